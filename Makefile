@@ -1,0 +1,73 @@
+# make demo   translate two models and compare them with plain PyTorch
+# make test   the test-suite                    make bench  the measurements of benchmarks/
+# make lint   ruff and mypy                     make zoo    real models, from ../shared/zoo
+#
+# Everything runs in $(VENV), made with $(PYTHON) on first use; a stamp file says what is installed there.
+
+PYTHON ?= python3
+VENV   ?= .venv
+TORCH  ?= torch==2.13.0
+JOBS   ?= 2
+ZOO    ?= ../shared/zoo
+ZOO_MODE   ?= eval
+ZOO_FILTER ?= ^(plain|timm)/
+
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: all install demo test test-debug bench lint zoo clean
+all: test
+
+# ---- the environment: torch, then this package and the tools, then what the zoo needs ----
+
+$(VENV)/.torch:
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install -qq --upgrade pip "setuptools>=77" wheel
+	$(RUN) -m pip install -qq $(TORCH) numpy
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py $(wildcard sot/*.c sot/*.h)
+	$(RUN) -m pip install -qq --no-build-isolation --editable ".[test,lint,demo]"
+	touch $@
+
+# Kept apart: beside a CPU build of torch torchvision imports only as the zoo does it.
+$(VENV)/zoo/.installed: $(VENV)/.installed
+	$(RUN) -m pip install -qq --upgrade --target $(VENV)/zoo --no-deps torchvision==0.28.0 timm torch-geometric
+	$(RUN) -m pip install -qq einops pillow aiohttp xxhash psutil tqdm requests pyparsing jinja2 \
+	    safetensors huggingface_hub scipy pyyaml
+	touch $@
+
+install: $(VENV)/.installed
+
+# ---- what to run ----
+
+demo: install
+	$(RUN) examples/demo.py
+
+test: install
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist worksteal -q $(ARGS)
+
+# The hook built so that it counts what it keeps alive, in a copy of the package.
+test-debug: install
+	rm -rf build/debug
+	SOT_HOOK_DEBUG=1 $(RUN) setup.py -q build --build-base build/debug --build-lib build/debug/lib
+	PYTHONPATH=build/debug/lib OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_hook.py $(ARGS)
+
+bench: install
+	$(RUN) benchmarks/run.py $(ARGS)
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+zoo: $(VENV)/zoo/.installed
+	mkdir -p build/zoo
+	cd $(ZOO) && PYTHONPATH=$(abspath $(VENV)/zoo) $(abspath $(RUN)) zoo.py --cases cases.txt \
+	    --translator sot_eager --mode $(ZOO_MODE) --filter '$(ZOO_FILTER)' \
+	    --out $(abspath build/zoo)/$(ZOO_MODE).jsonl
+	cd $(ZOO) && $(abspath $(RUN)) zoo.py --summary $(abspath build/zoo)/$(ZOO_MODE).jsonl
+
+clean:
+	rm -rf $(VENV) build *.egg-info sot/*.so

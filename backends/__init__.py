@@ -1,0 +1,30 @@
+"""What runs a graph: the registry of backends, the eager one, and adapters.  Imported as `sot.backends`.
+
+Nothing here knows of Python frames: this package imports torch and itself only.
+"""
+
+from __future__ import annotations
+
+from .errors import BackendError, BackendUnavailableError, UnknownBackendError
+from .registry import (
+    Backend,
+    backend_name,
+    call_backend,
+    list_backends,
+    lookup_backend,
+    register_backend,
+    unregister_backend,
+)
+
+__all__ = [
+    "Backend",
+    "BackendError",
+    "BackendUnavailableError",
+    "UnknownBackendError",
+    "backend_name",
+    "call_backend",
+    "list_backends",
+    "lookup_backend",
+    "register_backend",
+    "unregister_backend",
+]

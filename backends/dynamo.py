@@ -1,0 +1,68 @@
+"""The backends of torch.compile, as backends of ours.
+
+They expect what torch.compile has set up around them: fake inputs of one mode, and a tracing context with
+that mode.  `DynamoBackend` sets up both, so inductor, aot_eager and the rest run on a graph that we captured.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from . import torch_compat
+from .errors import BackendUnavailableError
+
+# What torch says late or not at all: the name of the backend, what it needs, whether that is here.
+REQUIREMENTS: dict[str, tuple[str, Callable[[], bool]]] = {
+    "cudagraphs": ("a CUDA device", torch.cuda.is_available),
+    "openxla": ("the package torch_xla", lambda: find_spec("torch_xla") is not None),
+    "openxla_eval": ("the package torch_xla", lambda: find_spec("torch_xla") is not None),
+    "tvm": ("the package tvm", lambda: find_spec("tvm") is not None),
+}
+
+
+def names() -> frozenset[str]:
+    return torch_compat.dynamo_backend_names()
+
+
+def check_requirements(name: str) -> None:
+    """Refuse, with the reason, a backend that could only fail."""
+    need, present = REQUIREMENTS.get(name, ("", lambda: True))
+    if not present():
+        raise BackendUnavailableError(f"backend {name!r} needs {need}, and there is none here")
+    if missing := _further_arguments(torch_compat.dynamo_backend(name)):
+        raise BackendUnavailableError(
+            f"backend {name!r} takes further arguments ({', '.join(missing)}): take it from torch._dynamo "
+            "and pass functools.partial of it"
+        )
+
+
+def _further_arguments(compile_graph: Callable[..., Any]) -> list[str]:
+    """Names of the arguments, beyond graph and inputs, that have no default."""
+    required = [
+        parameter.name
+        for parameter in inspect.signature(compile_graph).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    return required[2:]
+
+
+@dataclass(frozen=True)
+class DynamoBackend:
+    """A backend of torch.compile by its name there."""
+
+    name: str
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        check_requirements(self.name)
+        compile_graph = torch_compat.dynamo_backend(self.name)
+        mode, fakes = torch_compat.fake_inputs(gm, example_inputs)
+        with torch_compat.compiling(mode):
+            return compile_graph(gm, fakes)

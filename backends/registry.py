@@ -1,0 +1,150 @@
+"""Names of backends, and the one call that compiles a graph with one.
+
+A backend is `backend(graph_module, example_inputs) -> callable`, the convention of torch.compile.  A name is
+looked up in this order: registered here, built in, an installed package's entry point of the group
+`sot.backends`, torch.compile's own.  The last two are read only when the first two do not know the name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from torch.fx import GraphModule
+
+from . import dynamo, torch_compat
+from .eager import eager
+from .errors import BackendError, BackendUnavailableError, UnknownBackendError
+
+Backend = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
+
+ENTRY_POINT_GROUP = "sot.backends"
+
+BUILT_IN: dict[str, Backend] = {
+    "auto": eager,  # the best for the device; there is one choice so far
+    "eager": eager,
+}
+NOT_BUILT = {"triton": "not built yet"}
+
+_registered: dict[str, Backend] = {}
+
+
+# ---- registering ----
+
+
+def register_backend(name: str, fn: Backend | None = None, *, replace: bool = False) -> Any:
+    """Give a backend a name.  Without `fn`, a decorator."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"a backend's name must be a non-empty string, not {name!r}")
+    if fn is None:
+        return functools.partial(register_backend, name, replace=replace)
+    if not callable(fn):
+        raise TypeError(f"backend {name!r} must be callable, not {_describe(fn)}")
+    known = _registered.get(name) or BUILT_IN.get(name)
+    if known is not None and known is not fn and not replace:
+        raise ValueError(f"there is a backend {name!r} already; replace=True takes its place")
+    _registered[name] = fn
+    return fn
+
+
+def unregister_backend(name: str) -> None:
+    """Forget a registered name; a built-in of that name is back."""
+    _registered.pop(name, None)
+
+
+def list_backends() -> list[str]:
+    """Every name that `lookup_backend` may be given (torch.compile's backends among them)."""
+    return sorted({*_registered, *BUILT_IN, *_entry_points(), *dynamo.names()})
+
+
+# ---- looking up ----
+
+
+def lookup_backend(backend: str | Backend) -> Backend:
+    """The backend of that name; something callable is taken as it is."""
+    if callable(backend):
+        return backend
+    if not isinstance(backend, str):
+        raise TypeError(f"a backend is a name or something callable, not {_describe(backend)}")
+    if found := _registered.get(backend) or BUILT_IN.get(backend):
+        return found
+    if backend in NOT_BUILT:
+        raise BackendUnavailableError(
+            f"backend {backend!r} is {NOT_BUILT[backend]}. Use 'eager', 'inductor' (torch.compile's), or a "
+            "callable backend(graph_module, example_inputs) of your own."
+        )
+    if entry_point := _entry_points().get(backend):
+        return _load(entry_point)
+    if backend in dynamo.names():
+        dynamo.check_requirements(backend)
+        return dynamo.DynamoBackend(backend)
+    raise UnknownBackendError(_unknown(backend))
+
+
+@functools.cache
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _load(entry_point: EntryPoint) -> Backend:
+    where = f"backend {entry_point.name!r} (entry point {entry_point.value})"
+    try:
+        found = entry_point.load()
+    except Exception as error:
+        raise BackendError(f"{where} cannot be loaded: {_one_line(error)}") from error
+    if not callable(found):
+        raise BackendError(f"{where} is not callable but {_describe(found)}")
+    return found
+
+
+def _unknown(name: str) -> str:
+    known = list_backends()
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"unknown backend {name!r}.{hint} Known: {', '.join(known)}"
+
+
+# ---- calling ----
+
+
+def backend_name(backend: Backend) -> str:
+    """The name to show a user."""
+    for name, known in (_registered | BUILT_IN).items():
+        if known is backend and name != "auto":
+            return name
+    given = getattr(backend, "name", None)
+    if isinstance(given, str):
+        return given
+    return getattr(backend, "__qualname__", None) or type(backend).__qualname__
+
+
+def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile a graph; whatever is wrong with the backend becomes a `BackendError` that names it."""
+    name = backend_name(backend)
+    try:
+        with torch_compat.compiling_graph(gm):
+            compiled = backend(gm, list(example_inputs))
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(f"backend {name!r} raised {_one_line(error)}") from error
+    if not callable(compiled):
+        raise BackendError(
+            f"backend {name!r} returned {_describe(compiled)}; it must return something that can be called "
+            "with the graph's inputs"
+        )
+    return compiled
+
+
+def _describe(value: object) -> str:
+    text = repr(value)
+    short = text if len(text) <= 60 else text[:57] + "..."
+    return short if value is None else f"{short} ({type(value).__name__})"
+
+
+def _one_line(error: Exception) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,101 @@
+"""The one place in `backends/` that touches private parts of torch.
+
+torch._dynamo takes about a second to import, so it is imported on first use and not here: that is the reason
+for `_import`.  The rest of the package asks this file, so a new torch release is checked by reading it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import GraphModule
+
+
+def _import(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+# ---- the backends that torch knows ----
+
+
+@functools.cache
+def dynamo_backend_names() -> frozenset[str]:
+    return frozenset(_import("torch._dynamo").list_backends(exclude_tags=()))
+
+
+def dynamo_backend(name: str) -> Any:
+    return _import("torch._dynamo").lookup_backend(name)
+
+
+# ---- example inputs ----
+
+
+def fake_modes(values: Sequence[Any]) -> list[FakeTensorMode]:
+    return [v.fake_mode for v in values if isinstance(v, FakeTensor)]
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether the value is, or has a shape made of, symbolic numbers."""
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return True
+    return isinstance(value, FakeTensor) and value._has_symbolic_sizes_strides
+
+
+def placeholder_values(gm: GraphModule) -> list[Any]:
+    """What capture recorded for each input of the graph; None where it recorded nothing."""
+    return [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
+
+
+def symbolic_mode(gm: GraphModule) -> FakeTensorMode | None:
+    """Capture's own fake mode, if the graph has symbolic inputs."""
+    return next(iter(fake_modes([v for v in placeholder_values(gm) if is_symbolic(v)])), None)
+
+
+def static_mode() -> FakeTensorMode:
+    shape_env = _import("torch.fx.experimental.symbolic_shapes").ShapeEnv()
+    return FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
+
+
+def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTensorMode, list[Any]]:
+    """Fake counterparts of the inputs, and the one mode that they belong to.
+
+    Static inputs are made fake afresh, because capture may have changed the metadata of its own fake inputs
+    (`x.unsqueeze_(0)`).  Symbolic ones must be capture's own: their symbols are what the guards speak of.
+    """
+    if mode := symbolic_mode(gm):
+        return mode, [
+            given if recorded is None else recorded
+            for given, recorded in zip(example_inputs, placeholder_values(gm), strict=True)
+        ]
+    if modes := fake_modes(example_inputs):
+        return modes[0], list(example_inputs)
+    mode = static_mode()
+    return mode, [
+        mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+        for value in example_inputs
+    ]
+
+
+@contextmanager
+def compiling(mode: FakeTensorMode) -> Iterator[None]:
+    """What torch.compile has in force while a backend runs; AOTAutograd and inductor look for it."""
+    with tracing(TracingContext(mode)):
+        yield
+
+
+@contextmanager
+def compiling_graph(gm: GraphModule) -> Iterator[None]:
+    """The same around a backend that is given real inputs and makes them fake itself.
+
+    A mode without a ShapeEnv makes every shape static, which is what a graph without symbols means.
+    """
+    with compiling(symbolic_mode(gm) or FakeTensorMode(allow_non_fake_inputs=True)):
+        yield

@@ -1,0 +1,120 @@
+"""Building the graph of a trace.
+
+``GraphBuilder`` is the one funnel through which nodes are made. Each operation is run on fake tensors
+first, so that a node exists only for what torch accepts; its fake result goes to
+``node.meta["example_value"]`` and the user's position to ``node.meta["stack_trace"]``.
+The node list is append-only: ``mark()`` and ``cut(mark)`` undo by truncation.
+"""
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import fx
+
+from sot.torch_compat import FakeTensor, FakeTensorMode, new_fake_mode
+
+
+class TensorRef:
+    """A tensor of the graph: its node and its fake value. Inputs get their node on first use."""
+
+    __slots__ = ("node", "fake", "real", "label")
+
+    def __init__(self, fake: FakeTensor, node: fx.Node | None = None, real: torch.Tensor | None = None,
+                 label: str = "") -> None:
+        self.fake, self.node, self.real, self.label = fake, node, real, label
+
+
+def identifier(text: str) -> str:
+    """A Python identifier for a placeholder, made from the user's spelling of a value."""
+    name = re.sub(r"\W+", "_", text).strip("_") or "value"
+    return name if not name[0].isdigit() else "t_" + name
+
+
+class GraphBuilder:
+    """Collects nodes; ``inputs`` are the placeholders in the order of their first use."""
+
+    def __init__(self) -> None:
+        self.fake_mode: FakeTensorMode = new_fake_mode()
+        self.graph = fx.Graph()
+        self.nodes: list[fx.Node] = []
+        self.inputs: list[TensorRef] = []
+        self._anchor = self.graph.create_node("placeholder", "anchor")
+        self.operations = 0
+
+    # ---- values
+    def input(self, real: torch.Tensor, label: str) -> TensorRef:
+        """A reference to a tensor that exists before the graph runs."""
+        return TensorRef(self.fake_mode.from_tensor(real, static_shapes=True), None, real, label)
+
+    def node_of(self, ref: TensorRef) -> fx.Node:
+        if ref.node is None:
+            with self.graph.inserting_before(self._anchor):
+                ref.node = self.graph.create_node("placeholder", identifier(ref.label), (), {})
+            ref.node.meta["example_value"] = ref.fake
+            self.inputs.append(ref)
+        return ref.node
+
+    # ---- nodes
+    def run(self, kind: str, target: Any, args: tuple, kwargs: dict) -> Any:
+        """Run an operation on fake values; ``args`` may hold TensorRefs anywhere. Nothing is recorded."""
+        fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _fake)
+        with self.fake_mode:
+            if kind == "call_method":
+                self_, *rest = fake_args
+                return getattr(self_, target)(*rest, **fake_kwargs)
+            return target(*fake_args, **fake_kwargs)
+
+    def record(self, kind: str, target: Any, args: tuple, kwargs: dict, result: Any, trace: str) -> fx.Node:
+        """Append the node of an operation whose fake result is known."""
+        args, kwargs = fx.node.map_aggregate((args, kwargs), self._to_node)
+        node = self.graph.create_node(kind, target, args, kwargs)
+        node.meta["example_value"] = result
+        node.meta["stack_trace"] = trace
+        self.nodes.append(node)
+        self.operations += 1
+        return node
+
+    def item(self, node: fx.Node, index: int, fake: FakeTensor) -> TensorRef:
+        """Item ``index`` of a node whose result is a tuple or list of tensors."""
+        child = self.graph.create_node("call_function", operator.getitem, (node, index))
+        child.meta["example_value"] = fake
+        child.meta["stack_trace"] = node.meta.get("stack_trace")
+        self.nodes.append(child)
+        return TensorRef(fake, child)
+
+    def _to_node(self, value: Any) -> Any:
+        return self.node_of(value) if isinstance(value, TensorRef) else value
+
+    # ---- undo
+    def mark(self) -> tuple[int, int]:
+        return len(self.nodes), self.operations
+
+    def cut(self, mark: tuple[int, int]) -> None:
+        count, self.operations = mark
+        while len(self.nodes) > count:
+            self.graph.erase_node(self.nodes.pop())
+
+    # ---- result
+    def finish(self, outputs: Iterable[TensorRef], name: str) -> fx.GraphModule:
+        """The GraphModule that returns the tuple of ``outputs``; unused inputs are dropped."""
+        self.graph.output(tuple(self.node_of(ref) for ref in outputs))
+        self.graph.erase_node(self._anchor)
+        self.inputs = [ref for ref in self.inputs if ref.node is not None and self._used(ref.node)]
+        return fx.GraphModule({}, self.graph, class_name=identifier(name))
+
+    def _used(self, node: fx.Node) -> bool:
+        if node.users:
+            return True
+        self.graph.erase_node(node)
+        return False
+
+
+def _fake(value: Any) -> Any:
+    return value.fake if isinstance(value, TensorRef) else value
+
+
+Executor = Callable[..., Any]

@@ -1,0 +1,725 @@
+/* sot._hook: looks at Python frames before they run (PEP 523), and runs something else instead.
+
+   In: a callback per thread, and per code object a tuple of entries, both set from Python.
+   Out: for each frame that a thread with a callback is about to run, one of
+     - an entry's answer. Entries are tried in order with the frame's arguments (positional, keyword
+       only, *args, **kwargs: the locals as they are at the start) followed by the cells of its
+       closure. An entry says MISS (try the next one), PLAIN (run the frame as it is), or answers for
+       the frame by returning or raising: then the frame itself never runs, it is only released.
+     - with no answer, what the callback makes of (function, arguments): None (run the frame as it
+       is), a callable to be asked like an entry, or an exception, which becomes the frame's.
+     - default evaluation, by whoever evaluated frames before us.
+
+   Invariants:
+   - A frame is taken whole, before its first instruction, or left alone. It is never linked into the
+     frame stack while entries and callback run, so no frame object of it can exist (_hook_compat.h).
+   - Generators, coroutines, class and module bodies, skipped code, and everything in a thread that
+     traces or profiles is left alone.
+   - The callback and whatever plain() calls run with the callback hidden; entries run in its view.
+   - The evaluator is installed only while some thread has a callback.
+   - Everything here is protected by the GIL; only `view` is per thread.
+   - Entries belong to their code object, out of the garbage collector's sight: an entry which holds
+     its own code object, even indirectly, keeps both alive until reset(). */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include "_hook_compat.h"
+
+#ifdef __GLIBC__
+#include <pthread.h>
+#endif
+
+/* On glibc a small variable of a loaded library fits into the static block: no call to find it. */
+#ifdef __GLIBC__
+#define PER_THREAD static _Thread_local __attribute__((tls_model("initial-exec")))
+#else
+#define PER_THREAD static _Thread_local
+#endif
+
+#ifdef SOT_HOOK_DEBUG
+static struct { Py_ssize_t slots, entries, plains, threads; } owned;
+#define COUNT(what, change) (owned.what += (change))
+#else
+#define COUNT(what, change) ((void)0)
+#endif
+
+static struct { unsigned long long hooked, hits, misses, plain; } statistics;
+
+/* ---- the sentinels an entry answers with -------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    const char *name;
+} Sentinel;
+
+static PyObject *sentinel_repr(PyObject *self)
+{
+    return PyUnicode_FromFormat("<sot.%s>", ((Sentinel *)self)->name);
+}
+
+static PyTypeObject SentinelType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "sot._hook.Sentinel",
+    .tp_basicsize = sizeof(Sentinel),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_repr = sentinel_repr,
+};
+
+static PyObject *MISS;
+static PyObject *PLAIN;
+
+static PyObject *new_sentinel(const char *name)
+{
+    Sentinel *self = PyObject_New(Sentinel, &SentinelType);
+    if (self != NULL) {
+        self->name = name;
+    }
+    return (PyObject *)self;
+}
+
+/* ---- what a code object carries ----------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *entries; /* a tuple that is not empty, or NULL */
+    int skipped;
+} Slot;
+
+static Py_ssize_t slot_index;
+
+static Slot *find_slot(PyCodeObject *code)
+{
+    void *slot = NULL;
+    PyUnstable_Code_GetExtra((PyObject *)code, slot_index, &slot);
+    return slot;
+}
+
+static Slot *make_slot(PyCodeObject *code)
+{
+    Slot *slot = find_slot(code);
+    if (slot != NULL) {
+        return slot;
+    }
+    slot = PyMem_Calloc(1, sizeof(Slot));
+    if (slot == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    if (PyUnstable_Code_SetExtra((PyObject *)code, slot_index, slot) < 0) {
+        PyMem_Free(slot);
+        return NULL;
+    }
+    COUNT(slots, 1);
+    return slot;
+}
+
+/* Takes over the reference; an empty tuple counts as none. */
+static void replace_entries(Slot *slot, PyObject *entries)
+{
+    if (entries != NULL && PyTuple_GET_SIZE(entries) == 0) {
+        Py_CLEAR(entries);
+    }
+    PyObject *before = slot->entries;
+    slot->entries = entries;
+    COUNT(entries, entries ? PyTuple_GET_SIZE(entries) : 0);
+    COUNT(entries, before ? -PyTuple_GET_SIZE(before) : 0);
+    Py_XDECREF(before);
+}
+
+static void free_slot(void *memory)
+{
+    Slot *slot = memory;
+    if (slot != NULL) {
+        replace_entries(slot, NULL);
+        PyMem_Free(slot);
+        COUNT(slots, -1);
+    }
+}
+
+static int is_skipped_code(PyCodeObject *code)
+{
+    Slot *slot = find_slot(code);
+    return slot != NULL && slot->skipped;
+}
+
+/* ---- what a thread carries ---------------------------------------------------------------------- */
+
+PER_THREAD struct {
+    PyObject *callback; /* borrowed from the thread's Registration */
+    PyObject *registration;
+    int hidden;
+    char *stack_end; /* lowest address of this thread's C stack; NULL: not asked yet */
+    size_t stack_reserve;
+} view;
+
+/* When less C stack than the reserve is left, a frame raises RecursionError instead of running: under
+   PEP 523 each Python call takes C stack, whatever sys.setrecursionlimit() allows. */
+#define STACK_RESERVE ((size_t)256 * 1024)
+#define STACK_UNKNOWN ((char *)UINTPTR_MAX)
+
+static void find_stack(void)
+{
+    view.stack_end = STACK_UNKNOWN;
+    view.stack_reserve = 0;
+#ifdef __GLIBC__
+    pthread_attr_t attributes;
+    void *end;
+    size_t size;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        if (pthread_attr_getstack(&attributes, &end, &size) == 0) {
+            view.stack_end = end;
+            view.stack_reserve = Py_MIN(STACK_RESERVE, size / 4);
+        }
+        pthread_attr_destroy(&attributes);
+    }
+#endif
+}
+
+static inline int stack_is_low(void)
+{
+    if (view.stack_end == NULL) {
+        find_stack();
+    }
+    return (size_t)((char *)__builtin_frame_address(0) - view.stack_end) < view.stack_reserve;
+}
+
+/* ---- installing the evaluator ------------------------------------------------------------------- */
+
+static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag);
+
+static Py_ssize_t threads_with_callback;
+static _PyFrameEvalFunction evaluate_before = _PyEval_EvalFrameDefault;
+static _PyFrameEvalFunction evaluate_above; /* who came on top of us and kept us from leaving */
+
+static void install(PyInterpreterState *interp)
+{
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
+    if (current == evaluate || (evaluate_above != NULL && current == evaluate_above)) {
+        return; /* still there: adding ourselves again would make the chain a circle */
+    }
+    evaluate_above = NULL;
+    evaluate_before = current;
+    _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
+}
+
+static void uninstall(PyInterpreterState *interp)
+{
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
+    if (current == evaluate) {
+        _PyInterpreterState_SetEvalFrameFunc(interp, evaluate_before);
+        evaluate_above = NULL;
+    } else {
+        evaluate_above = current;
+    }
+}
+
+/* A Registration holds a thread's callback. It lives in the dict of the thread's state, which Python
+   clears when the thread ends; after a fork, another thread may be the one that clears it. */
+typedef struct {
+    PyObject_HEAD
+    PyObject *callback;
+} Registration;
+
+static void register_callback(Registration *self, PyObject *callback)
+{
+    PyObject *before = self->callback;
+    self->callback = Py_XNewRef(callback);
+    if (view.registration == (PyObject *)self) {
+        view.callback = callback;
+    }
+    threads_with_callback += (callback != NULL) - (before != NULL);
+    if (before == NULL && callback != NULL && threads_with_callback == 1) {
+        install(PyInterpreterState_Main());
+    } else if (before != NULL && callback == NULL && threads_with_callback == 0) {
+        uninstall(PyInterpreterState_Main());
+    }
+    Py_XDECREF(before);
+}
+
+static void registration_dealloc(PyObject *self)
+{
+    if (view.registration == self) {
+        view.registration = NULL;
+        view.callback = NULL;
+    }
+    register_callback((Registration *)self, NULL);
+    COUNT(threads, -1);
+    PyObject_Free(self);
+}
+
+static PyTypeObject RegistrationType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "sot._hook.Registration",
+    .tp_basicsize = sizeof(Registration),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = registration_dealloc,
+};
+
+static Registration *this_thread(void)
+{
+    if (view.registration != NULL) {
+        return (Registration *)view.registration;
+    }
+    PyObject *dict = PyThreadState_GetDict();
+    if (dict == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this thread has no state to keep a callback in");
+        return NULL;
+    }
+    Registration *self = PyObject_New(Registration, &RegistrationType);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->callback = NULL;
+    COUNT(threads, 1);
+    int failed = PyDict_SetItemString(dict, "sot._hook", (PyObject *)self);
+    Py_DECREF(self);
+    if (failed) {
+        return NULL;
+    }
+    view.registration = (PyObject *)self;
+    return self;
+}
+
+/* ---- evaluating a frame ------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject *const *items; /* borrowed from the frame and its function */
+    Py_ssize_t count;
+} Arguments;
+
+#define FEW_ARGUMENTS 12
+
+/* Python's own limit on recursion is meant for frames that share an evaluator's C stack. Where every
+   frame has its own and we watch the C stack ourselves, only sys.setrecursionlimit() shall count. */
+static inline PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    int units = view.stack_reserve != 0 ? C_RECURSION_UNITS_PER_FRAME : 0;
+    credit_c_recursion(tstate, units);
+    PyObject *result = evaluate_before(tstate, frame, throwflag);
+    credit_c_recursion(tstate, -units);
+    return result;
+}
+
+static inline Py_ssize_t count_locals(PyCodeObject *code)
+{
+    return code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS)
+        + !!(code->co_flags & CO_VARKEYWORDS);
+}
+
+/* An entry which is ordinary Python code that is never taken is counted by its own evaluation, just
+   as the frame would have been. Anything else might come back here without being counted. */
+static PyObject *ask(PyObject *entry, Arguments arguments)
+{
+    if (PyFunction_Check(entry) && is_skipped_code((PyCodeObject *)PyFunction_GET_CODE(entry))) {
+        return PyObject_Vectorcall(entry, arguments.items, arguments.count, NULL);
+    }
+    if (Py_EnterRecursiveCall(" while calling an entry of a translated function")) {
+        return NULL;
+    }
+    PyObject *answer = PyObject_Vectorcall(entry, arguments.items, arguments.count, NULL);
+    Py_LeaveRecursiveCall();
+    return answer;
+}
+
+/* The first answer that is not MISS, else MISS. An entry may replace the entries meanwhile. */
+static PyObject *ask_entries(PyObject *entries, Arguments arguments)
+{
+    PyObject *answer = Py_NewRef(MISS);
+    Py_INCREF(entries);
+    for (Py_ssize_t i = 0; answer == MISS && i < PyTuple_GET_SIZE(entries); i++) {
+        Py_DECREF(answer);
+        answer = ask(PyTuple_GET_ITEM(entries, i), arguments);
+    }
+    Py_DECREF(entries);
+    return answer;
+}
+
+static PyObject *call_callback(PyFunctionObject *function, Arguments arguments)
+{
+    PyObject *values = PyTuple_New(arguments.count);
+    if (values == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < arguments.count; i++) {
+        PyTuple_SET_ITEM(values, i, Py_NewRef(arguments.items[i]));
+    }
+    PyObject *callback = Py_NewRef(view.callback);
+    PyObject *pair[] = {(PyObject *)function, values};
+    view.hidden = 1;
+    PyObject *answer = PyObject_Vectorcall(callback, pair, 2, NULL);
+    view.hidden = 0;
+    Py_DECREF(callback);
+    Py_DECREF(values);
+    return answer;
+}
+
+static PyObject *ask_callback(PyFunctionObject *function, Arguments arguments)
+{
+    PyObject *entry = call_callback(function, arguments);
+    if (entry == NULL) {
+        return NULL;
+    }
+    PyObject *answer = Py_IsNone(entry) ? Py_NewRef(PLAIN) : ask(entry, arguments);
+    Py_DECREF(entry);
+    return answer;
+}
+
+/* A new reference: the frame's result, PLAIN, or NULL with an exception. */
+static PyObject *answer_frame(PyFunctionObject *function, Slot *slot, Arguments arguments)
+{
+    PyObject *answer = NULL;
+    if (slot != NULL && slot->entries != NULL) {
+        answer = ask_entries(slot->entries, arguments);
+        if (answer != MISS) {
+            statistics.hits += answer != PLAIN;
+            return answer;
+        }
+        Py_DECREF(answer);
+    }
+    if (view.callback == NULL) { /* an entry removed it */
+        return Py_NewRef(PLAIN);
+    }
+    statistics.misses++;
+    answer = ask_callback(function, arguments);
+    if (answer == MISS) {
+        Py_SETREF(answer, Py_NewRef(PLAIN));
+    }
+    return answer;
+}
+
+/* The frame's arguments and cells side by side, in `few` or in new memory. */
+static PyObject **join_arguments(PyObject **few, PyObject **locals, Py_ssize_t count, PyObject *cells)
+{
+    Py_ssize_t total = count + PyTuple_GET_SIZE(cells);
+    PyObject **items = total <= FEW_ARGUMENTS ? few : PyMem_New(PyObject *, total);
+    if (items != NULL) {
+        memcpy(items, locals, count * sizeof(PyObject *));
+        memcpy(items + count, &PyTuple_GET_ITEM(cells, 0), (total - count) * sizeof(PyObject *));
+    }
+    return items;
+}
+
+static PyObject *answer_with_cells(Frame *frame, Slot *slot, Arguments locals)
+{
+    PyFunctionObject *function = frame_function(frame);
+    PyObject *cells = function->func_closure;
+    PyObject *few[FEW_ARGUMENTS];
+    PyObject **items = join_arguments(few, (PyObject **)locals.items, locals.count, cells);
+    if (items == NULL) {
+        return PyErr_NoMemory();
+    }
+    Arguments arguments = {items, locals.count + PyTuple_GET_SIZE(cells)};
+    PyObject *answer = answer_frame(function, slot, arguments);
+    if (items != few) {
+        PyMem_Free(items);
+    }
+    return answer;
+}
+
+static PyObject *fail_for_lack_of_stack(PyThreadState *tstate, Frame *frame)
+{
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded (C stack)");
+    release_frame(tstate, frame);
+    return NULL;
+}
+
+static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
+{
+    PyFunctionObject *function = frame_function(frame);
+    Arguments arguments = {frame_locals(frame), count_locals(frame_code(frame))};
+    statistics.hooked++;
+    PyObject *answer = function->func_closure == NULL
+        ? answer_frame(function, slot, arguments)
+        : answer_with_cells(frame, slot, arguments);
+    if (answer == PLAIN) {
+        statistics.plain++;
+        Py_DECREF(answer);
+        return evaluate_plainly(tstate, frame, 0);
+    }
+    release_frame(tstate, frame);
+    return answer;
+}
+
+#define KIND_FLAGS (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR | CO_COROUTINE \
+                    | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)
+#define FUNCTION_FLAGS (CO_OPTIMIZED | CO_NEWLOCALS)
+
+static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    if (threads_with_callback == 0) {
+        uninstall(tstate->interp); /* who came on top of us has gone since */
+    }
+    if (throwflag || !frame_is_untouched(frame)) {
+        return evaluate_plainly(tstate, frame, throwflag);
+    }
+    if (stack_is_low()) {
+        return fail_for_lack_of_stack(tstate, frame);
+    }
+    PyCodeObject *code = frame_code(frame);
+    if (view.callback == NULL || view.hidden || (code->co_flags & KIND_FLAGS) != FUNCTION_FLAGS
+        || tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL) {
+        return evaluate_plainly(tstate, frame, 0);
+    }
+    Slot *slot = find_slot(code);
+    if (slot != NULL && slot->skipped) {
+        return evaluate_plainly(tstate, frame, 0);
+    }
+    return take(tstate, frame, slot);
+}
+
+/* ---- plain(fn) ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *wrapped;
+    PyObject *weakrefs;
+    vectorcallfunc vectorcall;
+} Plain;
+
+static PyObject *plain_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
+                                  PyObject *kwnames)
+{
+    int before = view.hidden;
+    view.hidden = 1;
+    PyObject *result = PyObject_Vectorcall(((Plain *)self)->wrapped, args, nargsf, kwnames);
+    view.hidden = before;
+    return result;
+}
+
+static int plain_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(((Plain *)self)->wrapped);
+    return 0;
+}
+
+static int plain_clear(PyObject *self)
+{
+    Py_SETREF(((Plain *)self)->wrapped, Py_NewRef(Py_None)); /* a finalizer may still call it */
+    return 0;
+}
+
+static void plain_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, plain_dealloc)
+    if (((Plain *)self)->weakrefs != NULL) {
+        PyObject_ClearWeakRefs(self);
+    }
+    Py_CLEAR(((Plain *)self)->wrapped);
+    COUNT(plains, -1);
+    PyObject_GC_Del(self);
+    Py_TRASHCAN_END
+}
+
+static PyObject *plain_repr(PyObject *self)
+{
+    return PyUnicode_FromFormat("sot._hook.plain(%R)", ((Plain *)self)->wrapped);
+}
+
+static PyMemberDef plain_members[] = {
+    {"__wrapped__", T_OBJECT, offsetof(Plain, wrapped), READONLY, "what is called"},
+    {NULL},
+};
+
+static PyTypeObject PlainType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "sot._hook.Plain",
+    .tp_doc = "Calls what it wraps with this thread's callback hidden.",
+    .tp_basicsize = sizeof(Plain),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL
+        | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = plain_dealloc,
+    .tp_traverse = plain_traverse,
+    .tp_clear = plain_clear,
+    .tp_repr = plain_repr,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Plain, vectorcall),
+    .tp_weaklistoffset = offsetof(Plain, weakrefs),
+    .tp_members = plain_members,
+};
+
+static PyObject *plain(PyObject *Py_UNUSED(module), PyObject *fn)
+{
+    if (!PyCallable_Check(fn)) {
+        return PyErr_Format(PyExc_TypeError, "plain() needs a callable, not %R", fn);
+    }
+    Plain *self = PyObject_GC_New(Plain, &PlainType);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->wrapped = Py_NewRef(fn);
+    self->weakrefs = NULL;
+    self->vectorcall = plain_vectorcall;
+    COUNT(plains, 1);
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+/* ---- the module --------------------------------------------------------------------------------- */
+
+static PyObject *or_none(PyObject *object)
+{
+    return Py_NewRef(object != NULL ? object : Py_None);
+}
+
+static PyCodeObject *need_code(PyObject *object)
+{
+    if (!PyCode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "expected a code object, not %R", object);
+        return NULL;
+    }
+    return (PyCodeObject *)object;
+}
+
+static PyObject *set_callback(PyObject *Py_UNUSED(module), PyObject *callback)
+{
+    if (!Py_IsNone(callback) && !PyCallable_Check(callback)) {
+        return PyErr_Format(PyExc_TypeError, "the callback must be callable or None, not %R", callback);
+    }
+    Registration *self = this_thread();
+    if (self == NULL) {
+        return NULL;
+    }
+    PyObject *before = or_none(self->callback);
+    register_callback(self, Py_IsNone(callback) ? NULL : callback);
+    return before;
+}
+
+static PyObject *get_callback(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return or_none(view.callback);
+}
+
+static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    PyCodeObject *code = need_code(object);
+    Slot *slot = code != NULL ? make_slot(code) : NULL;
+    if (slot == NULL) {
+        return NULL;
+    }
+    slot->skipped = 1;
+    Py_RETURN_NONE;
+}
+
+static PyObject *is_skipped(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    PyCodeObject *code = need_code(object);
+    return code != NULL ? PyBool_FromLong(is_skipped_code(code)) : NULL;
+}
+
+static int check_entries(PyObject *entries)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(entries); i++) {
+        if (!PyCallable_Check(PyTuple_GET_ITEM(entries, i))) {
+            PyErr_Format(PyExc_TypeError, "entries must be callable, not %R",
+                         PyTuple_GET_ITEM(entries, i));
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *set_entries(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *code, *entries;
+    if (!PyArg_ParseTuple(args, "O!O!:set_entries", &PyCode_Type, &code, &PyTuple_Type, &entries)
+        || check_entries(entries) < 0) {
+        return NULL;
+    }
+    Slot *slot = make_slot((PyCodeObject *)code);
+    if (slot == NULL) {
+        return NULL;
+    }
+    replace_entries(slot, Py_NewRef(entries));
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_entries(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    PyCodeObject *code = need_code(object);
+    if (code == NULL) {
+        return NULL;
+    }
+    Slot *slot = find_slot(code);
+    return slot != NULL && slot->entries != NULL ? Py_NewRef(slot->entries) : PyTuple_New(0);
+}
+
+static PyObject *reset(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    PyCodeObject *code = need_code(object);
+    if (code == NULL) {
+        return NULL;
+    }
+    Slot *slot = find_slot(code);
+    if (slot != NULL) {
+        slot->skipped = 0;
+        replace_entries(slot, NULL);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return Py_BuildValue("{s:K,s:K,s:K,s:K}", "hooked", statistics.hooked, "hits", statistics.hits,
+                         "misses", statistics.misses, "plain", statistics.plain);
+}
+
+#ifdef SOT_HOOK_DEBUG
+static PyObject *debug_counts(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return Py_BuildValue("{s:n,s:n,s:n,s:n}", "slots", owned.slots, "entries", owned.entries,
+                         "plains", owned.plains, "threads", owned.threads);
+}
+#endif
+
+static PyMethodDef methods[] = {
+    {"set_callback", set_callback, METH_O,
+     "Sets this thread's callback(function, arguments), or removes it (None). Returns the previous one."},
+    {"get_callback", get_callback, METH_NOARGS, "This thread's callback, or None."},
+    {"skip", skip, METH_O, "Leaves frames of this code object alone from now on."},
+    {"is_skipped", is_skipped, METH_O, "Whether frames of this code object are left alone."},
+    {"set_entries", set_entries, METH_VARARGS, "Sets the callables asked for frames of a code object."},
+    {"get_entries", get_entries, METH_O, "The callables asked for frames of a code object."},
+    {"reset", reset, METH_O, "Forgets the entries of a code object, and that it is skipped."},
+    {"plain", plain, METH_O, "A callable that calls fn with this thread's callback hidden."},
+    {"stats", stats, METH_NOARGS, "How many frames were looked at, answered, missed and left plain."},
+#ifdef SOT_HOOK_DEBUG
+    {"debug_counts", debug_counts, METH_NOARGS, "How many objects this module keeps alive."},
+#endif
+    {NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "sot._hook",
+    .m_doc = "Looks at Python frames before they run, and runs something else instead.",
+    .m_size = -1,
+    .m_methods = methods,
+};
+
+static int prepare(void)
+{
+    if (PyType_Ready(&SentinelType) < 0 || PyType_Ready(&RegistrationType) < 0
+        || PyType_Ready(&PlainType) < 0) {
+        return -1;
+    }
+    slot_index = PyUnstable_Eval_RequestCodeExtraIndex(free_slot);
+    if (slot_index < 0) {
+        PyErr_SetString(PyExc_ImportError, "no room in code objects: too many tools extend them");
+        return -1;
+    }
+    MISS = new_sentinel("MISS");
+    PLAIN = new_sentinel("PLAIN");
+    return MISS != NULL && PLAIN != NULL ? 0 : -1;
+}
+
+PyMODINIT_FUNC PyInit__hook(void)
+{
+    PyObject *module = prepare() == 0 ? PyModule_Create(&definition) : NULL;
+    if (module != NULL && (PyModule_AddObjectRef(module, "MISS", MISS) < 0
+                           || PyModule_AddObjectRef(module, "PLAIN", PLAIN) < 0)) {
+        Py_CLEAR(module);
+    }
+    return module;
+}

@@ -1,0 +1,134 @@
+/* What differs between CPython 3.11, 3.12 and 3.13 in a frame under evaluation.
+
+   This is the only file of the hook that reads CPython's internals: a handful of fields of
+   _PyInterpreterFrame and, on 3.12, the data stack of the thread. The hook touches a frame only
+   before its first instruction. Such a frame has never been linked into the thread's frame stack, so
+   nobody can have made a frame object of it: there is none to hand the frame's contents to, and
+   releasing it is releasing its references and giving its memory back. frame_is_untouched() checks
+   all of that; a frame which fails the check belongs to the default evaluator.
+
+                      where it starts              who releases it
+     3.11             prev_instr == first - 1      the caller of the evaluator
+     3.12             prev_instr == first - 1      the evaluator
+     3.13             instr_ptr == first           the evaluator
+*/
+
+#ifndef SOT_HOOK_COMPAT_H
+#define SOT_HOOK_COMPAT_H
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "sot._hook knows the frames of CPython 3.11, 3.12 and 3.13 only"
+#endif
+#ifdef Py_GIL_DISABLED
+#error "sot._hook relies on the GIL: free-threaded builds are not supported"
+#endif
+
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE 1
+#endif
+#include <internal/pycore_frame.h>
+
+typedef struct _PyInterpreterFrame Frame;
+
+#if PY_VERSION_HEX < 0x030C0000
+
+#define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
+#define PyUnstable_Code_GetExtra _PyCode_GetExtra
+#define PyUnstable_Code_SetExtra _PyCode_SetExtra
+
+static inline PyFunctionObject *frame_function(Frame *frame) { return frame->f_func; }
+
+/* One limit for Python and C: nothing to give back. */
+#define C_RECURSION_UNITS_PER_FRAME 0
+static inline void credit_c_recursion(PyThreadState *Py_UNUSED(tstate), int Py_UNUSED(units)) {}
+
+#else
+
+/* What the evaluator takes from the limit on C recursion, which 3.12.1 sets at 1500. */
+#define C_RECURSION_UNITS_PER_FRAME 2
+static inline void credit_c_recursion(PyThreadState *tstate, int units)
+{
+    tstate->c_recursion_remaining += units;
+}
+
+static inline PyFunctionObject *frame_function(Frame *frame)
+{
+    return (PyFunctionObject *)frame->f_funcobj;
+}
+
+#endif
+
+#if PY_VERSION_HEX < 0x030D0000
+
+static inline PyCodeObject *frame_code(Frame *frame) { return frame->f_code; }
+
+static inline int frame_is_at_start(Frame *frame)
+{
+    return frame->prev_instr == _PyCode_CODE(frame->f_code) - 1;
+}
+
+#else
+
+static inline PyCodeObject *frame_code(Frame *frame) { return (PyCodeObject *)frame->f_executable; }
+
+static inline int frame_is_at_start(Frame *frame)
+{
+    return frame->instr_ptr == _PyCode_CODE(frame_code(frame));
+}
+
+#endif
+
+/* A frame of this thread's data stack, before its first instruction, with ordinary locals. */
+static inline int frame_is_untouched(Frame *frame)
+{
+    return frame->owner == FRAME_OWNED_BY_THREAD && frame_is_at_start(frame)
+        && frame->frame_obj == NULL && frame->f_locals == NULL;
+}
+
+static inline PyObject **frame_locals(Frame *frame) { return frame->localsplus; }
+
+#if PY_VERSION_HEX < 0x030C0000
+
+static inline void release_frame(PyThreadState *Py_UNUSED(tstate), Frame *Py_UNUSED(frame)) {}
+
+#else
+
+#if PY_VERSION_HEX < 0x030D0000
+
+/* Gives back the memory of the top frame. A frame at the bottom of its chunk takes the chunk along;
+   the runtime allocates chunks with the arena allocator. */
+static void pop_frame(PyThreadState *tstate, Frame *frame)
+{
+    _PyStackChunk *chunk = tstate->datastack_chunk;
+    if ((PyObject **)frame != &chunk->data[0]) {
+        tstate->datastack_top = (PyObject **)frame;
+        return;
+    }
+    _PyStackChunk *below = chunk->previous;
+    tstate->datastack_chunk = below;
+    tstate->datastack_top = &below->data[below->top];
+    tstate->datastack_limit = (PyObject **)((char *)below + below->size);
+    PyObjectArenaAllocator arena;
+    PyObject_GetArenaAllocator(&arena);
+    arena.free(arena.ctx, chunk, chunk->size);
+}
+
+#else
+#define pop_frame _PyThreadState_PopFrame
+#endif
+
+/* References first and memory last: a finalizer may run Python code, whose frames go on top. */
+static void release_frame(PyThreadState *tstate, Frame *frame)
+{
+    PyCodeObject *code = frame_code(frame);
+    int count = code->co_nlocalsplus;
+    for (int i = 0; i < count; i++) {
+        Py_XDECREF(frame->localsplus[i]);
+    }
+    Py_DECREF(frame->f_funcobj);
+    Py_DECREF(code);
+    pop_frame(tstate, frame);
+}
+
+#endif
+#endif

@@ -1,0 +1,187 @@
+"""Code object -> canonical instructions.
+
+The opcodes come from `co_code`, where CPython has already undone specialisation and
+instrumentation. For each opcode there is one reader `read(decoder, arg)`, which appends zero, one or
+more canonical instructions; families share a reader, and the version's file adds its own. An offset
+in the bytecode maps to the first instruction that was appended at or after it, so jumps to an
+EXTENDED_ARG, or to an opcode that is folded into the next one, land where they should.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+import types
+from collections.abc import Callable, Iterator
+
+from .instr import FAST, FLAG, NAME, NO_POSITION, NUMBER, PLAIN, Code, Handler, Instr
+
+if sys.version_info[:2] == (3, 11):
+    from . import v311 as VERSION
+elif sys.version_info[:2] == (3, 12):
+    from . import v312 as VERSION
+elif sys.version_info[:2] == (3, 13):
+    from . import v313 as VERSION
+else:
+    raise ImportError("sot supports CPython 3.11, 3.12 and 3.13")
+
+CACHE_SIZE = 4096
+_cache: dict[int, Code] = {}
+
+
+def decode(code: types.CodeType) -> Code:
+    """The canonical instructions of a code object. Cached, so the result must not be changed."""
+    hit = _cache.get(id(code))
+    if hit is not None:  # it holds `code`, so the id is still that of `code`
+        return hit
+    result = Decoder(code).run()
+    if len(_cache) >= CACHE_SIZE:
+        _cache.clear()
+    _cache[id(code)] = result
+    return result
+
+
+def slot_names(
+    local: tuple[str, ...], cells: tuple[str, ...], free: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The names of the frame's variable slots: locals, then cells that are no locals, then free. In
+    a class body a name may be both a cell and free; then it is the second that gets another name."""
+    only_cells = tuple(name for name in cells if name not in local)
+    return local + only_cells + tuple(f"{n} (free)" if n in cells else n for n in free)
+
+
+def parse_exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
+    """(start, end, target, depth, lasti), counted in code units; end is exclusive."""
+    numbers = _varints(table)
+    for start in numbers:
+        length, target, depth_lasti = next(numbers), next(numbers), next(numbers)
+        yield start, start + length, target, depth_lasti >> 1, bool(depth_lasti & 1)
+
+
+def _varints(table: bytes) -> Iterator[int]:
+    value = 0
+    for byte in table:
+        value = value << 6 | byte & 63
+        if not byte & 64:
+            yield value
+            value = 0
+
+
+class Decoder:
+    """The state of decoding one code object: tables to read arguments from, and the output."""
+
+    __slots__ = ("code", "consts", "names", "slots", "out", "pos", "handler", "next",
+                 "keywords", "in_end_for")
+
+    def __init__(self, code: types.CodeType) -> None:
+        self.code = code
+        self.consts = code.co_consts
+        self.names = code.co_names
+        self.slots = slot_names(code.co_varnames, code.co_cellvars, code.co_freevars)
+        self.out: list[Instr] = []
+        self.pos = NO_POSITION
+        self.handler = -1
+        self.next = 0  # the code unit after the current instruction and its caches
+        self.keywords: tuple[str, ...] = ()  # from KW_NAMES, for the CALL that follows
+        self.in_end_for = False  # between an END_FOR and the POP_TOP that belongs to it
+
+    def emit(self, op: str, arg: object = None, target: int | None = None) -> None:
+        self.out.append(Instr(op, arg, target, self.pos, self.handler))
+
+    def run(self) -> Code:
+        handlers, handler_at = self._handlers()
+        raw = self.code.co_code
+        index_at = [0] * (len(raw) // 2 + 1)
+        out, extended = self.out, 0
+        positions = self.code.co_positions()
+        for unit, (opcode, arg, pos) in enumerate(zip(raw[::2], raw[1::2], positions, strict=True)):
+            index_at[unit] = len(out)
+            read = READERS[opcode]
+            if read is None:  # CACHE
+                continue
+            if opcode == EXTENDED_ARG:
+                extended = (extended | arg) << 8
+                continue
+            self.pos = pos
+            self.handler = handler_at[unit]
+            self.next = unit + 1 + CACHES[opcode]
+            read(self, arg | extended)
+            extended = 0
+        index_at[-1] = len(out)
+        for instr in out:
+            if instr.target is not None:
+                instr.target = index_at[instr.target]
+        for handler in handlers:
+            handler.target = index_at[handler.target]
+        VERSION.finish(self, handlers)
+        return Code(out, handlers, self.code)
+
+    def _handlers(self) -> tuple[list[Handler], list[int]]:
+        at = [-1] * (len(self.code.co_code) // 2 + 1)
+        known: dict[tuple[int, int, bool], int] = {}
+        for start, end, target, depth, lasti in parse_exception_table(self.code.co_exceptiontable):
+            index = known.setdefault((target, depth, lasti), len(known))
+            at[start:end] = [index] * (end - start)
+        return [Handler(*entry) for entry in known], at
+
+
+# ---------------------------------------------------------------------------------------------------
+# Readers
+
+Reader = Callable[[Decoder, int], None]
+
+
+def _plain(op: str) -> Reader:
+    return lambda d, arg: d.out.append(Instr(op, None, None, d.pos, d.handler))
+
+
+def _number(op: str) -> Reader:
+    return lambda d, arg: d.out.append(Instr(op, arg, None, d.pos, d.handler))
+
+
+def _flag(op: str) -> Reader:
+    return lambda d, arg: d.out.append(Instr(op, bool(arg), None, d.pos, d.handler))
+
+
+def _name(op: str) -> Reader:
+    return lambda d, arg: d.out.append(Instr(op, d.names[arg], None, d.pos, d.handler))
+
+
+def _slot(op: str) -> Reader:
+    return lambda d, arg: d.out.append(Instr(op, d.slots[arg], None, d.pos, d.handler))
+
+
+_FAMILIES = ((PLAIN, _plain), (NUMBER, _number), (FLAG, _flag), (NAME, _name), (FAST, _slot))
+
+
+def _jump(op: str, arg: object, sign: int) -> Reader:
+    return lambda d, distance: d.emit(op, arg, d.next + sign * distance)
+
+
+def _removed(decoder: Decoder, arg: int) -> None:
+    """An opcode without a canonical instruction."""
+
+
+def _unknown(decoder: Decoder, arg: int) -> None:
+    raise ValueError(f"an opcode that co_code does not hold, in {decoder.code}")
+
+
+def _reader(opname: str) -> Reader | None:
+    if opname == "CACHE":
+        return None
+    if opname in VERSION.READ:
+        return VERSION.READ[opname]
+    if opname in VERSION.READ_JUMP:
+        return _jump(*VERSION.READ_JUMP[opname])
+    if opname in VERSION.REMOVED or opname == "EXTENDED_ARG":
+        return _removed
+    if opname not in VERSION.NEVER:
+        for family, make in _FAMILIES:
+            if opname in family:
+                return make(opname)
+    return _unknown
+
+
+EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
+CACHES = [VERSION.cache_units(opcode) for opcode in range(256)]
+READERS = [_reader(opname) for opname in dis.opname[:256]]

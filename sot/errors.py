@@ -1,0 +1,103 @@
+"""Why capture stops: one table of reasons, and the few exceptions that carry them.
+
+Three outcomes end the symbolic execution of a frame early:
+
+* ``Break(reason, detail)``: the instruction at hand is run by Python itself, between two graphs.
+* ``Skip(reason, detail)``: the whole frame is run by Python.
+* any other exception: a defect of ours. The frame is run by Python, and the defect is recorded.
+
+``PyRaise`` is not one of them: it is an exception *of the user's program*, followed symbolically.
+"""
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a user reads about a reason: ``message`` may have one ``{}`` for the detail."""
+
+    message: str
+    hint: str
+
+
+class Reason(enum.Enum):
+    """Every reason for a break or a skip. To add one, add a row."""
+
+    # ---- values that only exist at run time
+    TENSOR_TRUTH = Text("a branch depends on the value of a tensor{}",
+                        "use torch.where or torch.cond, or accept the break")
+    TENSOR_VALUE = Text("a tensor's value is needed as a Python number: {}",
+                        "keep the value in a tensor, or move the read out of the function")
+    TENSOR_SHAPE = Text("the shape of a result depends on tensor values: {}",
+                        "use a mask of fixed size in place of a selection")
+    # ---- things we do not look into
+    OPAQUE_CALL = Text("{} is not Python code and not a torch operation that capture knows",
+                       "move the call out of the captured function if it is hot")
+    OPAQUE_VALUE = Text("{} cannot be followed", "move the operation out of the captured function")
+    USER_BREAK = Text("sot.graph_break() was called{}", "remove the call")
+    NOT_TO_STATIC = Text("{} is marked not_to_static", "remove the mark to capture it")
+    SIDE_EFFECT = Text("{} has an effect outside the program's values", "do it before or after the captured function")
+    RANDOM = Text("{} draws from a random generator of Python or NumPy", "use torch's random functions")
+    OPERATION_FAILED = Text("the operation raises: {}", "see the exception")
+    UNCAUGHT = Text("an exception leaves the function: {}", "see the exception")
+    BAD_CALL = Text("the call does not fit the function's parameters: {}", "see the exception")
+    # ---- Python that capture does not do (yet)
+    OPCODE = Text("the instruction {} is not captured", "move the statement out of the captured function")
+    CLASS_BODY = Text("a class is created{}", "define the class at module level")
+    UNSUPPORTED = Text("{} is not supported by capture", "report it, or move it out of the captured function")
+    DEPTH = Text("calls are nested deeper than capture follows: {}", "reduce the depth")
+    IMPORT = Text("a module is imported: {}", "import it at module level")
+    # ---- whole frames
+    BREAK_IN_LOOP = Text("a break inside a loop: {}", "move what breaks out of the loop")
+    TOO_LONG = Text("the capture exceeds {} instructions", "shorten the loop, or call the body as a function")
+    NOTHING_CAPTURED = Text("no tensor operation was met{}", "nothing to do")
+    RECAPTURE_LIMIT = Text("the function was captured {} times with different guards",
+                           "pass what changes as a tensor, or raise the limit")
+    INTERNAL = Text("capture failed: {}", "please report this")
+
+    def describe(self, detail: str = "") -> str:
+        """The sentence for a report; ``detail`` fills the template's hole."""
+        return self.value.message.format(detail)
+
+    @property
+    def hint(self) -> str:
+        return self.value.hint
+
+
+class CaptureStop(Exception):
+    """Common to Break and Skip: a reason, a detail, and (filled in by the machine) where."""
+
+    def __init__(self, reason: Reason, detail: str = "") -> None:
+        super().__init__(reason.describe(detail))
+        self.reason = reason
+        self.detail = detail
+
+
+class Break(CaptureStop):
+    """The current instruction cannot be captured; Python runs it between two graphs."""
+
+
+class Skip(CaptureStop):
+    """The current root frame cannot be captured; Python runs all of it."""
+
+
+class NotRebuildable(Exception):
+    """A symbolic value has no expression in emitted code; a break must happen further out."""
+
+
+class PyRaise(Exception):
+    """An exception of the user's program, raised while it is followed symbolically."""
+
+    def __init__(self, value) -> None:
+        super().__init__(repr(value))
+        self.value = value
+
+
+class SotError(Exception):
+    """Base of the errors that SOT raises at its users."""
+
+
+class CaptureError(SotError):
+    """Raised in strict mode and by ``full_graph=True`` where a break or fallback would have happened."""

@@ -1,0 +1,270 @@
+"""Guards: what must still hold for captured code to be run again.
+
+A guard is an origin and a check. It compiles to an expression of the emitted function (``test``), is
+evaluated on its own by the slow path that explains a miss (``holds``), and says itself in English
+(``str``). Guards are emitted in the order in which capture met them, so that a guard on ``a`` always comes
+before one on ``a.b``, and an origin is loaded once for all guards and graph inputs below it. Tensors are
+the exception: all of them are checked together, at the end, by one call.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import FunctionType
+
+import torch
+
+from sot.origin import Emit, Inputs, Origin
+from sot.torch_compat import GlobalState, TensorChecks, tensor_summary
+
+NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+
+
+def short(value: object, limit: int = 60) -> str:
+    """A one-line description of a value for messages."""
+    name = getattr(value, "__qualname__", None)
+    text = f"{type(value).__name__} {name}" if name and callable(value) else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Base. ``where`` (file, line) of the user's code that needed it is not part of its identity."""
+
+    origin: Origin
+
+    def test(self, emit: Emit) -> str:
+        raise NotImplementedError
+
+    def holds(self, value: object) -> bool:
+        raise NotImplementedError
+
+    def explain(self, inputs: Inputs) -> str | None:
+        """None if the guard holds for ``inputs``, else a sentence that says what differs."""
+        try:
+            value = self.origin.read(inputs)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
+            return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
+        return None if self.holds(value) else f"expected {self}, got {short(value)}"
+
+
+@dataclass(frozen=True)
+class IsGuard(Guard):
+    """The value is this very object."""
+
+    value: object
+
+    def test(self, emit: Emit) -> str:
+        right = repr(self.value) if self.value in (None, True, False) else emit.const(self.value)
+        return f"{emit.ref(self.origin)} is {right}"
+
+    def holds(self, value: object) -> bool:
+        return value is self.value
+
+    def __str__(self) -> str:
+        return f"{self.origin} is {short(self.value)}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, id(self.value)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IsGuard) and self.origin == other.origin and self.value is other.value
+
+
+@dataclass(frozen=True)
+class EqualsGuard(Guard):
+    """The value has this exact type and equals this constant."""
+
+    value: object
+
+    def test(self, emit: Emit) -> str:
+        ref, kind = emit.ref(self.origin), emit.const(type(self.value))
+        if self.value != self.value:  # NaN never equals itself
+            return f"type({ref}) is {kind} and {ref} != {ref}"
+        literal = repr(self.value) if type(self.value) in (int, str) else emit.const(self.value)
+        return f"type({ref}) is {kind} and {ref} == {literal}"
+
+    def holds(self, value: object) -> bool:
+        if self.value != self.value:
+            return type(value) is type(self.value) and value != value
+        return type(value) is type(self.value) and value == self.value
+
+    def __str__(self) -> str:
+        return f"{self.origin} == {short(self.value)}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, type(self.value), repr(self.value)))
+
+
+@dataclass(frozen=True)
+class TypeGuard(Guard):
+    """The value has this exact type."""
+
+    cls: type
+
+    def test(self, emit: Emit) -> str:
+        return f"type({emit.ref(self.origin)}) is {emit.const(self.cls)}"
+
+    def holds(self, value: object) -> bool:
+        return type(value) is self.cls
+
+    def __str__(self) -> str:
+        return f"the type of {self.origin} is {self.cls.__qualname__}"
+
+
+@dataclass(frozen=True)
+class LengthGuard(Guard):
+    """A list, tuple or set has this length."""
+
+    length: int
+
+    def test(self, emit: Emit) -> str:
+        return f"len({emit.ref(self.origin)}) == {self.length}"
+
+    def holds(self, value: object) -> bool:
+        return len(value) == self.length  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"len({self.origin}) == {self.length}"
+
+
+@dataclass(frozen=True)
+class KeysGuard(Guard):
+    """A dict has these keys, in this order."""
+
+    keys: tuple
+
+    def test(self, emit: Emit) -> str:
+        return f"[*{emit.ref(self.origin)}] == {emit.const(list(self.keys), 'keys')}"
+
+    def holds(self, value: object) -> bool:
+        return list(value) == list(self.keys)  # type: ignore[call-overload]
+
+    def __str__(self) -> str:
+        return f"the keys of {self.origin} are {short(list(self.keys))}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, len(self.keys)))
+
+
+@dataclass(frozen=True)
+class HasKeyGuard(Guard):
+    """A dict has, or has not, a key."""
+
+    key: object
+    present: bool
+
+    def test(self, emit: Emit) -> str:
+        key = repr(self.key) if type(self.key) in (str, int) else emit.const(self.key)
+        return f"{key} {'in' if self.present else 'not in'} {emit.ref(self.origin)}"
+
+    def holds(self, value: object) -> bool:
+        return (self.key in value) is self.present  # type: ignore[operator]
+
+    def __str__(self) -> str:
+        return f"{short(self.key)} is {'' if self.present else 'not '}in {self.origin}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, str(self.key), self.present))
+
+
+@dataclass(frozen=True)
+class CodeGuard(Guard):
+    """A function has this code and these defaults (its closure is guarded cell by cell)."""
+
+    function: FunctionType
+
+    def test(self, emit: Emit) -> str:
+        ref, f = emit.ref(self.origin), self.function
+        parts = [f"{ref}.__code__ is {emit.const(f.__code__)}"]
+        for name in ("__defaults__", "__kwdefaults__"):
+            value = getattr(f, name)
+            parts.append(f"{ref}.{name} is {'None' if value is None else emit.const(value)}")
+        return " and ".join(parts)
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, FunctionType) and all(
+            getattr(value, name) is getattr(self.function, name)
+            for name in ("__code__", "__defaults__", "__kwdefaults__"))
+
+    def __str__(self) -> str:
+        return f"the code of {self.origin} is that of {self.function.__qualname__}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, id(self.function)))
+
+
+@dataclass(frozen=True)
+class NoHooksGuard(Guard):
+    """A module has no forward or backward hooks."""
+
+    def test(self, emit: Emit) -> str:
+        ref = emit.ref(self.origin)
+        return f"not ({' or '.join(f'{ref}.{name}' for name in NO_HOOK_DICTS)})"
+
+    def holds(self, value: object) -> bool:
+        return not any(getattr(value, name) for name in NO_HOOK_DICTS)
+
+    def __str__(self) -> str:
+        return f"{self.origin} has no hooks"
+
+
+@dataclass(frozen=True)
+class SameGuard(Guard):
+    """Two origins hold one object (``same``) or two different ones."""
+
+    other: Origin
+    same: bool = True
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.ref(self.origin)} {'is' if self.same else 'is not'} {emit.ref(self.other)}"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        if (self.origin.read(inputs) is self.other.read(inputs)) is self.same:
+            return None
+        return f"expected that {self}, which no longer holds"
+
+    def __str__(self) -> str:
+        return f"{self.origin} and {self.other} are {'one object' if self.same else 'different objects'}"
+
+
+@dataclass(frozen=True)
+class TensorGuard(Guard):
+    """A tensor has this type, dtype, device, shape, strides, requires_grad and dispatch keys."""
+
+    example: torch.Tensor
+
+    def explain(self, inputs: Inputs) -> str | None:
+        try:
+            value = self.origin.read(inputs)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
+            return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
+        if TensorChecks([self.example]).check(value):
+            return None
+        got = tensor_summary(value) if isinstance(value, torch.Tensor) else short(value)
+        return f"expected {self}, got {got}"
+
+    def __str__(self) -> str:
+        return f"{self.origin} is a {tensor_summary(self.example)}"
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorGuard) and self.origin == other.origin
+
+
+@dataclass(frozen=True)
+class StateGuard:
+    """Grad mode, autocast, default dtype, deterministic flags and the like are as they were."""
+
+    state: GlobalState
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(self.state.check, 'state')}()"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        return None if self.state.check() else f"expected {self}; changed: {self.state.reason()}"
+
+    def __str__(self) -> str:
+        return f"torch's global state: {self.state}"

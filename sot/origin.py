@@ -1,0 +1,199 @@
+"""Origins: where a value of the captured frame came from.
+
+An origin is the only place that knows four things: how to load the value in emitted code (``expr``), how
+to read it when a guard is explained (``read``), how to print it in the user's spelling (``str``), and when
+two are the same (dataclass equality). Emitted code is Python source; ``expr`` receives an ``emit`` object
+with ``ref(origin)`` (the variable that holds another origin's value) and ``const(object)`` (the name of an
+object that the emitted function owns).
+
+``Inputs`` is what a hooked frame hands to its replacement: the argument values, then the closure's cells.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import CellType
+from typing import Any, Protocol
+
+
+class Emit(Protocol):
+    def ref(self, origin: Origin) -> str: ...
+    def const(self, value: object, hint: str = "k") -> str: ...
+
+
+Inputs = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Base of all origins; ``cheap`` says that ``expr`` needs no variable of its own."""
+
+    cheap = False
+
+    def expr(self, emit: Emit) -> str:
+        raise NotImplementedError
+
+    def read(self, inputs: Inputs) -> object:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Arg(Origin):
+    """An argument of the frame, or a cell of its closure: item ``index`` of the inputs."""
+
+    index: int
+    name: str
+    cheap = True
+
+    def expr(self, emit: Emit) -> str:
+        return f"a{self.index}"
+
+    def read(self, inputs: Inputs) -> object:
+        return inputs[self.index]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ById:
+    """Holds any object and compares by identity, so that origins over it are hashable."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ById) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@dataclass(frozen=True)
+class Known(Origin):
+    """An object that the emitted code holds itself: a module, a class, a namespace."""
+
+    held: ById
+    label: str
+    cheap = True
+
+    def expr(self, emit: Emit) -> str:
+        return emit.const(self.held.value)
+
+    def read(self, inputs: Inputs) -> object:
+        return self.held.value
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def known(value: object, label: str) -> Known:
+    return Known(ById(value), label)
+
+
+@dataclass(frozen=True)
+class Attr(Origin):
+    """``base.name``"""
+
+    base: Origin
+    name: str
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}.{self.name}"
+
+    def read(self, inputs: Inputs) -> object:
+        return getattr(self.base.read(inputs), self.name)
+
+    def __str__(self) -> str:
+        return f"{self.base}.{self.name}"
+
+
+@dataclass(frozen=True)
+class Item(Origin):
+    """``base[key]`` for a constant key; ``label`` replaces the spelling (an attribute kept in a dict)."""
+
+    base: Origin
+    key: object
+    label: str = ""
+
+    def expr(self, emit: Emit) -> str:
+        key = repr(self.key) if type(self.key) in (int, str, bool) else emit.const(self.key)
+        return f"{emit.ref(self.base)}[{key}]"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.base.read(inputs)[self.key]  # type: ignore[index]
+
+    def __str__(self) -> str:
+        return self.label or f"{self.base}[{self.key!r}]"
+
+    def __hash__(self) -> int:
+        return hash((self.base, str(self.key)))
+
+
+@dataclass(frozen=True)
+class RawItem(Item):
+    """``base[key]`` past any override of ``__getitem__`` in a dict or list subclass; ``kind`` is the base type."""
+
+    kind: type = dict
+
+    def expr(self, emit: Emit) -> str:
+        key = repr(self.key) if type(self.key) in (int, str, bool) else emit.const(self.key)
+        return f"{self.kind.__name__}.__getitem__({emit.ref(self.base)}, {key})"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.kind.__getitem__(self.base.read(inputs), self.key)  # type: ignore[index]
+
+    __hash__ = Item.__hash__
+
+
+@dataclass(frozen=True)
+class KeyAt(Origin):
+    """The ``index``-th key of a dict."""
+
+    base: Origin
+    index: int
+
+    def expr(self, emit: Emit) -> str:
+        return f"[*{emit.ref(self.base)}][{self.index}]"
+
+    def read(self, inputs: Inputs) -> object:
+        return [*self.base.read(inputs)][self.index]  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        return f"key {self.index} of {self.base}"
+
+
+@dataclass(frozen=True)
+class Global(Origin):
+    """A global variable, or a builtin of that name when the namespace has none."""
+
+    namespace: Known
+    name: str
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.namespace)}[{self.name!r}]"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.namespace.held.value[self.name]  # type: ignore[index]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class CellContents(Origin):
+    """What a closure cell holds."""
+
+    base: Origin
+    name: str
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}.cell_contents"
+
+    def read(self, inputs: Inputs) -> object:
+        cell = self.base.read(inputs)
+        assert isinstance(cell, CellType)
+        return cell.cell_contents
+
+    def __str__(self) -> str:
+        return self.name

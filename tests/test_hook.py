@@ -1,0 +1,980 @@
+"""What the frame hook promises: sot/_hook.c, read as a specification."""
+
+import contextlib
+import ctypes
+import gc
+import inspect
+import os
+import sys
+import threading
+import traceback
+import types
+import weakref
+
+import pytest
+
+from sot import _hook
+from sot._hook import MISS, PLAIN
+
+
+@contextlib.contextmanager
+def callback_set(callback=lambda function, arguments: None):
+    previous = _hook.set_callback(callback)
+    try:
+        yield
+    finally:
+        _hook.set_callback(previous)
+
+
+@pytest.fixture(autouse=True)
+def no_callback_left():
+    yield
+    assert _hook.set_callback(None) is None
+
+
+def skipped(fn):
+    _hook.skip(fn.__code__)
+    return fn
+
+
+def with_entries(fn, *entries):
+    _hook.set_entries(fn.__code__, entries)
+    return fn
+
+
+def arguments_seen(fn, *args, **kwargs):
+    """The arguments that the hook hands to an entry of fn."""
+    seen = []
+    with_entries(fn, lambda *arguments: seen.extend(arguments))
+    with callback_set():
+        fn(*args, **kwargs)
+    return seen
+
+
+def is_installed():
+    api = ctypes.pythonapi
+    api.PyInterpreterState_Main.restype = ctypes.c_void_p
+    current = api._PyInterpreterState_GetEvalFrameFunc
+    current.argtypes, current.restype = [ctypes.c_void_p], ctypes.c_void_p
+    default = ctypes.cast(api._PyEval_EvalFrameDefault, ctypes.c_void_p).value
+    return current(api.PyInterpreterState_Main()) != default
+
+
+def in_thread(fn):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(fn()))
+    thread.start()
+    thread.join()
+    return result[0]
+
+
+# ---- entries -------------------------------------------------------------------------------------
+
+
+def test_the_answer_of_an_entry_is_the_result_of_the_frame():
+    ran = []
+
+    def fn(x):
+        ran.append(x)
+
+    with_entries(fn, lambda x, cell: x + 1)
+    with callback_set():
+        assert fn(1) == 2
+    assert ran == []
+    assert fn(1) is None and ran == [1]
+
+
+def test_entries_are_asked_in_order_until_one_does_not_miss():
+    asked = []
+
+    def entry(name, answer):
+        return lambda x: asked.append(name) or answer
+
+    def fn(x):
+        return "frame"
+
+    with_entries(fn, entry("a", MISS), entry("b", "answer"), entry("c", "never"))
+    with callback_set():
+        assert fn(0) == "answer"
+    assert asked == ["a", "b"]
+
+
+def test_an_entry_that_says_plain_ends_the_search_and_the_frame_runs():
+    called = []
+
+    def fn(x, y=2):
+        z = x + y
+        return [z for _ in range(2)]
+
+    with_entries(fn, lambda x, y: PLAIN, lambda x, y: "never")
+    with callback_set(lambda function, arguments: called.append(function)):
+        assert fn(1) == [3, 3]
+    assert fn not in called
+
+
+def test_an_entry_may_answer_none_true_or_any_other_value():
+    def fn():
+        return "frame"
+
+    for value in (None, False, 0, "", [], NotImplemented, ...):
+        with_entries(fn, lambda: value)
+        with callback_set():
+            answer = fn()
+        assert answer is value
+
+
+def test_an_entry_gets_positional_keyword_only_star_and_double_star_arguments():
+    def fn(a, /, b, *rest, c, d=4, **more):
+        local = a
+        return local
+
+    assert arguments_seen(fn, 1, 2, 3, c=5, e=6) == [1, 2, 5, 4, (3,), {"e": 6}]
+
+
+def test_an_entry_gets_the_cells_of_the_closure_after_the_arguments():
+    first, second = 1, 2
+
+    def fn(x):
+        return x, first, second
+
+    assert arguments_seen(fn, 0) == [0, *fn.__closure__]
+
+
+def test_an_argument_that_an_inner_function_captures_is_passed_as_a_value():
+    def fn(x, unused):
+        return lambda: x
+
+    assert arguments_seen(fn, 7, 8) == [7, 8]
+
+
+def test_a_closure_of_any_size_is_passed():
+    for count in (1, 11, 12, 13, 40):
+        names = [f"v{i}" for i in range(count)]
+        source = f"def make({', '.join(names)}):\n def fn(x): return x, {', '.join(names)}\n return fn"
+        namespace = {}
+        exec(source, namespace)
+        fn = namespace["make"](*range(count))
+        cells = arguments_seen(fn, -1)
+        assert cells[0] == -1
+        assert sorted(cell.cell_contents for cell in cells[1:]) == list(range(count))
+
+
+def test_an_exception_from_an_entry_is_the_exception_of_the_frame():
+    def fn():
+        return "frame"
+
+    def entry():
+        raise KeyError("from the entry")
+
+    with_entries(fn, entry)
+    with callback_set(), pytest.raises(KeyError) as caught:
+        fn()
+    names = [line.name for line in traceback.extract_tb(caught.value.__traceback__)]
+    assert names[-1] == "entry" and "fn" not in names
+
+
+def test_an_entry_sees_the_exception_being_handled_and_the_caller_of_the_frame():
+    seen = []
+
+    def fn():
+        return "frame"
+
+    @skipped
+    def entry():
+        seen.append((sys.exc_info()[0], sys._getframe(1).f_code.co_name))
+
+    @skipped
+    def caller():
+        try:
+            raise ValueError
+        except ValueError:
+            fn()
+
+    with_entries(fn, entry)
+    with callback_set():
+        caller()
+    assert seen == [(ValueError, "caller")]
+
+
+def test_functions_called_by_an_entry_are_hooked():
+    def inner():
+        return "frame"
+
+    def fn():
+        return "frame"
+
+    with_entries(inner, lambda: "inner")
+    with_entries(fn, lambda: ["fn", inner()])
+    with callback_set():
+        assert fn() == ["fn", "inner"]
+
+
+def test_methods_and_calls_with_unpacking_are_hooked():
+    class Thing:
+        def method(self, *args, k=0):
+            return "frame"
+
+    with_entries(Thing.method, lambda self, k, args: (type(self), args, k))
+    with callback_set():
+        assert Thing().method(1, 2) == (Thing, (1, 2), 0)
+        assert Thing().method(*[1], **{"k": 3}) == (Thing, (1,), 3)
+        assert list(map(Thing().method, [5])) == [(Thing, (5,), 0)]
+
+
+def test_entries_may_be_replaced_and_reset_while_one_of_them_runs():
+    def fn(x):
+        return "frame"
+
+    def replacing(x):
+        with_entries(fn, lambda x: "new")
+        gc.collect()
+        return MISS
+
+    def resetting(x):
+        _hook.reset(fn.__code__)
+        gc.collect()
+        return MISS
+
+    with callback_set():
+        with_entries(fn, replacing, lambda x: "old")
+        assert fn(0) == "old"
+        assert fn(0) == "new"
+        with_entries(fn, resetting, lambda x: "old")
+        assert fn(0) == "old"
+        assert fn(0) == "frame"
+
+
+def test_an_entry_may_remove_the_callback():
+    def fn():
+        return "frame"
+
+    with_entries(fn, lambda: _hook.set_callback(None) and MISS)
+    with callback_set():
+        assert fn() == "frame"
+
+
+def test_entries_are_read_back_and_reset_forgets_them_and_skip():
+    def fn():
+        pass
+
+    code, entry = fn.__code__, print
+    assert _hook.get_entries(code) == () and not _hook.is_skipped(code)
+    _hook.set_entries(code, (entry, entry))
+    _hook.skip(code)
+    assert _hook.get_entries(code) == (entry, entry) and _hook.is_skipped(code)
+    _hook.reset(code)
+    assert _hook.get_entries(code) == () and not _hook.is_skipped(code)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: _hook.set_entries((lambda: 0).__code__, (1,)),
+        lambda: _hook.set_entries((lambda: 0).__code__, [print]),
+        lambda: _hook.set_entries(print, ()),
+        lambda: _hook.get_entries(print),
+        lambda: _hook.skip(print),
+        lambda: _hook.is_skipped(None),
+        lambda: _hook.reset(None),
+        lambda: _hook.plain(1),
+        lambda: _hook.set_callback(1),
+        lambda: type(MISS)(),
+    ],
+)
+def test_wrong_arguments_raise_type_error(call):
+    with pytest.raises(TypeError):
+        call()
+
+
+def test_the_sentinels_name_themselves():
+    assert (repr(MISS), repr(PLAIN)) == ("<sot.MISS>", "<sot.PLAIN>")
+
+
+# ---- the callback --------------------------------------------------------------------------------
+
+
+def test_the_callback_gets_the_function_and_its_arguments():
+    free = 3
+
+    def fn(x, *rest, k):
+        return free
+
+    seen = []
+    with callback_set(lambda *call: seen.append(call)):
+        assert fn(1, 2, k=4) == 3
+    assert seen[0] == (fn, (1, 4, (2,), *fn.__closure__))
+
+
+def test_a_callable_from_the_callback_answers_the_frame():
+    def fn(x):
+        return "frame"
+
+    answers = {"value": lambda x: x + 1, "miss": lambda x: MISS, "plain": lambda x: PLAIN}
+    results = {}
+    for name, entry in answers.items():
+        with callback_set(lambda function, arguments: entry if function is fn else None):
+            results[name] = fn(1)
+    assert results == {"value": 2, "miss": "frame", "plain": "frame"}
+
+
+def test_an_exception_from_the_callback_is_the_exception_of_the_frame():
+    def fn():
+        return "frame"
+
+    def strict(function, arguments):
+        if function is fn:
+            raise NotImplementedError(function.__name__)
+
+    with pytest.raises(NotImplementedError, match="fn"), callback_set(strict):
+        fn()
+
+
+def test_the_callback_is_hidden_while_it_runs():
+    seen = []
+
+    def helper():
+        return "frame"
+
+    def callback(function, arguments):
+        seen.append((function.__name__, helper()))
+
+    def fn():
+        pass
+
+    with_entries(helper, lambda: "hooked")
+    with callback_set(callback):
+        fn()
+    assert seen[0] == ("fn", "frame")
+
+
+def test_skipped_code_is_left_alone():
+    def fn():
+        return "frame"
+
+    seen = []
+    with_entries(skipped(fn), lambda: "entry")
+    with callback_set(lambda function, arguments: seen.append(function)):
+        assert fn() == "frame"
+    assert fn not in seen
+
+
+def test_set_callback_returns_the_previous_one():
+    def first(function, arguments):
+        return None
+
+    assert _hook.set_callback(first) is None
+    assert _hook.get_callback() is first
+    assert _hook.set_callback(None) is first
+    assert _hook.get_callback() is None
+
+
+def test_the_callback_may_replace_itself():
+    def fn():
+        return "frame"
+
+    def callback(function, arguments):
+        _hook.set_callback(None)
+        return lambda: "answer"
+
+    with callback_set():
+        _hook.set_callback(callback)
+        assert fn() == "answer"
+        assert fn() == "frame"
+
+
+# ---- frames that are left alone ------------------------------------------------------------------
+
+
+def names_seen(fn, *args):
+    names = []
+    with callback_set(lambda function, arguments: names.append(function.__name__)):
+        fn(*args)
+    return names
+
+
+def test_generators_and_coroutines_are_left_alone():
+    def generator():
+        yield 1
+        yield from [2]
+
+    async def coroutine():
+        return 3
+
+    async def asynchronous():
+        yield 4
+
+    @types.coroutine
+    def iterable():
+        yield 5
+
+    def fn():
+        assert [*generator()] == [1, 2]
+        started = generator()
+        next(started)
+        with contextlib.suppress(KeyError):
+            started.throw(KeyError)
+        with contextlib.suppress(StopIteration):
+            coroutine().send(None)
+        with contextlib.suppress(StopIteration):
+            asynchronous().__anext__().send(None)
+        assert next(iterable()) == 5
+
+    for left_alone in (generator, coroutine, asynchronous, iterable):
+        with_entries(left_alone, lambda: pytest.fail("asked"))
+    names = names_seen(fn)
+    assert "fn" in names
+    assert not {"generator", "coroutine", "asynchronous", "iterable"} & {*names}
+
+
+def test_class_bodies_modules_and_executed_code_are_left_alone():
+    def fn():
+        class Body:
+            x = 1
+
+        exec("y = 1")
+        exec(compile("z = 1", "module", "exec"), {})
+
+    def without_arguments():
+        return "frame"
+
+    names = names_seen(fn)
+    assert "Body" not in names and "<module>" not in names
+    assert "without_arguments" not in names_seen(exec, without_arguments.__code__)
+
+
+@pytest.mark.parametrize("set_tracer", [sys.settrace, sys.setprofile])
+def test_a_thread_that_traces_runs_everything_plainly(set_tracer):
+    def fn():
+        return "frame"
+
+    events = []
+
+    def tracer(frame, event, arg):
+        if frame.f_code is fn.__code__:
+            events.append(event)
+        return tracer
+
+    with_entries(fn, lambda: "entry")
+    with callback_set():
+        set_tracer(tracer)
+        traced = fn()
+        set_tracer(None)
+        untraced = fn()
+    assert (traced, untraced) == ("frame", "entry")
+    assert "call" in events and "return" in events
+
+
+# ---- plain ---------------------------------------------------------------------------------------
+
+
+def test_plain_hides_the_callback_and_shows_it_again():
+    def fn():
+        return "frame"
+
+    with_entries(fn, lambda: "entry")
+    plain = _hook.plain(fn)
+    assert plain() == "frame"
+    with callback_set():
+        assert [fn(), plain(), fn()] == ["entry", "frame", "entry"]
+
+
+def test_plain_shows_the_callback_again_after_an_exception():
+    def fn():
+        return "frame"
+
+    def failing():
+        raise KeyError
+
+    with_entries(fn, lambda: "entry")
+    with callback_set():
+        with contextlib.suppress(KeyError):
+            _hook.plain(failing)()
+        assert fn() == "entry"
+
+
+def test_plain_nests_and_passes_any_arguments():
+    def fn(*args, **kwargs):
+        return args, kwargs
+
+    with_entries(fn, lambda *_: "entry")
+    plain = _hook.plain(_hook.plain(fn))
+    with callback_set():
+        assert plain(1, 2, a=3) == ((1, 2), {"a": 3})
+        assert plain(*[1], **{"b": 2}) == ((1,), {"b": 2})
+        assert fn() == "entry"
+
+
+def test_a_callback_set_inside_plain_is_seen_after_it():
+    def fn():
+        return "frame"
+
+    def setting():
+        _hook.set_callback(lambda function, arguments: None)
+        return fn()
+
+    with_entries(fn, lambda: "entry")
+    assert _hook.plain(setting)() == "frame"
+    assert fn() == "entry"
+    _hook.set_callback(None)
+
+
+def test_plain_holds_what_it_wraps():
+    def fn():
+        pass
+
+    plain = _hook.plain(fn)
+    assert plain.__wrapped__ is fn
+    assert inspect.unwrap(plain) is fn
+    assert "fn" in repr(plain)
+    with pytest.raises(AttributeError):
+        plain.__wrapped__ = None
+
+
+def test_plain_is_collected_in_cycles():
+    def cycle():
+        def fn():
+            return plain
+
+        plain = _hook.plain(fn)
+        return weakref.ref(plain), weakref.ref(fn)
+
+    alive = cycle()
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]
+
+
+# ---- threads -------------------------------------------------------------------------------------
+
+
+def test_a_callback_belongs_to_its_thread():
+    def fn():
+        return "frame"
+
+    def in_its_own_thread():
+        before = _hook.get_callback(), fn()
+        with callback_set():
+            return before, fn()
+
+    with_entries(fn, lambda: "entry")
+    with callback_set():
+        assert in_thread(in_its_own_thread) == ((None, "frame"), "entry")
+        assert fn() == "entry"
+    assert in_thread(fn) == "frame"
+
+
+def test_the_evaluator_is_installed_only_while_a_thread_has_a_callback():
+    assert not is_installed()
+    with callback_set():
+        assert is_installed()
+        with callback_set():
+            pass
+        assert is_installed()
+        in_thread(lambda: _hook.set_callback(print) and _hook.set_callback(None))
+        assert is_installed()
+    assert not is_installed()
+
+
+def test_a_thread_that_ends_gives_up_its_callback():
+    class Callback:
+        def __call__(self, function, arguments):
+            return None
+
+    def leaving_it_set():
+        callback = Callback()
+        _hook.set_callback(callback)
+        return weakref.ref(callback), is_installed()
+
+    alive, installed = in_thread(leaving_it_set)
+    assert installed and not is_installed()
+    assert alive() is None
+
+
+def test_a_forked_child_keeps_only_its_own_thread():
+    ready, done = threading.Event(), threading.Event()
+
+    def other():
+        _hook.set_callback(lambda function, arguments: None)
+        ready.set()
+        done.wait()
+        _hook.set_callback(None)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    ready.wait()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int(is_installed()))
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_many_threads_at_once():
+    def fn(x):
+        return "frame"
+
+    def hammer(i, results):
+        for _ in range(200):
+            with callback_set():
+                results.append(fn(i))
+
+    with_entries(fn, lambda x: x)
+    results = [[] for _ in range(8)]
+    threads = [threading.Thread(target=hammer, args=(i, results[i])) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [[i] * 200 for i in range(8)]
+    assert not is_installed()
+
+
+# ---- recursion -----------------------------------------------------------------------------------
+
+
+def depth_here():
+    return len(inspect.stack(0))
+
+
+def test_recursion_through_entries_goes_as_deep_as_without_the_hook():
+    def hooked(n):
+        return "frame"
+
+    @skipped
+    def entry(n):
+        return 0 if n == 0 else 1 + hooked(n - 1)
+
+    @skipped
+    def left_alone(n):
+        return 0 if n == 0 else 1 + left_alone(n - 1)
+
+    with_entries(hooked, entry)
+    depth = sys.getrecursionlimit() - depth_here() - 20
+    with callback_set():
+        assert hooked(depth) == depth
+        assert left_alone(depth) == depth
+
+
+@pytest.mark.parametrize("skip_entry", [True, False])
+def test_endless_recursion_through_an_entry_is_a_recursion_error(skip_entry):
+    def fn(n):
+        return "frame"
+
+    def entry(n):
+        return fn(n + 1)
+
+    _hook.reset(entry.__code__)
+    with_entries(fn, skipped(entry) if skip_entry else entry)
+    with callback_set(), pytest.raises(RecursionError):
+        fn(0)
+
+
+def test_endless_recursion_without_any_frame_is_a_recursion_error():
+    def fn():
+        return "frame"
+
+    def other():
+        return "frame"
+
+    with_entries(fn, other)
+    with_entries(other, fn)
+    with callback_set(), pytest.raises(RecursionError):
+        fn()
+
+
+def test_endless_recursion_is_a_recursion_error_whatever_the_limit():
+    def fn(n):
+        return "frame"
+
+    @skipped
+    def entry(n):
+        return fn(n + 1)
+
+    @skipped
+    def plain(n):
+        return plain(n + 1)
+
+    with_entries(fn, entry)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10**6)
+    try:
+        for endless in (fn, plain):
+            with callback_set(), pytest.raises(RecursionError):
+                endless(0)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_a_thread_with_a_small_stack_is_hooked_too():
+    def fn():
+        return "frame"
+
+    def hooked():
+        with callback_set():
+            return fn()
+
+    with_entries(fn, lambda: "entry")
+    size = threading.stack_size(128 * 1024)
+    try:
+        assert in_thread(hooked) == "entry"
+    finally:
+        threading.stack_size(size)
+
+
+def test_frames_are_released_at_every_position_of_the_data_stack():
+    """A frame may be the first of a chunk, which is then given back with it."""
+
+    def small(x):
+        return "frame"
+
+    def large(x):
+        a = b = c = d = e = f = g = h = i = j = k = l = m = n = o = p = x
+        return a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p
+
+    @skipped
+    def down(n):
+        if n == 0:
+            return [(small(n), large(n)) for _ in range(3)]
+        return down(n - 1)
+
+    with_entries(small, lambda x: "small")
+    with_entries(large, lambda x: "large")
+    with callback_set():
+        for n in range(400):
+            assert down(n) == [("small", "large")] * 3
+
+
+# ---- lifetimes -----------------------------------------------------------------------------------
+
+
+def test_arguments_are_released_with_the_frame():
+    class Thing:
+        pass
+
+    def fn(x, *rest, **more):
+        return "frame"
+
+    with_entries(fn, lambda *arguments: len(arguments))
+    things = Thing(), Thing(), Thing()
+    counts = [sys.getrefcount(thing) for thing in things]
+    with callback_set():
+        for _ in range(100):
+            assert fn(things[0], things[1], k=things[2]) == 3
+    assert [sys.getrefcount(thing) for thing in things] == counts
+
+
+def test_a_finalizer_run_by_releasing_a_frame_may_run_python():
+    ran = []
+
+    class Thing:
+        def __del__(self):
+            ran.append(fn(0))
+
+    def fn(x):
+        return "frame"
+
+    with_entries(fn, lambda x: "entry")
+    with callback_set():
+        assert fn(Thing()) == "entry"
+    assert ran == ["entry"]
+
+
+def test_the_last_reference_to_a_function_may_be_its_frame():
+    answer = skipped(lambda: "answer")
+    with callback_set(lambda function, arguments: answer if arguments == () else None):
+        answers = [eval("lambda: 'frame'")() for _ in range(10)]
+    assert answers == ["answer"] * 10
+
+
+def test_entries_die_with_their_code_object():
+    class Entry:
+        def __call__(self):
+            return "entry"
+
+    fn = eval("lambda: 'frame'")
+    entry = Entry()
+    alive = weakref.ref(entry)
+    with_entries(fn, entry)
+    del entry
+    assert alive() is not None
+    del fn
+    assert alive() is None
+
+
+def test_frames_seen_by_the_callback_outlive_the_call():
+    kept = []
+
+    def callback(function, arguments):
+        if function is fn:
+            frame = sys._getframe()
+            kept.extend([frame, frame.f_back])
+            return lambda x: "answer"
+
+    def fn(x):
+        return "frame"
+
+    @skipped
+    def caller():
+        local = "local of the caller"
+        return fn(local)
+
+    with callback_set(callback):
+        assert caller() == "answer"
+    gc.collect()
+    own, back = kept
+    assert own.f_locals["function"] is fn and own.f_back is back
+    assert back.f_code is caller.__code__ and back.f_locals["local"] == "local of the caller"
+    assert back.f_back.f_code.co_name == "test_frames_seen_by_the_callback_outlive_the_call"
+    own.clear(), back.clear()
+
+
+def test_frames_seen_by_a_traceback_of_the_callback_outlive_the_call():
+    def fn(x):
+        return "frame"
+
+    def callback(function, arguments):
+        if function is fn:
+            raise LookupError
+
+    try:
+        with callback_set(callback):
+            fn(object())
+    except LookupError as error:
+        kept = error.__traceback__
+    gc.collect()
+    names = [frame.f_code.co_name for frame, _ in traceback.walk_tb(kept)]
+    assert names[-1] == "callback" and "fn" not in names
+    traceback.clear_frames(kept)
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux's /proc")
+def test_a_million_calls_leak_nothing():
+    free = "cell"
+
+    def hit(x, *rest, k=None, **more):
+        return free
+
+    def missed(x):
+        return x
+
+    def failing(x):
+        return x
+
+    @skipped
+    def rounds(count):
+        for _ in range(count):
+            hit(argument, argument, k=argument, m=argument)
+            missed(argument)
+            try:
+                failing(argument)
+            except KeyError:
+                pass
+            plain(argument)
+
+    @skipped
+    def raising(x):
+        raise KeyError
+
+    @skipped
+    def callback(function, arguments):
+        return skipped(lambda x: x) if function is missed else None
+
+    argument = object()
+    plain = _hook.plain(missed)
+    with_entries(hit, skipped(lambda x, k, rest, more, cell: cell.cell_contents))
+    with_entries(missed, skipped(lambda x: MISS))
+    with_entries(failing, raising)
+    with callback_set(callback):
+        rounds(10_000)
+        gc.collect()
+        before = sys.getrefcount(argument), len(gc.get_objects()), resident_bytes()
+        rounds(250_000)
+        gc.collect()
+        after = sys.getrefcount(argument), len(gc.get_objects()), resident_bytes()
+    assert after[0] == before[0]
+    assert abs(after[1] - before[1]) < 50
+    assert after[2] - before[2] < 4 << 20
+
+
+@pytest.mark.skipif(not hasattr(_hook, "debug_counts"), reason="needs a build with SOT_HOOK_DEBUG=1")
+def test_the_debug_build_counts_what_is_kept_alive():
+    before = _hook.debug_counts()
+    fn = with_entries(eval("lambda: 0"), print, print)
+    plain = _hook.plain(fn)
+    during = _hook.debug_counts()
+    assert {name: during[name] - before[name] for name in ("slots", "entries", "plains")} == {
+        "slots": 1,
+        "entries": 2,
+        "plains": 1,
+    }
+    del fn, plain
+    assert _hook.debug_counts() == before
+
+
+def test_statistics_count_what_happened():
+    def fn(answer):
+        return "frame"
+
+    with_entries(fn, lambda answer: answer)
+    _hook.skip(_hook.get_entries(fn.__code__)[0].__code__)
+
+    @skipped
+    def calls():
+        before = _hook.stats()
+        fn("hit"), fn(PLAIN), fn(MISS)
+        return before, _hook.stats()
+
+    with callback_set(lambda function, arguments: None):
+        before, after = calls()
+    assert {name: after[name] - before[name] for name in after} == {
+        "hooked": 3,
+        "hits": 1,
+        "misses": 1,
+        "plain": 2,
+    }
+
+
+# ---- other evaluators ----------------------------------------------------------------------------
+
+
+def test_torch_compile_works_above_and_below_the_hook():
+    torch = pytest.importorskip("torch")
+
+    def hooked(x):
+        return "frame"
+
+    def leave(x):
+        answer = hooked(x)
+        _hook.set_callback(None)
+        return answer
+
+    graphs = []
+
+    def backend(graph_module, inputs):
+        graphs.append(graph_module)
+        return graph_module
+
+    def fn(x):
+        return x + 1, torch._dynamo.disable(leave)(x)
+
+    with_entries(hooked, lambda x: "entry")
+    compiled = torch.compile(fn, backend=backend)
+    for _ in range(2):
+        _hook.set_callback(lambda function, arguments: None)
+        result, answer = compiled(torch.ones(2))
+        assert result.tolist() == [2.0, 2.0] and answer == "entry"
+        assert len(graphs) == 1
+        assert not is_installed() or hooked(0) == "frame"
+
+    def inside(x):
+        with callback_set():
+            return hooked(x)
+
+    result = torch.compile(lambda x: (x + 1, torch._dynamo.disable(inside)(x)), backend=backend)
+    assert result(torch.ones(2))[1] == "entry"
+    assert not is_installed()

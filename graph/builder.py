@@ -78,13 +78,23 @@ class GraphBuilder:
         self.operations += 1
         return node
 
-    def item(self, node: fx.Node, index: int, fake: FakeTensor) -> TensorRef:
-        """Item ``index`` of a node whose result is a tuple or list of tensors."""
+    def item(self, node: fx.Node, index: int, result: Any) -> fx.Node:
+        """Item ``index`` of a node whose result is a tuple or list."""
         child = self.graph.create_node("call_function", operator.getitem, (node, index))
-        child.meta["example_value"] = fake
+        child.meta["example_value"] = result
         child.meta["stack_trace"] = node.meta.get("stack_trace")
         self.nodes.append(child)
-        return TensorRef(fake, child)
+        return child
+
+    def adopt(self, node: fx.Node, fake: FakeTensor) -> TensorRef:
+        """A reference to the tensor that a node gives."""
+        return TensorRef(fake, node)
+
+    def record_state(self, setter: Callable, values: tuple, trace: str) -> None:
+        """A node that changes torch's global state; it does not count as an operation."""
+        node = self.graph.create_node("call_function", setter, values)
+        node.meta["stack_trace"] = trace
+        self.nodes.append(node)
 
     def _to_node(self, value: Any) -> Any:
         return self.node_of(value) if isinstance(value, TensorRef) else value
@@ -115,6 +125,3 @@ class GraphBuilder:
 
 def _fake(value: Any) -> Any:
     return value.fake if isinstance(value, TensorRef) else value
-
-
-Executor = Callable[..., Any]

@@ -197,3 +197,20 @@ class CellContents(Origin):
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class ClassAttr(Origin):
+    """What a class holds under a name, before any binding."""
+
+    base: Known
+    name: str
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}.__dict__[{self.name!r}]"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.base.held.value.__dict__[self.name]
+
+    def __str__(self) -> str:
+        return f"{self.base}.{self.name}"

@@ -1,0 +1,66 @@
+"""A symbolic frame: what CPython keeps for a running function, with Values in the slots."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from sot.bytecode import Code, decode
+from sot.values.base import Value
+from sot.values.callables import CellValue, FunctionValue
+
+# What becomes of a frame's result in the frame that called it.
+PUSH = "push"               # pushed on the caller's stack
+DISCARD = "discard"         # dropped: the caller's instruction wants no result
+FOR = "for"                 # a generator in a for loop: its return ends the loop
+FOR_NEXT = "for_next"       # a __next__ method in a for loop: its StopIteration ends the loop
+NEXT = "next"               # a generator driven by next() or send(): its return raises StopIteration
+SEND = "send"               # a generator driven by `yield from`
+NEXT_DEFAULT = "next_default"   # next(generator, default)
+RESUMABLE = frozenset({PUSH, DISCARD})
+
+
+class Frame:
+    """One activation. ``mark`` is the checkpoint at the start of the current instruction."""
+
+    __slots__ = ("code", "instrs", "function", "namespace", "builtins", "locals", "cells", "stack", "pc", "last",
+                 "on_return", "generator", "mark", "default", "class_namespace")
+
+    def __init__(self, code: CodeType, namespace: dict, function: FunctionValue | None = None) -> None:
+        self.code: Code = decode(code)
+        self.instrs = self.code.instrs
+        self.function = function
+        self.namespace = namespace
+        self.locals: dict[str, Any] = {}
+        self.cells: dict[str, CellValue] = {}
+        self.stack: list[Value] = []
+        self.pc = self.last = 0
+        self.on_return = PUSH
+        self.generator: Any = None
+        self.mark: Any = None
+        self.default: Any = None
+
+    @property
+    def native(self) -> CodeType:
+        return self.code.code
+
+    @property
+    def line(self) -> int:
+        """The line of the current instruction (or the nearest one before it that has a line)."""
+        for i in range(min(self.last, len(self.instrs) - 1), -1, -1):
+            if (line := self.instrs[i].pos[0]) is not None:
+                return line
+        return self.native.co_firstlineno
+
+    @property
+    def resumable(self) -> bool:
+        return self.on_return in RESUMABLE and self.generator is None
+
+    def snapshot(self) -> Callable[[], None]:
+        """The undo of everything that running this frame on may change (for suspended generators)."""
+        state = (dict(self.locals), list(self.stack), self.pc, self.last, self.on_return)
+
+        def undo() -> None:
+            locals_, stack, self.pc, self.last, self.on_return = state
+            self.locals, self.stack = dict(locals_), list(stack)
+        return undo

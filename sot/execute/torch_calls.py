@@ -1,0 +1,154 @@
+"""Operations on tensors: run on fake tensors, recorded as graph nodes.
+
+``torch_call`` is the only way in. The operation runs on the fakes first; what comes back decides:
+
+* a tensor that was an argument (``x.add_``, ``out=``): that very Value, and a node for the effect;
+* new tensors, alone or in tuples and lists: a node, and ``getitem`` nodes below it;
+* no tensor (a size, a dtype, a bool): a constant, and no node.
+
+An operation that needs a tensor's value, or that raises, is a break: Python will run it, or raise, for real.
+"""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.errors import Break, Reason
+from sot.torch_compat import (
+    STATE_PAIRS,
+    STATE_SETTERS,
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from sot.values.base import NONE, Const, Value
+from sot.values.objects import DictValue, ListValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from sot.execute.machine import Machine
+
+GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
+                   torch.memory_format, type(Ellipsis), slice, range)
+
+LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch.fft", "torch.linalg",
+                          "torch.special", "torch._jit_internal"})
+# Python functions of these modules that are followed like user code, or that show a tensor to Python.
+NOT_LEAVES = frozenset({"__repr__", "__format__", "__str__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__array__",
+                        "__setstate__", "__iter__", "__len__", "backward", "register_hook", "storage", "__dir__",
+                        "share_memory_", "register_post_accumulate_grad_hook", "is_scripting", "_type",
+                        "has_torch_function", "has_torch_function_unary", "handle_torch_function"})
+BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+                 torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def is_operation(real: Any) -> bool:
+    """Is it a function of torch that goes into the graph as it is?"""
+    if isinstance(real, types.FunctionType):
+        return real.__module__ in LEAF_MODULES and real.__name__ not in NOT_LEAVES
+    if isinstance(real, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    if not isinstance(real, BUILTIN_KINDS) or real.__name__ in NOT_LEAVES:
+        return False
+    owner = getattr(real, "__objclass__", None)
+    if owner is not None:
+        return issubclass(owner, torch._C.TensorBase)
+    module = getattr(real, "__module__", None) or ""
+    holder = getattr(real, "__self__", None)
+    return (module in ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested")
+            or module.startswith("torch._C._VariableFunctions") or module == "torch"
+            or (isinstance(holder, type) and holder.__name__ == "_VariableFunctionsClass"))
+
+
+def argument(m: Machine, value: Value, found: dict[int, TensorValue]) -> Any:
+    """A Value as an argument of a graph node."""
+    if isinstance(value, TensorValue):
+        found[id(value.fake)] = value
+        return value.ref
+    if isinstance(value, Const) and (isinstance(value.real, GRAPH_CONSTANTS) or isinstance(value.real, type)):
+        return value.real
+    if isinstance(value, TupleValue):
+        items = [argument(m, v, found) for v in m.settle(value.items)]
+        if value.pytype in (tuple, torch.Size) or not hasattr(value.pytype, "_fields"):
+            return tuple(items)
+        return tuple.__new__(value.pytype, items)
+    if isinstance(value, ListValue) and value.pytype is list:
+        return [argument(m, v, found) for v in m.settle(value.items)]
+    if isinstance(value, DictValue) and value.pytype is dict:
+        return {k: argument(m, value.get(m, k), found) for k in value.keys(m)}
+    if hasattr(value, "slice_parts"):
+        return slice(*(argument(m, v, found) for v in value.slice_parts))
+    raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
+
+
+def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str, Value],
+               reason: Reason = Reason.TENSOR_VALUE) -> Value:
+    """Run an operation on the fakes and record it; see the head of the file."""
+    found: dict[int, TensorValue] = {}
+    graph_args = tuple(argument(m, v, found) for v in args)
+    graph_kwargs = {k: argument(m, v, found) for k, v in kwargs.items()}
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    before = {key: value.fake.requires_grad for key, value in found.items()}
+    try:
+        result = m.builder.run(kind, target, graph_args, graph_kwargs)
+    except DataDependentOutputException:
+        detail = "" if reason is Reason.TENSOR_TRUTH else name
+        raise Break(reason, detail) from None
+    except (DynamicOutputShapeException, UnsupportedOperatorException):
+        raise Break(Reason.TENSOR_SHAPE, name) from None
+    except Break:
+        raise
+    except Exception as e:
+        text = str(e).strip().splitlines()
+        raise Break(Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}") from None
+    changed = any(value.fake.requires_grad != before[key] for key, value in found.items())
+    if not changed and not has_tensor(result) and result is not None:
+        return m.wrap_new(result)
+    if result is None and not found:
+        raise Break(Reason.SIDE_EFFECT, name)
+    node = m.builder.record(kind, target, graph_args, graph_kwargs, result, m.stack_trace())
+    return structure(m, node, result, found)
+
+
+def has_tensor(result: Any) -> bool:
+    if isinstance(result, torch.Tensor):
+        return True
+    return isinstance(result, (tuple, list)) and any(has_tensor(v) for v in result)
+
+
+def structure(m: Machine, node: fx.Node, result: Any, found: dict[int, TensorValue]) -> Value:
+    """The Value of a node's result."""
+    if isinstance(result, torch.Tensor):
+        if id(result) in found:
+            return found[id(result)]
+        value = TensorValue(m.builder.adopt(node, result), _type_of(result))
+        found[id(result)] = value
+        return value
+    if isinstance(result, (tuple, list)) and has_tensor(result):
+        items = [structure(m, m.builder.item(node, i, v), v, found) if has_tensor(v) else m.wrap_new(v)
+                 for i, v in enumerate(result)]
+        return ListValue(items) if isinstance(result, list) else TupleValue(items, type(result))
+    return NONE if result is None else m.wrap_new(result)
+
+
+def _type_of(fake: torch.Tensor) -> type:
+    return torch.nn.Parameter if isinstance(fake, torch.nn.Parameter) else torch.Tensor
+
+
+def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
+    """Change torch's global state: for real while capture goes on, and by a node when the graph runs."""
+    values = tuple(v.constant() for v in args)
+    if setter in STATE_PAIRS:
+        inverse = STATE_PAIRS[setter]
+        result = setter()
+        m.undoable(inverse)
+    else:
+        old = STATE_SETTERS[setter](*values)
+        result = setter(*values)
+        m.undoable(lambda: setter(*old))
+    m.builder.record_state(setter, values, m.stack_trace())
+    return NONE if result is None else Const(result)

@@ -1,0 +1,269 @@
+"""Real objects -> Values. One row per type in ``WRAPPERS``; what has no row is an object or opaque.
+
+``wrap(m, real, origin)`` makes the Value of an object that existed before the frame ran and guards what makes
+the Value true: its type, its value if it is a constant, its properties if it is a tensor. ``wrap_new`` makes the
+Value of an object that capture computed itself and that nobody else holds: no guards.
+"""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import functools
+import re
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sot.errors import Break, Reason
+from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
+from sot.origin import Arg, Attr, CellContents, Item, Origin, RawItem, known
+from sot.values.base import ABSENT, NONE, Const, Lazy, Opaque, Value, boolean
+from sot.values.callables import BoundMethod, CellValue, FunctionValue
+from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.execute.machine import Machine
+
+EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
+               range, slice, np.dtype)
+SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
+IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+                  types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
+                  types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
+                  functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
+                  torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
+                  np.ufunc, torch._C.Generator)
+CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
+LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
+
+
+def is_constant(value: Any) -> bool:
+    """Is it a number, a string, a class or the like: immutable, and known by its value?"""
+    kind = type(value)
+    return (kind in CONSTANT_TYPES or isinstance(value, (type, enum.Enum))
+            or kind.__module__ == "typing"
+            or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
+
+
+def is_library(name: str | None) -> bool:
+    """Is it a module of torch, NumPy or the standard library, whose functions and classes are not guarded?"""
+    return bool(name) and name.partition(".")[0] in LIBRARIES and name != "__main__"  # type: ignore[union-attr]
+
+
+def library_owned(m: Machine, origin: Origin) -> bool:
+    """Does the origin lie directly in a library's namespace or class?"""
+    base = getattr(origin, "namespace", None) or getattr(origin, "base", None)
+    held = getattr(base, "held", None)
+    if held is None:
+        return False
+    owner = held.value
+    if isinstance(owner, dict):
+        return is_library(owner.get("__name__"))
+    return is_library(owner.__name__ if isinstance(owner, types.ModuleType) else getattr(owner, "__module__", None))
+
+
+# ---- existing objects -----------------------------------------------------------------------------------
+def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
+    """The Value of an existing object; registers its guards."""
+    if origin is None:
+        return wrap_known(m, real)
+    kind = type(real)
+    if kind in SINGLETONS:
+        m.guard(IsGuard(origin, real))
+        return Const(real, origin)
+    if kind in EQUAL_TYPES:
+        m.guard(EqualsGuard(origin, real))
+        return Const(real, origin)
+    if kind in IDENTITY_TYPES or isinstance(real, (type, enum.Enum)) or kind.__module__ == "typing":
+        if not library_owned(m, origin):
+            m.guard(IsGuard(origin, real) if not isinstance(real, types.BuiltinFunctionType) or isinstance(
+                real.__self__, (types.ModuleType, type(None))) else EqualsGuard(origin, real))
+        return Const(real, origin)
+    if kind is types.FunctionType:
+        return _function(m, real, origin)
+    return _shared(m, real, origin)
+
+
+def _shared(m: Machine, real: Any, origin: Origin) -> Value:
+    """An object with identity: the same Value for the same object, whatever path led to it."""
+    if id(real) in m.by_id:
+        value = m.by_id[id(real)][1]
+        if value.origin != origin and value.origin is not None:
+            m.guard(SameGuard(origin, value.origin))
+        return value
+    value = _existing(m, real, origin)
+    m.by_id[id(real)] = (real, value)
+    return value
+
+
+def _existing(m: Machine, real: Any, origin: Origin) -> Value:
+    kind = type(real)
+    if isinstance(real, torch.Tensor):
+        return _tensor(m, real, origin)
+    m.guard(TypeGuard(origin, kind))
+    maker = WRAPPERS.get(kind)
+    if maker is not None:
+        return maker(m, real, origin)
+    for base, maker in SUBCLASS_WRAPPERS:
+        if issubclass(kind, base):
+            return maker(m, real, origin)
+    if is_plain_class(kind):
+        return ObjectValue(kind, real, origin)
+    return Opaque(real, origin)
+
+
+def is_plain_class(kind: type) -> bool:
+    """Is an instance made of nothing but a ``__dict__`` and Python-level slots?"""
+    return all(c is object or c.__flags__ & (1 << 9) for c in kind.__mro__)
+
+
+def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
+    kind = type(real)
+    if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or real.is_nested or (
+            real.layout != torch.strided) or torch._C._functorch.is_functorch_wrapped_tensor(real):
+        m.guard(TypeGuard(origin, kind))
+        return Opaque(real, origin)
+    m.guard(TensorGuard(origin, real))
+    return TensorValue(m.builder.input(real, str(origin)), kind, origin)
+
+
+def _function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
+    key = id(real)
+    if key in m.by_id:
+        value = m.by_id[key][1]
+        if value.origin is not None and value.origin != origin:
+            m.guard(IsGuard(origin, real) if not _per_call(origin) else SameGuard(origin, value.origin))
+        return value
+    if library_owned(m, origin):
+        value = FunctionValue.existing(real, known(real, real.__qualname__))
+    else:
+        m.guard(CodeGuard(origin, real) if _per_call(origin) else IsGuard(origin, real))
+        if not _per_call(origin):
+            m.guard(CodeGuard(origin, real))
+        value = FunctionValue.existing(real, origin)
+    m.by_id[key] = (real, value)
+    return value
+
+
+def _per_call(origin: Origin) -> bool:
+    """Is it an argument, or reached from one: a function there may be a new closure at every call."""
+    while True:
+        if isinstance(origin, Arg):
+            return True
+        if isinstance(origin, (Attr, Item, CellContents)):
+            origin = origin.base
+        else:
+            return False
+
+
+def _lazies(real: Any, origin: Origin, kind: type) -> list:
+    exact = type(real) in (list, tuple)
+    elements = enumerate(kind.__iter__(real))  # type: ignore[attr-defined]
+    return [Lazy(v, Item(origin, i) if exact else RawItem(origin, i, kind=kind)) for i, v in elements]
+
+
+def _list(m: Machine, real: list, origin: Origin) -> Value:
+    m.guard(LengthGuard(origin, len(real)))
+    return ListValue(_lazies(real, origin, list), type(real), real, origin)
+
+
+def _tuple(m: Machine, real: tuple, origin: Origin) -> Value:
+    m.guard(LengthGuard(origin, len(real)))
+    return TupleValue(_lazies(real, origin, tuple), type(real), real, origin)
+
+
+def _dict(m: Machine, real: dict, origin: Origin) -> Value:
+    value = DictValue(type(real), real, origin)
+    if isinstance(real, collections.defaultdict):
+        value.default_factory = wrap(m, real.default_factory, Attr(origin, "default_factory"))
+    return value
+
+
+def _set(m: Machine, real: set, origin: Origin) -> Value:
+    if not all(is_constant(v) for v in real):
+        return Opaque(real, origin)
+    m.guard(EqualsGuard(origin, type(real)(real)))
+    return SetValue({v: Const(v) for v in real}, type(real), real, origin)
+
+
+def _deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
+    m.guard(LengthGuard(origin, len(real)))
+    value = ListValue([Lazy(v, Item(origin, i)) for i, v in enumerate(real)], type(real), real, origin)
+    value.maxlen = real.maxlen
+    return value
+
+
+def _method(m: Machine, real: types.MethodType, origin: Origin) -> Value:
+    function = wrap(m, real.__func__, Attr(origin, "__func__"))
+    return BoundMethod(function, wrap(m, real.__self__, Attr(origin, "__self__")), real.__func__.__name__, origin)
+
+
+def _cell(m: Machine, real: types.CellType, origin: Origin) -> Value:
+    return CellValue.existing("cell", real, origin)
+
+
+def _partial(m: Machine, real: functools.partial, origin: Origin) -> Value:
+    value = ObjectValue(functools.partial, real, origin)
+    value.slots = {"func": wrap(m, real.func, Attr(origin, "func")),
+                   "args": wrap(m, real.args, Attr(origin, "args")),
+                   "keywords": wrap(m, real.keywords, Attr(origin, "keywords"))}
+    return value
+
+
+WRAPPERS: dict[type, Callable] = {
+    list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _set, collections.deque: _deque,
+    types.MethodType: _method, types.CellType: _cell, functools.partial: _partial,
+}
+SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [(dict, _dict), (list, _list), (tuple, _tuple), (set, _set)]
+
+
+def wrap_attr(m: Machine, base: Value, name: str, real: Any) -> Value:
+    """The Value of ``base.name``, an attribute of an existing object read off the real one."""
+    assert base.origin is not None
+    return wrap(m, real, Attr(base.origin, name))
+
+
+# ---- objects that capture holds itself ------------------------------------------------------------------
+def wrap_known(m: Machine, real: Any) -> Value:
+    """The Value of a library's object or of one that a class holds: reached by identity, not guarded."""
+    if is_constant(real):
+        return Const(real)
+    return wrap(m, real, known(real, getattr(real, "__qualname__", type(real).__qualname__)))
+
+
+def wrap_new(m: Machine, real: Any) -> Value:
+    """The Value of an object that capture has just computed."""
+    if isinstance(real, Value):
+        return real
+    if real is None:
+        return NONE
+    kind = type(real)
+    if kind is bool:
+        return boolean(real)
+    if kind is tuple or isinstance(real, torch.Size):
+        return TupleValue([wrap_new(m, v) for v in real], kind)
+    if isinstance(real, tuple):
+        return TupleValue([wrap_new(m, v) for v in real], kind)
+    if is_constant(real):
+        return Const(real)
+    if kind is list:
+        return ListValue([wrap_new(m, v) for v in real])
+    if kind in (set, frozenset):
+        return SetValue({v: wrap_new(m, v) for v in real}, kind)
+    if kind is dict:
+        value = DictValue(dict)
+        for k, v in real.items():
+            value.overlay[k] = wrap_new(m, v)
+        return value
+    if isinstance(real, (torch.finfo, torch.iinfo, re.Match)) or dataclasses.is_dataclass(real):
+        return Const(real)
+    raise Break(Reason.OPAQUE_VALUE, f"an object of type {kind.__qualname__}")
+
+
+__all__ = ["wrap", "wrap_new", "wrap_known", "wrap_attr", "is_constant", "is_library", "ABSENT"]

@@ -1,0 +1,172 @@
+"""The protocol of symbolic values, and the two simplest families: constants and lazily wrapped values.
+
+A ``Value`` stands for one Python object of the captured program. It knows the type the program sees
+(``pytype``), may have an ``origin`` (then it existed before the frame ran, and ``real`` is the object), and
+answers ``load_attr``, ``call`` and the container questions for its family. Answers are another Value, or
+``ENTERED`` when the machine pushed a frame of the user's code whose result will be the answer.
+
+Whatever a family does not answer raises ``Break``: Python then does it, for real, between two graphs.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sot.errors import Break, NotRebuildable, Reason
+from sot.guards import short
+from sot.origin import Origin
+
+if TYPE_CHECKING:
+    from sot.emit import Emitter
+    from sot.execute.machine import Machine
+
+
+class _Marker:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+ENTERED: Any = _Marker("entered")      # the answer will be the result of a frame just pushed
+ABSENT: Any = _Marker("absent")        # no such item or attribute
+
+
+class NotConstant(Exception):
+    """The value is not a constant of the trace."""
+
+
+class Value:
+    """One object of the captured program."""
+
+    origin: Origin | None = None
+    real: Any = ABSENT
+    pytype: type = object
+
+    # ---- what the program can ask
+    def constant(self) -> Any:
+        """The Python object, for values that are fully known and immutable; else NotConstant."""
+        raise NotConstant(self)
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        """``value.name``"""
+        return m.attributes.load(m, self, name)
+
+    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """``value(*args, **kwargs)``"""
+        return m.attributes.call_special(m, self, "__call__", args, kwargs)
+
+    def truth(self, m: Machine) -> bool | None:
+        """``bool(value)`` if it is known without running user code, else None."""
+        return None
+
+    def items_list(self, m: Machine) -> list[Value] | None:
+        """The elements that iterating over the value gives, if known without running user code."""
+        return None
+
+    def key(self) -> Any:
+        """A host object that stands for the value as a dict key or set member."""
+        try:
+            return self.constant()
+        except NotConstant:
+            pass
+        if self.pytype.__hash__ is object.__hash__ and self.pytype.__eq__ is object.__eq__:
+            return self if self.real is ABSENT else self.real
+        raise Break(Reason.UNSUPPORTED, f"hashing {self}")
+
+    # ---- what emission asks
+    def rebuild(self, e: Emitter) -> str:
+        """The expression of the value in emitted code; called at most once a value by the emitter."""
+        raise NotRebuildable(f"{self} cannot be rebuilt")
+
+    def __str__(self) -> str:
+        return str(self.origin) if self.origin else f"a value of type {self.pytype.__qualname__}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self})"
+
+
+class Const(Value):
+    """An immutable Python object, known during capture: a number, a string, a class, a dtype, ..."""
+
+    def __init__(self, value: Any, origin: Origin | None = None) -> None:
+        self.real = value
+        self.pytype = type(value)
+        self.origin = origin
+
+    def constant(self) -> Any:
+        return self.real
+
+    def truth(self, m: Machine) -> bool | None:
+        kind = type(self.real)
+        if kind.__module__ == "builtins" or kind in TRUTHFUL or not (
+                hasattr(kind, "__bool__") or hasattr(kind, "__len__")):
+            return bool(self.real)
+        return None
+
+    def items_list(self, m: Machine) -> list[Value] | None:
+        if isinstance(self.real, (str, bytes, range, frozenset, tuple)) and type(self.real).__module__ == "builtins":
+            return [Const(v) for v in self.real]
+        return None
+
+    def key(self) -> Any:
+        hash(self.real)
+        return self.real
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.literal(self.real)
+
+    def __str__(self) -> str:
+        return short(self.real)
+
+
+TRUTHFUL: set[type] = set()
+
+NONE = Const(None)
+TRUE, FALSE = Const(True), Const(False)
+
+
+def boolean(value: bool) -> Const:
+    return TRUE if value else FALSE
+
+
+class Lazy:
+    """A place whose value is wrapped (and guarded) when it is first read. Not itself a Value."""
+
+    __slots__ = ("real", "origin")
+
+    def __init__(self, real: Any, origin: Origin) -> None:
+        self.real, self.origin = real, origin
+
+
+class Null(Value):
+    """The empty slot that CPython's calling convention keeps on the stack."""
+
+
+NULL = Null()
+
+
+class SavedException(Value):
+    """The stack slot below a handled exception: what was being handled before."""
+
+    def __init__(self, saved: Value | None) -> None:
+        self.saved = saved
+
+
+class Opaque(Value):
+    """An existing object that capture can pass along but not look into."""
+
+    def __init__(self, real: Any, origin: Origin | None) -> None:
+        self.real, self.origin, self.pytype = real, origin, type(real)
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.const(self.real)
+
+    def key(self) -> Any:
+        if self.pytype.__hash__ is object.__hash__:
+            return self.real
+        return super().key()
+
+
+def constants(values: list[Value]) -> list[Any]:
+    return [v.constant() for v in values]

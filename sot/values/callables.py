@@ -1,0 +1,187 @@
+"""Functions, bound methods, cells and super objects."""
+from __future__ import annotations
+
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any
+
+from sot.errors import Break, Reason
+from sot.origin import Attr, CellContents, Item, Origin
+from sot.values.base import ABSENT, Const, Lazy, Value
+
+if TYPE_CHECKING:
+    from sot.emit import Emitter
+    from sot.execute.machine import Machine
+    from sot.values.objects import ObjectValue
+
+
+class CellValue(Value):
+    """A closure cell. ``contents`` is a Value, a Lazy to be wrapped, or ABSENT when the cell is empty."""
+
+    pytype = CellType
+
+    def __init__(self, name: str, contents: Value | Lazy = ABSENT, real: CellType | Any = ABSENT,
+                 origin: Origin | None = None) -> None:
+        self.name, self.contents, self.real, self.origin = name, contents, real, origin
+
+    @classmethod
+    def existing(cls, name: str, real: CellType, origin: Origin) -> CellValue:
+        try:
+            contents = Lazy(real.cell_contents, CellContents(origin, name))
+        except ValueError:
+            contents = ABSENT
+        return cls(name, contents, real, origin)
+
+    def get(self, m: Machine) -> Value:
+        if isinstance(self.contents, Lazy):
+            self.contents = m.wrap(self.contents.real, self.contents.origin)
+        return self.contents
+
+    def set(self, m: Machine, value: Value | Any) -> None:
+        m.touch(self)
+        self.contents = value
+
+    def snapshot(self) -> Any:
+        before = self.contents
+
+        def undo() -> None:
+            self.contents = before
+        return undo
+
+    def key(self) -> Any:
+        return self
+
+    def rebuild(self, e: Emitter) -> str:
+        cell = e.variable(self, "CellType()")
+        if self.contents is not ABSENT:
+            e.later(lambda: e.line(f"{cell}.cell_contents = {e.value(self.contents)}"))
+        return cell
+
+    def replay(self, e: Emitter) -> None:
+        """Write the final contents to the existing cell."""
+        if self.contents is ABSENT:
+            e.line(f"del {e.value(self)}.cell_contents")
+        else:
+            e.line(f"{e.value(self)}.cell_contents = {e.value(self.contents)}")
+
+
+class FunctionValue(Value):
+    """A Python function: an existing one (``real``), or one made during capture.
+
+    ``defaults``, ``kwdefaults`` and ``closure`` hold Values; for an existing function they are wrapped
+    lazily, below its origin.
+    """
+
+    pytype = FunctionType
+
+    def __init__(self, code: CodeType, namespace: dict, *, name: str | None = None, real: Any = ABSENT,
+                 origin: Origin | None = None) -> None:
+        self.code, self.namespace, self.real, self.origin = code, namespace, real, origin
+        self.name = name or code.co_name
+        self.defaults: tuple = ()
+        self.kwdefaults: dict[str, Any] = {}
+        self.closure: tuple[CellValue, ...] = ()
+        self.annotations: Value | None = None
+        self.attrs: ObjectValue | None = None
+
+    @classmethod
+    def existing(cls, real: FunctionType, origin: Origin | None) -> FunctionValue:
+        self = cls(real.__code__, real.__globals__, name=real.__qualname__, real=real, origin=origin)
+        if origin is None:
+            self.defaults = tuple(Lazy(v, None) for v in real.__defaults__ or ())  # type: ignore[arg-type]
+        else:
+            base = Attr(origin, "__defaults__")
+            self.defaults = tuple(Lazy(v, Item(base, i)) for i, v in enumerate(real.__defaults__ or ()))
+            named = Attr(origin, "__kwdefaults__")
+            self.kwdefaults = {k: Lazy(v, Item(named, k)) for k, v in (real.__kwdefaults__ or {}).items()}
+            cells = Attr(origin, "__closure__")
+            self.closure = tuple(
+                CellValue.existing(name, cell, Item(cells, i))
+                for i, (name, cell) in enumerate(zip(real.__code__.co_freevars, real.__closure__ or (), strict=True)))
+        return self
+
+    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return m.calls.call_function(m, self, args, kwargs)
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def key(self) -> Any:
+        return self if self.real is ABSENT else self.real
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.real is not ABSENT:
+            return e.const(self.real)
+        cells = "".join(e.value(c) + ", " for c in self.closure)
+        made = e.variable(self, f"FunctionType({e.const(self.code)}, {e.const(self.namespace)}, {self.code.co_name!r}, "
+                                f"None, ({cells}))")
+        if self.defaults:
+            e.line(f"{made}.__defaults__ = ({''.join(e.value(v) + ', ' for v in self.defaults)})")
+        if self.kwdefaults:
+            pairs = ", ".join(f"{k!r}: {e.value(v)}" for k, v in self.kwdefaults.items())
+            e.line(f"{made}.__kwdefaults__ = {{{pairs}}}")
+        if self.annotations is not None:
+            e.line(f"{made}.__annotations__ = {e.value(self.annotations)}")
+        if self.name != self.code.co_qualname:
+            e.line(f"{made}.__qualname__ = {self.name!r}")
+        if self.attrs is not None:
+            e.fill_attrs(made, self.attrs)
+        return made
+
+    def __str__(self) -> str:
+        return f"function {self.name}"
+
+
+class BoundMethod(Value):
+    """``function`` bound to ``self_``."""
+
+    def __init__(self, function: Value, self_: Value, name: str, origin: Origin | None = None) -> None:
+        self.function, self.self_, self.name, self.origin = function, self_, name, origin
+        self.pytype = MethodType if isinstance(function, FunctionValue) else BuiltinMethodType
+
+    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(m, [self.self_, *args], kwargs)
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        if name == "__self__":
+            return self.self_
+        if name == "__func__" and isinstance(self.function, FunctionValue):
+            return self.function
+        return self.function.load_attr(m, name)
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def key(self) -> Any:
+        raise Break(Reason.UNSUPPORTED, "hashing a bound method")
+
+    def rebuild(self, e: Emitter) -> str:
+        owner = e.value(self.self_)
+        if isinstance(self.function, FunctionValue):
+            return e.variable(self, f"MethodType({e.value(self.function)}, {owner})")
+        return e.variable(self, f"{owner}.{self.name}")
+
+    def __str__(self) -> str:
+        return f"{self.self_}.{self.name}"
+
+
+class SuperValue(Value):
+    """``super(cls, self_)``"""
+
+    pytype = super
+
+    def __init__(self, cls: type, self_: Value) -> None:
+        self.cls, self.self_ = cls, self_
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        return m.attributes.load_super(m, self, name)
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"super({e.const(self.cls)}, {e.value(self.self_)})")
+
+
+def known_function(real: FunctionType) -> FunctionValue:
+    """A function of ours or of a library, whose code and defaults need no guard."""
+    value = FunctionValue(real.__code__, real.__globals__, name=real.__qualname__, real=real)
+    value.defaults = tuple(Const(v) for v in real.__defaults__ or ())
+    value.kwdefaults = {k: Const(v) for k, v in (real.__kwdefaults__ or {}).items()}
+    return value

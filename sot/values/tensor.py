@@ -1,0 +1,94 @@
+"""Tensors: a reference into the graph. Attributes and methods become nodes or constants."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.errors import Break, Reason
+from sot.graph import TensorRef
+from sot.origin import Origin
+from sot.values.base import NONE, Const, Value, boolean
+from sot.values.callables import BoundMethod
+
+if TYPE_CHECKING:
+    from sot.emit import Emitter
+    from sot.execute.machine import Machine
+
+# Attributes that are metadata: read off the fake tensor, as constants.
+METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout", "names",
+                      "is_sparse", "is_quantized", "is_meta", "is_mps", "is_xla", "is_mkldnn", "is_nested", "is_leaf",
+                      "itemsize", "nbytes", "is_sparse_csr", "is_xpu", "is_vulkan", "is_ipu", "is_mtia", "is_maia",
+                      "output_nr", "retains_grad", "is_inference"})
+# Attributes that are operations.
+VIEWS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+
+
+class TensorValue(Value):
+    """A tensor; ``pytype`` is what ``type(x)`` gives: Tensor, Parameter or Buffer."""
+
+    def __init__(self, ref: TensorRef, pytype: type = torch.Tensor, origin: Origin | None = None) -> None:
+        self.ref, self.pytype, self.origin = ref, pytype, origin
+        if ref.real is not None:
+            self.real = ref.real
+        self.attrs: dict[str, Value] = {}
+
+    @property
+    def fake(self) -> torch.Tensor:
+        return self.ref.fake
+
+    def key(self) -> Any:
+        return self if self.ref.real is None else self.ref.real
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        if name in self.attrs:
+            return self.attrs[name]
+        if name in METADATA:
+            return m.wrap_new(getattr(self.fake, name))
+        if name in VIEWS:
+            return m.torch_call("call_function", getattr, [self, Const(name)], {})
+        if name == "__class__":
+            return m.wrap_known(self.pytype)
+        if name == "grad" and self.ref.real is not None:
+            return m.wrap_attr(self, name, self.ref.real.grad)
+        if name == "grad_fn" and self.fake.grad_fn is None:
+            return NONE
+        found = getattr(self.pytype, name, None)
+        if found is None:
+            return self._instance_attr(m, name)
+        if callable(found):
+            return BoundMethod(Const(found), self, name)
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+
+    def _instance_attr(self, m: Machine, name: str) -> Value:
+        real = self.ref.real
+        if real is not None and name in real.__dict__:
+            return m.wrap_attr(self, name, real.__dict__[name])
+        if real is None or not hasattr(real, name):
+            m.throw(AttributeError, f"{self.pytype.__name__!r} object has no attribute {name!r}")
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+
+    def truth(self, m: Machine) -> bool | None:
+        result = m.torch_call("call_function", bool, [self], {}, reason=Reason.TENSOR_TRUTH)
+        return bool(result.constant())
+
+    def items_list(self, m: Machine) -> list[Value] | None:
+        if self.fake.dim() == 0:
+            raise Break(Reason.OPERATION_FAILED, "iteration over a 0-d tensor")
+        return m.torch_call("call_method", "unbind", [self, Const(0)], {}).items_list(m)
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.attrs and self.ref.real is None:
+            return e.tensor_with_attrs(self)
+        return e.output(self.ref)
+
+    def __str__(self) -> str:
+        return str(self.origin) if self.origin else f"a tensor of shape {tuple(self.fake.shape)}"
+
+
+def is_tensor(value: Value) -> bool:
+    return isinstance(value, TensorValue)
+
+
+def tensor_type(value: Value, cls: type) -> Const:
+    return boolean(issubclass(value.pytype, cls))

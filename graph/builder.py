@@ -15,17 +15,23 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.torch_compat import FakeTensor, FakeTensorMode, new_fake_mode
+from sot.torch_compat import FakeTensor, RecordingFakeMode, new_fake_mode
 
 
 class TensorRef:
     """A tensor of the graph: its node and its fake value. Inputs get their node on first use."""
 
-    __slots__ = ("node", "fake", "real", "label")
+    __slots__ = ("node", "fake", "real", "label", "version")
 
     def __init__(self, fake: FakeTensor, node: fx.Node | None = None, real: torch.Tensor | None = None,
                  label: str = "") -> None:
         self.fake, self.node, self.real, self.label = fake, node, real, label
+        self.version = version_of(fake)
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor has been changed; tensors of inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def identifier(text: str) -> str:
@@ -38,12 +44,26 @@ class GraphBuilder:
     """Collects nodes; ``inputs`` are the placeholders in the order of their first use."""
 
     def __init__(self) -> None:
-        self.fake_mode: FakeTensorMode = new_fake_mode()
+        self.fake_mode: RecordingFakeMode = new_fake_mode()
         self.graph = fx.Graph()
         self.nodes: list[fx.Node] = []
         self.inputs: list[TensorRef] = []
         self._anchor = self.graph.create_node("placeholder", "anchor")
         self.operations = 0
+        self.untracked: list[TensorRef] = []    # they share memory, but no version, with others: ``x.data``
+        self.changes_traceless = False          # are inputs changed that way, or statistics, or in inference mode?
+        self.refuses = False                    # may the graph raise because of the values it gets,
+        self.draws_then_refuses = False         # and that after it has drawn random numbers?
+
+    # ---- changes of what exists before the graph runs
+    def changed_inputs(self) -> list[TensorRef]:
+        """The inputs that the graph changes, as far as versions tell."""
+        tensors = (ref for ref in self.inputs if isinstance(ref.fake, torch.Tensor))
+        return [ref for ref in tensors if version_of(ref.fake) != ref.version]
+
+    def changes_untracked(self) -> bool:
+        """Has something been changed that shares memory, but no version, with others?"""
+        return any(version_of(ref.fake) != ref.version for ref in self.untracked)
 
     # ---- values
     def input(self, real: torch.Tensor, label: str) -> TensorRef:
@@ -62,6 +82,7 @@ class GraphBuilder:
     def run(self, kind: str, target: Any, args: tuple, kwargs: dict) -> Any:
         """Run an operation on fake values; ``args`` may hold TensorRefs anywhere. Nothing is recorded."""
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _fake)
+        self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = False
         with self.fake_mode:
             if kind == "call_method":
                 self_, *rest = fake_args
@@ -86,7 +107,7 @@ class GraphBuilder:
         self.nodes.append(child)
         return child
 
-    def adopt(self, node: fx.Node, fake: FakeTensor) -> TensorRef:
+    def adopt(self, node: fx.Node, fake: Any) -> TensorRef:
         """A reference to the tensor that a node gives."""
         return TensorRef(fake, node)
 

@@ -36,6 +36,7 @@ class Reason(enum.Enum):
     OPAQUE_CALL = Text("{} is not Python code and not a torch operation that capture knows",
                        "move the call out of the captured function if it is hot")
     OPAQUE_VALUE = Text("{} cannot be followed", "move the operation out of the captured function")
+    OPAQUE_ITERATOR = Text("an iterator of type {} is stepped by Python", "nothing to do in most loops")
     USER_BREAK = Text("sot.graph_break() was called{}", "remove the call")
     NOT_TO_STATIC = Text("{} is marked not_to_static", "remove the mark to capture it")
     SIDE_EFFECT = Text("{} has an effect outside the program's values", "do it before or after the captured function")
@@ -49,6 +50,7 @@ class Reason(enum.Enum):
     UNSUPPORTED = Text("{} is not supported by capture", "report it, or move it out of the captured function")
     DEPTH = Text("calls are nested deeper than capture follows: {}", "reduce the depth")
     IMPORT = Text("a module is imported: {}", "import it at module level")
+    LOOP = Text("a loop goes around more than {} times", "nothing to do: its body is captured once and run as a loop")
     # ---- whole frames
     BREAK_IN_LOOP = Text("a break inside a loop: {}", "move what breaks out of the loop")
     TOO_LONG = Text("the capture exceeds {} instructions", "shorten the loop, or call the body as a function")
@@ -88,11 +90,13 @@ class NotRebuildable(Exception):
 
 
 class PyRaise(Exception):
-    """An exception of the user's program, raised while it is followed symbolically."""
+    """An exception of the user's program, raised while it is followed symbolically; ``again`` says that it has
+    been raised before, and keeps its context."""
 
-    def __init__(self, value) -> None:
+    def __init__(self, value, again: bool = False) -> None:
         super().__init__(repr(value))
         self.value = value
+        self.again = again
 
 
 class SotError(Exception):

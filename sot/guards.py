@@ -8,21 +8,43 @@ the exception: all of them are checked together, at the end, by one call.
 """
 from __future__ import annotations
 
+import contextlib
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
+from typing import Any
 
 import torch
 
 from sot.origin import Emit, Inputs, Origin
 from sot.torch_compat import GlobalState, TensorChecks, tensor_summary
 
+NAMED = (type, FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+
+
+def shows_itself(value: object, depth: int = 3) -> bool:
+    """May ``repr`` be called: is there no user's code in it, which may fail or have effects?"""
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset, dict):
+        parts = [*value, *value.values()] if isinstance(value, dict) else [*value]  # type: ignore[misc]
+        return depth > 0 and len(parts) <= 20 and all(shows_itself(v, depth - 1) for v in parts)
+    shown = kind.__repr__
+    ours = ("torch", "numpy", "enum", "sot")
+    return not isinstance(shown, FunctionType) or shown.__module__.partition(".")[0] in ours
 
 
 def short(value: object, limit: int = 60) -> str:
     """A one-line description of a value for messages."""
-    name = getattr(value, "__qualname__", None)
-    text = f"{type(value).__name__} {name}" if name and callable(value) else repr(value)
+    kind = type(value)
+    name = getattr(value, "__qualname__", None) if isinstance(value, NAMED) else None
+    if name is not None:
+        text = f"{kind.__name__} {name}"
+    else:
+        text = f"an object of class {kind.__qualname__}"
+        with contextlib.suppress(Exception):
+            text = repr(value) if shows_itself(value) else text
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
@@ -43,9 +65,10 @@ class Guard:
         """None if the guard holds for ``inputs``, else a sentence that says what differs."""
         try:
             value = self.origin.read(inputs)
+            holds = self.holds(value)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
             return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
-        return None if self.holds(value) else f"expected {self}, got {short(value)}"
+        return None if holds else f"expected {self}, got {short(value)}"
 
 
 @dataclass(frozen=True)
@@ -55,7 +78,7 @@ class IsGuard(Guard):
     value: object
 
     def test(self, emit: Emit) -> str:
-        right = repr(self.value) if self.value in (None, True, False) else emit.const(self.value)
+        right = repr(self.value) if any(self.value is v for v in (None, True, False)) else emit.const(self.value)
         return f"{emit.ref(self.origin)} is {right}"
 
     def holds(self, value: object) -> bool:
@@ -229,23 +252,125 @@ class SameGuard(Guard):
 
 
 @dataclass(frozen=True)
+class DistinctGuard(Guard):
+    """No two of these origins hold one object: what is written to one is not seen in another."""
+
+    others: tuple[Origin, ...]
+
+    def test(self, emit: Emit) -> str:
+        if len(self.others) == 1:
+            return f"{emit.ref(self.origin)} is not {emit.ref(self.others[0])}"
+        ids = ", ".join(f"id({emit.ref(o)})" for o in (self.origin, *self.others))
+        return f"len({{{ids}}}) == {1 + len(self.others)}"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        try:
+            found = {id(o.read(inputs)) for o in (self.origin, *self.others)}
+        except Exception as e:  # noqa: BLE001 - what was there may be anything now
+            return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
+        return None if len(found) == 1 + len(self.others) else f"expected that {self}, which no longer holds"
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, (self.origin, *self.others)))} are different objects"
+
+
+# ---- numbers that vary ------------------------------------------------------------------------------------
+# How a number is computed: from an origin, a constant, or (symbol, left, right).
+Term = Any
+SYMBOLS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
+    ">=": operator.ge}
+
+
+def leaves(term: Term) -> Iterator[Origin]:
+    """The origins that a term is computed from."""
+    if isinstance(term, Origin):
+        yield term
+    elif isinstance(term, tuple):
+        yield from leaves(term[1])
+        yield from leaves(term[2])
+
+
+def term_code(term: Term, emit: Emit) -> str:
+    if isinstance(term, Origin):
+        return emit.ref(term)
+    if isinstance(term, tuple):
+        return f"({term_code(term[1], emit)} {term[0]} {term_code(term[2], emit)})"
+    finite = isinstance(term, int) or (isinstance(term, float) and abs(term) < float("inf"))
+    return f"({term!r})" if finite else emit.const(term)
+
+
+def term_text(term: Term) -> str:
+    if isinstance(term, tuple):
+        return f"({term_text(term[1])} {term[0]} {term_text(term[2])})"
+    return str(term)
+
+
+def term_value(term: Term, inputs: Inputs) -> Any:
+    if isinstance(term, Origin):
+        return term.read(inputs)
+    if isinstance(term, tuple):
+        return SYMBOLS[term[0]](term_value(term[1], inputs), term_value(term[2], inputs))
+    return term
+
+
+@dataclass(frozen=True)
+class RelationGuard(Guard):
+    """A comparison of numbers that vary has this outcome. ``origin`` is one of those that it depends on."""
+
+    symbol: str
+    left: Term
+    right: Term
+    outcome: bool = True
+
+    def test(self, emit: Emit) -> str:
+        text = f"{term_code(self.left, emit)} {self.symbol} {term_code(self.right, emit)}"
+        return text if self.outcome else f"not ({text})"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        try:
+            left, right = term_value(self.left, inputs), term_value(self.right, inputs)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, ArithmeticError) as e:
+            return f"expected {self}, but it cannot be computed ({type(e).__name__}: {e})"
+        if bool(SYMBOLS[self.symbol](left, right)) is self.outcome:
+            return None
+        return f"expected {self}, got {short(left)} and {short(right)}"
+
+    def __str__(self) -> str:
+        text = f"{term_text(self.left)} {self.symbol} {term_text(self.right)}"
+        return text if self.outcome else f"not {text}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, self.symbol, repr(self.left), repr(self.right), self.outcome))
+
+
+@dataclass(frozen=True)
 class TensorGuard(Guard):
     """A tensor has this type, dtype, device, shape, strides, requires_grad and dispatch keys."""
 
-    example: torch.Tensor
+    summary: str
+    checks: TensorChecks
+
+    @classmethod
+    def of(cls, origin: Origin, example: torch.Tensor) -> TensorGuard:
+        return cls(origin, tensor_summary(example), TensorChecks([example]))
+
+    def holds(self, value: object) -> bool:
+        return bool(self.checks.check(value))
 
     def explain(self, inputs: Inputs) -> str | None:
         try:
             value = self.origin.read(inputs)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
             return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
-        if TensorChecks([self.example]).check(value):
+        if self.holds(value):
             return None
         got = tensor_summary(value) if isinstance(value, torch.Tensor) else short(value)
         return f"expected {self}, got {got}"
 
     def __str__(self) -> str:
-        return f"{self.origin} is a {tensor_summary(self.example)}"
+        return f"{self.origin} is a {self.summary}"
 
     def __hash__(self) -> int:
         return hash(self.origin)

@@ -11,8 +11,8 @@ object that the emitted function owns).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import CellType
-from typing import Any, Protocol
+from types import CellType, FunctionType
+from typing import Any, Protocol, TypeVar, dataclass_transform
 
 
 class Emit(Protocol):
@@ -23,7 +23,25 @@ class Emit(Protocol):
 Inputs = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+C = TypeVar("C", bound=type)
+
+
+@dataclass_transform(frozen_default=True)
+def origin(cls: C) -> C:
+    """A frozen dataclass that computes its hash once: origins nest deeply, and key every table of capture."""
+    made: Any = dataclass(frozen=True)(cls)
+    compute = made.__hash__
+
+    def __hash__(self: Any) -> int:
+        found = self.__dict__.get("_hash")
+        if found is None:
+            found = self.__dict__["_hash"] = compute(self)
+        return found
+    made.__hash__ = __hash__
+    return made
+
+
+@origin
 class Origin:
     """Base of all origins; ``cheap`` says that ``expr`` needs no variable of its own."""
 
@@ -36,7 +54,7 @@ class Origin:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@origin
 class Arg(Origin):
     """An argument of the frame, or a cell of its closure: item ``index`` of the inputs."""
 
@@ -69,7 +87,7 @@ class ById:
         return id(self.value)
 
 
-@dataclass(frozen=True)
+@origin
 class Known(Origin):
     """An object that the emitted code holds itself: a module, a class, a namespace."""
 
@@ -91,7 +109,7 @@ def known(value: object, label: str) -> Known:
     return Known(ById(value), label)
 
 
-@dataclass(frozen=True)
+@origin
 class Attr(Origin):
     """``base.name``"""
 
@@ -108,7 +126,23 @@ class Attr(Origin):
         return f"{self.base}.{self.name}"
 
 
-@dataclass(frozen=True)
+@origin
+class RawAttr(Attr):
+    """``base.name`` past a ``__getattribute__`` written in Python: guards run no user code."""
+
+    def expr(self, emit: Emit) -> str:
+        return f"object.__getattribute__({emit.ref(self.base)}, {self.name!r})"
+
+    def read(self, inputs: Inputs) -> object:
+        return object.__getattribute__(self.base.read(inputs), self.name)
+
+
+def attribute(base: Origin, name: str, cls: type) -> Attr:
+    """The origin of an attribute of an instance of ``cls``."""
+    return RawAttr(base, name) if isinstance(cls.__getattribute__, FunctionType) else Attr(base, name)
+
+
+@origin
 class Item(Origin):
     """``base[key]`` for a constant key; ``label`` replaces the spelling (an attribute kept in a dict)."""
 
@@ -130,7 +164,7 @@ class Item(Origin):
         return hash((self.base, str(self.key)))
 
 
-@dataclass(frozen=True)
+@origin
 class RawItem(Item):
     """``base[key]`` past any override of ``__getitem__`` in a dict or list subclass; ``kind`` is the base type."""
 
@@ -143,10 +177,11 @@ class RawItem(Item):
     def read(self, inputs: Inputs) -> object:
         return self.kind.__getitem__(self.base.read(inputs), self.key)  # type: ignore[index]
 
-    __hash__ = Item.__hash__
+    def __hash__(self) -> int:
+        return hash((self.base, str(self.key)))
 
 
-@dataclass(frozen=True)
+@origin
 class KeyAt(Origin):
     """The ``index``-th key of a dict."""
 
@@ -163,7 +198,7 @@ class KeyAt(Origin):
         return f"key {self.index} of {self.base}"
 
 
-@dataclass(frozen=True)
+@origin
 class Global(Origin):
     """A global variable, or a builtin of that name when the namespace has none."""
 
@@ -180,7 +215,7 @@ class Global(Origin):
         return self.name
 
 
-@dataclass(frozen=True)
+@origin
 class CellContents(Origin):
     """What a closure cell holds."""
 
@@ -199,7 +234,7 @@ class CellContents(Origin):
         return self.name
 
 
-@dataclass(frozen=True)
+@origin
 class ClassAttr(Origin):
     """What a class holds under a name, before any binding."""
 
@@ -214,3 +249,19 @@ class ClassAttr(Origin):
 
     def __str__(self) -> str:
         return f"{self.base}.{self.name}"
+
+
+@origin
+class Referent(Origin):
+    """What a weak reference refers to."""
+
+    base: Origin
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}()"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.base.read(inputs)()  # type: ignore[operator]
+
+    def __str__(self) -> str:
+        return f"{self.base}()"

@@ -5,6 +5,7 @@ Everything here has a public contract of ours; when torch moves something, only 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,11 +17,15 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
+    UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
 
+from sot import kernels
+
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
-           "GlobalState", "TensorChecks", "UnsupportedOperatorException", "new_fake_mode", "quiet",
+           "GlobalState", "TensorChecks", "UnsupportedFakeTensorException",
+           "UnsupportedOperatorException", "new_fake_mode", "quiet",
            "tensor_summary", "COMPILING_FLAGS", "PURE_STATE_READS", "STATE_SETTERS"]
 
 
@@ -31,8 +36,9 @@ class TensorChecks:
     """
 
     def __init__(self, examples: Sequence[torch.Tensor]) -> None:
-        free: Any = [[None] * t.dim() for t in examples]
-        checks = TensorGuards(*examples, dynamic_dims_sizes=free, dynamic_dims_strides=free)
+        sizes: Any = [list(t.size()) for t in examples]
+        strides: Any = [list(t.stride()) for t in examples]
+        checks = TensorGuards(*examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         self.check = checks.check
 
 
@@ -59,8 +65,86 @@ def tensor_summary(t: torch.Tensor) -> str:
     return f"{kind} of shape {tuple(t.shape)} on {t.device}{strides}{layout}{extra}"
 
 
-def new_fake_mode() -> FakeTensorMode:
-    return FakeTensorMode(allow_non_fake_inputs=False)
+def in_function_transform() -> bool:
+    """Is this inside of torch.vmap, torch.func.grad and the like?"""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+# How many modes see every operation: ``torch.device`` as a context, a default device, modes of a user.
+MODE_COUNTS = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack)
+
+
+def in_mode() -> bool:
+    return any(count() for count in MODE_COUNTS)
+
+
+@functools.cache
+def disabling_code() -> Any:
+    """The code of the wrapper that torch puts around functions which torch.compile is to leave alone."""
+    return torch._disable_dynamo(in_mode).__code__
+
+
+def is_left_to_python(function: Any) -> bool:
+    """Is it a function that torch, or a user with torch.compiler.disable, keeps from being compiled?
+
+    Or of an optimizer: their steps read numbers off tensors all the time, and compute others when they are compiled.
+    """
+    return (function.__code__ is disabling_code() or bool(getattr(function, "_torchdynamo_disable", False))
+            or str(function.__module__).startswith("torch.optim."))
+
+
+class RecordingFakeMode(FakeTensorMode):
+    """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
+
+    draws = may_refuse = changes_unversioned = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.draws = self.draws or kernels.draws(func)
+        self.may_refuse = self.may_refuse or kernels.may_refuse(func, args)
+        self.changes_unversioned = self.changes_unversioned or kernels.changes_unversioned(func, args)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def new_fake_mode() -> RecordingFakeMode:
+    return RecordingFakeMode(allow_non_fake_inputs=False)
+
+
+def is_users_stop(error: Exception) -> bool:
+    """Was it raised by a hook on saved tensors, as torch.utils.checkpoint does when it has recomputed enough?"""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and not isinstance(error, (RuntimeError, IndexError, ValueError))
+
+
+@contextlib.contextmanager
+def no_saved_tensors_hooks() -> Iterator[None]:
+    """What runs inside does not show the tensors that autograd saves to the program's hooks on them."""
+    c, hooks = torch._C._autograd, []
+    while (top := c._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        c._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pair in reversed(hooks):
+            c._push_saved_tensors_default_hooks(*pair)
+
+
+def random_state() -> tuple:
+    """The state of torch's default generators: of the CPU's, and of the current GPU's if there is one in use."""
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+
+
+def set_random_state(state: tuple) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1])
+
+
+def module_tagger() -> Any:
+    """What torch.compile, once it has been used, has every new module call for its own bookkeeping."""
+    from torch._dynamo.mutation_guard import GenerationTracker  # noqa: PLC0415 - a second to import, so only when needed
+
+    return vars(GenerationTracker)["tag"].__func__
 
 
 @contextlib.contextmanager
@@ -79,8 +163,7 @@ def quiet() -> Iterator[None]:
 
 COMPILING_FLAGS = tuple(f for f in (
     torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
-    getattr(torch._utils, "is_compiling", None), getattr(torch._dynamo.external_utils, "is_compiling", None)
-    if hasattr(torch, "_dynamo") else None) if f is not None)
+    getattr(torch._utils, "is_compiling", None)) if f is not None)
 
 
 def _setter_table() -> dict:
@@ -106,5 +189,5 @@ PURE_STATE_READS = frozenset({
     torch.is_autocast_cache_enabled, torch.is_inference_mode_enabled, torch._C._get_tracing_state,
     torch._C._is_torch_function_enabled, torch.are_deterministic_algorithms_enabled,
     torch.amp.is_autocast_available, torch._C._is_autocast_available, torch.is_autocast_cpu_enabled,
-    torch._C._functorch.maybe_current_level,
+    torch._C._functorch.maybe_current_level, torch._C._is_torch_function_mode_enabled,
 })

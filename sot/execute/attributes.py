@@ -6,26 +6,54 @@ entered as frames. What is read from classes outside torch and the standard libr
 """
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.errors import Break, Reason
+from sot import marks
+from sot.errors import Break, PyRaise, Reason
 from sot.execute.frame import DISCARD
 from sot.execute.wrapping import is_library
 from sot.guards import HasKeyGuard
 from sot.origin import Attr, ClassAttr, known
 from sot.polyfills import builtin as polyfill
-from sot.values.base import ABSENT, NONE, Const, Value
+from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, TracebackValue, Value, boolean
 from sot.values.callables import BoundMethod, FunctionValue, SuperValue
-from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
+from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
+TUPLE_GETTER: Any = type(vars(collections.namedtuple("_", "field"))["field"])     # the fields of a named tuple
+LRU_CACHE: Any = type(functools.lru_cache(len))
 BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
+
+
+def _no_place() -> str:
+    """How this Python says that an object without ``__dict__`` takes no attribute."""
+    try:
+        object().name = None  # type: ignore[attr-defined]
+    except AttributeError as e:
+        return str(e).replace("'object'", "{}").replace("'name'", "{}")
+    raise AssertionError
+
+
+class _Slotted:
+    __slots__ = ("name",)
+
+
+def _full_names() -> bool:
+    """Does this Python name a class with its module when it says that a slot is empty?"""
+    try:
+        return bool(_Slotted().name)  # type: ignore[attr-defined]
+    except AttributeError as e:
+        return __name__ in str(e)
+
+
+NO_PLACE, FULL_NAMES = _no_place(), _full_names()
 
 
 def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
@@ -51,11 +79,18 @@ def load(m: Machine, obj: Value, name: str) -> Value:
         if isinstance(obj.real, type):
             return load_from_class(m, obj.real, name)
     cls = obj.pytype
-    if name == "__class__":
+    if name == "__class__" and lookup(None, cls, name)[0] is vars(object)["__class__"]:
         return m.wrap_known(cls)
-    hook, _ = lookup(None, cls, "__getattribute__")
+    hook, owner = lookup(None, cls, "__getattribute__")
+    if not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != "__getattribute__":
+        raise Break(Reason.UNSUPPORTED, f"{hook} as __getattribute__")
     if isinstance(hook, types.FunctionType):
-        return m.enter(hook, [obj, Const(name)])
+        function = class_value(m, hook, owner, "__getattribute__")
+        fallback, owner = lookup(m, cls, "__getattr__")
+        if fallback is ABSENT:
+            return function.call(m, [obj, Const(name)], {})
+        return m.enter(polyfill.getattribute_or_getattr,
+                       [obj, Const(name), function, class_value(m, fallback, owner, "__getattr__")])
     return generic_load(m, obj, name)
 
 
@@ -88,6 +123,8 @@ def get_data(m: Machine, obj: Value, raw: Any, owner: type, name: str) -> Value:
         return load_slot(m, obj, name)
     if isinstance(raw, types.GetSetDescriptorType):
         return load_computed(m, obj, name)
+    if isinstance(raw, TUPLE_GETTER) and isinstance(obj, TupleValue):
+        return m.settle_at(obj.items, raw.__reduce__()[1][0])
     getter, _ = lookup(None, type(raw), "__get__")
     if isinstance(getter, types.FunctionType):
         return m.enter(getter, [class_value(m, raw, owner, name), obj, Const(obj.pytype)])
@@ -104,46 +141,68 @@ def property_part(m: Machine, raw: property, owner: type, name: str, part: str) 
 
 def load_slot(m: Machine, obj: Value, name: str) -> Value:
     if isinstance(obj, ObjectValue):
+        if name == "__dict__":
+            return obj.attrs
+        if name == "__suppress_context__" and isinstance(obj, ExceptionValue):
+            return load_computed(m, obj, name)
         found = obj.slots.get(name) or obj.slots_read.get(name)
+        if found is DELETED:
+            empty_slot(m, obj, name)
         if found is not None:
             return found
         if name == "default_factory" and isinstance(obj, DictValue):
             return obj.default_factory or NONE
         if obj.real is not ABSENT:
             if not hasattr(obj.real, name):
-                m.throw(AttributeError, name)
+                empty_slot(m, obj, name)
             value = m.wrap_attr(obj, name, getattr(obj.real, name))
             obj.slots_read[name] = value
             return value
         if isinstance(obj, TupleValue) or isinstance(obj, ExceptionValue):
             return struct_field(m, obj, name)
-        m.throw(AttributeError, f"{obj.pytype.__name__!r} object has no attribute {name!r}")
+        empty_slot(m, obj, name)
+    if isinstance(obj, FunctionValue):
+        return load_of_function(m, obj, name)
     return native_attr(m, obj, name)
+
+
+def empty_slot(m: Machine, obj: Value, name: str) -> None:
+    cls = obj.pytype
+    owner = f"{cls.__module__}.{cls.__qualname__}" if FULL_NAMES else cls.__name__
+    m.throw(AttributeError, f"{owner!r} object has no attribute {name!r}")
 
 
 def struct_field(m: Machine, obj: ObjectValue, name: str) -> Value:
     """A named field of a struct sequence such as ``torch.return_types.max``; ``value`` of StopIteration."""
     if isinstance(obj, TupleValue):
         fields = [k for k in dir(obj.pytype) if type(getattr(obj.pytype, k)) is types.MemberDescriptorType]
-        probe = obj.pytype(tuple(range(len(obj.items))))  # type: ignore[call-arg]
+        probe = obj.pytype(tuple(range(len(obj.items))))
         if name in fields:
             return m.settle_at(obj.items, getattr(probe, name))
     if name == "value" and isinstance(obj, ExceptionValue):
         return obj.args[0] if obj.args else NONE
+    if name in ("name", "obj") and issubclass(obj.pytype, (AttributeError, NameError)):
+        return NONE     # not given; what Python raises by itself has them among its slots
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
+
+
+CHAIN = ("args", "__cause__", "__context__", "__suppress_context__")
 
 
 def load_computed(m: Machine, obj: Value, name: str) -> Value:
     """Attributes that C code computes."""
     if name == "__dict__" and isinstance(obj, ObjectValue):
         return obj.attrs
-    if isinstance(obj, ExceptionValue):
+    if isinstance(obj, ExceptionValue) and obj.real is ABSENT:
         simple = {"args": lambda: TupleValue(list(obj.args)), "__cause__": lambda: obj.cause or NONE,
-                  "__context__": lambda: obj.context or NONE, "__suppress_context__": lambda: Const(obj.suppress)}
+                  "__context__": lambda: obj.context or NONE, "__suppress_context__": lambda: boolean(obj.suppress),
+                  "__traceback__": lambda: TracebackValue() if obj.trace else NONE}
         if name in simple:
             return simple[name]()
     if isinstance(obj, Const):
         return native_attr(m, obj, name)
+    if isinstance(obj, ExceptionValue) and name in CHAIN and id(obj) not in m.mutated:
+        return m.wrap_attr(obj, name, getattr(obj.real, name))
     if isinstance(obj, FunctionValue):
         return load_of_function(m, obj, name)
     if isinstance(obj, ListValue) and name == "maxlen":
@@ -151,7 +210,12 @@ def load_computed(m: Machine, obj: Value, name: str) -> Value:
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
 
 
+WRITABLE = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__type_params__"})
+
+
 def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
+    if name in obj.fields:
+        return obj.fields[name]
     if name == "__code__":
         return Const(obj.code)
     if name in ("__name__", "__qualname__"):
@@ -160,11 +224,31 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
         return TupleValue(list(obj.closure)) if obj.closure else NONE
     if name == "__defaults__":
         return TupleValue(list(obj.defaults)) if obj.defaults else NONE
+    if name == "__kwdefaults__" and obj.real is ABSENT:
+        return keyword_defaults(obj)
     if name == "__dict__":
         return function_attrs(obj).attrs
     if obj.real is not ABSENT and obj.origin is not None:
-        return m.wrap_attr(obj, name, getattr(obj.real, name))
+        try:
+            return m.wrap_attr(obj, name, getattr(obj.real, name))
+        except AttributeError as e:
+            return like_real(m, e, obj)
+    if name == "__annotations__" and obj.real is ABSENT:
+        obj.annotations = obj.annotations or DictValue(dict)
+        return obj.annotations
+    if name == "__doc__" and obj.real is ABSENT:
+        return m.wrap_new(types.FunctionType(obj.code, {}, None, None, (types.CellType(),) * len(obj.closure)).__doc__)
+    if name == "__module__" and obj.real is ABSENT:
+        return m.namespace(obj.namespace).get(m, "__name__") or NONE
+    if name == "__type_params__" and obj.real is ABSENT:
+        return TupleValue([])
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of a function")
+
+
+def keyword_defaults(obj: FunctionValue) -> Value:
+    made = DictValue(dict)
+    made.overlay.update(obj.kwdefaults)
+    return made if obj.kwdefaults else NONE
 
 
 def function_attrs(obj: FunctionValue) -> ObjectValue:
@@ -176,16 +260,18 @@ def function_attrs(obj: FunctionValue) -> ObjectValue:
 
 def native_attr(m: Machine, obj: Value, name: str) -> Value:
     """Read an attribute of a constant for real: it runs no user code."""
+    if obj.real is ABSENT:
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
     try:
         found = getattr(obj.real, name)
     except AttributeError as e:
-        m.throw(AttributeError, str(e))
+        like_real(m, e, obj)
     if callable(found) and getattr(found, "__self__", None) is obj.real:
         raw, _ = lookup(None, obj.pytype, name)
         if raw is not ABSENT:
             return BoundMethod(Const(raw), obj, name)
-    if isinstance(found, (list, dict, set)):
-        return m.wrap_known(found)
+    if isinstance(found, types.MappingProxyType):
+        return Const(found)
     return m.wrap_known(found) if not isinstance(found, (tuple, torch.Size)) else m.wrap_new(found)
 
 
@@ -196,10 +282,25 @@ def instance_attr(m: Machine, obj: Value, name: str) -> Value | Any:
         if obj._attrs is None and not has_dict(obj):
             return ABSENT
         return obj.attrs.get(m, name)
+    if isinstance(obj, Opaque):
+        return opaque_attr(m, obj, name)
     if isinstance(obj, Const) and obj.real is not None:
         held = getattr(obj.real, "__dict__", None)
         if held is not None and name in held:
             return m.wrap_known(held[name])
+    return ABSENT
+
+
+def opaque_attr(m: Machine, obj: Opaque, name: str) -> Value | Any:
+    """What an object made of C code holds under a name: its ``__dict__`` can be read, but is not followed."""
+    held = getattr(obj.real, "__dict__", None)
+    if obj.origin is None or obj.pytype.__getattribute__ is not object.__getattribute__:
+        raise Break(Reason.OPAQUE_VALUE, f"{obj}, an object of type {obj.pytype.__qualname__},")
+    if held is None:
+        return ABSENT
+    if name in held:
+        return m.wrap_attr(obj, name, held[name])
+    m.guard(HasKeyGuard(Attr(obj.origin, "__dict__"), name, False))
     return ABSENT
 
 
@@ -220,6 +321,8 @@ def bind(m: Machine, obj: Value, cls: type, raw: Any, owner: type, name: str) ->
         return BoundMethod(Const(raw), obj, name)
     if kind is types.ClassMethodDescriptorType:
         return m.wrap_known(getattr(cls, name))
+    if isinstance(raw, marks.Wrapper) or kind is LRU_CACHE:
+        return BoundMethod(class_value(m, raw, owner, name), obj, name)
     if kind is functools.cached_property:
         return m.enter(polyfill.cached_property_get, [obj, Const(name), m.wrap_known(raw.func)])
     if kind is types.BuiltinFunctionType or not hasattr(kind, "__get__"):
@@ -253,7 +356,19 @@ def missing(m: Machine, obj: Value, name: str) -> Value:
                     return value
     elif isinstance(hook, types.FunctionType):
         return class_value(m, hook, owner, "__getattr__").call(m, [obj, Const(name)], {})
-    return m.throw(AttributeError, f"{obj.pytype.__name__!r} object has no attribute {name!r}")
+    return no_attribute(m, f"{obj.pytype.__name__!r} object has no attribute {name!r}", name, obj)
+
+
+def no_attribute(m: Machine, text: str, name: str | None, obj: Value) -> Any:
+    """Raise AttributeError, as CPython does: with the name and the object in it."""
+    error = ExceptionValue(AttributeError, [Const(text)])
+    error.slots = {"name": m.wrap_new(name), "obj": obj}
+    raise PyRaise(error)
+
+
+def like_real(m: Machine, error: AttributeError, obj: Value) -> Any:
+    """Raise in the captured program what reading an attribute has raised for real."""
+    return no_attribute(m, str(error), error.name, obj)
 
 
 # ---- classes and modules ----------------------------------------------------------------------------------
@@ -263,7 +378,10 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
     if meta_raw is not ABSENT and is_data_descriptor(meta_raw):
         if isinstance(meta_raw, property):
             return property_part(m, meta_raw, meta_owner, name, "fget").call(m, [Const(cls)], {})
-        return m.wrap_known(getattr(cls, name))
+        try:
+            return m.wrap_known(getattr(cls, name))
+        except AttributeError as e:
+            return like_real(m, e, m.wrap_known(cls))
     raw, owner = lookup(m, cls, name)
     if raw is not ABSENT:
         return bind_to_class(m, cls, raw, owner, name)
@@ -275,7 +393,7 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
     try:
         return m.wrap_known(getattr(cls, name))
     except AttributeError as e:
-        return m.throw(AttributeError, str(e))
+        return like_real(m, e, Const(cls))
 
 
 def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Value:
@@ -307,15 +425,18 @@ def load_module(m: Machine, obj: Const, name: str) -> Value:
     try:
         real = getattr(module, name)
     except AttributeError as e:
-        return m.throw(AttributeError, str(e))
+        return like_real(m, e, obj)
     return m.wrap(real, Attr(known(module, module.__name__), name))
 
 
 def load_super(m: Machine, sup: SuperValue, name: str) -> Value:
     """``super(cls, self_).name``"""
     self_ = sup.self_
-    start = self_.real if isinstance(self_, Const) and isinstance(self_.real, type) else self_.pytype
-    mro = start.__mro__
+    bound = isinstance(self_, Const) and isinstance(self_.real, type) and sup.cls in (self_.real.__mro__ or ())
+    start = self_.real if bound else self_.pytype
+    mro = start.__mro__ or ()
+    if sup.cls not in mro:
+        raise Break(Reason.UNSUPPORTED, f"super() of a class that is not yet made, {start.__name__},")
     for owner in mro[mro.index(sup.cls) + 1:]:
         if name in owner.__dict__:
             raw = owner.__dict__[name]
@@ -332,6 +453,8 @@ def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
     """``obj.name = value``, or ``del obj.name`` when value is None."""
     hook_name = "__delattr__" if value is None else "__setattr__"
     hook, owner = lookup(None, obj.pytype, hook_name)
+    if not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != hook_name:
+        raise Break(Reason.UNSUPPORTED, f"{hook} as {hook_name}")
     if isinstance(hook, types.FunctionType) and isinstance(obj, ObjectValue):
         args = [obj, Const(name)] + ([] if value is None else [value])
         function = class_value(m, hook, owner, hook_name)
@@ -343,7 +466,13 @@ def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
 
 def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
     """``object.__setattr__`` and ``object.__delattr__``"""
-    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and not name.startswith("__"):
+    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and name in WRITABLE:
+        fields = obj.fields
+        m.undoable(lambda: setattr(obj, "fields", fields))
+        obj.fields = {**fields, name: value}
+        return
+    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and (
+            not name.startswith("__") or name == "__wrapped__"):
         function_attrs(obj).attrs.set(m, name, value)
         return
     if not isinstance(obj, ObjectValue):
@@ -353,7 +482,7 @@ def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> Non
         store_data(m, obj, raw, owner, name, value)
         return
     if not has_dict(obj):
-        m.throw(AttributeError, f"{obj.pytype.__name__!r} object has no attribute {name!r}")
+        m.throw(AttributeError, NO_PLACE.format(repr(obj.pytype.__name__), repr(name)))
     if value is not None:
         obj.attrs.set(m, name, value)
     elif obj.attrs.get(m, name) is ABSENT:
@@ -372,22 +501,42 @@ def store_data(m: Machine, obj: ObjectValue, raw: Any, owner: type, name: str, v
         if not isinstance(function, FunctionValue):
             raise Break(Reason.UNSUPPORTED, f"the setter of {name}")
         m.enter(function, [obj] + ([] if value is None else [value]), {}, DISCARD)
-    elif isinstance(raw, types.MemberDescriptorType) and value is not None and not isinstance(obj, TupleValue):
+    elif isinstance(obj, ExceptionValue) and (name in CHAIN or name == "__traceback__"):
+        store_in_exception(m, obj, name, value)
+    elif isinstance(raw, types.MemberDescriptorType) and not isinstance(obj, TupleValue):
+        if value is None:
+            try:
+                load_slot(m, obj, name)
+            except PyRaise:
+                m.throw(AttributeError, name)
+        if "__slots__" not in vars(owner) and not isinstance(obj, DictValue):
+            raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")    # C decides, and may refuse
         m.touch(obj)
-        obj.slots[name] = value
-    elif isinstance(obj, ExceptionValue) and name in ("__cause__", "__context__", "__suppress_context__", "args"):
-        m.touch(obj)
-        if name == "args" and isinstance(value, TupleValue):
-            obj.args = value.items_list(m) or []
-        elif name == "__suppress_context__" and value is not None:
-            obj.suppress = bool(value.constant())
+        if value is None and obj.real is ABSENT:
+            del obj.slots[name]
         else:
-            setattr(obj, name.strip("_"), value)
+            obj.slots[name] = DELETED if value is None else value
     else:
         setter, _ = lookup(None, type(raw), "__set__" if value is not None else "__delete__")
         if not isinstance(setter, types.FunctionType):
             raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")
         m.enter(setter, [class_value(m, raw, owner, name), obj] + ([] if value is None else [value]), {}, DISCARD)
+
+
+def store_in_exception(m: Machine, obj: ExceptionValue, name: str, value: Value | None) -> None:
+    """Attributes that C code keeps in an exception. The traceback is as it was, whoever puts it back."""
+    if name == "__traceback__" and isinstance(value, TracebackValue):
+        return
+    m.touch(obj)
+    if name == "args" and isinstance(value, TupleValue):
+        obj.args = value.items_list(m) or []
+    elif name == "__suppress_context__" and isinstance(value, Const) and value.pytype is bool:
+        obj.suppress = value.real
+    elif name in ("__cause__", "__context__") and (value is NONE or isinstance(value, ExceptionValue)):
+        setattr(obj, name.strip("_"), None if value is NONE else value)
+        obj.suppress = obj.suppress or name == "__cause__"
+    else:
+        raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")
 
 
 # ---- special methods ----------------------------------------------------------------------------------------
@@ -404,6 +553,8 @@ def call_special(m: Machine, obj: Value, name: str, args: list[Value], kwargs: d
     method = special(m, obj, name)
     if method is None:
         raise Break(Reason.OPERATION_FAILED, f"{obj.pytype.__name__!r} object has no {name}")
+    if method is ENTERED:
+        raise Break(Reason.UNSUPPORTED, f"{name}, which Python code has to find,")
     return method.call(m, args, kwargs)
 
 

@@ -6,7 +6,7 @@ from types import CodeType
 from typing import Any
 
 from sot.bytecode import Code, decode
-from sot.values.base import Value
+from sot.values.base import ABSENT, Value
 from sot.values.callables import CellValue, FunctionValue
 
 # What becomes of a frame's result in the frame that called it.
@@ -17,14 +17,21 @@ FOR_NEXT = "for_next"       # a __next__ method in a for loop: its StopIteration
 NEXT = "next"               # a generator driven by next() or send(): its return raises StopIteration
 SEND = "send"               # a generator driven by `yield from`
 NEXT_DEFAULT = "next_default"   # next(generator, default)
-RESUMABLE = frozenset({PUSH, DISCARD})
+PUSH_BOOL, PUSH_NOT = "push_bool", "push_not"   # `in` and `not in`: the truth of the result is pushed
+PUSH_THEN_NULL = "push_then_null"   # a method that user code found, with the NULL that a call wants after it
+PUSH_ITERATOR = "push_iterator"     # `iter`: the result must have a __next__
+PUSH_WHOLE = "push_whole"   # pushed; a break must not be inside, as what calls the function is seen through
+OR_POP = "or_pop"         # `and` and `or` of 3.11: the result decides whether the value below stays, and the jump
+CLOSING = "closing"       # a generator that is closed because what delegates to it is; ``default`` is the exception
+TRIAL = "trial"     # a call that is followed to see what it does; its result ends the trial
+RESUMABLE = frozenset({PUSH, DISCARD, PUSH_ITERATOR})
 
 
 class Frame:
     """One activation. ``mark`` is the checkpoint at the start of the current instruction."""
 
     __slots__ = ("code", "instrs", "function", "namespace", "builtins", "locals", "cells", "stack", "pc", "last",
-                 "on_return", "generator", "mark", "default", "class_namespace")
+                 "on_return", "generator", "mark", "default", "rounds", "outer_handled")
 
     def __init__(self, code: CodeType, namespace: dict, function: FunctionValue | None = None) -> None:
         self.code: Code = decode(code)
@@ -39,6 +46,8 @@ class Frame:
         self.generator: Any = None
         self.mark: Any = None
         self.default: Any = None
+        self.rounds: dict[int, int] = {}    # how often each backward jump was taken
+        self.outer_handled: Value | None = None     # of a generator that runs: what its caller handles
 
     @property
     def native(self) -> CodeType:
@@ -55,6 +64,10 @@ class Frame:
     @property
     def resumable(self) -> bool:
         return self.on_return in RESUMABLE and self.generator is None
+
+    def make_cell(self, name: str) -> None:
+        """Move a local variable into a cell."""
+        self.cells[name] = CellValue(name, self.locals.pop(name, ABSENT))
 
     def snapshot(self) -> Callable[[], None]:
         """The undo of everything that running this frame on may change (for suspended generators)."""

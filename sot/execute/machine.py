@@ -16,17 +16,37 @@ from typing import Any, NamedTuple
 import torch
 
 from sot.errors import Break, PyRaise, Reason, Skip
-from sot.execute import attributes, calls, wrapping
-from sot.execute.frame import FOR, FOR_NEXT, NEXT, NEXT_DEFAULT, PUSH, SEND, Frame
+from sot.execute import attributes, autograd, calls, effects, introspection, torch_handlers, wrapping
+from sot.execute.builtins import operators
+from sot.execute.frame import (
+    CLOSING,
+    FOR,
+    FOR_NEXT,
+    NEXT,
+    NEXT_DEFAULT,
+    OR_POP,
+    PUSH,
+    PUSH_BOOL,
+    PUSH_ITERATOR,
+    PUSH_NOT,
+    PUSH_THEN_NULL,
+    PUSH_WHOLE,
+    SEND,
+    TRIAL,
+    Frame,
+)
 from sot.execute.opcodes import HANDLERS
+from sot.execute.opcodes.operate import push_truth
 from sot.execute.torch_calls import torch_call
 from sot.graph import GraphBuilder
-from sot.guards import Guard, IsGuard
-from sot.origin import Arg, Attr, Known, known
-from sot.values.base import ABSENT, ENTERED, NONE, Const, Lazy, Value
+from sot.guards import DistinctGuard, EqualsGuard, Guard, TypeGuard
+from sot.origin import Arg, Known, Origin, known
+from sot.torch_compat import STATE_PAIRS
+from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, FunctionValue, known_function
-from sot.values.iterators import GeneratorValue
-from sot.values.objects import DictValue, ExceptionValue, ObjectValue
+from sot.values.iterators import GeneratorValue, IteratorValue, StandIn
+from sot.values.numbers import DynamicNumber
+from sot.values.objects import DictValue, ExceptionValue
 
 INSTRUCTION_LIMIT = 400_000
 DEPTH_LIMIT = 200
@@ -62,23 +82,32 @@ class Machine:
 
     attributes = attributes
     calls = calls
+    handlers = (torch_handlers, autograd, effects, introspection)
     torch_call = torch_call
     wrap = wrapping.wrap
     wrap_new = wrapping.wrap_new
     wrap_known = wrapping.wrap_known
     wrap_attr = wrapping.wrap_attr
     is_constant = staticmethod(wrapping.is_constant)
+    compares_by_python = staticmethod(wrapping.compares_by_python)
+    unary = operators.unary
 
-    def __init__(self, function: FunctionType, inputs: tuple) -> None:
+    def __init__(self, function: FunctionType, inputs: tuple, varying: frozenset[Origin] = frozenset()) -> None:
         self.builder = GraphBuilder()
         self.guards: dict[Guard, tuple[str, int]] = {}
-        self.guarded_classes: set = set()
+        self.varying = varying                          # origins of numbers that have changed between calls
+        self.number_inputs: dict[int, DynamicNumber] = {}    # of the graph's inputs that are numbers, likewise
+        self.examples: dict[Guard, torch.Tensor] = {}
+        self.input_origins: dict[int, Origin] = {}      # of the graph's inputs, by the id of their reference
+        self.state_log: list[tuple[Callable, tuple, tuple | None]] = []     # setter, arguments, old arguments
         self.journal: list[Callable[[], None]] = []
         self.effects: list[Callable] = []
         self.mutated: dict[int, Value] = {}
+        self.compared: set[type] = set()        # types of objects whose identity has been asked
         self.by_id: dict[int, tuple[Any, Value]] = {}
         self.namespaces: dict[int, DictValue] = {}
         self.handled: Value | None = None
+        self.refusal_seen = False       # see failures.py
         self.inputs = inputs
         self.steps = 0
         self.frames: list[Frame] = [self._root(function, inputs)]
@@ -91,9 +120,19 @@ class Machine:
         for i, name in enumerate(names):
             frame.locals[name] = Lazy(inputs[i], Arg(i, name))
         for i, name in enumerate(code.co_freevars, len(names)):
-            frame.cells[name] = CellValue.existing(name, inputs[i], Arg(i, name))
+            frame.cells[name] = CellValue.existing(self, name, inputs[i], Arg(i, name))
         value.closure = tuple(frame.cells[n] for n in code.co_freevars)
         return frame
+
+    def release(self) -> None:
+        """Let go of everything, the user's objects among it: values refer to each other in circles."""
+        for frame in self.frames:
+            frame.stack.clear()
+            frame.locals.clear()
+            frame.cells.clear()
+        for _, value in self.by_id.values():
+            value.__dict__.clear()
+        self.__dict__.clear()
 
     # ---- the loop
     def run(self) -> Return | Stopped:
@@ -109,9 +148,11 @@ class Machine:
             try:
                 done = HANDLERS[instr.op](self, frame, instr)
             except PyRaise as e:
-                done = self._unwind_or_stop(e.value)
+                done = self._unwind_or_stop(e.value, e.again)
             except Break as e:
                 done = Stopped(e)
+            except (MemoryError, RecursionError) as e:      # of ours, from values that are too large or too deep
+                done = Stopped(Break(Reason.OPERATION_FAILED, type(e).__name__))
             if done is not None:
                 return done
 
@@ -138,73 +179,184 @@ class Machine:
             frame = self.frames[-1]
             self.guards[guard] = (frame.native.co_filename, frame.line)
 
-    def touch(self, value: Any) -> None:
+    def guard_distinct(self) -> None:
+        """Objects of one type may be one object at the next call. That matters if one of them is changed, or has
+        been compared by identity."""
+        matters = {v.pytype for v in self.mutated.values()} | self.compared
+        matters |= {v.owner.pytype for v in self.mutated.values() if isinstance(v, DictValue) and v.owner is not None}
+        by_type: dict[type, list[Origin]] = {}
+        for _, value in self.by_id.values():
+            if value.pytype in matters and value.origin is not None:
+                by_type.setdefault(value.pytype, []).append(value.origin)
+        for origins in by_type.values():
+            if len(origins) > 1 and not all(isinstance(o, Known) for o in origins):
+                self.guard(DistinctGuard(origins[0], tuple(origins[1:])))
+
+    def prune_guards(self) -> None:
+        """Drop the guards on a type which a guard on the value repeats."""
+        equal = {g.origin for g in self.guards if isinstance(g, EqualsGuard)}
+        self.guards = {g: where for g, where in self.guards.items()
+                       if not (isinstance(g, TypeGuard) and g.origin in equal)}
+
+    def touch(self, value: Any, undo: Callable[[], None] | None = None) -> None:
         """Announce a mutation: its undo goes to the journal; an existing object will be replayed."""
-        self.journal.append(value.snapshot())
-        if value.real is not ABSENT or isinstance(value, DictValue):
+        self.journal.append(undo or value.snapshot())
+        if value.real is not ABSENT:
             self.mutated.setdefault(id(value), value)
 
     def undoable(self, undo: Callable[[], None]) -> None:
         self.journal.append(undo)
+
+    def undo_state(self) -> None:
+        """Take back the last change of torch's global state."""
+        setter, _, old = self.state_log.pop()
+        if old is None:
+            STATE_PAIRS[setter]()
+        else:
+            setter(*old)
 
     def effect(self, emit: Callable) -> None:
         """Defer an effect: ``emit(emitter)`` writes its call into emitted code, in program order."""
         self.effects.append(emit)
 
     # ---- frames
-    def enter(self, function: FunctionValue | FunctionType, args: list[Value], kwargs: dict[str, Value] | None = None,
-              on_return: str = PUSH) -> Value:
+    def enter(self, function: FunctionValue | Callable[..., Any], args: list[Value],
+              kwargs: dict[str, Value] | None = None, on_return: str = PUSH) -> Value:
         """Push a frame of a Python function; its result will be the answer."""
         if not isinstance(function, FunctionValue):
-            function = known_function(function)
+            function = known_function(self, function)
         if len(self.frames) >= DEPTH_LIMIT:
             raise Break(Reason.DEPTH, function.name)
         return calls.enter(self, function, args, kwargs or {}, on_return)
+
+    def trial(self, function: Value, args: list[Value]) -> Value:
+        """The result of a call that is followed and taken back; a break if it has effects or cannot be followed."""
+        depth, changed = len(self.frames), len(self.mutated)
+        outer = self.frames[-1]
+        result = function.call(self, args, {})
+        if result is not ENTERED:
+            return result
+        self.frames[-1].on_return = TRIAL
+        mark, effects = outer.mark, len(self.effects)
+        done = self.run()
+        clean = isinstance(done, Return) and len(self.mutated) == changed and len(self.effects) == effects
+        outer.mark = mark
+        del self.frames[depth:]
+        while len(self.journal) > mark.journal:
+            self.journal.pop()()
+        self.builder.cut(mark.graph)
+        if isinstance(done, Stopped):
+            raise done.cause
+        if not clean:
+            raise Break(Reason.SIDE_EFFECT, str(function))
+        return done.value
 
     def resume_generator(self, generator: GeneratorValue, sent: Value, on_return: str,
                          default: Value | None = None) -> None:
         """Run a suspended generator until its next yield."""
         if generator.running:
-            self.throw(ValueError, "generator already executing")
+            self.refuse_running(generator)
         self.touch(generator)
         frame = generator.frame
         assert frame is not None
-        generator.started = generator.running = True
+        generator.started = True
         frame.on_return, frame.default = on_return, default
         frame.stack.append(sent)
+        self.push_generator(generator)
+
+    def refuse_running(self, generator: GeneratorValue) -> None:
+        if isinstance(generator, StandIn):
+            raise Break(Reason.UNSUPPORTED, f"a {generator.pytype.__name__} that is stepped while it is stepped")
+        self.throw(ValueError, "generator already executing")
+
+    def push_generator(self, generator: GeneratorValue) -> None:
+        """Let a suspended generator run. What it was handling when it yielded is handled again; under that is what
+        its caller handles now."""
+        frame = generator.frame
+        assert frame is not None
+        generator.running, frame.outer_handled = True, self.handled
+        own = next((i for i, v in enumerate(frame.stack) if isinstance(v, SavedException)), None)
+        if own is not None:
+            frame.stack[own] = SavedException(self.handled)
+            self.handled = generator.handled
         self.frames.append(frame)
+
+    def throw_into(self, generator: GeneratorValue, exception: Value, on_return: str) -> None:
+        """Raise where a generator is suspended; the innermost of those that it delegates to comes first."""
+        if generator.running:
+            self.refuse_running(generator)
+        frame = generator.frame
+        self.touch(generator)
+        if frame is None or not generator.started:
+            generator.frame = None
+            raise PyRaise(exception)
+        frame.on_return, frame.default = on_return, exception
+        self.push_generator(generator)
+        if frame.last > 0 and frame.instrs[frame.last - 1].op == "SEND":
+            frame.last, frame.pc = frame.last - 1, frame.last
+            inner = frame.stack[-1]
+            if type(inner) is GeneratorValue:
+                self.throw_into(inner, exception, CLOSING if issubclass(exception.pytype, GeneratorExit) else SEND)
+            elif not isinstance(inner, (StandIn, IteratorValue)):
+                raise Break(Reason.UNSUPPORTED, "generator.throw into a `yield from` of something else")
+        raise PyRaise(exception)
 
     def push_result(self, value: Value) -> None:
         if value is not ENTERED:
             self.frames[-1].stack.append(value)
 
-    def return_value(self, value: Value) -> Return | None:
+    def return_value(self, value: Value) -> Return | Stopped | None:
         """Leave the current frame with a result."""
-        if len(self.frames) == 1:
+        if len(self.frames) == 1 or self.frames[-1].on_return == TRIAL:
             return Return(value)
         frame = self.frames.pop()
         if frame.generator is not None:
             frame.generator.frame, frame.generator.running = None, False
         caller = self.frames[-1]
-        if frame.on_return in (PUSH, FOR_NEXT):
+        if frame.on_return in (PUSH, FOR_NEXT, PUSH_WHOLE):
             caller.stack.append(value)
+        elif frame.on_return == PUSH_ITERATOR:
+            if attributes.lookup(self, value.pytype, "__next__")[0] in (ABSENT, None):
+                message = f"iter() returned non-iterator of type {value.pytype.__name__!r}"
+                return self._unwind_or_stop(ExceptionValue(TypeError, [Const(message)]))
+            caller.stack.append(value)
+        elif frame.on_return == PUSH_THEN_NULL:
+            caller.stack += [value, NULL]
+        elif frame.on_return in (PUSH_BOOL, PUSH_NOT):
+            push_truth(self, value, frame.on_return)
+        elif frame.on_return == OR_POP:
+            self.jump_or_pop(caller, bool(value.constant()))
         elif frame.on_return == FOR:
             caller.stack.pop()
-            caller.pc = caller.instrs[caller.last].target  # type: ignore[assignment]
+            caller.pc = caller.instrs[caller.last].target
         elif frame.on_return == SEND:
             caller.stack.append(value)
-            caller.pc = caller.instrs[caller.last].target  # type: ignore[assignment]
+            caller.pc = caller.instrs[caller.last].target
         elif frame.on_return == NEXT_DEFAULT:
             caller.stack.append(frame.default)
         elif frame.on_return == NEXT:
             args = [] if value is NONE or value.real is None else [value]
             return self._unwind_or_stop(ExceptionValue(StopIteration, args))
+        elif frame.on_return == CLOSING:
+            return self._unwind_or_stop(frame.default, again=True)
         return None
+
+    def jump_or_pop(self, frame: Frame, truth: bool) -> None:
+        """JUMP_IF_TRUE_OR_POP and JUMP_IF_FALSE_OR_POP, when the truth of the value is known."""
+        instr = frame.instrs[frame.last]
+        if truth is (instr.op == "JUMP_IF_TRUE_OR_POP"):
+            frame.pc = instr.target
+        else:
+            frame.stack.pop()
 
     def yield_value(self, value: Value) -> None:
         """Suspend the current generator frame."""
         frame = self.frames.pop()
         frame.generator.running = False
+        frame.generator.handled = self.handled if any(isinstance(v, SavedException) for v in frame.stack) else None
+        self.handled = frame.outer_handled
+        if frame.on_return == CLOSING:
+            self.throw(RuntimeError, "generator ignored GeneratorExit")
         self.frames[-1].stack.append(value)
 
     # ---- exceptions of the user's program
@@ -212,14 +364,18 @@ class Machine:
         """Raise a builtin exception in the captured program."""
         raise PyRaise(ExceptionValue(kind, [self.wrap_new(a) for a in args]))
 
-    def _unwind_or_stop(self, exception: Value) -> Stopped | None:
+    def _unwind_or_stop(self, exception: Value, again: bool = False) -> Stopped | None:
         if not any(f.instrs[f.last].handler >= 0 or f.on_return in (FOR_NEXT, NEXT_DEFAULT) for f in self.frames):
             text = exception.describe() if isinstance(exception, ExceptionValue) else str(exception)
             return Stopped(Break(Reason.UNCAUGHT, text))
-        if isinstance(exception, ExceptionValue) and exception.context is None and self.handled is not exception:
-            exception.context = self.handled
+        if isinstance(exception, ExceptionValue) and not again:
+            self._chain(exception)
+        raised_here = not again
         while True:
             frame = self.frames[-1]
+            if raised_here and isinstance(exception, ExceptionValue):
+                self._went_through(exception, frame)
+            raised_here = True
             index = frame.instrs[frame.last].handler
             if index >= 0:
                 handler = frame.code.handlers[index]
@@ -227,19 +383,61 @@ class Machine:
                 if handler.lasti:
                     frame.stack.append(Const(frame.last))
                 frame.stack.append(exception)
-                frame.pc = handler.target  # type: ignore[assignment]
+                frame.pc = handler.target
                 return None
-            if len(self.frames) == 1:
+            if len(self.frames) == 1 or frame.on_return == TRIAL:
                 return Stopped(Break(Reason.UNCAUGHT, str(exception)))
+            exception = self.not_stop_iteration(frame, exception)
             self._leave_by_exception(frame)
             caller, ended = self.frames[-1], issubclass(exception.pytype, StopIteration)
+            if frame.on_return == CLOSING and (ended or issubclass(exception.pytype, GeneratorExit)):
+                exception = frame.default
             if ended and frame.on_return == FOR_NEXT:
                 caller.stack.pop()
-                caller.pc = caller.instrs[caller.last].target  # type: ignore[assignment]
+                caller.pc = caller.instrs[caller.last].target
                 return None
             if ended and frame.on_return == NEXT_DEFAULT:
                 caller.stack.append(frame.default)
                 return None
+
+    def _chain(self, exception: ExceptionValue) -> None:
+        """What is handled becomes the context of what is raised; a cycle is cut, as CPython does."""
+        inner = self.handled
+        if inner is None or inner is exception:
+            return
+        seen: set[int] = set()      # for a program may have made a cycle itself
+        while isinstance(inner, ExceptionValue) and inner.context is not None and id(inner) not in seen:
+            seen.add(id(inner))
+            if inner.context is exception:
+                self._set_context(inner, None)
+                break
+            inner = inner.context
+        self._set_context(exception, self.handled)
+
+    def _set_context(self, exception: ExceptionValue, context: Value | None) -> None:
+        before = exception.context
+        self.undoable(lambda: setattr(exception, "context", before))
+        exception.context = context
+
+    def _went_through(self, exception: ExceptionValue, frame: Frame) -> None:
+        """Add to the traceback of an exception. Frames of ours stand for C code, which has none."""
+        if exception.real is ABSENT and not frame.native.co_filename.startswith(OURS):
+            before = exception.trace
+            self.undoable(lambda: setattr(exception, "trace", before))
+            exception.trace = (*before, (frame.native, frame.line))
+
+    def not_stop_iteration(self, frame: Frame, exception: Value) -> Value:
+        """What leaves a generator's frame (PEP 479). From what a polyfill stands for it would leave as it is, and the
+        iterator would live on, which a generator does not."""
+        if frame.generator is None or not issubclass(exception.pytype, StopIteration):
+            return exception
+        if frame.native.co_filename.startswith(OURS):
+            kind = frame.generator.pytype.__name__
+            raise Break(Reason.UNSUPPORTED, f"a StopIteration that leaves the function of a {kind}")
+        made = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
+        made.cause = made.context = exception
+        made.suppress = True
+        return made
 
     def _leave_by_exception(self, frame: Frame) -> None:
         self.frames.pop()
@@ -287,5 +485,3 @@ def argument_count(code: CodeType) -> int:
     """How many of ``co_varnames`` are parameters."""
     return (code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08))
 
-
-__all__ = ["Machine", "Return", "Stopped", "argument_count", "IsGuard", "Attr", "Known", "ObjectValue", "torch"]

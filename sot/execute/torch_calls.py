@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.errors import Break, Reason
+from sot.execute import failures
 from sot.torch_compat import (
-    STATE_PAIRS,
     STATE_SETTERS,
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
 )
-from sot.values.base import NONE, Const, Value
+from sot.values.base import NONE, TRUE, Const, Value
+from sot.values.numbers import DynamicNumber, NumberRef
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
     from sot.execute.machine import Machine
 
+# Types of Python that stand for dtypes.
+DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
                    torch.memory_format, type(Ellipsis), slice, range)
 
@@ -41,7 +44,15 @@ LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._ten
 NOT_LEAVES = frozenset({"__repr__", "__format__", "__str__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__array__",
                         "__setstate__", "__iter__", "__len__", "backward", "register_hook", "storage", "__dir__",
                         "share_memory_", "register_post_accumulate_grad_hook", "is_scripting", "_type",
-                        "has_torch_function", "has_torch_function_unary", "handle_torch_function"})
+                        "has_torch_function", "has_torch_function_unary", "handle_torch_function", "from_numpy",
+                        "from_file", "frombuffer", "_print", "_canonical_mask", "_none_or_dtype", "_mha_shape_check"})
+# Methods of tensors that show their values, or their memory, to Python.
+READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "storage", "__array__", "__dlpack__",
+                   "__int__", "__float__", "__index__", "__complex__"})
+VALUE_INDEPENDENT = frozenset(name for n in (
+    "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
+    "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem")
+    for name in (n, "i" + n, "r" + n))
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
@@ -49,7 +60,8 @@ BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.Wr
 def is_operation(real: Any) -> bool:
     """Is it a function of torch that goes into the graph as it is?"""
     if isinstance(real, types.FunctionType):
-        return real.__module__ in LEAF_MODULES and real.__name__ not in NOT_LEAVES
+        private = real.__name__.startswith("_") and not real.__name__.startswith("__")
+        return real.__module__ in LEAF_MODULES and real.__name__ not in NOT_LEAVES and not private
     if isinstance(real, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return True
     if not isinstance(real, BUILTIN_KINDS) or real.__name__ in NOT_LEAVES:
@@ -58,10 +70,21 @@ def is_operation(real: Any) -> bool:
     if owner is not None:
         return issubclass(owner, torch._C.TensorBase)
     module = getattr(real, "__module__", None) or ""
-    holder = getattr(real, "__self__", None)
-    return (module in ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested")
-            or module.startswith("torch._C._VariableFunctions") or module == "torch"
-            or (isinstance(holder, type) and holder.__name__ == "_VariableFunctionsClass"))
+    if module in ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested"):
+        return True
+    return module in ("torch", "torch._C._VariableFunctions") and hasattr(torch._C._VariableFunctions, real.__name__)
+
+
+def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a function for which ``is_operation`` holds: as a method of its first argument, if it is one."""
+    name = real.__name__
+    if getattr(real, "__objclass__", None) is None and real.__module__ != "torch._tensor":
+        return torch_call(m, "call_function", real, args, kwargs)
+    if not args or not isinstance(args[0], TensorValue):
+        raise Break(Reason.OPAQUE_CALL, f"Tensor.{name} of something else than a tensor")
+    if name in READS:
+        raise Break(Reason.TENSOR_VALUE, name)
+    return torch_call(m, "call_method", name, args, kwargs)
 
 
 def argument(m: Machine, value: Value, found: dict[int, TensorValue]) -> Any:
@@ -69,8 +92,12 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue]) -> Any:
     if isinstance(value, TensorValue):
         found[id(value.fake)] = value
         return value.ref
-    if isinstance(value, Const) and (isinstance(value.real, GRAPH_CONSTANTS) or isinstance(value.real, type)):
+    if isinstance(value, NumberArgument):
+        return value.ref
+    if isinstance(value, Const) and isinstance(value.real, GRAPH_CONSTANTS):
         return value.real
+    if isinstance(value, Const) and isinstance(value.real, type) and value.real in DTYPES:
+        return DTYPES[value.real]
     if isinstance(value, TupleValue):
         items = [argument(m, v, found) for v in m.settle(value.items)]
         if value.pytype in (tuple, torch.Size) or not hasattr(value.pytype, "_fields"):
@@ -85,13 +112,32 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue]) -> Any:
     raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
 
 
+class NumberArgument(Value):
+    """A number that varies, as an argument of a node."""
+
+    def __init__(self, ref: NumberRef) -> None:
+        self.ref = ref
+
+
+def takes_numbers(target: Any) -> bool:
+    """Does the result's metadata depend on the type of a number among the arguments, but not on its value?"""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name.strip("_") in VALUE_INDEPENDENT
+
+
 def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str, Value],
                reason: Reason = Reason.TENSOR_VALUE) -> Value:
     """Run an operation on the fakes and record it; see the head of the file."""
     found: dict[int, TensorValue] = {}
+    if takes_numbers(target):
+        args = [NumberArgument(v.ref(m)) if isinstance(v, DynamicNumber) and v.varies else v for v in args]
     graph_args = tuple(argument(m, v, found) for v in args)
     graph_kwargs = {k: argument(m, v, found) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if name == "requires_grad_" and isinstance(args[0], TensorValue):
+        return require_grad(args[0], *args[1:], **kwargs)
+    if name.startswith("quantize_per_"):
+        raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
     before = {key: value.fake.requires_grad for key, value in found.items()}
     try:
         result = m.builder.run(kind, target, graph_args, graph_kwargs)
@@ -105,13 +151,34 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     except Exception as e:
         text = str(e).strip().splitlines()
         raise Break(Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}") from None
+    check_result(name, result, found)
     changed = any(value.fake.requires_grad != before[key] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
         return m.wrap_new(result)
     if result is None and not found:
         raise Break(Reason.SIDE_EFFECT, name)
+    failures.expect(m, name)
     node = m.builder.record(kind, target, graph_args, graph_kwargs, result, m.stack_trace())
-    return structure(m, node, result, found)
+    made = structure(m, node, result, found)
+    if target is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
+        m.builder.untracked.append(made.ref)
+    return made
+
+
+def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
+    """A backend does not keep what a graph says about ``requires_grad``: a break, unless nothing changes."""
+    if tensor.fake.requires_grad is not requires_grad.constant():
+        raise Break(Reason.SIDE_EFFECT, "requires_grad_")
+    return tensor
+
+
+def check_result(name: str, result: Any, found: dict[int, TensorValue]) -> None:
+    """A break for results that fakes, or the graphs of backends, do not do as they are."""
+    for tensor in result if isinstance(result, (tuple, list)) else (result,):
+        if not isinstance(tensor, torch.Tensor) or id(tensor) in found:
+            continue
+        if tensor.requires_grad and tensor.is_leaf and not tensor._is_view():
+            raise Break(Reason.UNSUPPORTED, f"{name}, which makes a leaf that requires grad,")
 
 
 def has_tensor(result: Any) -> bool:
@@ -142,13 +209,9 @@ def _type_of(fake: torch.Tensor) -> type:
 def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
     """Change torch's global state: for real while capture goes on, and by a node when the graph runs."""
     values = tuple(v.constant() for v in args)
-    if setter in STATE_PAIRS:
-        inverse = STATE_PAIRS[setter]
-        result = setter()
-        m.undoable(inverse)
-    else:
-        old = STATE_SETTERS[setter](*values)
-        result = setter(*values)
-        m.undoable(lambda: setter(*old))
+    old = STATE_SETTERS[setter](*values) if setter in STATE_SETTERS else None
+    result = setter(*values)
+    m.state_log.append((setter, values, old))
+    m.undoable(m.undo_state)
     m.builder.record_state(setter, values, m.stack_trace())
     return NONE if result is None else Const(result)

@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import inspect
 import re
 import sys
 import types
@@ -19,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from sot import marks
 from sot.errors import Break, Reason
 from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
-from sot.origin import Arg, Attr, CellContents, Item, Origin, RawItem, known
-from sot.values.base import ABSENT, NONE, Const, Lazy, Opaque, Value, boolean
+from sot.origin import Arg, Attr, CellContents, Item, Origin, RawItem, attribute, known
+from sot.torch_compat import UnsupportedFakeTensorException
+from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
-from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
+from sot.values.numbers import DynamicNumber
+from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -32,13 +36,15 @@ if TYPE_CHECKING:
 
 EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
                range, slice, np.dtype)
+NUMBERS_AND_TEXT = (int, float, str)    # may be passed along without being looked at
 SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
 IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                   types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
                   types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
                   functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
-                  np.ufunc, torch._C.Generator)
+                  np.ufunc, inspect.Signature, inspect.Parameter)
+KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType)     # these and their subclasses
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
@@ -46,7 +52,7 @@ LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 def is_constant(value: Any) -> bool:
     """Is it a number, a string, a class or the like: immutable, and known by its value?"""
     kind = type(value)
-    return (kind in CONSTANT_TYPES or isinstance(value, (type, enum.Enum))
+    return (kind in CONSTANT_TYPES or isinstance(value, KNOWN_BY_IDENTITY)
             or kind.__module__ == "typing"
             or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
 
@@ -54,6 +60,14 @@ def is_constant(value: Any) -> bool:
 def is_library(name: str | None) -> bool:
     """Is it a module of torch, NumPy or the standard library, whose functions and classes are not guarded?"""
     return bool(name) and name.partition(".")[0] in LIBRARIES and name != "__main__"  # type: ignore[union-attr]
+
+
+def compares_by_python(key: Any) -> bool:
+    """Does a user's code say which keys of a dict are equal to this one, or what its hash is?"""
+    if type(key) is tuple:
+        return any(compares_by_python(k) for k in key)
+    methods: tuple[Any, Any] = type(key).__eq__, type(key).__hash__
+    return any(isinstance(f, types.FunctionType) and not is_library(f.__module__) for f in methods)
 
 
 def library_owned(m: Machine, origin: Origin) -> bool:
@@ -77,13 +91,19 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
     if kind in SINGLETONS:
         m.guard(IsGuard(origin, real))
         return Const(real, origin)
+    if kind in NUMBERS_AND_TEXT:
+        m.guard(TypeGuard(origin, kind))
+        if origin in m.varying:
+            return DynamicNumber(m, real, origin)
+        return LazyConst(m, real, origin)
     if kind in EQUAL_TYPES:
         m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
-    if kind in IDENTITY_TYPES or isinstance(real, (type, enum.Enum)) or kind.__module__ == "typing":
+    if kind is types.BuiltinFunctionType and not isinstance(real.__self__, (types.ModuleType, type, type(None))):
+        return _builtin_method(m, real, origin)
+    if kind in IDENTITY_TYPES or isinstance(real, KNOWN_BY_IDENTITY) or kind.__module__ == "typing":
         if not library_owned(m, origin):
-            m.guard(IsGuard(origin, real) if not isinstance(real, types.BuiltinFunctionType) or isinstance(
-                real.__self__, (types.ModuleType, type(None))) else EqualsGuard(origin, real))
+            m.guard(IsGuard(origin, real))
         return Const(real, origin)
     if kind is types.FunctionType:
         return _function(m, real, origin)
@@ -126,11 +146,20 @@ def is_plain_class(kind: type) -> bool:
 def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     kind = type(real)
     if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or real.is_nested or (
-            real.layout != torch.strided) or torch._C._functorch.is_functorch_wrapped_tensor(real):
+            real.layout != torch.strided) or real.is_quantized or torch._C._functorch.is_functorch_wrapped_tensor(real):
         m.guard(TypeGuard(origin, kind))
         return Opaque(real, origin)
-    m.guard(TensorGuard(origin, real))
-    return TensorValue(m.builder.input(real, str(origin)), kind, origin)
+    try:
+        ref = m.builder.input(real, str(origin))
+    except (UnsupportedFakeTensorException, RuntimeError):      # a view of something that is not strided, for one
+        m.guard(TypeGuard(origin, kind))
+        return Opaque(real, origin)
+    guard = TensorGuard.of(origin, real)
+    m.guard(guard)
+    m.examples[guard] = real
+    value = TensorValue(ref, kind, origin)
+    m.input_origins[id(value.ref)] = origin
+    return value
 
 
 def _function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
@@ -138,20 +167,20 @@ def _function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
     if key in m.by_id:
         value = m.by_id[key][1]
         if value.origin is not None and value.origin != origin:
-            m.guard(IsGuard(origin, real) if not _per_call(origin) else SameGuard(origin, value.origin))
+            m.guard(IsGuard(origin, real) if not per_call(origin) else SameGuard(origin, value.origin))
         return value
     if library_owned(m, origin):
-        value = FunctionValue.existing(real, known(real, real.__qualname__))
+        value = FunctionValue.existing(m, real, known(real, real.__qualname__))
     else:
-        m.guard(CodeGuard(origin, real) if _per_call(origin) else IsGuard(origin, real))
-        if not _per_call(origin):
+        m.guard(CodeGuard(origin, real) if per_call(origin) else IsGuard(origin, real))
+        if not per_call(origin):
             m.guard(CodeGuard(origin, real))
-        value = FunctionValue.existing(real, origin)
+        value = FunctionValue.existing(m, real, origin)
     m.by_id[key] = (real, value)
     return value
 
 
-def _per_call(origin: Origin) -> bool:
+def per_call(origin: Origin) -> bool:
     """Is it an argument, or reached from one: a function there may be a new closure at every call."""
     while True:
         if isinstance(origin, Arg):
@@ -169,8 +198,10 @@ def _lazies(real: Any, origin: Origin, kind: type) -> list:
 
 
 def _list(m: Machine, real: list, origin: Origin) -> Value:
-    m.guard(LengthGuard(origin, len(real)))
-    return ListValue(_lazies(real, origin, list), type(real), real, origin)
+    def load() -> list:
+        m.guard(LengthGuard(origin, len(real)))
+        return _lazies(real, origin, list)
+    return ListValue([], type(real), real, origin, load)
 
 
 def _tuple(m: Machine, real: tuple, origin: Origin) -> Value:
@@ -186,7 +217,7 @@ def _dict(m: Machine, real: dict, origin: Origin) -> Value:
 
 
 def _set(m: Machine, real: set, origin: Origin) -> Value:
-    if not all(is_constant(v) for v in real):
+    if not all(is_constant(v) and not compares_by_python(v) for v in real):
         return Opaque(real, origin)
     m.guard(EqualsGuard(origin, type(real)(real)))
     return SetValue({v: Const(v) for v in real}, type(real), real, origin)
@@ -204,8 +235,19 @@ def _method(m: Machine, real: types.MethodType, origin: Origin) -> Value:
     return BoundMethod(function, wrap(m, real.__self__, Attr(origin, "__self__")), real.__func__.__name__, origin)
 
 
+def _builtin_method(m: Machine, real: types.BuiltinFunctionType, origin: Origin) -> Value:
+    """A method of an existing object that is made of C code, such as ``items.append``."""
+    owner, descriptor = real.__self__, getattr(type(real.__self__), real.__name__, None)
+    if not isinstance(descriptor, types.MethodDescriptorType):
+        m.guard(EqualsGuard(origin, real))
+        return Const(real, origin)
+    m.guard(TypeGuard(origin, type(real)))
+    m.guard(EqualsGuard(Attr(origin, "__name__"), real.__name__))
+    return BoundMethod(Const(descriptor), wrap(m, owner, Attr(origin, "__self__")), real.__name__, origin)
+
+
 def _cell(m: Machine, real: types.CellType, origin: Origin) -> Value:
-    return CellValue.existing("cell", real, origin)
+    return CellValue.existing(m, "cell", real, origin)
 
 
 def _partial(m: Machine, real: functools.partial, origin: Origin) -> Value:
@@ -216,17 +258,29 @@ def _partial(m: Machine, real: functools.partial, origin: Origin) -> Value:
     return value
 
 
+def _exception(m: Machine, real: BaseException, origin: Origin) -> Value:
+    return ExceptionValue(type(real), [], real, origin)
+
+
+def _translated(m: Machine, real: marks.Translated, origin: Origin) -> Value:
+    return wrap(m, real.__wrapped__, Attr(origin, "__wrapped__"))
+
+
 WRAPPERS: dict[type, Callable] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _set, collections.deque: _deque,
+    types.SimpleNamespace: lambda m, real, origin: ObjectValue(types.SimpleNamespace, real, origin),
     types.MethodType: _method, types.CellType: _cell, functools.partial: _partial,
 }
-SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [(dict, _dict), (list, _list), (tuple, _tuple), (set, _set)]
+SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [
+    (dict, _dict), (list, _list), (tuple, _tuple), (set, _set), (BaseException, _exception),
+    (marks.Translated, _translated),
+]
 
 
 def wrap_attr(m: Machine, base: Value, name: str, real: Any) -> Value:
     """The Value of ``base.name``, an attribute of an existing object read off the real one."""
     assert base.origin is not None
-    return wrap(m, real, Attr(base.origin, name))
+    return wrap(m, real, attribute(base.origin, name, base.pytype))
 
 
 # ---- objects that capture holds itself ------------------------------------------------------------------

@@ -9,10 +9,11 @@ Whatever a family does not answer raises ``Break``: Python then does it, for rea
 """
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sot.errors import Break, NotRebuildable, Reason
-from sot.guards import short
+from sot.guards import EqualsGuard, short
 from sot.origin import Origin
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ class Const(Value):
         self.pytype = type(value)
         self.origin = origin
 
+    @property
+    def unguarded(self) -> Any:
+        """The object, for questions that its type answers."""
+        return self.real
+
     def constant(self) -> Any:
         return self.real
 
@@ -113,11 +119,41 @@ class Const(Value):
         hash(self.real)
         return self.real
 
+    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return m.calls.call_known(m, self, args, kwargs)
+
     def rebuild(self, e: Emitter) -> str:
         return e.literal(self.real)
 
     def __str__(self) -> str:
         return short(self.real)
+
+
+class LazyConst(Const):
+    """A number or string that existed before; guarded when its value is looked at, not when it is passed along."""
+
+    def __init__(self, m: Machine, value: Any, origin: Origin) -> None:
+        self._machine: Machine | None = m
+        self._value = value
+        self.pytype = type(value)
+        self.origin: Origin = origin
+
+    @property
+    def real(self) -> Any:
+        if self._machine is not None:
+            machine, self._machine = self._machine, None
+            machine.guard(EqualsGuard(self.origin, self._value))
+        return self._value
+
+    @property
+    def unguarded(self) -> Any:
+        return self._value
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.ref(self.origin) if self._machine is not None else super().rebuild(e)
+
+    def __str__(self) -> str:
+        return str(self.origin)
 
 
 TRUTHFUL: set[type] = set()
@@ -151,6 +187,18 @@ class SavedException(Value):
 
     def __init__(self, saved: Value | None) -> None:
         self.saved = saved
+
+
+class TracebackValue(Value):
+    """The traceback that ``__exit__`` gets: it exists only when Python raises for real."""
+
+    pytype = TracebackType
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        raise Break(Reason.UNSUPPORTED, "reading a traceback")
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
 
 
 class Opaque(Value):

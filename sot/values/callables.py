@@ -4,11 +4,14 @@ from __future__ import annotations
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import Break, Reason
-from sot.origin import Attr, CellContents, Item, Origin
+from sot.errors import Break, NotRebuildable, Reason
+from sot.guards import SameGuard
+from sot.origin import Attr, CellContents, Item, Origin, known
 from sot.values.base import ABSENT, Const, Lazy, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sot.emit import Emitter
     from sot.execute.machine import Machine
     from sot.values.objects import ObjectValue
@@ -24,12 +27,21 @@ class CellValue(Value):
         self.name, self.contents, self.real, self.origin = name, contents, real, origin
 
     @classmethod
-    def existing(cls, name: str, real: CellType, origin: Origin) -> CellValue:
+    def existing(cls, m: Machine, name: str, real: CellType, origin: Origin) -> CellValue:
+        """The cell of a closure; one Value for one cell, whichever functions share it."""
+        if id(real) in m.by_id:
+            found = m.by_id[id(real)][1]
+            assert isinstance(found, CellValue) and found.origin is not None
+            if found.origin != origin:
+                m.guard(SameGuard(origin, found.origin))
+            return found
         try:
             contents = Lazy(real.cell_contents, CellContents(origin, name))
         except ValueError:
             contents = ABSENT
-        return cls(name, contents, real, origin)
+        made = cls(name, contents, real, origin)
+        m.by_id[id(real)] = (real, made)
+        return made
 
     def get(self, m: Machine) -> Value:
         if isinstance(self.contents, Lazy):
@@ -82,21 +94,19 @@ class FunctionValue(Value):
         self.closure: tuple[CellValue, ...] = ()
         self.annotations: Value | None = None
         self.attrs: ObjectValue | None = None
+        self.fields: dict[str, Value] = {}      # written, but not in ``__dict__``: ``__name__``, ``__doc__``, ...
 
     @classmethod
-    def existing(cls, real: FunctionType, origin: Origin | None) -> FunctionValue:
+    def existing(cls, m: Machine, real: FunctionType, origin: Origin) -> FunctionValue:
         self = cls(real.__code__, real.__globals__, name=real.__qualname__, real=real, origin=origin)
-        if origin is None:
-            self.defaults = tuple(Lazy(v, None) for v in real.__defaults__ or ())  # type: ignore[arg-type]
-        else:
-            base = Attr(origin, "__defaults__")
-            self.defaults = tuple(Lazy(v, Item(base, i)) for i, v in enumerate(real.__defaults__ or ()))
-            named = Attr(origin, "__kwdefaults__")
-            self.kwdefaults = {k: Lazy(v, Item(named, k)) for k, v in (real.__kwdefaults__ or {}).items()}
-            cells = Attr(origin, "__closure__")
-            self.closure = tuple(
-                CellValue.existing(name, cell, Item(cells, i))
-                for i, (name, cell) in enumerate(zip(real.__code__.co_freevars, real.__closure__ or (), strict=True)))
+        base = Attr(origin, "__defaults__")
+        self.defaults = tuple(Lazy(v, Item(base, i)) for i, v in enumerate(real.__defaults__ or ()))
+        named = Attr(origin, "__kwdefaults__")
+        self.kwdefaults = {k: Lazy(v, Item(named, k)) for k, v in (real.__kwdefaults__ or {}).items()}
+        cells = Attr(origin, "__closure__")
+        self.closure = tuple(
+            CellValue.existing(m, name, cell, Item(cells, i))
+            for i, (name, cell) in enumerate(zip(real.__code__.co_freevars, real.__closure__ or (), strict=True)))
         return self
 
     def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -123,6 +133,8 @@ class FunctionValue(Value):
             e.line(f"{made}.__annotations__ = {e.value(self.annotations)}")
         if self.name != self.code.co_qualname:
             e.line(f"{made}.__qualname__ = {self.name!r}")
+        for field, value in self.fields.items():
+            e.line(f"{made}.{field} = {e.value(value)}")
         if self.attrs is not None:
             e.fill_attrs(made, self.attrs)
         return made
@@ -146,6 +158,8 @@ class BoundMethod(Value):
             return self.self_
         if name == "__func__" and isinstance(self.function, FunctionValue):
             return self.function
+        if name == "__call__":
+            return self
         return self.function.load_attr(m, name)
 
     def truth(self, m: Machine) -> bool | None:
@@ -158,6 +172,13 @@ class BoundMethod(Value):
         owner = e.value(self.self_)
         if isinstance(self.function, FunctionValue):
             return e.variable(self, f"MethodType({e.value(self.function)}, {owner})")
+        raw = self.function.real
+        if hasattr(type(raw), "__get__"):       # not by name: the class may override what is bound here
+            return e.variable(self, f"{e.const(raw)}.__get__({owner})")
+        if isinstance(self.self_, Const) and isinstance(self.self_.real, type):
+            first = next((vars(c)[self.name] for c in self.self_.real.__mro__ if self.name in vars(c)), None)
+            if isinstance(first, (classmethod, staticmethod, FunctionType)):
+                raise NotRebuildable(f"{self}, which a subclass overrides")
         return e.variable(self, f"{owner}.{self.name}")
 
     def __str__(self) -> str:
@@ -179,9 +200,12 @@ class SuperValue(Value):
         return e.variable(self, f"super({e.const(self.cls)}, {e.value(self.self_)})")
 
 
-def known_function(real: FunctionType) -> FunctionValue:
+def known_function(m: Machine, real: Callable[..., Any]) -> FunctionValue:
     """A function of ours or of a library, whose code and defaults need no guard."""
+    assert isinstance(real, FunctionType)
     value = FunctionValue(real.__code__, real.__globals__, name=real.__qualname__, real=real)
     value.defaults = tuple(Const(v) for v in real.__defaults__ or ())
     value.kwdefaults = {k: Const(v) for k, v in (real.__kwdefaults__ or {}).items()}
+    value.closure = tuple(CellValue.existing(m, name, cell, known(cell, name)) for name, cell in zip(
+        real.__code__.co_freevars, real.__closure__ or (), strict=True))
     return value

@@ -1,18 +1,33 @@
-"""Iterators over known elements, and suspended generators."""
+"""Iterators over known elements, slices, and suspended generators."""
 from __future__ import annotations
 
+from collections import OrderedDict
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import NotRebuildable
-from sot.values.base import ABSENT, Value
-from sot.values.objects import ListValue, TupleValue
+from sot import _hook
+from sot.errors import Break, NotRebuildable, Reason
+from sot.values.base import ABSENT, Const, Value
+from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from sot.emit import Emitter
     from sot.execute.frame import Frame
     from sot.execute.machine import Machine
+
+
+def finished_generator() -> Generator[None, None, None]:
+    made = (None for _ in ())
+    made.close()
+    return made
+
+
+FINISHED = _hook.plain(finished_generator)
+REVERSED_LIST: Any = type(reversed([]))
+EMPTY: dict[type, str] = {type(eval(code)): code for code in (       # noqa: S307
+    "iter([])", "iter(())", "iter(set())", "iter('')", "iter(b'')", "reversed(())", "reversed([])")}
 
 
 class IteratorValue(Value):
@@ -32,18 +47,79 @@ class IteratorValue(Value):
         return self
 
 
+def iterate_as(source: Value) -> str:
+    """The function that makes the iterator, past any override of ``__iter__``."""
+    if source.pytype in (list, tuple):
+        return "iter"
+    return "list.__iter__" if issubclass(source.pytype, list) else "tuple.__iter__"
+
+
 class SequenceIterator(IteratorValue):
     """Over a list (live), or over the elements that a container had when iteration began."""
 
     def __init__(self, source: Value | None, items: list, pytype: type) -> None:
         self.source, self.items, self.pytype, self.index = source, items, pytype, 0
+        self.ended = False      # for good, also if a list grows again
+        fixed = isinstance(source, SetValue) or (isinstance(source, ListValue) and not issubclass(source.pytype, list))
+        self.size = len(items) if fixed else None
 
     def step(self, m: Machine) -> Value | Any:
-        if self.index >= len(self.items):
+        if self.ended:
             return ABSENT
+        if self.size is not None and len(self.source.items) != self.size:  # type: ignore[union-attr]
+            m.throw(RuntimeError, "Set changed size during iteration" if isinstance(self.source, SetValue)
+                    else "deque mutated during iteration")
         m.touch(self)
+        if self.index >= len(self.items):
+            self.ended = True
+            return ABSENT
         self.index += 1
         return m.settle_at(self.items, self.index - 1)
+
+    def snapshot(self) -> Callable[[], None]:
+        index, ended = self.index, self.ended
+
+        def undo() -> None:
+            self.index, self.ended = index, ended
+        return undo
+
+    def rebuild(self, e: Emitter) -> str:
+        source = self.source
+        if self.ended:
+            return e.variable(self, EMPTY.get(self.pytype, "iter([])"))
+        if self.size is not None and len(source.items) != self.size:  # type: ignore[union-attr]
+            raise NotRebuildable("an iterator over something that has changed")
+        if isinstance(source, SetValue) and self.index == 0 and source.pytype in (set, frozenset):
+            return e.variable(self, f"iter({e.value(source)})")
+        if isinstance(source, TupleValue) or (isinstance(source, ListValue) and issubclass(source.pytype, list)):
+            made = e.variable(self, f"{iterate_as(source)}({e.value(source)})")
+            if self.index:
+                e.set_position(made, self.index)
+            return made
+        rest = [e.value(v) for v in self.items[self.index:]]
+        if self.pytype is reversed:
+            inner = "".join(f"{name}, " for name in reversed(rest))
+            return e.variable(self, f"reversed(({inner}))")
+        return e.variable(self, f"iter([{', '.join(rest)}])")
+
+
+class ReversedIterator(IteratorValue):
+    """Over a list from its end, live."""
+
+    pytype = REVERSED_LIST
+
+    def __init__(self, source: ListValue) -> None:
+        self.source, self.index = source, len(source.items) - 1
+
+    def step(self, m: Machine) -> Value | Any:
+        if self.index < 0:
+            return ABSENT
+        m.touch(self)
+        if self.index >= len(self.source.items):
+            self.index = -1
+            return ABSENT
+        self.index -= 1
+        return m.settle_at(self.source.items, self.index + 1)
 
     def snapshot(self) -> Callable[[], None]:
         index = self.index
@@ -53,13 +129,116 @@ class SequenceIterator(IteratorValue):
         return undo
 
     def rebuild(self, e: Emitter) -> str:
-        if isinstance(self.source, (ListValue, TupleValue)) and self.pytype is not reversed:
-            made = e.variable(self, f"iter({e.value(self.source)})")
-            if self.index:
-                e.line(f"{made}.__setstate__({self.index})")
-            return made
-        rest = ", ".join(e.value(v) for v in self.items[self.index:])
-        return e.variable(self, f"iter([{rest}])")
+        if self.index < 0:
+            return e.variable(self, "reversed([])")
+        made = e.variable(self, f"list.__reversed__({e.value(self.source)})")
+        e.set_position(made, self.index)
+        return made
+
+
+class RangeIterator(IteratorValue):
+    """Over a range, which may be too long to list."""
+
+    pytype = type(iter(range(0)))
+
+    def __init__(self, over: range) -> None:
+        self.over, self.index = over, 0
+
+    def step(self, m: Machine) -> Value | Any:
+        if self.index >= len(self.over):
+            return ABSENT
+        m.touch(self)
+        self.index += 1
+        return Const(self.over[self.index - 1])
+
+    def snapshot(self) -> Callable[[], None]:
+        index = self.index
+
+        def undo() -> None:
+            self.index = index
+        return undo
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"iter({self.over[self.index:]!r})")
+
+
+class DictIterator(IteratorValue):
+    """Over the keys, values or items of a dict, which must not change its size meanwhile."""
+
+    def __init__(self, kind: str, of: DictValue, keys: list) -> None:
+        self.kind, self.of, self.keys, self.index = kind, of, keys, 0
+        self.pytype = type(iter(getattr({}, kind)()))
+        self.written = len(of.overlay), of.deletions
+
+    def step(self, m: Machine) -> Value | Any:
+        if self.index > len(self.keys):
+            return ABSENT
+        if self.written != (len(self.of.overlay), self.of.deletions):
+            self.check(m)
+        m.touch(self)
+        self.index += 1
+        if self.index > len(self.keys):
+            return ABSENT
+        key = self.keys[self.index - 1]
+        if self.of.get(m, key) is ABSENT:
+            m.throw(RuntimeError, "dictionary keys changed during iteration")
+        if self.kind == "keys":
+            return self.of.key_value(m, key)
+        value = self.of.get(m, key)
+        return value if self.kind == "values" else TupleValue([self.of.key_value(m, key), value])
+
+    def check(self, m: Machine) -> None:
+        """The dict has been written to. With keys that are deleted and come back, it depends on where in C's table."""
+        ordered = issubclass(self.of.pytype, OrderedDict)
+        if self.written[1] == self.of.deletions and self.of.keys(m) == self.keys:
+            return
+        if len(self.of.keys(m)) == len(self.keys) or ordered:
+            raise Break(Reason.UNSUPPORTED, "an iterator over a dict that has changed")
+        m.throw(RuntimeError, "dictionary changed size during iteration")
+
+    def snapshot(self) -> Callable[[], None]:
+        index = self.index
+
+        def undo() -> None:
+            self.index = index
+        return undo
+
+    def rebuild(self, e: Emitter) -> str:
+        """A real iterator, of the dict as it is now, for it sees what is written later. An exhausted one is empty."""
+        if self.index > len(self.keys):
+            return e.variable(self, "iter(())")
+        now = self.of.keys(e.machine)
+        if self.written[1] != self.of.deletions:
+            raise NotRebuildable("an iterator over a dict that has changed")
+        if len(now) != len(self.keys) or any(a is not b and a != b for a, b in zip(now, self.keys, strict=True)):
+            raise NotRebuildable("an iterator over a dict that has changed")
+        base = next(c for c in self.of.pytype.__mro__
+                    if self.kind in vars(c) and not hasattr(vars(c)[self.kind], "__code__"))
+        e.complete(self.of)
+        made = e.variable(self, f"iter({e.const(base)}.{self.kind}({e.value(self.of)}))")
+        if self.index:
+            e.line(f"for _ in range({self.index}): next({made})")
+        return made
+
+
+class SliceValue(Value):
+    """``slice(start, stop, step)`` of which a part is not a constant."""
+
+    pytype = slice
+
+    def __init__(self, parts: list[Value]) -> None:
+        self.slice_parts = parts
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        if name in ("start", "stop", "step"):
+            return self.slice_parts[("start", "stop", "step").index(name)]
+        return super().load_attr(m, name)
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"slice({', '.join(e.value(v) for v in self.slice_parts)})")
 
 
 class CombinedIterator(IteratorValue):
@@ -111,8 +290,9 @@ class CountIterator(IteratorValue):
             self.limit -= 1
         if isinstance(self.value, Value):
             return self.value
-        self.value += self.increment
-        return m.wrap_new(self.value - self.increment)
+        current = self.value
+        self.value = current + self.increment
+        return m.wrap_new(current)
 
     def snapshot(self) -> Callable[[], None]:
         before = (self.value, self.limit)
@@ -135,15 +315,16 @@ class GeneratorValue(Value):
         self.frame: Frame | None = frame
         self.pytype = pytype
         self.started = self.running = False
+        self.handled: Value | None = None       # the exception handled where it is suspended
         self.stands_for: str | None = None      # the expression that makes the builtin a polyfill stands for
         self.parts: list[Value] = []
 
     def snapshot(self) -> Callable[[], None]:
-        frame, started, running = self.frame, self.started, self.running
-        state = frame.snapshot() if frame is not None else None
+        before = self.frame, self.started, self.running, self.handled
+        state = self.frame.snapshot() if self.frame is not None else None
 
         def undo() -> None:
-            self.frame, self.started, self.running = frame, started, running
+            self.frame, self.started, self.running, self.handled = before
             if state is not None:
                 state()
         return undo
@@ -157,4 +338,25 @@ class GeneratorValue(Value):
     def rebuild(self, e: Emitter) -> str:
         if self.running:
             raise NotRebuildable("a generator that is running")
+        if self.frame is None and self.pytype is GeneratorType:
+            return e.variable(self, f"{e.const(FINISHED)}()")
         return e.generator(self)
+
+
+class StandIn(GeneratorValue):
+    """A generator of a polyfill in the place of an iterator made in C, such as ``map``.
+
+    ``parts`` are the arguments that make the original, with their iterators where they stand now; that is all there
+    is to ``stateless`` ones, and to others as long as they have not started.
+    """
+
+    def __init__(self, frame: Frame, pytype: type, parts: list[Value], stateless: bool, keywords: str = "") -> None:
+        super().__init__(frame, pytype)
+        self.parts, self.stateless, self.keywords = parts, stateless, keywords
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.running:
+            raise NotRebuildable(f"a {self.pytype.__name__} that is being stepped")
+        if self.frame is None or (self.started and not self.stateless):
+            return e.generator(self)
+        return e.variable(self, f"{e.const(self.pytype)}({', '.join(e.value(p) for p in self.parts)}{self.keywords})")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sot import _hook
 from sot.errors import Break, NotRebuildable, Reason
 from sot.guards import HasKeyGuard, KeysGuard
-from sot.origin import Attr, Item, KeyAt, Origin, RawItem
+from sot.origin import Item, KeyAt, Origin, RawItem, attribute
+from sot.tracebacks import Places, traceback_of
 from sot.values.base import ABSENT, Const, Lazy, NotConstant, Value, constants
 
 if TYPE_CHECKING:
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 DELETED: Any = object()
+KEEP_IN_INIT = (StopIteration, SystemExit, ImportError)     # besides ``args``, what C code makes of them
+
+
+def empty_slot(obj: object, name: str) -> None:
+    """Leave a slot empty, which it may be: what the program put there was never written."""
+    try:
+        object.__delattr__(obj, name)
+    except AttributeError:
+        pass
+
+
+EMPTY_SLOT = _hook.plain(empty_slot)
+MAKE_TRACEBACK = _hook.plain(traceback_of)
 
 
 class ObjectValue(Value):
@@ -43,7 +58,7 @@ class ObjectValue(Value):
                     self._attrs = DictValue(dict)
                 else:
                     assert self.origin is not None
-                    self._attrs = DictValue(dict, real, Attr(self.origin, "__dict__"))
+                    self._attrs = DictValue(dict, real, attribute(self.origin, "__dict__", self.pytype))
             self._attrs.owner = self
         return self._attrs
 
@@ -71,32 +86,52 @@ class ObjectValue(Value):
     def replay(self, e: Emitter) -> None:
         """Emit the writes to an existing object (attributes are replayed by ``attrs``)."""
         for slot, value in self.slots.items():
-            e.line(f"object.__setattr__({e.value(self)}, {slot!r}, {e.value(value)})")
+            e.line(f"{e.const(EMPTY_SLOT)}({e.value(self)}, {slot!r})" if value is DELETED else
+                   f"object.__setattr__({e.value(self)}, {slot!r}, {e.value(value)})")
 
     def __str__(self) -> str:
         return str(self.origin) if self.origin else f"an object of class {self.pytype.__qualname__}"
 
 
 class ExceptionValue(ObjectValue):
-    """An exception made during capture."""
+    """An exception: made during capture, or an existing one, into whose arguments capture does not look."""
 
-    def __init__(self, pytype: type, args: list[Value]) -> None:
-        super().__init__(pytype)
-        self.args = args
+    def __init__(self, pytype: type, args: list[Value], real: Any = ABSENT, origin: Origin | None = None) -> None:
+        super().__init__(pytype, real, origin)
+        self._args = args
         self.new_args = args
         self.cause: Value | None = None
         self.context: Value | None = None
         self.suppress = False
+        self.trace: Places = ()     # the frames it went through; CPython 3.11 relies on a traceback
+
+    @property
+    def args(self) -> list[Value]:
+        if self.real is not ABSENT:
+            raise Break(Reason.UNSUPPORTED, "reading an exception that Python raised")
+        return self._args
+
+    @args.setter
+    def args(self, args: list[Value]) -> None:
+        self._args = args
 
     def snapshot(self) -> Callable[[], None]:
-        before = (self.args, self.cause, self.context, self.suppress)
+        before = (self._args, self.cause, self.context, self.suppress)
 
         def undo() -> None:
-            self.args, self.cause, self.context, self.suppress = before
+            self._args, self.cause, self.context, self.suppress = before
         return undo
 
+    def replay(self, e: Emitter) -> None:
+        raise NotRebuildable("a changed exception that existed before")
+
     def fill(self, e: Emitter, name: str) -> None:
-        if self.args is not self.new_args:
+        if self.trace:
+            e.line(f"{name}.__traceback__ = {e.const(MAKE_TRACEBACK)}({e.const(self.trace)})")
+        if issubclass(self.pytype, KEEP_IN_INIT):
+            base = next(c for c in KEEP_IN_INIT if issubclass(self.pytype, c))
+            e.line(f"{e.const(base)}.__init__({name}{''.join(', ' + e.value(a) for a in self.args)})")
+        elif self.args is not self.new_args:
             e.line(f"{name}.args = ({''.join(e.value(a) + ', ' for a in self.args)})")
         if self.cause is not None:
             e.line(f"{name}.__cause__ = {e.value(self.cause)}")
@@ -106,6 +141,8 @@ class ExceptionValue(ObjectValue):
             e.line(f"{name}.__suppress_context__ = True")
 
     def describe(self) -> str:
+        if self.real is not ABSENT:
+            return self.pytype.__name__
         try:
             text = ", ".join(repr(a) for a in constants(self.args))
         except NotConstant:
@@ -142,8 +179,8 @@ class TupleValue(ObjectValue):
     def rebuild(self, e: Emitter) -> str:
         inner = "".join(e.value(v) + ", " for v in self.items)
         if self.pytype is tuple:
-            return e.variable(self, f"({inner})")
-        if self.pytype.__module__.startswith("torch"):
+            return e.variable(self, e.tuple_display(inner))
+        if takes_a_sequence(self.pytype):
             return e.variable(self, f"{e.const(self.pytype)}(({inner}))")
         made = e.variable(self, f"tuple.__new__({e.const(self.pytype)}, ({inner}))")
         if self.has_attrs:
@@ -154,30 +191,71 @@ class TupleValue(ObjectValue):
         return str(self.origin) if self.origin else f"a {self.pytype.__name__} of {len(self.items)}"
 
 
+def takes_a_sequence(pytype: type) -> bool:
+    """torch.Size and struct sequences such as ``torch.return_types.max``, which refuse ``tuple.__new__``."""
+    return pytype.__module__.startswith("torch") and not hasattr(pytype, "_fields")
+
+
 def make_tuple(pytype: type, values: list) -> Any:
     if pytype is tuple:
         return tuple(values)
-    if pytype.__module__.startswith("torch"):
-        return pytype(values)  # type: ignore[call-arg]
+    if takes_a_sequence(pytype):
+        return pytype(values)
     return tuple.__new__(pytype, values)
 
 
 class ListValue(ObjectValue):
     """A list, a deque, or an instance of a subclass of them."""
 
-    def __init__(self, items: list, pytype: type = list, real: Any = ABSENT, origin: Origin | None = None) -> None:
+    def __init__(self, items: list, pytype: type = list, real: Any = ABSENT, origin: Origin | None = None,
+                 load: Callable[[], list] | None = None) -> None:
         super().__init__(pytype, real, origin)
-        self.items = items
+        self._items = items
+        self._load = load           # of an existing list whose elements and length nobody has asked for
+        self.loaded = 0             # how many elements it gave
         self.maxlen: int | None = None      # of a deque
         self.changed = False
 
-    def snapshot(self) -> Callable[[], None]:
-        items, changed = list(self.items), self.changed
+    @property
+    def items(self) -> list:
+        """The elements. Before they are asked for, an existing list can be appended to without a guard."""
+        if self._load is not None:
+            load, self._load = self._load, None
+            found = load()
+            self.loaded = len(found)
+            self._items[:0] = found
+        return self._items
+
+    @items.setter
+    def items(self, items: list) -> None:
+        self._load = None
+        self._items[:] = items
+
+    def extend(self, m: Machine, values: list[Value]) -> None:
+        """Add elements at the end; undone without a copy of the rest, so that filling a list takes linear time."""
+        changed, count = self.changed, len(values)
 
         def undo() -> None:
-            self.items[:] = items
             self.changed = changed
+            del self._items[len(self._items) - count:]
+        m.touch(self, undo)
         self.changed = True
+        self._items.extend(values)
+
+    def snapshot(self) -> Callable[[], None]:
+        changed, self.changed = self.changed, True
+        if self._load is not None:
+            appended = len(self._items)
+
+            def undo_appends() -> None:
+                self.changed = changed
+                del self._items[self.loaded + appended:]
+            return undo_appends
+        items = list(self._items)
+
+        def undo() -> None:
+            self.changed = changed
+            self._items[:] = items
         return undo
 
     def truth(self, m: Machine) -> bool | None:
@@ -208,7 +286,11 @@ class ListValue(ObjectValue):
         super().replay(e)
         if not self.changed:
             return
-        target, elements = e.value(self), self.elements(e)
+        target = e.value(self)
+        if self._load is not None:
+            e.line(f"list.extend({target}, [{', '.join(e.value(v) for v in self._items)}])")
+            return
+        elements = self.elements(e)
         if issubclass(self.pytype, list):
             e.line(f"list.__setitem__({target}, slice(None), [{elements}])")
         else:
@@ -223,6 +305,16 @@ class SetValue(ObjectValue):
         super().__init__(pytype, real, origin)
         self.items = items
         self.changed = False
+
+    def add(self, m: Machine, key: Any, value: Value) -> None:
+        changed = self.changed
+
+        def undo() -> None:
+            self.changed = changed
+            del self.items[key]
+        m.touch(self, undo)
+        self.changed = True
+        self.items[key] = value
 
     def constant(self) -> Any:
         if self.pytype is not frozenset:
@@ -246,7 +338,7 @@ class SetValue(ObjectValue):
     def ordered(self) -> list[Value]:
         """The members in the order in which a real set of them is iterated."""
         try:
-            return [self.items[k] for k in set(self.items)]
+            return [self.items[k] for k in set(list(self.items))]    # noqa: C414 (a dict would size the set ahead)
         except (TypeError, KeyError):
             return list(self.items.values())
 
@@ -277,10 +369,11 @@ class DictValue(ObjectValue):
         self.overlay: dict[Any, Any] = {}
         self.key_values: dict[Any, Value] = {}
         self.moved: set = set()
+        self.deletions = 0          # so far, for iterators
         self.owner: ObjectValue | None = None       # the object whose __dict__ this is
         self.namespace = False                      # a module's globals
         self.default_factory: Value | None = None   # of a defaultdict
-        self.keys_guarded = False
+        self.keys_guarded = self.plain_keys = False
 
     # ---- reading
     def get(self, m: Machine, key: Any) -> Value | Any:
@@ -293,6 +386,8 @@ class DictValue(ObjectValue):
             return found
         if self.origin is None:
             return ABSENT
+        if not self.plain_keys and not self.namespace:
+            self.refuse_python_keys(m)
         if self.pytype is dict or issubclass(self.pytype, dict):
             present = dict.__contains__(self.base, key)
         else:
@@ -304,17 +399,24 @@ class DictValue(ObjectValue):
         self.loaded[key] = value
         return value
 
+    def refuse_python_keys(self, m: Machine) -> None:
+        """A break if looking for a key may call user code."""
+        if not self.plain_keys and any(type(k) is not str and m.compares_by_python(k) for k in self.base):
+            raise Break(Reason.UNSUPPORTED, f"{self}, with keys that Python code compares,")
+        self.plain_keys = True
+
     def item_origin(self, key: Any) -> Origin:
         assert self.origin is not None
         if self.owner is not None and self.owner.origin is not None and isinstance(key, str) and key.isidentifier():
             plain = not hasattr(self.owner.pytype, key) or not hasattr(getattr(self.owner.pytype, key), "__get__")
-            return Attr(self.owner.origin, key) if plain and not key.startswith("__") else Item(
+            return attribute(self.owner.origin, key, self.owner.pytype) if plain and not key.startswith("__") else Item(
                 self.origin, key, f"{self.owner.origin}.{key}")
         return Item(self.origin, key) if self.pytype is dict else RawItem(self.origin, key, kind=dict)
 
     def keys(self, m: Machine | None) -> list[Any]:
         """All keys in order; guards the keys of an existing dict."""
         if m is not None and self.origin is not None and not self.keys_guarded:
+            self.refuse_python_keys(m)
             m.guard(KeysGuard(self.origin, tuple(self.base)))
             self.keys_guarded = True
         old = [k for k in self.base if self.overlay.get(k) is not DELETED and k not in self.moved]
@@ -326,7 +428,8 @@ class DictValue(ObjectValue):
         if found is None:
             if isinstance(key, Value):
                 return key
-            origin = KeyAt(self.origin, list(self.base).index(key)) if self.origin is not None else None
+            old = self.origin is not None and key in self.base
+            origin = KeyAt(self.origin, list(self.base).index(key)) if old else None  # type: ignore[arg-type]
             found = Const(key) if origin is None or m.is_constant(key) else m.wrap(key, origin)
             self.key_values[key] = found
         return found
@@ -337,13 +440,22 @@ class DictValue(ObjectValue):
     # ---- writing
     def snapshot(self) -> Callable[[], None]:
         overlay, moved, factory = dict(self.overlay), set(self.moved), self.default_factory
+        deletions = self.deletions
 
         def undo() -> None:
             self.overlay, self.moved, self.default_factory = overlay, moved, factory
+            self.deletions = deletions
         return undo
 
     def set(self, m: Machine, key: Any, value: Value, key_value: Value | None = None) -> None:
-        m.touch(self)
+        before = self.overlay.get(key, ABSENT)
+
+        def undo() -> None:
+            if before is ABSENT:
+                del self.overlay[key]
+            else:
+                self.overlay[key] = before
+        m.touch(self, None if before is DELETED else undo)
         if self.overlay.get(key) is DELETED:
             del self.overlay[key]
             self.moved.add(key)
@@ -353,6 +465,7 @@ class DictValue(ObjectValue):
 
     def delete(self, m: Machine, key: Any) -> None:
         m.touch(self)
+        self.deletions += 1
         self.overlay.pop(key, None)
         if key in self.base:
             self.overlay[key] = DELETED
@@ -385,8 +498,7 @@ class DictValue(ObjectValue):
     def fill(self, e: Emitter, name: str) -> None:
         if self.default_factory is not None:
             e.line(f"{name}.default_factory = {e.value(self.default_factory)}")
-        setter = next((c for c in self.pytype.__mro__ if "__setitem__" in vars(c) and not hasattr(
-            vars(c)["__setitem__"], "__code__")), dict)
+        setter = written_by(self.pytype, "__setitem__")
 
         def items() -> None:
             for key in self.keys(None):
@@ -403,7 +515,8 @@ class DictValue(ObjectValue):
         name = e.value(self)
         for key, value in self.overlay.items():
             if value is DELETED or key in self.moved:
-                e.line(f"dict.__delitem__({name}, {self._key_code(e, key)})"
+                owner = e.const(written_by(self.pytype, "__delitem__"))
+                e.line(f"{owner}.__delitem__({name}, {self._key_code(e, key)})"
                        if self.owner is None or self.owner.pytype.__dictoffset__ == 0
                        else f"del {name}[{self._key_code(e, key)}]")
         for key, value in self.overlay.items():
@@ -416,8 +529,13 @@ class DictValue(ObjectValue):
             elif self.pytype is dict:
                 e.line(f"{name}[{self._key_code(e, key)}] = {code}")
             else:
-                base = next(c for c in self.pytype.__mro__ if c.__module__ in ("builtins", "collections"))
+                base = written_by(self.pytype, "__setitem__")
                 e.line(f"{e.const(base)}.__setitem__({name}, {self._key_code(e, key)}, {code})")
+
+
+def written_by(pytype: type, name: str) -> type:
+    """The class whose C method changes instances of a dict subclass, past any override in Python."""
+    return next(c for c in pytype.__mro__ if name in vars(c) and not hasattr(vars(c)[name], "__code__"))
 
 
 class MappingProxy(Value):
@@ -438,7 +556,10 @@ class MappingProxy(Value):
         return bool(self.of.keys(m))
 
     def rebuild(self, e: Emitter) -> str:
-        return e.variable(self, f"{e.value(self.of)}.{self.kind}()")
+        if self.of.pytype is dict:
+            return e.variable(self, f"{e.value(self.of)}.{self.kind}()")
+        base = e.const(written_by(self.of.pytype, self.kind))       # past an override, which may use this very view
+        return e.variable(self, f"{base}.{self.kind}({e.value(self.of)})")
 
 
 def unsupported(what: str) -> Break:

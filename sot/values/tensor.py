@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 # Attributes that are metadata: read off the fake tensor, as constants.
-METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout", "names",
+METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout",
                       "is_sparse", "is_quantized", "is_meta", "is_mps", "is_xla", "is_mkldnn", "is_nested", "is_leaf",
                       "itemsize", "nbytes", "is_sparse_csr", "is_xpu", "is_vulkan", "is_ipu", "is_mtia", "is_maia",
                       "output_nr", "retains_grad", "is_inference"})
@@ -65,7 +65,7 @@ class TensorValue(Value):
         if real is not None and name in real.__dict__:
             return m.wrap_attr(self, name, real.__dict__[name])
         if real is None or not hasattr(real, name):
-            m.throw(AttributeError, f"{self.pytype.__name__!r} object has no attribute {name!r}")
+            m.attributes.no_attribute(m, f"{self.pytype.__name__!r} object has no attribute {name!r}", name, self)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
 
     def truth(self, m: Machine) -> bool | None:

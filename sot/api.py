@@ -1,0 +1,317 @@
+"""What a user calls: to_static, not_to_static, ignore_module.
+
+``to_static`` puts a ``StaticFunction`` in the place of a function; a module instance stays the object that it is
+and gets a ``StaticModule`` as what torch calls for it. Both do one thing: set the translator's callback for the
+time of a call. What the arguments of ``to_static`` ask for is refused here, when the function is decorated.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from typing import Any, NoReturn, TypeVar, overload
+
+import torch
+
+from sot import marks
+from sot._hook import plain, set_callback
+from sot.backends import Backend, backend_name, lookup_backend
+from sot.errors import SotError
+from sot.guards import short
+from sot.input_spec import CallCheck
+from sot.marks import InModule, NotToStatic, NotToStaticModule, Translated, in_module, name_of
+from sot.translate import Translator
+
+F = TypeVar("F")
+SUSPENDING = (
+    (inspect.iscoroutinefunction, "coroutine function", "Translate the functions that it calls"),
+    (inspect.isasyncgenfunction, "asynchronous generator function", "Translate the functions that it calls"),
+    (inspect.isgeneratorfunction, "generator function",
+     "Translate the function that iterates over it (it is followed there), or the functions that it calls"),
+)
+CALLS_ON = frozenset({"__call__", "_call_impl", "_wrapped_call_impl", "_compiled_call_impl"})
+
+
+class TargetError(SotError, TypeError):
+    """What was given cannot be translated or marked."""
+
+
+class NotBuiltError(SotError, NotImplementedError):
+    """What was asked for is not built yet."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of to_static. Making one refuses a backend that does not exist."""
+
+    backend: str | Backend = "auto"
+    full_graph: bool = False
+    input_spec: Any = None
+
+    def __post_init__(self) -> None:
+        lookup_backend(self.backend)
+
+    def translator(self) -> Translator:
+        return Translator(lookup_backend(self.backend), full_graph=self.full_graph)
+
+    def check(self, fn: Callable[..., Any]) -> Callable[..., None] | None:
+        """What checks the arguments of each call of a function, with the hook off; None without input_spec."""
+        return None if self.input_spec is None else plain(CallCheck(fn, self.input_spec))
+
+    def __str__(self) -> str:
+        more = ", full_graph" if self.full_graph else ""
+        return f"backend {backend_name(lookup_backend(self.backend))!r}{more}"
+
+
+# ---- what is called in place of a function or a module --------------------------------------------------
+class StaticFunction(Translated):
+    """A function, method or other callable, called under a translator."""
+
+    __slots__ = ("settings", "translator", "_call", "_callback", "_check")
+
+    def __init__(self, fn: Callable[..., Any], settings: Settings, translator: Translator | None = None) -> None:
+        super().__init__(fn)
+        self.settings = settings
+        self.translator = translator or settings.translator()
+        self._callback = self.translator.callback
+        self._call = python_call(fn)
+        self._check = settings.check(fn)
+        forget_with(self, self.translator)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self._check is not None:
+            self._check(args, kwargs)
+        previous = set_callback(self._callback)
+        try:
+            return self._call(*args, **kwargs)
+        finally:
+            set_callback(previous)
+
+    @property
+    def captures(self) -> list:
+        """What the translator has captured, frame by frame: a list of ``sot.records.Capture``."""
+        return self.translator.captures
+
+    def again(self, fn: Callable[..., Any]) -> StaticFunction:
+        return StaticFunction(fn, self.settings)
+
+    def __reduce__(self) -> Any:
+        by_name = super().__reduce__()
+        return by_name if isinstance(by_name, str) else (StaticFunction, (self.__wrapped__, self.settings))
+
+
+class StaticModule(InModule):
+    """What torch calls for a module instance that is translated: ``_call_impl``, so hooks run as ever."""
+
+    __slots__ = ("settings", "translator", "_callback", "_check")
+
+    def __init__(self, module: torch.nn.Module, settings: Settings, translator: Translator | None = None) -> None:
+        super().__init__(module)
+        self.settings = settings
+        self.translator = translator or settings.translator()
+        self._callback = self.translator.callback
+        self._check = settings.check(type(module).forward)
+        forget_with(self, self.translator)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        module = self.module
+        if self._check is not None:
+            self._check((module, *args), kwargs)
+        previous = set_callback(self._callback)
+        try:
+            return module._call_impl(*args, **kwargs)
+        finally:
+            set_callback(previous)
+
+    @property
+    def captures(self) -> list:
+        """What the translator has captured, frame by frame: a list of ``sot.records.Capture``."""
+        return self.translator.captures
+
+
+def forget_with(owner: object, translator: Translator) -> None:
+    """When ``owner`` is freed, what was captured for it goes, too: code objects would keep it."""
+    weakref.finalize(owner, translator.forget).atexit = False
+
+
+def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What to call for ``fn``, so that there is a Python frame to capture: a builtin has none."""
+    if not isinstance(fn, BuiltinFunctionType | MethodDescriptorType):
+        return fn
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    name = name_of(fn)
+    code = call.__code__.replace(co_filename=f"<{name}>", co_name=name, co_qualname=name, co_firstlineno=1)
+    return FunctionType(code, {"__name__": name}, name, None, call.__closure__)  # ours is not looked into
+
+
+# ---- to_static ------------------------------------------------------------------------------------------
+@overload
+def to_static(fn_or_module: None = None, *, input_spec: Any = None, backend: str | Backend = "auto",
+              full_graph: bool = False, dynamic: bool | None = None) -> Callable[[F], F]: ...
+@overload
+def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend = "auto",
+              full_graph: bool = False, dynamic: bool | None = None) -> F: ...
+def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
+              full_graph: bool = False, dynamic: bool | None = None) -> Any:
+    """Translate a function or a module into graphs while it runs. A decorator, with or without arguments.
+
+    Arguments:
+        fn_or_module: a function, method, staticmethod, classmethod or other callable: answers a callable to use in
+            its place. A torch.nn.Module: answers the same object, which from now on is translated when it is called;
+            a copy or pickle of it is plain. A subclass of torch.nn.Module: answers it, with ``forward`` translated.
+            What is translated already is translated anew from the original, with the settings of this call.
+        input_spec: an ``InputSpec`` for each argument, checked at every call before anything runs; see
+            sot.input_spec.
+        backend: a name out of ``list_backends()``, or a function backend(graph_module, example_inputs) -> callable.
+        full_graph: raise CaptureError where capture would break.
+        dynamic: None or False.
+
+    Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError or another BackendError for
+    the backend, InputSpecError (a ValueError) for the input_spec, NotBuiltError for ``dynamic=True``.
+    """
+    if dynamic:
+        raise NotBuiltError("to_static(dynamic=True): dimensions that may differ without a new capture are not built "
+                            "yet; leave dynamic out, and each combination of shapes is captured once")
+    settings = Settings(backend, full_graph, input_spec)
+    return functools.partial(translate, settings=settings) if fn_or_module is None else translate(
+        fn_or_module, settings=settings)
+
+
+def translate(target: Any, *, settings: Settings) -> Any:
+    """What takes the target's place. Raises TargetError."""
+    if isinstance(target, torch.nn.Module):
+        refuse_unreachable(target)
+        StaticModule(target, settings).install()
+        return target
+    if isinstance(target, staticmethod | classmethod):
+        return type(target)(translate(target.__func__, settings=settings))
+    if isinstance(target, type):
+        return translate_class(target, settings)
+    return StaticFunction(original(target), settings)
+
+
+def translate_class(cls: type, settings: Settings) -> type:
+    if not issubclass(cls, torch.nn.Module):
+        raise TargetError(f"to_static was given the class {cls.__qualname__}, which is no torch.nn.Module: give it the "
+                          f"methods to translate")
+    forward: Any = cls.forward
+    if forward is torch.nn.Module.forward:
+        raise TargetError(f"to_static was given {cls.__qualname__}, which has no forward")
+    cls.forward = StaticFunction(original(forward), settings)
+    return cls
+
+
+def original(target: Any, who: str = "to_static") -> Callable[..., Any]:
+    """The callable to translate: what an earlier to_static translated, else the target. Raises TargetError."""
+    if marks.is_not_to_static(target):
+        raise TargetError(f"{name_of(target)} is marked not_to_static; remove the mark to translate it")
+    if isinstance(target, Translated):
+        return target.__wrapped__
+    if isinstance(target, MethodType) and isinstance(target.__func__, Translated):
+        return MethodType(target.__func__.__wrapped__, target.__self__)
+    if not callable(target):
+        refuse(who, target)
+    refuse_suspending(target, who)
+    return target
+
+
+# ---- refusals -------------------------------------------------------------------------------------------
+def refuse(who: str, target: object) -> NoReturn:
+    """Raises TargetError for what cannot be called."""
+    hint = ""
+    if isinstance(target, str):
+        hint = f" (for a backend: {who}(backend={target!r}))" if who == "to_static" else ""
+    elif isinstance(target, property):
+        hint = f": put @property above @{who}"
+    raise TargetError(f"{who} needs a function, a method or a torch.nn.Module, not {short(target)} "
+                      f"({type(target).__name__}){hint}")
+
+
+def refuse_suspending(target: Any, who: str = "to_static") -> None:
+    """Raises TargetError for generator and coroutine functions."""
+    for fn in (target, getattr(type(target), "__call__", None)):  # noqa: B004
+        for is_one, kind, remedy in SUSPENDING:
+            if is_one(fn):
+                raise TargetError(f"{who} cannot translate the {kind} {name_of(target)}{position(fn)}: it stops and "
+                                  f"goes on, and a graph runs as a whole. {remedy}.")
+
+
+def position(fn: Any) -> str:
+    """`` (file:line)`` of a function; nothing for what has no code."""
+    code = getattr(inspect.unwrap(getattr(fn, "func", fn)), "__code__", None)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+
+
+def refuse_unreachable(module: torch.nn.Module) -> None:
+    """Raises TargetError for a module whose forward does not run, or not through torch.nn.Module's call."""
+    cls, call = type(module), type(module).__call__
+    refuse_suspending(getattr(cls.forward, "__wrapped__", cls.forward))
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TargetError(f"to_static was given a {cls.__qualname__}: TorchScript has compiled it already")
+    code = getattr(inspect.unwrap(call), "__code__", None)     # a closure may call what it decorates
+    if call is not torch.nn.Module.__call__ and not call.__module__.startswith("torch.") and (
+            code is not None and CALLS_ON.isdisjoint(code.co_names) and not set(code.co_freevars) - {"__class__"}):
+        raise TargetError(f"{cls.__qualname__} has a __call__ of its own{position(call)}, which does not go through "
+                          f"torch.nn.Module's: translate the method that does the work")
+
+
+# ---- marks ----------------------------------------------------------------------------------------------
+def not_to_static(fn_or_module: F) -> F:
+    """Mark a function, method or module as Python's: capture breaks where it is called.
+
+    Arguments:
+        fn_or_module: a callable: answers what to use in its place. A torch.nn.Module: answers the same object; a copy
+            or pickle of it is not marked. A subclass of torch.nn.Module: answers it, with ``forward`` marked.
+
+    Raises TargetError (a TypeError) for anything else.
+    """
+    target: Any = fn_or_module
+    if isinstance(target, torch.nn.Module):
+        NotToStaticModule(target).install()
+        return fn_or_module
+    if isinstance(target, staticmethod | classmethod):
+        return type(target)(not_to_static(target.__func__))  # type: ignore[return-value]
+    if isinstance(target, type):
+        if not issubclass(target, torch.nn.Module):
+            raise TargetError(f"not_to_static was given the class {target.__qualname__}, which is no torch.nn.Module: "
+                              f"give it the methods to mark")
+        target.forward = not_to_static(target.forward)
+        return fn_or_module
+    if isinstance(target, NotToStatic):
+        return fn_or_module
+    if not callable(target):
+        refuse("not_to_static", target)
+    return NotToStatic(target.__wrapped__ if isinstance(target, Translated) else target)  # type: ignore[return-value]
+
+
+def ignore_module(modules: ModuleType | str | Iterable[ModuleType | str]) -> None:
+    """Leave the functions of modules, and of everything in them if they are packages, to Python.
+
+    Arguments:
+        modules: a module or its dotted name, or several. One need not be imported yet.
+
+    What is captured already stays as it is until ``reset()``. Raises TargetError for anything else.
+    """
+    several = [modules] if isinstance(modules, ModuleType | str) or not isinstance(modules, Iterable) else [*modules]
+    marks.IGNORED_MODULES.update(map(module_name, several))
+
+
+def module_name(module: object) -> str:
+    name = module.__name__ if isinstance(module, ModuleType) else module
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise TargetError(f"ignore_module needs a module or its dotted name, not {short(module)}")
+    return name
+
+
+def translation_of(target: object) -> StaticFunction | StaticModule | None:
+    """What ``to_static`` made of a target, if it did."""
+    if isinstance(target, MethodType):
+        target = target.__func__
+    found = target if isinstance(target, StaticFunction) else in_module(target)
+    return found if isinstance(found, StaticFunction | StaticModule) else None

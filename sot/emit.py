@@ -1,0 +1,395 @@
+"""From a finished trace to the function that replaces the frame.
+
+The emitted function is Python source: it takes what the hook hands over, walks the origins and checks the guards
+on the way, calls the graph, makes the new objects, writes the mutations, and returns, or goes on where capture
+stopped. ``walk`` and ``tail`` are its two halves. The tail is written first, the walk when it is known what the tail
+needs: whatever exists already is loaded in the walk, under its guards and before anything has been changed.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
+
+from sot import _hook
+from sot.errors import NotRebuildable, Reason, Skip
+from sot.execute.frame import DISCARD, Frame
+from sot.execute.machine import Machine, argument_count
+from sot.graph import TensorRef
+from sot.guards import Guard, TensorGuard
+from sot.origin import Origin
+from sot.resume import (
+    NULL,
+    SAVED,
+    VALUE,
+    Layout,
+    Tail,
+    argument_order,
+    call_code,
+    can_resume,
+    generator_code,
+    live_names,
+    place_of_call,
+    run,
+    step_code,
+)
+from sot.torch_compat import MODE_COUNTS, GlobalState, TensorChecks, is_users_stop, random_state, set_random_state
+from sot.values.base import ABSENT, NONE, Const, Lazy, Null, SavedException, Value
+from sot.values.iterators import GeneratorValue
+from sot.values.objects import DELETED, ObjectValue
+from sot.values.tensor import TensorValue
+
+BUILT_IN = {"MISS": _hook.MISS, "PLAIN": _hook.PLAIN, "CellType": CellType, "FunctionType": FunctionType,
+            "MethodType": MethodType, "deque": deque, "partial": functools.partial, "run": run, "Tail": Tail}
+LITERALS = (int, str, bytes, bool, type(None))
+
+
+class Emitter:
+    """Writes the body of one entry; see the protocol of ``Value.rebuild`` for who calls what."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.walk: list[str] = []
+        self.tail: list[str] = []
+        self.names: dict[str, Any] = dict(BUILT_IN)
+        self.outputs: dict[int, tuple[TensorRef, str]] = {}
+        self._refs: dict[Origin, str] = {}
+        self._loaded: set[Origin] = set()
+        self._walking = False
+        self._consts: dict[int, str] = {}
+        self._memo: dict[int, str] = {}
+        self._kept: list[Any] = []
+        self._later: deque[Callable[[], None]] = deque()
+        self._positions: list[str] = []
+        self._displays: set[str] = set()
+        self._completing: set[int] = set()
+        self._replayed: set[int] = set()
+        self._count = 0
+
+    def fresh(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    # ---- the walk
+    def ref(self, origin: Origin) -> str:
+        """The variable that holds what an origin names. It is loaded where the walk meets the origin."""
+        if origin.cheap:
+            return origin.expr(self)
+        name = self._refs.get(origin)
+        if name is None:
+            name = self._refs[origin] = self.fresh("t")
+        if self._walking and origin not in self._loaded:
+            expression = origin.expr(self)
+            self._loaded.add(origin)
+            self.walk.append(f"{name} = {expression}")
+        return name
+
+    def write_walk(self, guards: Iterable[Guard], examples: dict[Guard, Any], state: GlobalState,
+                   callback: Any) -> None:
+        """Every guard in the order in which capture met it, the tensors together, then what else is needed."""
+        self._walking = True
+        modes = " or ".join(f"{self.const(count)}()" for count in MODE_COUNTS)
+        self.walk.append(f"if {self.const(_hook.get_callback)}() is not {self.const(callback)} "
+                         f"or not {self.const(state.check)}() or {modes}: return MISS")
+        tensors = [g for g in guards if isinstance(g, TensorGuard)]
+        for guard in guards:
+            if not isinstance(guard, TensorGuard):
+                test = guard.test(self)
+                self.walk.append(f"if not ({test}): return MISS")
+        if tensors:
+            checks = TensorChecks([examples[g] for g in tensors])
+            refs = ", ".join(self.ref(g.origin) for g in tensors)
+            self.walk.append(f"if not {self.const(checks.check)}({refs}): return MISS")
+        for origin in list(self._refs):
+            self.ref(origin)
+
+    def const(self, value: object, hint: str = "k") -> str:
+        """The name of an object that the entry holds."""
+        name = self._consts.get(id(value))
+        if name is None:
+            name = self._consts[id(value)] = self.fresh(hint)
+            self.names[name] = value
+        return name
+
+    def literal(self, value: Any) -> str:
+        if type(value) in LITERALS or (type(value) is float and math.isfinite(value)):
+            return repr(value) if not (type(value) in (int, float) and value < 0) else f"({value!r})"
+        return self.const(value)
+
+    def key(self, key: Any) -> str:
+        return self.value(key) if isinstance(key, Value) else self.literal(key)
+
+    # ---- values
+    def value(self, value: Value | Lazy) -> str:
+        """The expression of a value; an object is made once, whoever refers to it."""
+        if isinstance(value, Lazy):
+            return self.ref(value.origin)
+        name = self._memo.get(id(value))
+        if name is None:
+            if value.origin is not None and not isinstance(value, Const):
+                name = self.ref(value.origin)
+            else:
+                name = value.rebuild(self)
+            self._memo[id(value)] = name
+            self._kept.append(value)
+        return name
+
+    def line(self, text: str) -> None:
+        self.tail.append(text)
+
+    def variable(self, value: Value, expression: str) -> str:
+        name = self.fresh("v")
+        self.line(f"{name} = {expression}")
+        self._memo[id(value)] = name
+        self._kept.append(value)
+        return name
+
+    def later(self, fill: Callable[[], None]) -> None:
+        """Fill an object once it exists: its contents may lead back to it."""
+        self._later.append(fill)
+
+    def flush(self) -> None:
+        while self._later:
+            self._later.popleft()()
+
+    def tuple_display(self, parts: str) -> str:
+        """A new tuple. The compiler makes one object of displays of the same constants; the program made several."""
+        again = parts in self._displays
+        self._displays.add(parts)
+        return f"tuple([{parts}])" if again else f"({parts})"
+
+    def set_position(self, iterator: str, index: int) -> None:
+        """Advance an iterator over a list when all lists are as the program left them: it refuses to pass the end."""
+        self._positions.append(f"{iterator}.__setstate__({index})")
+
+    def complete(self, value: ObjectValue) -> None:
+        """Fill an object, and write what the trace has changed in it, before what follows."""
+        self.value(value)
+        if id(value) in self._completing:
+            raise NotRebuildable("an iterator in the dict that it is over")
+        self._completing.add(id(value))
+        self.flush()
+        self._replay_one(value)
+        self._completing.discard(id(value))
+
+    def output(self, ref: TensorRef) -> str:
+        found = self.outputs.get(id(ref))
+        if found is None:
+            found = self.outputs[id(ref)] = (ref, f"o{len(self.outputs)}")
+        return found[1]
+
+    def tensor_with_attrs(self, value: TensorValue) -> str:
+        name = self.output(value.ref)
+
+        def fill() -> None:
+            for key, held in value.attrs.items():
+                self.line(f"{name}.{key} = {self.value(held)}")
+        self.later(fill)
+        return name
+
+    def new_object(self, obj: ObjectValue) -> str:
+        """An instance, made by the ``__new__`` of the first base that is not Python code."""
+        base = next(c for c in obj.pytype.__mro__
+                    if "__new__" in vars(c) and not isinstance(vars(c)["__new__"], (staticmethod, FunctionType)))
+        args = "".join(f", {self.value(a)}" for a in obj.new_args)
+        name = self.variable(obj, f"{self.const(base)}.__new__({self.const(obj.pytype)}{args})")
+        self.fill_attrs(name, obj)
+        obj.fill(self, name)
+        return name
+
+    def fill_attrs(self, name: str, obj: ObjectValue) -> None:
+        def fill() -> None:
+            if obj._attrs is not None:
+                own = isinstance(obj.pytype.__getattribute__, FunctionType)     # and may not give the __dict__
+                attrs = f"object.__getattribute__({name}, '__dict__')" if own else f"{name}.__dict__"
+                for key, held in obj._attrs.overlay.items():
+                    if held is not DELETED:
+                        self.line(f"{attrs}[{self.literal(key)}] = {self.value(held)}")
+            for slot, held in obj.slots.items():
+                self.line(f"object.__setattr__({name}, {slot!r}, {self.value(held)})")
+        self.later(fill)
+
+    def generator(self, value: GeneratorValue) -> str:
+        frame = value.frame
+        if value.stands_for is not None:
+            raise NotRebuildable(f"a {value.stands_for} that has not ended")
+        if frame is None:
+            return self.variable(value, "iter(())")
+        if not value.started:
+            assert frame.function is not None
+            return self.variable(value, f"{self.value(frame.function)}({self.arguments(frame)})")
+        layout, args, cells = self.point(frame.native, frame.last, frame, value.handled)
+        if why := can_resume(frame.native, frame.pc, layout, generator=True):
+            raise NotRebuildable(why)
+        code = generator_code(frame.native, frame.pc, layout)
+        name = self.variable(value, f"{self.function(frame, code, cells)}({args})")
+        self.line(f"next({name})")
+        return name
+
+    def arguments(self, frame: Frame) -> str:
+        """What a frame that has not started was called with."""
+        code, names = frame.native, iter(frame.native.co_varnames)
+
+        def next_one() -> str:
+            name = next(names)
+            return self.value(frame.locals[name] if name in frame.locals else frame.cells[name].contents)
+        parts = [next_one() for _ in range(code.co_argcount)]
+        keyword_only = [f"{name}=" for name in code.co_varnames[code.co_argcount:][:code.co_kwonlyargcount]]
+        parts += [name + next_one() for name in keyword_only]
+        parts += ["*" * stars + next_one() for stars, flag in ((1, CO_VARARGS), (2, CO_VARKEYWORDS))
+                  if code.co_flags & flag]
+        return ", ".join(parts)
+
+    # ---- where capture stopped
+    def point(self, native: CodeType, pc: int, frame: Frame, exception: Value | None) -> tuple[Layout, str, str]:
+        """What goes on in a frame needs: its layout, the arguments that restore it, the cells of its closure.
+        ``exception`` is what the frame is handling."""
+        stack, live = frame.stack, live_names(native, pc)
+        layout = Layout(tuple(SAVED if isinstance(v, SavedException) else NULL if isinstance(v, Null) else VALUE
+                              for v in stack), tuple(n for n in frame.locals if n in live))
+        handled = handled_by_slot(stack, exception)
+        args = []
+        for kind, which in argument_order(native, layout):
+            if kind == "name":
+                args.append(self.value(frame.locals[which]))
+            else:
+                args.append(self.value(handled[which] if layout.slots[which] == SAVED else stack[which]))
+        cells = [self.value(frame.cells[n]) for n in (*native.co_cellvars, *native.co_freevars)]
+        return layout, "".join(a + ", " for a in args), "".join(c + ", " for c in cells)
+
+    def function(self, frame: Frame, code: CodeType, cells: str) -> str:
+        """An expression for a function of that code in the frame's namespace."""
+        if cells:
+            return f"FunctionType({self.const(code)}, {self.const(frame.namespace)}, None, None, ({cells}))"
+        return self.const(FunctionType(code, frame.namespace))
+
+    def leave(self, depth: int) -> tuple[str, str]:
+        """Function and arguments that go on after a break: the instruction in frame ``depth``, then outwards."""
+        frames = self.machine.frames
+        inner = frames[depth]
+        handled = self.machine.handled
+        layout, args, cells = self.point(inner.native, inner.pc, inner, handled)
+        if why := can_resume(inner.native, inner.pc, layout):
+            raise NotRebuildable(why)
+        code = step_code(inner.native, inner.pc, layout)
+        _hook.skip(code)
+        function = self.function(inner, code, cells)
+        for i in range(depth - 1, -1, -1):
+            thunk = self.fresh("v")
+            self.line(f"{thunk} = partial({function}, {args})")
+            frame, handled = frames[i], handled_outside(frames[i + 1].stack, handled)
+            native, at, next_pc, keep = place_of_call(frame.native, frame.last, frame.pc,
+                                                      frames[i + 1].on_return != DISCARD)
+            layout, args, cells = self.point(native, at, frame, handled)
+            if why := can_resume(native, next_pc, layout):
+                raise NotRebuildable(why)
+            code = call_code(native, at, next_pc, layout, keep)
+            _hook.skip(code)
+            function, args = self.function(frame, code, cells), f"{args}{thunk}, "
+        return function, args
+
+    def _replay_one(self, value: Any) -> None:
+        if value.real is not ABSENT and id(value) in self.machine.mutated and id(value) not in self._replayed:
+            self._replayed.add(id(value))
+            value.replay(self)
+            self.flush()
+
+    def replay(self) -> None:
+        """Write what the trace changed in objects that exist outside of it."""
+        for value in list(self.machine.mutated.values()):
+            self._replay_one(value)
+        for effect in self.machine.effects:
+            effect(self)
+        self.tail += self._positions
+
+
+def handled_by_slot(stack: list[Value], current: Value | None) -> dict[int, Value]:
+    """The exception handled above each saved one; ``current`` is the one handled now."""
+    found = {}
+    for i in range(len(stack) - 1, -1, -1):
+        slot = stack[i]
+        if isinstance(slot, SavedException):
+            found[i] = current or NONE
+            current = slot.saved
+    return found
+
+
+def handled_outside(stack: list[Value], current: Value | None) -> Value | None:
+    """What the caller of a frame is handling."""
+    first = next((v for v in stack if isinstance(v, SavedException)), None)
+    return first.saved if first is not None else current
+
+
+# ---- the entry --------------------------------------------------------------------------------------------
+def write_exit(e: Emitter, value: Value | None, depth: int, tail_call: bool) -> None:
+    """The end of the entry: its return value, or (without one) what goes on after a break in frame ``depth``."""
+    if value is not None:
+        result = e.value(value)
+    else:
+        function, args = e.leave(depth)
+        result = f"Tail({function}, ({args}))" if tail_call else f"run({function}, {args})"
+    e.flush()
+    e.replay()
+    e.line(f"return {result}")
+
+
+class Changes:
+    """What a graph does to its surroundings before it may fail."""
+
+    def __init__(self, machine: Machine) -> None:
+        builder = machine.builder
+        self.inputs = [machine.input_origins[id(ref)] for ref in builder.changed_inputs()]
+        self.traceless = builder.changes_traceless
+        self.refuses, self.draws_then_refuses = builder.refuses, builder.draws_then_refuses
+
+
+def write_graph_call(e: Emitter, compiled: Callable, inputs: list[str], state_log: list,
+                     changes: Changes) -> list[str]:
+    """The call of the graph. If it raises and has changed nothing, Python runs the frame from the start."""
+    names = "".join(name + ", " for _, name in e.outputs.values())
+    call = f"{e.const(_hook.plain(compiled))}({', '.join(inputs)})"
+    before: list[str] = []
+    failed = [f"if {e.const(is_users_stop)}(error): raise"]
+    failed += [f"{e.const(setter)}(*{e.const(old)})" for setter, _, old in reversed(state_log) if old is not None]
+    again = not changes.traceless and (changes.refuses or not changes.inputs)
+    if again and changes.inputs:
+        versions = "".join(f"{e.ref(origin)}._version, " for origin in changes.inputs)
+        before.append(f"versions = ({versions})")
+        failed.append(f"if versions != ({versions}): raise")
+    if again and changes.draws_then_refuses:
+        before.append(f"random = {e.const(random_state)}()")
+        failed.append(f"{e.const(set_random_state)}(random)")
+    failed.append("return PLAIN" if again else "raise")
+    line = f"{names}= {call}" if names else call
+    if failed[1:] == ["raise"]:
+        return [line]
+    return [*before, "try:", f"    {line}", "except Exception as error:", *(f"    {text}" for text in failed)]
+
+
+
+def assemble(e: Emitter, code: CodeType, graph_call: list[str]) -> tuple[FunctionType, str]:
+    """Compile the entry, and give its source too; its lines are the first line of the user's function."""
+    count = argument_count(code) + len(code.co_freevars)
+    body = ["try:", *(f"    {line}" for line in e.walk), "except Exception:", "    return MISS", *graph_call, *e.tail]
+    source = f"def entry({', '.join(f'a{i}' for i in range(count))}):\n" + "".join(f"    {line}\n" for line in body)
+    try:
+        compiled = compile(source, code.co_filename, "exec")
+    except (SyntaxError, RecursionError, MemoryError) as error:       # all three say: nested too deeply
+        raise Skip(Reason.DEPTH, str(error)) from error
+    exec(compiled, e.names)
+    function = e.names.pop("entry")
+    function.__code__ = on_one_line(function.__code__, code)
+    _hook.skip(function.__code__)
+    return function, source
+
+
+def on_one_line(emitted: CodeType, user: CodeType) -> CodeType:
+    """The emitted code, as if all of it stood on the first line of the user's function."""
+    full, rest = divmod(len(emitted.co_code) // 2, 8)
+    table = b"\xef\x00" * full + (bytes([0xe8 | (rest - 1), 0]) if rest else b"")     # "no column", line delta 0
+    return emitted.replace(co_linetable=table, co_firstlineno=user.co_firstlineno, co_name=user.co_name,
+                           co_qualname=user.co_qualname)

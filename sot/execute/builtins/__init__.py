@@ -1,0 +1,19 @@
+"""Builtins, by handlers and polyfills. Importing the package fills the tables of registry.py."""
+from __future__ import annotations
+
+from sot.execute.builtins import (  # noqa: F401
+    classes,
+    functional,
+    iteration,
+    itertools_,
+    length,
+    mappings,
+    objects,
+    operators,
+    pure,
+    sequences,
+    sets,
+    subscript,
+    text,
+)
+from sot.polyfills import heap  # noqa: F401

@@ -1,0 +1,69 @@
+"""len(), and what else a program asks of torch values without an operation."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from sot.errors import Break, Reason
+from sot.execute.builtins.common import call_slot, foldable, is_native, overridden, refuse, run_native, slot, take
+from sot.execute.builtins.registry import HANDLERS, handles
+from sot.values.base import Const, Opaque, Value, boolean
+from sot.values.iterators import SliceValue
+from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.execute.machine import Machine
+
+
+@handles(len)
+def len_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = take("len", args, kwargs, "obj", required=1)
+    if isinstance(value, TensorValue):
+        return tensor_len(m, args, kwargs)
+    if isinstance(value, Const) and foldable(value, "__len__"):
+        return run_native(m, len, value.real)
+    if isinstance(value, (ListValue, TupleValue, SetValue)) and not overridden(m, value, "__len__"):
+        return m.wrap_new(len(value.items))
+    if isinstance(value, DictValue) and not overridden(m, value, "__len__"):
+        return m.wrap_new(len(value.keys(m)))
+    if isinstance(value, MappingProxy):
+        return m.wrap_new(len(value.of.keys(m)))
+    if isinstance(value, Opaque):
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    raw = slot(m, value, "__len__")
+    if raw is None or isinstance(value, SliceValue):
+        m.throw(TypeError, f"object of type {value.pytype.__name__!r} has no len()")
+    if is_native(raw) and raw not in HANDLERS:
+        raise Break(Reason.OPAQUE_CALL, f"len() of {value}")
+    return call_slot(m, value, "__len__", [])  # type: ignore[return-value]
+
+
+@handles(torch.Tensor.__len__)
+def tensor_len(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = args
+    if not isinstance(value, TensorValue):
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    if value.fake.dim() == 0:
+        m.throw(TypeError, "len() of a 0-d tensor")
+    return m.wrap_new(value.fake.shape[0])
+
+
+@handles(torch.Tensor.__iter__)
+def tensor_iter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Const(iter).call(m, args, kwargs)
+
+
+@handles(torch.is_tensor)
+def is_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = take("is_tensor", args, kwargs, "obj", required=1)
+    return boolean(issubclass(value.pytype, torch.Tensor))
+
+
+@handles(torch.is_storage)
+def is_storage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(False)
+
+
+HANDLERS[torch.nn.Parameter] = HANDLERS[torch.nn.Buffer] = refuse(Reason.UNSUPPORTED, "making a parameter or buffer")

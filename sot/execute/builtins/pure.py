@@ -1,0 +1,85 @@
+"""Pure functions of constants: called for real during capture, when all arguments are constants.
+
+Pure means: the result depends on nothing but the arguments, and nobody can tell that the call was made.
+What has a handler or polyfill is not looked up here.
+"""
+from __future__ import annotations
+
+import builtins
+import colorsys
+import dataclasses
+import fnmatch
+import importlib.metadata
+import inspect
+import json
+import keyword
+import math
+import operator
+import os.path
+import posixpath
+import re
+import string
+import textwrap
+import types
+import typing
+from typing import Any
+
+import torch
+
+from sot.errors import Reason
+from sot.execute.builtins.common import refuse
+from sot.execute.builtins.registry import HANDLERS
+
+DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
+NOT_PURE = frozenset({"__new__", "__init__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__",
+                      "__delattr__", "__reduce__", "__reduce_ex__", "__sizeof__", "__dir__", "__class_getitem__",
+                      "__getstate__", "__iter__", "__getnewargs__"})
+TYPES: tuple[type, ...] = (str, bytes, int, float, complex, bool, range, slice, tuple, frozenset, type(None),
+                           type(Ellipsis), re.Pattern, re.Match, torch.dtype, torch.device, torch.Size, torch.finfo,
+                           torch.iinfo, torch.layout, torch.memory_format, types.UnionType, types.GenericAlias)
+MODULES = (math, operator, posixpath, fnmatch, textwrap, keyword, colorsys)
+MODULE_EXCEPTIONS = frozenset({
+    *(getattr(os.path, n) for n in ("exists", "lexists", "isfile", "isdir", "islink", "ismount", "getsize", "getmtime",
+                                    "getatime", "getctime", "abspath", "realpath", "relpath", "expanduser",
+                                    "expandvars", "samefile", "sameopenfile", "samestat")),
+    operator.attrgetter, operator.itemgetter, operator.methodcaller, operator.setitem, operator.delitem})
+BUILTINS = (ascii, bin, chr, hex, oct, ord, len, abs, round, divmod, pow, int, float, complex, bool, str, bytes, range,
+            slice, format, repr)
+REGEX = (re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn, re.split, re.findall, re.escape)
+TYPING = (typing.get_origin, typing.get_args, typing.get_type_hints,
+          dataclasses.is_dataclass, inspect.isclass, inspect.isfunction, inspect.ismodule, inspect.isabstract,
+          inspect.isbuiltin, inspect.isroutine, inspect.iscoroutinefunction, inspect.isgeneratorfunction,
+          inspect.cleandoc, inspect.getdoc)
+TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_cast, torch.result_type,
+         torch.cuda.is_available, torch.cuda.device_count, torch.cuda.get_device_capability, torch.cuda.is_initialized,
+         torch.backends.mps.is_available, torch.backends.mps.is_built, torch.backends.cudnn.is_available,
+         torch.backends.mkldnn.is_available, torch.backends.mkl.is_available, torch.backends.cuda.is_built,
+         torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
+         torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.cudnn_sdp_enabled,
+         torch.distributed.is_available, torch._C._get_privateuse1_backend_name, torch._C._get_cudnn_enabled,
+         torch._C._get_mkldnn_enabled, torch.typename, torch._C._get_warnAlways, torch.is_warn_always_enabled,
+         torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
+         torch.jit.is_scripting, torch.jit.is_tracing, torch._C._is_tracing, torch.onnx.is_in_onnx_export)
+
+
+def _collect() -> set[Any]:
+    found: set[Any] = {*BUILTINS, *REGEX, *TYPING, *TORCH, string.capwords, os.fspath, json.dumps, json.loads,
+                       importlib.metadata.version}
+    for cls in TYPES:
+        found |= {raw for name, raw in vars(cls).items() if isinstance(raw, DESCRIPTORS) and name not in NOT_PURE}
+    for cls in (int, float, bytes, str, complex):
+        found |= {getattr(cls, name) for name, raw in vars(cls).items()
+                  if isinstance(raw, types.ClassMethodDescriptorType)}
+    found |= {str.maketrans, bytes.maketrans}
+    for module in MODULES:
+        found |= {f for name, f in vars(module).items() if not name.startswith("_") and isinstance(
+            f, (types.BuiltinFunctionType, types.FunctionType))}
+    return found - MODULE_EXCEPTIONS
+
+
+PURE: set[Any] = _collect()
+
+# ---- the opposite: what must never be followed or folded
+for _function in (os.getcwd, os.listdir, builtins.open, builtins.input, builtins.eval, builtins.exec,
+                  builtins.compile, builtins.breakpoint, builtins.__import__):
+    HANDLERS[_function] = refuse(Reason.SIDE_EFFECT, f"{_function.__name__}()")

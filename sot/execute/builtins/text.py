@@ -1,0 +1,213 @@
+"""Text: str, repr, format, % and join, of constants at once and of containers part by part."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from sot.errors import Break, Reason
+from sot.execute.builtins import iteration
+from sot.execute.builtins.common import (
+    NOT_IMPLEMENTED,
+    call_slot,
+    foldable,
+    hosts,
+    is_native,
+    run_native,
+    slot,
+    take,
+)
+from sot.execute.builtins.registry import HANDLERS, find, handles
+from sot.polyfills import text as polyfill
+from sot.values.base import Const, Opaque, Value
+from sot.values.iterators import SliceValue
+from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
+from sot.values.tensor import TensorValue
+from sot.values.text import ShownTensor, TextValue
+
+if TYPE_CHECKING:
+    from sot.execute.machine import Machine
+
+CONTAINERS = (ListValue, TupleValue, DictValue, SetValue, MappingProxy)
+SIMPLE = (Const, SliceValue, *CONTAINERS)
+
+
+def written(m: Machine, function: Any, value: Value, *names: str) -> Value | None:
+    """``str``, ``repr`` or ``format`` of a constant in depth whose methods are not the user's."""
+    if not isinstance(value, SIMPLE) or not all(library_only(m, v, names) for v in parts(m, value)):
+        return None
+    found = hosts(m, [value])
+    return None if found is None else run_native(m, function, found[0])
+
+
+def parts(m: Machine, value: Value) -> list[Value]:
+    """A value and everything inside it, which may be itself."""
+    found: list[Value] = [value]
+    seen: set[int] = set()
+    for item in found:
+        if isinstance(item, CONTAINERS):
+            if id(item) in seen:
+                continue
+            seen.add(id(item))
+            found += item.items_list(m) or []
+            if isinstance(item, DictValue):
+                found += item.values(m)
+    return found
+
+
+def library_only(m: Machine, value: Value, names: tuple[str, ...]) -> bool:
+    if isinstance(value, Const):
+        return all(foldable(value, name) for name in names)
+    return all(is_native(slot(m, value, name)) for name in names)
+
+
+@handles(str)
+def str_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, encoding, errors = take("str", args, kwargs, "object", "encoding", "errors")
+    if value is None:
+        return Const("")
+    if value.pytype is str:
+        return value
+    if encoding is not None or errors is not None:
+        found = hosts(m, [v for v in (value, encoding, errors) if v is not None])
+        if found is None:
+            raise Break(Reason.UNSUPPORTED, "str() of bytes")
+        return run_native(m, str, *found)
+    return described(m, str, value, "__str__")
+
+
+@handles(repr, ascii)
+def repr_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return described(m, repr, take("repr", args, kwargs, "obj", required=1)[0], "__repr__")
+
+
+@handles(ascii)
+def ascii_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    found = written(m, ascii, take("ascii", args, kwargs, "obj", required=1)[0], "__repr__")
+    if found is None:
+        raise Break(Reason.UNSUPPORTED, "ascii() of an object")
+    return found
+
+
+def described(m: Machine, function: Any, value: Value, name: str) -> Value:
+    found = written(m, function, value, name, "__repr__")
+    if found is not None:
+        return found
+    if isinstance(value, TensorValue):
+        raise Break(Reason.TENSOR_VALUE, f"{function.__name__}()")
+    raw = slot(m, value, name)
+    if raw is object.__str__:
+        raw = slot(m, value, "__repr__")
+        name = "__repr__"
+    if isinstance(value, Opaque) or (is_native(raw) and find(HANDLERS, raw) is None):
+        raise Break(Reason.UNSUPPORTED, f"{function.__name__} of {value}")
+    return call_slot(m, value, name, [])  # type: ignore[return-value]
+
+
+@handles(list.__repr__, tuple.__repr__, dict.__repr__)
+def container_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = args
+    found = written(m, repr, value, "__repr__") if value.pytype in (list, tuple, dict) else None
+    if found is not None:
+        return found
+    for base, function in ((list, polyfill.list_repr), (tuple, polyfill.tuple_repr), (dict, polyfill.dict_repr)):
+        if issubclass(value.pytype, base):
+            if any(f.native is function.__code__ and value in f.locals.values() for f in m.frames):
+                return Const({list: "[...]", tuple: "(...)", dict: "{...}"}[base])     # it holds itself
+            return m.enter(function, [value])
+    raise Break(Reason.UNSUPPORTED, f"repr of {value}")
+
+
+@handles(object.__str__)
+def object_str(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return described(m, repr, args[0], "__repr__")
+
+
+@handles(object.__repr__)
+def object_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.UNSUPPORTED, f"the address of {args[0]}")
+
+
+@handles(format)
+def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, spec = take("format", args, kwargs, "value", "format_spec", required=1)
+    spec = spec or Const("")
+    given = hosts(m, [value, spec])
+    if given is not None and written(m, str, value, "__format__", "__str__", "__repr__") is not None:
+        return run_native(m, format, *given)
+    if isinstance(value, TensorValue) and isinstance(spec, Const) and type(spec.real) is str:
+        return TextValue([ShownTensor(value, spec.real)])
+    raw = slot(m, value, "__format__")
+    if isinstance(raw, types.FunctionType):
+        return call_slot(m, value, "__format__", [spec])  # type: ignore[return-value]
+    return object_format(m, [value, spec], {})
+
+
+@handles(object.__format__)
+def object_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, spec = args
+    if spec.constant():
+        m.throw(TypeError, f"unsupported format string passed to {value.pytype.__name__}.__format__")
+    return str_(m, [value], {})
+
+
+@handles(str.join)
+def join(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    separator, iterable = take("join", args, kwargs, "self", "iterable", required=2)
+    items = iteration.known_items(m, iterable)
+    if items is None:
+        return m.enter(polyfill.join, [separator, iterable])
+    found = hosts(m, items)
+    if found is None:
+        raise Break(Reason.OPAQUE_VALUE, "a string made at run time")
+    return run_native(m, str.join, separator.constant(), found)
+
+
+@handles(bytes.join)
+def bytes_join(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    separator, iterable = take("join", args, kwargs, "self", "iterable", required=2)
+    found = hosts(m, iteration.known_items(m, iterable) or [])
+    if found is None:
+        raise Break(Reason.OPAQUE_VALUE, "bytes made at run time")
+    return run_native(m, bytes.join, separator.constant(), found)
+
+
+@handles(str.__mod__)
+def percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    text, values = take("__mod__", args, kwargs, "self", "value", required=2)
+    plain = all(library_only(m, v, ("__str__", "__repr__")) for v in parts(m, values) if not isinstance(v, TensorValue))
+    found = hosts(m, [text, values])
+    if found is not None and plain:
+        return run_native(m, str.__mod__, *found)
+    if isinstance(values, TensorValue):
+        raise Break(Reason.TENSOR_VALUE, "formatting a tensor")
+    if isinstance(values, (TupleValue, DictValue)):
+        raise Break(Reason.UNSUPPORTED, "% formatting of these values")
+    simple = text.constant().count("%") == 1 and "%s" in text.constant()
+    if not simple:
+        raise Break(Reason.UNSUPPORTED, "% formatting of this value")
+    return m.enter(polyfill.percent, [text, values])
+
+
+@handles(vars(str)["__rmod__"])
+def reflected_percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NOT_IMPLEMENTED
+
+
+@handles(str.format)
+def str_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    text, *values = args
+    if all(written(m, str, v, "__format__", "__str__", "__repr__") is not None for v in (*values, *kwargs.values())):
+        found = hosts(m, [*values, *kwargs.values()]) or []
+        named = dict(zip(kwargs, found[len(values):], strict=True))
+        return run_native(m, str.format, text.constant(), *found[:len(values)], **named)
+    raise Break(Reason.UNSUPPORTED, "str.format of objects")
+
+
+@handles(str.format_map)
+def str_format_map(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    found = hosts(m, args)
+    if found is None:
+        raise Break(Reason.UNSUPPORTED, "str.format_map")
+    return run_native(m, str.format_map, *found)
+
+

@@ -1,0 +1,71 @@
+"""What the program can ask of objects by other ways than attributes: signatures, weak references."""
+from __future__ import annotations
+
+import inspect
+import weakref
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from sot.errors import Break, Reason
+from sot.execute.builtins.registry import handles
+from sot.origin import Referent
+from sot.values.base import ABSENT, Const, NotConstant, Value
+from sot.values.callables import BoundMethod, FunctionValue
+from sot.values.objects import TupleValue
+
+if TYPE_CHECKING:
+    from sot.execute.machine import Machine
+
+
+@handles(inspect.signature)
+def signature(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The function is guarded by whoever led here, so its signature is as constant as its code."""
+    target = args[0] if len(args) == 1 and not kwargs else None
+    if isinstance(target, BoundMethod) and isinstance(target.function, FunctionValue):
+        found = inspect.signature(real_function(target.function))
+        return Const(found.replace(parameters=list(found.parameters.values())[1:]))
+    if isinstance(target, FunctionValue):
+        return Const(inspect.signature(real_function(target)))
+    if isinstance(target, Const) and isinstance(target.real, type):
+        return Const(inspect.signature(target.real))
+    raise Break(Reason.UNSUPPORTED, f"the signature of {target}")
+
+
+@handles(weakref.ReferenceType.__call__)
+def referent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``ref()`` of a weak reference that existed before."""
+    if args[0].origin is None:
+        raise Break(Reason.OPAQUE_CALL, "a weak reference")
+    return m.wrap(args[0].real(), Referent(args[0].origin))
+
+
+def real_function(value: FunctionValue) -> Any:
+    if value.real is ABSENT:
+        raise Break(Reason.UNSUPPORTED, "the signature of a function made during capture")
+    return value.real
+
+
+def _proxy_method(name: str) -> None:
+    method = getattr(MappingProxyType, name)
+
+    @handles(method)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        try:
+            result = method(*(a.constant() for a in args))
+        except NotConstant:
+            raise Break(Reason.UNSUPPORTED, f"mappingproxy.{name} with a value made at run time") from None
+        except KeyError as e:
+            return m.throw(KeyError, *e.args)
+        if name in ("keys", "values", "items", "__iter__"):
+            return m.attributes.load(m, TupleValue([wrap(m, v) for v in result]), "__iter__").call(m, [], {})
+        return wrap(m, result)
+
+
+def wrap(m: Machine, real: Any) -> Value:
+    if isinstance(real, tuple):
+        return TupleValue([wrap(m, v) for v in real])
+    return Const(real) if isinstance(real, inspect.Parameter) else m.wrap_new(real)
+
+
+for _name in ("keys", "values", "items", "get", "__getitem__", "__contains__", "__len__", "__iter__"):
+    _proxy_method(_name)

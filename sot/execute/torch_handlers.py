@@ -1,0 +1,161 @@
+"""What capture knows about torch beyond operations: modules, global state, flags, random seeds."""
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch._functorch import eager_transforms, vmap
+from torch.nn.modules import module as torch_module
+
+from sot import marks, resume
+from sot.errors import Break, Reason
+from sot.execute import torch_calls
+from sot.execute.builtins.registry import handles
+from sot.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
+from sot.origin import known
+from sot.torch_compat import COMPILING_FLAGS, PURE_STATE_READS, STATE_PAIRS, STATE_SETTERS
+from sot.values.base import ABSENT, NONE, Const, Value, boolean
+from sot.values.callables import known_function
+from sot.values.objects import DictValue, ObjectValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.execute.machine import Machine
+
+Module = torch.nn.Module
+GLOBAL_HOOKS = {name: getattr(torch_module, name) for name in (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")}
+
+
+# ---- modules
+@handles(Module.__call__)
+def call_module(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``module(*args)``: straight to ``forward``, unless there are hooks; those are followed as torch runs them."""
+    self_ = args[0]
+    if self_.real is not ABSENT and marks.is_not_to_static(self_.real):
+        raise Break(Reason.NOT_TO_STATIC, str(self_))
+    if not isinstance(self_, ObjectValue) or has_hooks(m, self_):
+        return m.enter(known_function(m, Module._call_impl), args, kwargs)
+    return self_.load_attr(m, "forward").call(m, args[1:], kwargs)
+
+
+def has_hooks(m: Machine, module: ObjectValue) -> bool:
+    for name, hooks in GLOBAL_HOOKS.items():
+        m.guard(LengthGuard(known(hooks, name), len(hooks)))
+        if hooks:
+            return True
+    attrs = module.attrs
+    for name in NO_HOOK_DICTS:
+        held: Any = attrs.overlay.get(name, attrs.loaded.get(name))
+        if isinstance(held, DictValue) and held.keys(m):
+            return True
+    if module.real is not ABSENT and module.origin is not None:
+        if any(getattr(module.real, name) for name in NO_HOOK_DICTS):
+            return True
+        m.guard(NoHooksGuard(module.origin))
+    return False
+
+
+# ---- global state
+def _set_state(setter: Any) -> None:
+    @handles(setter)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return torch_calls.set_state(m, setter, args)
+
+
+def _read_state(reader: Any) -> None:
+    @handles(reader)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return m.wrap_new(reader(*(a.constant() for a in args)))
+
+
+for _setter in (*STATE_SETTERS, *STATE_PAIRS):
+    _set_state(_setter)
+for _reader in PURE_STATE_READS:
+    _read_state(_reader)
+
+
+@handles(torch.clear_autocast_cache)
+def clear_autocast_cache(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    m.builder.record_state(torch.clear_autocast_cache, (), m.stack_trace())
+    return NONE
+
+
+TRANSFORMS = ("vmap_impl", "chunked_vmap", "grad_impl", "grad_and_value_impl", "_vjp_with_argnums",
+              "_jvp_with_argnums")
+
+# Code that computes something else, and not the same in another way, when it is told that it is being compiled:
+# torch.nn.TransformerEncoder gives other values for padding.
+TOLD_THE_TRUTH = frozenset({"torch.nn.modules.transformer"})
+
+
+@handles(*COMPILING_FLAGS)
+def compiling(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(m.frames[-1].namespace.get("__name__") not in TOLD_THE_TRUTH)
+
+
+@handles(torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
+         torch.overrides.has_torch_function_variadic)
+def has_torch_function(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Tensor subclasses are not captured, so nothing that gets here overrides anything."""
+    return Const(False)
+
+
+@handles(torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
+def log_usage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NONE
+
+
+@handles(torch._check_tensor_all)
+def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Checked by the graph. If it fails the graph raises, and Python runs the frame and raises what there is to raise.
+
+    Not on a GPU, where it would end the process.
+    """
+    condition, = args[:1] or [kwargs.get("cond", NONE)]
+    if not isinstance(condition, TensorValue) or (condition.fake.dtype, condition.fake.device.type) != (
+            torch.bool, "cpu"):
+        raise Break(Reason.TENSOR_VALUE, "torch._check_tensor_all")
+    holds = m.torch_call("call_method", "_is_all_true", [condition], {})
+    m.torch_call("call_function", torch._assert_async, [holds], {})
+    return NONE
+
+
+# ---- left to Python
+@handles(*(function for module in (vmap, eager_transforms) for name in TRANSFORMS
+           if (function := getattr(module, name, None)) is not None))
+def function_transform(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Tensors inside of it are not what they seem; see Translator._callback."""
+    raise Break(Reason.OPAQUE_CALL, "a transform of torch.func")
+
+
+@handles(torch.manual_seed, torch.seed, torch.random.set_rng_state, torch.random.get_rng_state,
+         torch.random.fork_rng, *(v for v in vars(random).values() if getattr(v, "__self__", None) is random._inst),
+         *(v for v in vars(np.random).values() if type(getattr(v, "__self__", None)) is np.random.RandomState))
+def random_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.RANDOM, "a call that sets or")
+
+
+@handles(torch.utils.hooks.RemovableHandle.__init__, torch.utils.hooks.RemovableHandle.remove,
+         *(f for name, f in vars(Module).items() if name.startswith("register_") and name.endswith("_hook")))
+def hook_handle(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Handles are numbered: each is another one, and what depends on the number would be captured anew."""
+    raise Break(Reason.SIDE_EFFECT, "adding or removing a hook")
+
+
+@handles(marks.NotToStatic.__call__)
+def not_to_static(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.NOT_TO_STATIC, marks.name_of(getattr(args[0].real, "__wrapped__", args[0])))
+
+
+@handles(resume.run)
+def run_rest(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """In the rest of a function: what is left of the function that it had called."""
+    return args[0].call(m, args[1:], {})
+
+
+@handles(marks.graph_break)
+def graph_break(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.USER_BREAK)

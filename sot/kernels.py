@@ -1,0 +1,65 @@
+"""What the kernels below an operation do beside computing: draw random numbers, or raise on the values they get.
+
+A graph that fails is left to Python, which runs the frame from its start (see ``sot/emit.py``). For that the random
+numbers must be put back, and nothing may have been changed; both are asked of the kernels that fake tensors meet.
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+# Kernels that look at values and may refuse them: indices out of range, division by zero, matrices without an inverse.
+REFUSE_VALUES = frozenset((
+    "index", "index_put", "_index_put_impl", "index_select", "index_add", "index_copy", "index_fill", "index_reduce",
+    "gather", "scatter", "scatter_add", "scatter_reduce", "take", "put", "embedding", "embedding_renorm",
+    "_embedding_bag", "_embedding_bag_forward_only", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss",
+    "multilabel_margin_loss_forward", "_ctc_loss", "binary_cross_entropy", "multinomial", "bernoulli", "normal",
+    "poisson", "binomial", "_assert_async", "_assert_scalar", "max_unpool2d", "max_unpool3d", "segment_reduce",
+    "bincount", "one_hot", "histc", "div", "floor_divide", "remainder", "fmod", "pow", "cholesky", "cholesky_inverse",
+    "cholesky_solve", "inverse", "lu_solve", "_linalg_svd", "_linalg_eigh", "_linalg_det", "_linalg_slogdet",
+    "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize"))
+HARMLESS = frozenset(f"linalg_{n}" for n in ("vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot"))
+WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow"))
+TORCHS_OWN = frozenset(("aten", "prim", "prims"))
+
+
+@functools.cache
+def draws(kernel: Any) -> bool:
+    """Does it take random numbers from a generator?"""
+    return torch.Tag.nondeterministic_seeded in kernel.tags
+
+
+@functools.cache
+def refusing(kernel: Any) -> str:
+    """The name of a kernel that may raise on values, or nothing."""
+    name = kernel._schema.name.partition("::")[2].rstrip("_")
+    if kernel.namespace not in TORCHS_OWN:
+        return name
+    return name if name in REFUSE_VALUES or (name.startswith("linalg_") and name not in HARMLESS) else ""
+
+
+def may_refuse(kernel: Any, args: tuple) -> bool:
+    """May it raise because of the values of its arguments?"""
+    name = refusing(kernel)
+    return bool(name) and not (name in WHOLE_NUMBERS_ONLY and any(
+        isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args))
+
+
+# They update running statistics, and say nothing about it in their schema.
+NORMALIZING = frozenset(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_batch_norm_impl_index"))
+
+
+@functools.cache
+def _changing(kernel: Any) -> str:
+    name = kernel._schema.name.partition("::")[2]
+    return name if name in NORMALIZING or kernel._schema.is_mutable else ""
+
+
+def changes_unversioned(kernel: Any, args: tuple) -> bool:
+    """Does it change a tensor, and no version counter with it?"""
+    name = _changing(kernel)
+    if name in NORMALIZING:
+        return any(isinstance(a, torch.Tensor) for a in args[3:5])
+    return bool(name) and any(isinstance(a, torch.Tensor) and a.is_inference() for a in args)

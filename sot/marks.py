@@ -1,0 +1,184 @@
+"""Objects and names by which a user tells capture what to follow, where to break and what to leave alone.
+
+The interpreter looks for four things here:
+
+* a ``Translated`` is followed as its ``__wrapped__``;
+* what ``is_not_to_static`` says yes to is a break: Python calls it, with the hook off;
+* ``graph_break``, by identity, is a break at its call;
+* functions of a module that ``is_ignored`` says yes to are called by Python.
+
+Everything here is below the rest of the package: it imports the standard library and the hook only.
+"""
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+from weakref import ref
+
+from sot import _hook
+
+IGNORED_MODULES: set[str] = set()
+NO_BINDING = (MethodType, staticmethod, classmethod)
+
+
+# ---- objects in the place of a function -----------------------------------------------------------------
+class Wrapper:
+    """A callable in the place of ``__wrapped__``: same name, signature, attributes, and binding to instances.
+
+    In a class body it makes methods as a function does. What it has not itself is looked up in what it wraps.
+    A copy is the wrapper of a copy, so of a function it is this very object; a function's wrapper is pickled
+    by name, as functions are.
+    """
+
+    __slots__ = ("__wrapped__", "_binds", "__dict__", "__weakref__")
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._binds = hasattr(type(fn), "__get__") and not isinstance(fn, NO_BINDING)
+        functools.update_wrapper(self, fn, updated=())
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None or not self._binds else MethodType(self, instance)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in Wrapper.__slots__:  # half made: there is nothing to ask yet
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
+
+    def again(self, fn: Callable[..., Any]) -> Wrapper:
+        """A wrapper like this one, of another function."""
+        return type(self)(fn)
+
+    def __copy__(self) -> Wrapper:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Wrapper:
+        fn = copy.deepcopy(self.__wrapped__, memo)
+        return self if fn is self.__wrapped__ else self.again(fn)
+
+    def __reduce__(self) -> Any:
+        if isinstance(self.__wrapped__, FunctionType):
+            return self.__wrapped__.__qualname__
+        return type(self), (self.__wrapped__,)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {name_of(self.__wrapped__)}>"
+
+
+class Translated(Wrapper):
+    """Base of what calls ``__wrapped__`` under a translator; capture follows ``__wrapped__`` through it."""
+
+    __slots__ = ()
+
+
+class NotToStatic(Wrapper):
+    """Calls what it wraps with the hook off; capture breaks at the call.
+
+    The hook is off in everything that is called from there, too.
+    """
+
+    __slots__ = ("_plain",)
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__(fn)
+        self._plain = _hook.plain(fn)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._plain(*args, **kwargs)
+
+
+# ---- objects in a module's _compiled_call_impl ----------------------------------------------------------
+class InModule:
+    """What torch.nn.Module calls in place of ``_call_impl`` while it is the module's ``_compiled_call_impl``.
+
+    torch drops that attribute when a module is pickled or copied. A class that keeps it, because it has a
+    ``__getstate__`` of its own, gets None in its place: a copy of a module is a plain module either way.
+    The module is held weakly, so that it is freed as soon as it was before.
+    """
+
+    __slots__ = ("_module", "__weakref__")
+
+    def __init__(self, module: Any) -> None:
+        self._module = ref(module)
+
+    @property
+    def module(self) -> Any:
+        """The module. Raises ReferenceError when it is gone."""
+        module = self._module()
+        if module is None:
+            raise ReferenceError("the module that this belongs to is gone")
+        return module
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self.module._call_impl
+
+    def install(self) -> None:
+        """Become what the module calls, past any ``__setattr__`` of its class."""
+        self.module.__dict__["_compiled_call_impl"] = self
+
+    def __deepcopy__(self, memo: dict) -> None:
+        return None
+
+    def __reduce__(self) -> Any:
+        return type(None), ()
+
+    def __repr__(self) -> str:
+        module = self._module()
+        return f"<{type(self).__name__} of {'nothing' if module is None else name_of(module)}>"
+
+
+class NotToStaticModule(InModule):
+    """Runs a module instance that is marked not_to_static."""
+
+    __slots__ = ("_plain",)
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module)
+        self._plain = _hook.plain(call_impl)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return self._plain(self.module, *args, **kwargs)
+
+
+def call_impl(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return module._call_impl(*args, **kwargs)
+
+
+# ---- questions ------------------------------------------------------------------------------------------
+def in_module(value: object) -> InModule | None:
+    """Our object in the ``_compiled_call_impl`` of a module instance, if there is one."""
+    found = getattr(value, "__dict__", None)
+    found = found.get("_compiled_call_impl") if type(found) is dict else None
+    return found if isinstance(found, InModule) else None
+
+
+def is_not_to_static(value: object) -> bool:
+    """Is it a function, method or module instance that is marked not_to_static?"""
+    if isinstance(value, MethodType):
+        value = value.__func__
+    return isinstance(value, (NotToStatic, NotToStaticModule)) or isinstance(in_module(value), NotToStaticModule)
+
+
+def is_ignored(name: str | None) -> bool:
+    """Is the module of this dotted name, or a package that it is in, given to ignore_module?"""
+    if not IGNORED_MODULES or not name:
+        return False
+    return any(name == ignored or name.startswith(ignored + ".") for ignored in IGNORED_MODULES)
+
+
+def name_of(value: object) -> str:
+    """What to call a function, class, module instance or other callable in messages."""
+    if isinstance(value, functools.partial):
+        return f"partial of {name_of(value.func)}"
+    name = getattr(value, "__qualname__", None)
+    return name if isinstance(name, str) else f"a {type(value).__qualname__}"
+
+
+def graph_break() -> None:
+    """Capture breaks where this is called. Otherwise it does nothing."""

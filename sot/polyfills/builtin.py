@@ -1,0 +1,92 @@
+"""Python that says what builtins do that call user code: making instances, attributes by name, hashing."""
+from __future__ import annotations
+
+
+def type_call(cls, /, *args, **kwargs):
+    """``type.__call__``: what calling a class does."""
+    obj = cls.__new__(cls, *args, **kwargs)
+    if isinstance(obj, cls):
+        result = type(obj).__init__(obj, *args, **kwargs)
+        if result is not None:
+            raise TypeError(f"__init__() should return None, not {type(result).__name__!r}")
+    return obj
+
+
+def cached_property_get(obj, name, func):
+    """What functools.cached_property does on an instance that has no value yet."""
+    value = func(obj)
+    obj.__dict__[name] = value
+    return value
+
+
+def type_attribute(cls, name):
+    """What a class holds under a name, unbound; None if nothing."""
+    for owner in cls.__mro__:
+        if name in owner.__dict__:
+            return owner.__dict__[name]
+    return None
+
+
+def isinstance_of_any(obj, classes):
+    """``isinstance`` by the metaclasses of classes."""
+    for cls in classes:
+        if type(obj) is cls or type(cls).__instancecheck__(cls, obj):
+            return True
+    return False
+
+
+def issubclass_of_any(subclass, classes):
+    """``issubclass`` by the metaclasses of classes."""
+    for cls in classes:
+        if type(cls).__subclasscheck__(cls, subclass):
+            return True
+    return False
+
+
+def getattribute_or_getattr(obj, name, hook, fallback):
+    """The attribute access of a class with both hooks."""
+    try:
+        return hook(obj, name)
+    except AttributeError:
+        return fallback(obj, name)
+
+
+def getattr_or_default(obj, name, default):
+    """``getattr(obj, name, default)``"""
+    try:
+        return getattr(obj, name)
+    except AttributeError:
+        return default
+
+
+def has_attribute(obj, name):
+    """``hasattr(obj, name)``"""
+    try:
+        getattr(obj, name)
+    except AttributeError:
+        return False
+    return True
+
+
+def call_for_effect(function, *args):
+    """A call whose result is dropped."""
+    function(*args)
+
+
+def hash_tuple(items):
+    """The hash of a tuple, by the hashes of its elements."""
+    return combined_hash([hash(item) for item in items])
+
+
+def combined_hash(hashes):
+    return hash(tuple([_Hashed(value) for value in hashes]))
+
+
+class _Hashed:
+    """Has the hash that it was made with."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __hash__(self):
+        return self.value

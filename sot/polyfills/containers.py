@@ -1,0 +1,175 @@
+"""Python that says what the containers' methods do when their argument has to be iterated by user code."""
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+
+from sot.polyfills.iteration import sorted_
+
+
+def new_list(iterable):
+    found = []
+    for item in iterable:
+        found.append(item)
+    return found
+
+
+def new_tuple(iterable):
+    return tuple(new_list(iterable))
+
+
+def new_tuple_of(cls, iterable):
+    return tuple.__new__(cls, new_list(iterable))
+
+
+def new_deque(iterable, maxlen):
+    return deque(new_list(iterable), maxlen)
+
+
+def new_set(iterable):
+    found = set()
+    for item in iterable:
+        found.add(item)
+    return found
+
+
+def new_frozenset(iterable):
+    return frozenset(new_list(iterable))
+
+
+def list_init(self, iterable):
+    found = new_list(iterable)
+    list.clear(self)
+    list.extend(self, found)
+
+
+def set_init(self, iterable):
+    found = new_list(iterable)
+    set.clear(self)
+    set.update(self, found)
+
+
+def set_slice(self, key, iterable):
+    list.__setitem__(self, key, new_list(iterable))
+
+
+def extend(self, iterable):
+    append = list.append if isinstance(self, list) else deque.append
+    for item in iterable:
+        append(self, item)
+
+
+def extended(self, iterable):
+    extend(self, iterable)
+    return self
+
+
+def extendleft(self, iterable):
+    for item in iterable:
+        deque.appendleft(self, item)
+
+
+def sort_in_place(self, key, reverse):
+    items = list(list.__iter__(self))
+    list.clear(self)        # as C does, to see whether a key function changes it
+    try:
+        items = sorted_(items, key=key, reverse=reverse)
+    finally:
+        changed = list.__len__(self) > 0
+        list.__setitem__(self, slice(None), items)
+    if changed:
+        raise ValueError("list modified during sort")
+
+
+# ---- dicts
+def update_by_setitem(self, other, keywords):
+    """``update`` of mappings that are filled by their own ``__setitem__``, and of anything that is not a dict."""
+    if other is not None:
+        if hasattr(other, "keys"):
+            for key in other.keys():
+                self[key] = other[key]
+        else:
+            for pair in other:
+                key, value = pair
+                self[key] = value
+    for key, value in keywords.items():
+        self[key] = value
+
+
+def update_plain(self, other, keywords):
+    """``dict.update`` from something that is not a dict, past any override of ``__setitem__``."""
+    if hasattr(other, "keys"):
+        for key in other.keys():
+            dict.__setitem__(self, key, other[key])
+    else:
+        for pair in other:
+            key, value = pair
+            dict.__setitem__(self, key, value)
+    for key, value in keywords.items():
+        dict.__setitem__(self, key, value)
+
+
+def new_dict(other, keywords):
+    table = {}
+    update_plain(table, other, keywords)
+    return table
+
+
+def new_ordered(other, keywords):
+    table = OrderedDict()
+    update_plain(table, other, keywords)
+    return table
+
+
+def new_defaultdict(factory, other, keywords):
+    table = defaultdict(factory)
+    update_plain(table, other, keywords)
+    return table
+
+
+def copy_ordered(table):
+    """``OrderedDict.copy`` of a subclass."""
+    made = type(table)()
+    for key in table:
+        made[key] = table[key]
+    return made
+
+
+def copy_default(table):
+    """``defaultdict.copy`` of a subclass."""
+    return type(table)(table.default_factory, table)
+
+
+def fromkeys(cls, iterable, value):
+    table = cls()
+    for key in iterable:
+        table[key] = value
+    return table
+
+
+def missing_from_factory(table, key):
+    """``defaultdict.__missing__``"""
+    value = table.default_factory()
+    table[key] = value
+    return value
+
+
+def call_missing(missing, key):
+    return missing(key)
+
+
+def count_elements(mapping, iterable):
+    """What collections.Counter counts with."""
+    for element in iterable:
+        mapping[element] = mapping.get(element, 0) + 1
+
+
+# ---- sets
+def update_set(self, *iterables):
+    for iterable in iterables:
+        for item in iterable:
+            set.add(self, item)
+
+
+def set_method(self, name, *iterables):
+    """A set method whose arguments have to be iterated first."""
+    return getattr(self, name)(*[new_list(iterable) for iterable in iterables])

@@ -1,0 +1,69 @@
+"""Python that says what functools, operator and copy do when they call user code."""
+from __future__ import annotations
+
+
+def reduce(function, iterable):
+    iterator = iter(iterable)
+    try:
+        value = next(iterator)
+    except StopIteration:
+        raise TypeError("reduce() of empty iterable with no initial value") from None
+    for item in iterator:
+        value = function(value, item)
+    return value
+
+
+def reduce_from(function, iterable, value):
+    for item in iterable:
+        value = function(value, item)
+    return value
+
+
+class _Comparable:
+    """An object in the order that a comparison function gives."""
+
+    __slots__ = ("obj", "compare")
+    __hash__ = None
+
+    def __init__(self, obj, compare):
+        self.obj = obj
+        self.compare = compare
+
+    def __lt__(self, other):
+        return self.compare(self.obj, other.obj) < 0
+
+    def __le__(self, other):
+        return self.compare(self.obj, other.obj) <= 0
+
+    def __gt__(self, other):
+        return self.compare(self.obj, other.obj) > 0
+
+    def __ge__(self, other):
+        return self.compare(self.obj, other.obj) >= 0
+
+    def __eq__(self, other):
+        return self.compare(self.obj, other.obj) == 0
+
+
+def cmp_to_key(mycmp):
+    def key(obj):
+        return _Comparable(obj, mycmp)
+    return key
+
+
+def get_items(obj, keys):
+    return tuple([obj[key] for key in keys])
+
+
+def get_attributes(obj, names):
+    found = []
+    for name in names:
+        value = obj
+        for part in name.split("."):
+            value = getattr(value, part)
+        found.append(value)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def call_method(obj, name, args, keywords):
+    return getattr(obj, name)(*args, **keywords)

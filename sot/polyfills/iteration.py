@@ -1,0 +1,230 @@
+"""Python that says what the builtins do that consume iterables, for elements that user code has to make."""
+from __future__ import annotations
+
+
+# ---- iterators
+def by_index(sequence):
+    """``iter`` of an object that has only ``__getitem__``."""
+    i = 0
+    while True:
+        try:
+            item = sequence[i]
+        except (IndexError, StopIteration):
+            return
+        yield item
+        i += 1
+
+
+def until_sentinel(function, sentinel):
+    """``iter(function, sentinel)``"""
+    while True:
+        try:
+            value = function()
+        except StopIteration:
+            return
+        if value == sentinel:
+            return
+        yield value
+
+
+def next_or_default(iterator, default):
+    """``next(iterator, default)``"""
+    try:
+        return iterator.__next__()
+    except StopIteration:
+        return default
+
+
+def throw_class(generator, kind):
+    return generator.throw(kind())
+
+
+def close_generator(generator):
+    """``generator.close()``"""
+    try:
+        generator.throw(GeneratorExit())
+    except (GeneratorExit, StopIteration):
+        return None
+    raise RuntimeError("generator ignored GeneratorExit")
+
+
+def range_(*args):
+    return range(*[arg.__index__() for arg in args])
+
+
+def enumerate_(iterable, start):
+    return enumerated(iter(iterable), start)
+
+
+def enumerated(iterator, i):
+    for item in iterator:
+        yield i, item
+        i += 1
+
+
+def zip_(*iterables):
+    return zipped(tuple([iter(i) for i in iterables]))
+
+
+def zipped(iterators):
+    if not iterators:
+        return
+    while True:
+        row = []
+        for iterator in iterators:
+            try:
+                row.append(next(iterator))
+            except StopIteration:
+                return
+        yield tuple(row)
+
+
+def zip_strictly(*iterables):
+    return zipped_strictly(tuple([iter(i) for i in iterables]))
+
+
+def zipped_strictly(iterators):
+    """``zip(..., strict=True)``: the first that ends must be the first argument, and all others end with it."""
+    missing = object()
+    while iterators:
+        row = []
+        for i, iterator in enumerate(iterators):
+            item = next(iterator, missing)
+            if item is missing:
+                if i:
+                    raise ValueError(f"zip() argument {i + 1} is shorter than argument{_others(i)}")
+                for j, other in enumerate(iterators[1:]):
+                    if next(other, missing) is not missing:
+                        raise ValueError(f"zip() argument {j + 2} is longer than argument{_others(j + 1)}")
+                return
+            row.append(item)
+        yield tuple(row)
+
+
+def _others(i):
+    return " 1" if i == 1 else f"s 1-{i}"
+
+
+def map_(function, *iterables):
+    if len(iterables) == 1:
+        return mapped(function, iter(iterables[0]))
+    return mapped_many(function, tuple([iter(i) for i in iterables]))
+
+
+def mapped(function, iterator):
+    for item in iterator:
+        yield function(item)
+
+
+def mapped_many(function, iterators):
+    for row in zipped(iterators):
+        yield function(*row)
+
+
+def filter_(function, iterable):
+    if function is None or function is bool:
+        return filtered_by_truth(iter(iterable))
+    return filtered(function, iter(iterable))
+
+
+def filtered(function, iterator):
+    for item in iterator:
+        if function(item):
+            yield item
+
+
+def filtered_by_truth(iterator):
+    for item in iterator:
+        if item:
+            yield item
+
+
+def reversed_(sequence):
+    return from_the_end(sequence, len(sequence))
+
+
+def from_the_end(sequence, i):
+    while i > 0:
+        i -= 1
+        yield sequence[i]
+
+
+# ---- reductions
+def sum_(iterable, start):
+    if isinstance(start, str):
+        raise TypeError("sum() can't sum strings [use ''.join(seq) instead]")
+    for item in iterable:
+        start = start + item
+    return start
+
+
+def any_(iterable):
+    for item in iterable:
+        if item:
+            return True
+    return False
+
+
+def all_(iterable):
+    for item in iterable:
+        if not item:
+            return False
+    return True
+
+
+def smallest(iterable, key, has_default, default):
+    found, best, best_key = False, default, None
+    for item in iterable:
+        item_key = item if key is None else key(item)
+        if not found or item_key < best_key:
+            found, best, best_key = True, item, item_key
+    if not found and not has_default:
+        return min(())
+    return best
+
+
+def largest(iterable, key, has_default, default):
+    found, best, best_key = False, default, None
+    for item in iterable:
+        item_key = item if key is None else key(item)
+        if not found or item_key > best_key:
+            found, best, best_key = True, item, item_key
+    if not found and not has_default:
+        return max(())
+    return best
+
+
+# ---- sorting
+def sorted_(iterable, key=None, reverse=False):
+    items = list(iterable)
+    keys = items if key is None else [key(item) for item in items]
+    return [items[i] for i in sort_order(keys, reverse)]
+
+
+def sort_order(keys, reverse):
+    """The indices of the keys in sorted order."""
+    return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+
+
+def merge_sort_order(keys, reverse):
+    """The same with nothing but ``<`` between keys; stable, also when reversed."""
+    order = list(range(len(keys)))
+    width = 1
+    while width < len(order):
+        merged = []
+        for start in range(0, len(order), 2 * width):
+            left, right = order[start:start + width], order[start + width:start + 2 * width]
+            i = j = 0
+            while i < len(left) and j < len(right):
+                a, b = keys[left[i]], keys[right[j]]
+                if a < b if reverse else b < a:
+                    merged.append(right[j])
+                    j += 1
+                else:
+                    merged.append(left[i])
+                    i += 1
+            merged += left[i:]
+            merged += right[j:]
+        order = merged
+        width *= 2
+    return order

@@ -1,0 +1,99 @@
+"""What instructions do by running user code, said in plain Python and followed like it."""
+from __future__ import annotations
+
+SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+
+
+def apply_iterable(function, args, kwargs):
+    return function(*[*args], **kwargs)
+
+
+def apply_mapping(function, args, kwargs):
+    return function(*args, **{key: kwargs[key] for key in kwargs.keys()})
+
+
+def extend(items, iterable):
+    for item in iterable:
+        items.append(item)
+
+
+def update_set(members, iterable):
+    for item in iterable:
+        members.add(item)
+
+
+def update_dict(table, other):
+    for key in other.keys():
+        table[key] = other[key]
+
+
+def take(iterable, most):
+    """The elements, but no more of them than unpacking asks for; the rest stays in the iterator."""
+    found = []
+    for item in iterable:
+        found.append(item)
+        if len(found) == most:
+            break
+    return found
+
+
+def collect(iterable):
+    return [*iterable]
+
+
+def raise_class(cls):
+    raise cls()
+
+
+def raise_class_from(cls, cause):
+    raise cls() from cause
+
+
+def raise_from_class(exception, cause):
+    raise exception from cause()
+
+
+def match_keys(subject, keys):
+    """MATCH_KEYS: the values under the keys, or None if one is missing."""
+    missing = object()
+    found = []
+    get = subject.get
+    seen = set()
+    for key in keys:
+        if key in seen:
+            raise ValueError(f"mapping pattern checks duplicate key ({key!r})")
+        seen.add(key)
+        value = get(key, missing)
+        if value is missing:
+            return None
+        found.append(value)
+    return tuple(found)
+
+
+def match_class(subject, cls, count, names):
+    """MATCH_CLASS: the attributes that the sub-patterns of a class pattern match, or None."""
+    if not isinstance(subject, cls):
+        return None
+    found = []
+    if count:
+        if hasattr(cls, "__match_args__"):
+            if type(cls.__match_args__) is not tuple:
+                raise TypeError(f"{cls.__name__}.__match_args__ must be a tuple "
+                                f"(got {type(cls.__match_args__).__name__})")
+            if len(cls.__match_args__) < count:
+                raise TypeError(f"{cls.__name__}() accepts {len(cls.__match_args__)} positional sub-patterns "
+                                f"({count} given)")
+            names = (*cls.__match_args__[:count], *names)
+        elif issubclass(cls, SELF_MATCHING) and count == 1:
+            found.append(subject)
+        else:
+            raise TypeError(f"{cls.__name__}() accepts 0 positional sub-patterns ({count} given)")
+    for i, name in enumerate(names):
+        if type(name) is not str:
+            raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+        if name in names[:i]:
+            raise TypeError(f"{cls.__name__}() got multiple sub-patterns for attribute {name!r}")
+        if not hasattr(subject, name):
+            return None
+        found.append(getattr(subject, name))
+    return tuple(found)

@@ -1,0 +1,201 @@
+"""Python that says what operators, comparisons and truth do once special methods of user classes are called.
+
+Candidates come as ``((bound method, argument), ...)`` in the order in which Python asks them.
+"""
+from __future__ import annotations
+
+
+def binary_answer(candidates, message):
+    """The first answer that is not NotImplemented."""
+    for method, argument in candidates:
+        result = method(argument)
+        if result is not NotImplemented:
+            return result
+    raise TypeError(message)
+
+
+def equality_answer(candidates, default):
+    """The same for == and !=, which fall back to identity."""
+    for method, argument in candidates:
+        result = method(argument)
+        if result is not NotImplemented:
+            return result
+    return default
+
+
+def opposite(equals, other):
+    """``object.__ne__``: the opposite of ``__eq__``."""
+    result = equals(other)
+    return result if result is NotImplemented else not result
+
+
+def equal_sequences(a, b):
+    """== of two lists or tuples, which the elements' == may change."""
+    if len(a) != len(b):
+        return False
+    i = 0
+    while i < len(a) and i < len(b):
+        if not (a[i] is b[i] or a[i] == b[i]):
+            return i >= len(a) and i >= len(b)
+        i += 1
+    return len(a) == len(b)
+
+
+def different_sequences(a, b):
+    """!= of two lists or tuples."""
+    return not equal_sequences(a, b)
+
+
+def ordered_sequences(a, b, less, final):
+    """<, <=, > and >= of two lists or tuples: the first elements that differ decide, then the lengths."""
+    for x, y in zip(a, b, strict=False):
+        if not (x is y or x == y):
+            return less(x, y)
+    return final(len(a), len(b))
+
+
+def equal_dicts(a, b):
+    """== of two dicts."""
+    if len(a) != len(b):
+        return False
+    for key in a.keys():
+        if key not in b:
+            return False
+        x, y = a[key], b[key]
+        if not (x is y or x == y):
+            return False
+    return True
+
+
+def different_dicts(a, b):
+    """!= of two dicts."""
+    return not equal_dicts(a, b)
+
+
+def equal_ordered_dicts(a, b):
+    """== of two OrderedDicts: their order counts."""
+    return equal_dicts(a, b) and list(a) == list(b)
+
+
+def checked_bool(method):
+    """``bool(obj)`` by its ``__bool__``."""
+    result = method()
+    if result is True or result is False:
+        return result
+    raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+
+
+def checked_length(method):
+    """``bool(obj)`` by its ``__len__``."""
+    length = method()
+    if length < 0:
+        raise ValueError("__len__() should return >= 0")
+    return length > 0
+
+
+def checked_int(method):
+    """``int(obj)`` by its ``__int__`` or ``__index__``."""
+    result = method()
+    if not isinstance(result, int):
+        raise TypeError(f"__int__ returned non-int (type {type(result).__name__})")
+    return result
+
+
+def checked_float(method):
+    """``float(obj)`` by its ``__float__``."""
+    result = method()
+    if not isinstance(result, float):
+        raise TypeError(f"__float__ returned non-float (type {type(result).__name__})")
+    return float(result)
+
+
+def plain_call(method):
+    return method()
+
+
+def not_(value):
+    """``operator.not_``"""
+    return not value
+
+
+def contains(items, wanted):
+    """``wanted in items``, asking each element in turn."""
+    for item in items:
+        if item is wanted or item == wanted:
+            return True
+    return False
+
+
+def index_in(items, wanted, start, stop, message):
+    """``items.index(wanted)``"""
+    for i in range(start, stop):
+        if i >= len(items):
+            break
+        if items[i] is wanted or items[i] == wanted:
+            return i
+    raise ValueError(message)
+
+
+def count_in(items, wanted):
+    """``items.count(wanted)``"""
+    found = 0
+    for item in items:
+        if item is wanted or item == wanted:
+            found += 1
+    return found
+
+
+def remove_from(items, wanted, message):
+    """``items.remove(wanted)``"""
+    i = 0
+    while i < len(items):
+        if items[i] is wanted or items[i] == wanted:
+            if isinstance(items, list):
+                del items[i:i + 1]
+            elif i < len(items):
+                del items[i]
+            return
+        i += 1
+    raise ValueError(message)
+
+
+def member(container, item):
+    """``operator.contains``"""
+    return item in container
+
+
+def item_by_index(items, key):
+    """``items[key]`` with a key that has an ``__index__`` of its own."""
+    return items[key.__index__()]
+
+
+# ---- keys and items of dicts
+def contains_all(a, b):
+    for item in b:
+        if item not in a:
+            return False
+    return True
+
+
+def views_equal(a, b):
+    return len(a) == len(b) and contains_all(b, a)
+
+
+def views_differ(a, b):
+    return not views_equal(a, b)
+
+
+def view_less(a, b):
+    return len(a) < len(b) and contains_all(b, a)
+
+
+def view_within(a, b):
+    return len(a) <= len(b) and contains_all(b, a)
+
+
+def view_greater(a, b):
+    return len(a) > len(b) and contains_all(a, b)
+
+
+def view_around(a, b):
+    return len(a) >= len(b) and contains_all(a, b)

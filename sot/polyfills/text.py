@@ -1,0 +1,23 @@
+"""Python that says what text functions do when an object says itself how it is written."""
+from __future__ import annotations
+
+
+def join(separator, iterable):
+    return separator.join(list(iterable))
+
+
+def percent(text, value):
+    return text % (str(value),)
+
+
+def list_repr(items):
+    return "[" + ", ".join([repr(item) for item in items]) + "]"
+
+
+def tuple_repr(items):
+    inner = ", ".join([repr(item) for item in items])
+    return "(" + inner + (",)" if len(items) == 1 else ")")
+
+
+def dict_repr(table):
+    return "{" + ", ".join([repr(key) + ": " + repr(value) for key, value in table.items()]) + "}"

@@ -1,0 +1,94 @@
+"""What a report is made of: plain data about every frame that was translated.
+
+The translator appends one ``Capture`` for each time it worked on a frame. ``explain`` shows them,
+``SOT_LOG`` prints them as they happen, and tests read them.
+"""
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass, field
+
+from torch.fx import GraphModule
+
+from sot.errors import Reason
+from sot.guards import Guard
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def source(self) -> str:
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True)
+class BreakRecord:
+    """Why and where capture stopped; ``stack`` is the user's stack, outermost first, ending at ``place``."""
+
+    reason: Reason
+    detail: str
+    place: Place
+    stack: tuple[Place, ...] = ()
+
+    @property
+    def message(self) -> str:
+        return self.reason.describe(self.detail)
+
+    @property
+    def hint(self) -> str:
+        return self.reason.hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.place})"
+
+
+@dataclass(frozen=True)
+class GuardRecord:
+    """A guard, and the line of the user's code that needed it."""
+
+    guard: Guard
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return str(self.guard)
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """A graph that went to the backend."""
+
+    name: str
+    module: GraphModule
+    operations: int
+    place: Place
+
+
+@dataclass
+class Capture:
+    """One frame that the translator worked on.
+
+    ``graph`` is None when no tensor operation was met. ``stopped`` is the break that ended the graph, or the
+    reason for which the whole frame is run by Python (then ``fallback`` is true). ``seconds`` has the times of
+    the stages: execute, backend, emit. ``missed`` says, entry by entry, which guard of the entries that existed
+    already did not hold: why this capture was needed.
+    """
+
+    name: str
+    place: Place
+    graph: GraphRecord | None = None
+    stopped: BreakRecord | None = None
+    fallback: bool = False
+    guards: list[GuardRecord] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    missed: list[str] = field(default_factory=list)
+    code: str = ""

@@ -1,0 +1,217 @@
+"""Plain text for records: lines that ``explain`` puts together and ``SOT_LOG`` prints one by one.
+
+Functions here take records and give lines, without trailing newlines. What differs only in how often it happened
+is shown once, with its count. ``GROUPS`` says under which heading guards are shown: the first that fits.
+"""
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from sot.errors import Reason
+from sot.guards import Guard, TypeGuard
+from sot.origin import Arg, CellContents, Global, Known, Origin
+from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
+
+INDENT = "    "
+GUARDS_SHOWN = 8  # in each group, unless everything is asked for
+FRAMES_SHOWN = 6
+STACK_PREFIX = "__stack"  # of the parameters of resume functions which are no variable of the program
+Lines = Iterator[str]
+
+
+# ---- small things ---------------------------------------------------------------------------------------
+def count(number: int, noun: str) -> str:
+    """``1 graph``, ``2 graphs``, ``no graphs``."""
+    plural = noun if number == 1 else noun + "es" if noun.endswith(("s", "x", "sh")) else noun + "s"
+    return f"{number or 'no'} {plural}"
+
+
+def times(number: int) -> str:
+    return f" (x{number})" if number > 1 else ""
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
+def shortened(file: str) -> str:
+    """A file as seen from the working directory, if it is in there."""
+    return file.removeprefix(os.path.join(os.getcwd(), ""))
+
+
+def at(place: Place) -> str:
+    return f"{shortened(place.file)}:{place.line} in {place.function}"
+
+
+def indented(lines: Iterable[str], depth: int = 1) -> Lines:
+    return (INDENT * depth + line for line in lines)
+
+
+def items(lines: Iterable[Iterable[str]]) -> Lines:
+    """Numbered entries of several lines each."""
+    for number, entry in enumerate(lines, 1):
+        for i, line in enumerate(entry):
+            yield f"{INDENT[2:]}{number}. {line}" if i == 0 else f"{INDENT}{' ' * len(str(number))}{line}"
+
+
+def section(title: str, lines: Iterable[str]) -> Lines:
+    """A heading and what it is over; nothing when there is nothing."""
+    found = list(lines)
+    if found:
+        yield from ("", title, *found)
+
+
+# ---- breaks and fallbacks -------------------------------------------------------------------------------
+def break_lines(record: BreakRecord, number: int = 1) -> Lines:
+    """Reason; where, with the source line; how the program came there; what to do."""
+    yield record.message + times(number)
+    yield f"at {at(record.place)}"
+    if record.place.source:
+        yield INDENT + record.place.source
+    if len(record.stack) > 1:
+        yield "called from"
+        yield from call_lines(record.stack[:-1])
+    yield f"to mend it: {record.hint}"
+
+
+def call_lines(stack: Sequence[Place]) -> Lines:
+    """The callers, innermost first, each with its source line."""
+    for place in stack[::-1][:FRAMES_SHOWN]:
+        source = f": {place.source}" if place.source else ""
+        yield f"{INDENT}{at(place)}{source}"
+    if len(stack) > FRAMES_SHOWN:
+        yield f"{INDENT}... and {len(stack) - FRAMES_SHOWN} more"
+
+
+def breaks_lines(records: Iterable[BreakRecord]) -> Lines:
+    return items(break_lines(record, number) for record, number in Counter(records).items())
+
+
+def fallback_lines(capture: Capture) -> Lines:
+    """A frame that is run by Python, and why."""
+    yield f"{capture.name}, at {at(capture.place)}"
+    if capture.stopped:
+        yield f"because {capture.stopped.message}"
+        if capture.stopped.place != capture.place:
+            yield f"at {at(capture.stopped.place)}"
+            yield INDENT + capture.stopped.place.source
+        yield f"to mend it: {capture.stopped.hint}"
+
+
+def fallbacks_lines(captures: Sequence[Capture]) -> Lines:
+    """Frames run by Python; of those without any tensor operation only how many there are."""
+    idle = [c for c in captures if c.stopped and c.stopped.reason is Reason.NOTHING_CAPTURED]
+    yield from items(fallback_lines(c) for c in captures if c not in idle)
+    if idle:
+        names = ", ".join(dict.fromkeys(c.name for c in idle[:FRAMES_SHOWN]))
+        yield f"  and {count(len(idle), 'function')} without a tensor operation: {names}"
+
+
+def recapture_lines(capture: Capture) -> Lines:
+    """A frame that was captured again, and which guard of each earlier capture did not hold."""
+    yield f"{capture.name}, at {at(capture.place)}"
+    yield from capture.missed
+
+
+# ---- graphs ---------------------------------------------------------------------------------------------
+OUTERMOST = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in ')  # of the stack that a node was made at
+
+
+def lines_of(record: GraphRecord) -> list[int]:
+    """The lines of the captured function that the graph's operations stand for, in order."""
+    frames = (OUTERMOST.match(node.meta.get("stack_trace") or "") for node in record.module.graph.nodes)
+    return sorted({int(f["line"]) for f in frames if f and f["file"] == record.place.file})
+
+
+def extent(record: GraphRecord) -> str:
+    """Where the graph is from: ``file:first-last in function``."""
+    lines = lines_of(record)
+    if not lines:
+        return at(record.place)
+    last = f"-{lines[-1]}" if len(lines) > 1 else ""
+    return f"{shortened(record.place.file)}:{lines[0]}{last} in {record.place.function}"
+
+
+def graph_lines(record: GraphRecord, verbose: bool = False) -> Lines:
+    inputs = sum(node.op == "placeholder" for node in record.module.graph.nodes)
+    yield f"{record.name}: {count(record.operations, 'operation')}, {count(inputs, 'input')}, from {extent(record)}"
+    if verbose:
+        yield from indented(record.module.code.strip().splitlines())
+
+
+# ---- guards ---------------------------------------------------------------------------------------------
+def chain(origin: Any) -> Iterator[Origin]:
+    """An origin, what it is an attribute or item of, and so on."""
+    while isinstance(origin, Origin):
+        yield origin
+        origin = getattr(origin, "base", None) or getattr(origin, "namespace", None)
+
+
+def any_in_chain(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda origin: any(map(fits, chain(origin)))
+
+
+def is_argument(origin: Any) -> bool:
+    return isinstance(origin, Arg)
+
+
+def is_intermediate(origin: Any) -> bool:
+    return isinstance(origin, Arg) and origin.name.startswith(STACK_PREFIX)
+
+
+def is_global(origin: Any) -> bool:
+    return isinstance(origin, Global) or isinstance(origin, Known) and isinstance(origin.held.value, dict)
+
+
+# What guards protect, by the origin of what is guarded; the modules' own group comes before these.
+GROUPS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
+    ("values that a statement has computed before it breaks", any_in_chain(is_intermediate)),
+    ("arguments and variables", is_argument),
+    ("closure variables", any_in_chain(lambda origin: isinstance(origin, CellContents))),
+    ("what arguments and variables hold", any_in_chain(is_argument)),
+    ("global variables", any_in_chain(is_global)),
+    ("classes and libraries", any_in_chain(lambda origin: isinstance(origin, Known))),
+    ("torch's state", lambda origin: True),
+)
+
+
+def modules_guarded(guards: Iterable[Guard]) -> set[Origin]:
+    """Origins that are known, by a guard on their type, to be torch.nn.Modules."""
+    return {g.origin for g in guards if isinstance(g, TypeGuard) and issubclass(g.cls, torch.nn.Module)}
+
+
+def group_of(guard: Any, modules: set[Origin]) -> str:
+    origin = getattr(guard, "origin", None)
+    if any(o in modules for o in chain(origin)):
+        return "modules, their parameters and attributes"
+    return next(title for title, fits in GROUPS if fits(origin))
+
+
+def grouped(records: Iterable[GuardRecord]) -> dict[str, Counter[str]]:
+    """The sentences of guards, with how often each is there, by what they protect."""
+    records = list(records)
+    modules = modules_guarded(r.guard for r in records)
+    groups: dict[str, Counter[str]] = {}
+    for record in records:
+        groups.setdefault(group_of(record.guard, modules), Counter())[str(record)] += 1
+    return groups
+
+
+def guards_lines(records: Iterable[GuardRecord], verbose: bool = False) -> Lines:
+    for title, sentences in grouped(records).items():
+        yield f"  {title} ({sentences.total()})"
+        shown = list(sentences.items())[: None if verbose else GUARDS_SHOWN]
+        yield from indented(sentence + times(number) for sentence, number in shown)
+        if len(sentences) > len(shown):
+            yield f"{INDENT}... and {len(sentences) - len(shown)} more"
+
+
+# ---- times ----------------------------------------------------------------------------------------------
+def seconds_lines(seconds: dict[str, float]) -> Lines:
+    yield "  " + ", ".join(f"{stage} {milliseconds(value)}" for stage, value in seconds.items())

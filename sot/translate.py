@@ -1,0 +1,314 @@
+"""The pipeline from a frame to an entry: execute, choose the exit, build the graph, emit, cache.
+
+``Translator.callback`` is what the hook asks at every call that no entry answers. Whatever goes wrong here, the
+frame is run by Python as it is, and the reason is recorded; in strict mode it is raised.
+"""
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sysconfig
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+
+from sot import _hook, log, marks, resume
+from sot.backends import Backend, BackendError, call_backend
+from sot.emit import Changes, Emitter, assemble, write_exit, write_graph_call
+from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Skip
+from sot.execute.builtins.registry import HANDLERS
+from sot.execute.machine import OURS, Machine, Stopped
+from sot.execute.wrapping import is_library
+from sot.guards import EqualsGuard, Guard, StateGuard
+from sot.origin import Origin
+from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
+from sot.torch_compat import (
+    GlobalState,
+    in_function_transform,
+    in_mode,
+    module_tagger,
+    new_fake_mode,
+    no_saved_tensors_hooks,
+    quiet,
+)
+from sot.values.base import NONE
+from sot.values.numbers import NUMBER_TYPES
+
+ENTRY_LIMIT = 8
+TORCH = str(Path(torch.__file__).parent) + os.sep
+LAYERS = os.path.join(TORCH, "nn", "modules", "")
+ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep,
+         *(str(Path(__file__).resolve().parent.parent / name) + os.sep for name in ("sot", "graph", "backends")))
+STDLIB = sysconfig.get_path("stdlib") + os.sep
+
+
+def is_users(code: CodeType, module: str) -> bool:
+    """Is it code to translate: not torch's machinery, not the standard library, not ours?"""
+    file = code.co_filename
+    if module == "sot" or module.startswith("sot."):
+        return False
+    if file.startswith(LAYERS):
+        return not file.endswith("module.py")
+    if file.startswith(ROOTS) or file.startswith("<frozen"):
+        return False
+    return not file.startswith(STDLIB) or "site-packages" in file
+
+
+class NumbersMustBeConstant(Exception):
+    """The backend compiles its graph, and would take the numbers among its inputs for constants."""
+
+
+@dataclass
+class Cached:
+    """An entry and what it takes to explain why it does not fit."""
+
+    function: Callable
+    guards: list[Guard]
+    state: GlobalState
+
+
+_translators: weakref.WeakSet[Translator] = weakref.WeakSet()
+_touched: dict[int, CodeType] = {}
+
+
+class Translator:
+    """What a ``to_static`` function captures with: backend and settings, and the captures made so far."""
+
+    def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None) -> None:
+        self.backend = backend
+        self.full_graph = full_graph
+        self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
+        self.captures: list[Capture] = []
+        self.entries: dict[int, list[Cached]] = {}
+        self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers that have changed
+        self.callback = self._callback
+        _translators.add(self)
+        load()
+
+    # ---- the hook's question
+    def _callback(self, function: FunctionType, inputs: tuple) -> Callable | None:
+        code = function.__code__
+        module = str(function.__globals__.get("__name__"))
+        if not is_users(code, module) or marks.is_ignored(module):
+            _hook.skip(code)
+            return None
+        if in_function_transform() or in_mode():
+            return None
+        _touched[id(code)] = code
+        capture = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
+        capture.missed = self.explain_misses(code, inputs)
+        try:
+            with no_saved_tensors_hooks():
+                return self.translate(function, inputs, capture)
+        except (CaptureError, BackendError):
+            raise
+        except Skip as e:
+            self.give_up(code, capture, e)
+        except (MemoryError, RecursionError) as e:      # the program is near the limit, or its values are too large
+            self.give_up(code, capture, Skip(Reason.DEPTH, type(e).__name__))
+        except Exception as e:
+            if self.strict:
+                raise CaptureError(f"capture of {function.__qualname__} failed: {type(e).__name__}: {e}") from e
+            self.give_up(code, capture, Skip(Reason.INTERNAL, f"{type(e).__name__}: {e}"))
+        finally:
+            self.captures.append(capture)
+            log.capture(capture)
+        return None
+
+    def give_up(self, code: CodeType, capture: Capture, stop: CaptureStop) -> None:
+        """Python runs this function from now on."""
+        capture.stopped, capture.fallback = BreakRecord(stop.reason, stop.detail, capture.place), True
+        if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:
+            raise CaptureError(str(capture.stopped)) from stop
+        _hook.skip(code)
+
+    # ---- the pipeline
+    def translate(self, function: FunctionType, inputs: tuple, capture: Capture) -> Callable | None:
+        code = function.__code__
+        if len(self.entries.get(id(code), ())) >= ENTRY_LIMIT:
+            raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
+        state = GlobalState()
+        varying = frozenset(self.varying.get(id(code), ()))
+        try:
+            return self.attempt(Machine(function, inputs, varying), state, capture)
+        except NumbersMustBeConstant:
+            self.varying.pop(id(code), None)
+            return self.attempt(Machine(function, inputs), state, capture)
+
+    def attempt(self, machine: Machine, state: GlobalState, capture: Capture) -> Callable | None:
+        try:
+            return self.finish(machine.frames[0].native, machine, state, capture)
+        finally:
+            machine.release()
+
+    def finish(self, code: CodeType, machine: Machine, state: GlobalState, capture: Capture) -> Callable | None:
+        with timed(capture, "execute"), quiet(), paused_collector():
+            emitter = self.execute(machine, code, capture)
+        machine.guard_distinct()
+        machine.prune_guards()
+        capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
+        if machine.builder.operations == 0 and capture.stopped is None:
+            return self.keep(code, plain_entry(machine, code, state, self.callback), machine, state)
+        call = self.compile(machine, emitter, capture)
+        with timed(capture, "emit"):
+            emitter.write_walk(machine.guards, machine.examples, state, self.callback)
+            entry, capture.code = assemble(emitter, code, call)
+        return self.keep(code, entry, machine, state)
+
+    def execute(self, machine: Machine, code: CodeType, capture: Capture) -> Emitter:
+        """Run the frame symbolically and write its exit; torch's global state is as before when it returns."""
+        in_resume = resume.origin(code) is not None
+        try:
+            done = machine.run()
+            if not isinstance(done, Stopped):
+                try:
+                    emitter = Emitter(machine)
+                    write_exit(emitter, done.value, 0, in_resume)
+                    return emitter
+                except NotRebuildable as e:
+                    done = Stopped(Break(Reason.UNSUPPORTED, str(e)))
+            capture.stopped = describe(machine, done.cause)
+            if self.full_graph and done.cause.reason is not Reason.UNCAUGHT:
+                raise CaptureError(f"full_graph=True, but capture stops: {capture.stopped}. {capture.stopped.hint}")
+            return stop_at(machine, done.cause, in_resume)
+        finally:
+            restore_state(machine)
+
+    def compile(self, machine: Machine, emitter: Emitter, capture: Capture) -> list[str]:
+        """Give the graph to the backend; the lines that call what comes back."""
+        builder = machine.builder
+        if builder.operations == 0:
+            return [f"{emitter.const(s)}(*{emitter.const(values)})" for s, values, _ in machine.state_log]
+        changes = Changes(machine)
+        module = builder.finish((ref for ref, _ in emitter.outputs.values()), capture.name)
+        capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place)
+        with timed(capture, "backend"):
+            compiled = call_backend(self.backend, module, [ref.real for ref in builder.inputs])
+        if machine.number_inputs and getattr(compiled, "__self__", compiled) is not module:
+            raise NumbersMustBeConstant
+        inputs = [emitter.value(machine.number_inputs[id(ref)]) if id(ref) in machine.number_inputs
+                  else emitter.ref(machine.input_origins[id(ref)]) for ref in builder.inputs]
+        return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
+
+    # ---- the cache
+    def keep(self, code: CodeType, entry: Callable, machine: Machine, state: GlobalState) -> Callable:
+        guards = [*machine.guards]
+        self.entries.setdefault(id(code), []).insert(0, Cached(entry, guards, state))
+        _hook.set_entries(code, (entry, *_hook.get_entries(code)))
+        return entry
+
+    def explain_misses(self, code: CodeType, inputs: tuple) -> list[str]:
+        """For each entry of this code, the guard that did not hold."""
+        found = []
+        for cached in self.entries.get(id(code), ()):
+            guards: list[Any] = [StateGuard(cached.state), *cached.guards]
+            found.append(next((text for g in guards if (text := g.explain(inputs))),
+                              "all guards hold one by one: tensors alias each other"))
+            numbers = (g for g in guards if isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
+            self.varying.setdefault(id(code), set()).update(g.origin for g in numbers if g.explain(inputs))
+        return found
+
+    def forget(self) -> None:
+        """Drop this translator's entries and captures."""
+        for key, cached in self.entries.items():
+            code, mine = _touched.get(key), {c.function for c in cached}
+            if code is not None:
+                _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e not in mine))
+        self.entries.clear()
+        self.varying.clear()
+
+
+@functools.cache
+def load() -> None:
+    """Import what torch imports late, so that it does not count as the time of a first call."""
+    new_fake_mode()
+    HANDLERS[module_tagger()] = lambda m, args, kwargs: NONE
+
+
+def reset() -> None:
+    """Drop every entry of every translator, and forget which functions Python runs."""
+    for code in _touched.values():
+        _hook.reset(code)
+    _touched.clear()
+    for translator in _translators:
+        translator.entries.clear()
+        translator.varying.clear()
+        translator.captures.clear()
+
+
+# ---- parts of the pipeline --------------------------------------------------------------------------------
+def stop_at(machine: Machine, cause: Break, in_resume: bool) -> Emitter:
+    """Write the exit at a break, as deep in the calls as frames can be resumed."""
+    reason = cause
+    for depth in range(resumable_depth(machine), -1, -1):
+        machine.rollback(depth)
+        emitter = Emitter(machine)
+        try:
+            write_exit(emitter, None, depth, in_resume)
+            return emitter
+        except NotRebuildable as e:
+            reason = Break(Reason.UNSUPPORTED, str(e))
+    raise Skip(reason.reason, reason.detail)
+
+
+def resumable_depth(machine: Machine) -> int:
+    """How many calls deep a break can stay: not in a generator, not in code of ours."""
+    for i, frame in enumerate(machine.frames[1:], 1):
+        if not frame.resumable or frame.native.co_filename.startswith(OURS):
+            return i - 1
+    return len(machine.frames) - 1
+
+
+def restore_state(machine: Machine) -> None:
+    log_ = list(machine.state_log)
+    while machine.state_log:
+        machine.undo_state()
+    machine.state_log = log_
+
+
+def plain_entry(machine: Machine, code: CodeType, state: GlobalState, callback: Any) -> Callable:
+    """The entry of a frame in which there is nothing to capture: Python runs it while the guards hold."""
+    emitter = Emitter(machine)
+    emitter.write_walk(machine.guards, machine.examples, state, callback)
+    emitter.line("return PLAIN")
+    return assemble(emitter, code, [])[0]
+
+
+def describe(machine: Machine, cause: Break) -> BreakRecord:
+    """The record of a break, with the user's stack at it."""
+    stack = tuple(Place(f.native.co_filename, f.line, f.native.co_name) for f in machine.frames
+                  if not f.native.co_filename.startswith(OURS))
+    return BreakRecord(cause.reason, cause.detail, stack[-1], stack)
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Capture makes many objects and little garbage: collecting in between costs a fifth of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def timed(capture: Capture, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        capture.seconds[stage] = capture.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+__all__ = ["Translator", "reset", "is_library"]

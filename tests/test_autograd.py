@@ -1,0 +1,319 @@
+"""Gradients, and errors that only the values of tensors cause: as in plain Python, and nothing is done twice."""
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torch.utils.checkpoint
+from harness import check
+
+import sot
+
+X = torch.arange(12.0).reshape(3, 4)
+G = torch.arange(12.0).reshape(3, 4).requires_grad_()
+OUTSIDE = torch.tensor([0, 7])
+
+
+# ---- errors that only the values cause
+def behind_dropout(x, i):
+    return F.dropout(x, 0.5)[i]
+
+
+def behind_a_change(x, i):
+    x.add_(1)
+    z = x[i]
+    x.add_(1)
+    return z
+
+
+def caught_behind_a_change(x, i):
+    log = []
+    try:
+        x.add_(1)
+        log.append(1)
+        z = x[i]
+        log.append(2)
+    except IndexError:
+        log.append(3)
+        z = x * 10
+    return z, log
+
+
+def behind_changes_of_python(x, i, log):
+    log.append(1)
+    x.add_(1)
+    print("hi")
+    z = x.index_select(0, i)
+    log.append(2)
+    return z
+
+
+def caught_behind_dropout(x, i):
+    y = F.dropout(x, 0.5)
+    try:
+        return F.embedding(i, y)
+    except IndexError:
+        return F.dropout(x, 0.5), y
+
+
+def behind_a_change_without_grad(x, i):
+    with torch.no_grad():
+        x.add_(1)
+        return F.embedding(i, x)
+
+
+def caught_outside_of_no_grad(x, i):
+    try:
+        with torch.no_grad():
+            x.add_(1)
+            return F.embedding(i, x)
+    except IndexError:
+        return torch.is_grad_enabled(), x
+
+
+def behind_a_change_of_data(x, i):
+    x.data.add_(1)
+    return x[i]
+
+
+def suppressed(x, i):
+    with contextlib.suppress(IndexError):
+        x.add_(1)
+        x[i]
+        x.add_(1)
+    return x
+
+
+def cleaned_up(x, i):
+    try:
+        x.add_(1)
+        return x[i]
+    finally:
+        x.mul_(2)
+
+
+def in_autocast(x, i):
+    with torch.autocast("cpu", torch.bfloat16):
+        return (x @ x.T)[i]
+
+
+def division_by_zero(x, i):
+    x.add_(1)
+    return i // i
+
+
+def singular_matrix(x, i):
+    x.add_(1)
+    try:
+        return torch.linalg.inv(x[:, :3] * 0)
+    except RuntimeError as e:
+        return type(e).__name__, x
+
+
+FAILING = (behind_dropout, behind_a_change, caught_behind_a_change, behind_changes_of_python, caught_behind_dropout,
+           behind_a_change_without_grad, caught_outside_of_no_grad, behind_a_change_of_data, suppressed, cleaned_up,
+           in_autocast, division_by_zero, singular_matrix)
+
+
+@pytest.mark.parametrize("fn", FAILING, ids=lambda f: f.__name__)
+def test_an_error_of_values_surfaces_and_nothing_is_done_twice(fn):
+    check(fn, X, OUTSIDE, *([[]] if fn is behind_changes_of_python else []))
+    assert torch.is_grad_enabled() and not torch.is_autocast_enabled("cpu")
+
+
+def test_a_handler_of_other_errors_is_no_reason_for_a_break():
+    def update(x, i):
+        try:
+            x.index_copy_(0, i, x[:1] * 2)
+        except NotImplementedError:
+            x[i] = x[0]
+        with torch.no_grad():
+            return x[i]
+    check(update, X, torch.tensor([1]), graphs=1, breaks=0)
+
+
+# ---- autograd inside
+AUTOGRAD: dict = {}
+
+
+def autograd(fn):
+    AUTOGRAD[fn.__name__] = fn
+    return fn
+
+
+@autograd
+def gradients_of_gradients(x):
+    (g,) = torch.autograd.grad((x ** 3).sum(), x, create_graph=True)
+    (h,) = torch.autograd.grad((x ** 2).sum(), x)
+    return (g ** 2).sum(), h * 2
+
+
+@autograd
+def backward(x):
+    y = (x ** 2).sum()
+    y.backward(retain_graph=True)
+    first = x.grad.clone()
+    y.backward()
+    z = x.grad * 2
+    x.grad = None
+    return first, z, x.grad is None
+
+
+@autograd
+def writes_of_grad(x):
+    x.grad = torch.ones_like(x)
+    y = x.grad + 1
+    x.grad.zero_()
+    return y, x.grad
+
+
+@autograd
+def hooks_on_tensors(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    h = x.register_hook(lambda g: g + 1)
+    y.sum().backward()
+    h.remove()
+    y = x * 3
+    y.register_hook(lambda g: g * 10)
+    return x.grad.clone(), y
+
+
+@autograd
+def retained_grad(x):
+    y = x * 2
+    y.retain_grad()
+    y.sum().backward()
+    return y.grad, x.grad
+
+
+@autograd
+def detached(x):
+    return x.detach(), (x * 2).detach_(), x.detach().requires_grad_(), x.data, x, x[0], x.view(-1)[2:]
+
+
+@autograd
+def grad_fn(x):
+    y = x * 2
+    return y.grad_fn is not None, type(y.grad_fn).__name__, y.is_leaf
+
+
+@autograd
+def changes_of_leaves(x):
+    try:
+        x.add_(1)
+    except RuntimeError as e:
+        said = str(e)
+    with torch.no_grad():
+        x.add_(1)
+    y = x * 2
+    v = y[0]
+    v.mul_(3)
+    y[1] = 0
+    y[2] += x[0]
+    return said, y, v, x * 2
+
+
+def doubled_sine(v):
+    return F.dropout(torch.sin(v) * 2, 0.5)
+
+
+@autograd
+def checkpoints(x):
+    return (torch.utils.checkpoint.checkpoint(doubled_sine, x * 2, use_reentrant=False),
+            torch.utils.checkpoint.checkpoint(doubled_sine, x * 3, use_reentrant=True),
+            torch.utils.checkpoint.checkpoint(lambda v: torch.sin(v) + x, x, use_reentrant=False))
+
+
+@pytest.mark.parametrize("fn", AUTOGRAD.values(), ids=AUTOGRAD)
+def test_autograd_is_as_in_plain_python(fn):
+    check(fn, G)
+
+
+def test_a_graph_is_backpropagated_through_twice_only_if_it_is_retained():
+    f = sot.to_static(lambda x: (x ** 2).sum())
+    x = G.clone().detach().requires_grad_()
+    y = f(x)
+    y.backward(retain_graph=True)
+    y.backward()
+    assert torch.equal(x.grad, 4 * G.detach())
+    with pytest.raises(RuntimeError, match="second time"):
+        y.backward()
+
+
+def test_outputs_that_are_views_of_one_another_stay_so():
+    def f(x):
+        y = x * 2
+        return y, y[0], x, x.T
+    y, row, x, transposed = sot.to_static(f)(X.clone())
+    y.zero_()
+    x.fill_(3)
+    assert not row.any() and (transposed == 3).all()
+
+
+@pytest.mark.parametrize("change", [lambda x: x.requires_grad_(), lambda x: torch.ones(3, 4, requires_grad=True) * x,
+                                    lambda x: x.detach().requires_grad_() * 2], ids=["input", "factory", "detached"])
+def test_what_requires_grad_is_kept_by_compiling_backends(change):
+    for backend in ("eager", "aot_eager"):
+        assert sot.to_static(change, backend=backend)(X.clone()).requires_grad
+
+
+# ---- changes that no version counter tells
+def statistics_then_error(x, mean, var, i):
+    y = F.batch_norm(x, mean, var, training=True)
+    return y[i]
+
+
+def error_then_statistics_caught(x, mean, var, i):
+    try:
+        y = x[i]
+        return F.batch_norm(y, mean, var, training=True)
+    except IndexError:
+        return mean
+
+
+def statistics_then_error_caught(x, mean, var, i):
+    try:
+        return F.batch_norm(x, mean, var, training=True)[i]
+    except IndexError:
+        return mean * 2
+
+
+@pytest.mark.parametrize("index", [OUTSIDE, torch.tensor([0, 1])], ids=["outside", "inside"])
+@pytest.mark.parametrize("fn", [statistics_then_error, error_then_statistics_caught, statistics_then_error_caught],
+                         ids=lambda f: f.__name__)
+def test_running_statistics_are_updated_once(fn, index):
+    check(fn, X, torch.zeros(4), torch.ones(4), index)
+
+
+@pytest.mark.parametrize("catch", [False, True])
+def test_tensors_of_inference_mode_are_changed_once(catch):
+    def f(x, i, log):
+        x.add_(1)
+        if catch:
+            with contextlib.suppress(IndexError):
+                log.append(x[i])
+        else:
+            log.append(x[i])
+    translated = sot.to_static(f)
+    for i in (torch.tensor([1]), OUTSIDE):
+        with torch.inference_mode():
+            x = X.clone()
+            with contextlib.suppress(IndexError):
+                translated(x, i, [])
+            assert torch.equal(x, X + 1)
+
+
+def test_a_change_of_data_after_an_error_that_is_caught():
+    def f(x, i):
+        d = x.data
+        try:
+            y = x[i]
+            d.add_(1)
+            return y
+        except IndexError:
+            return x * 2
+    for index in (OUTSIDE, torch.tensor([0, 1])):
+        check(f, X, index)

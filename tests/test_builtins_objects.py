@@ -1,0 +1,504 @@
+"""What objects, classes, text, numbers and modules do is captured exactly, without a break."""
+from __future__ import annotations
+
+import collections
+import collections.abc
+import copy
+import dataclasses
+import enum
+import functools
+import math
+import re
+import types
+import typing
+from typing import Any
+
+import pytest
+import torch
+from harness import check
+from torch import nn
+
+X = torch.arange(1.0, 5.0)
+PROGRAMS: list = []
+
+
+def program(fn):
+    """A function of a tensor that is captured as one graph."""
+    PROGRAMS.append(fn)
+    return fn
+
+
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
+def test_is_captured_whole(fn):
+    check(fn, X, graphs=1, breaks=0)
+
+
+def caught(fn, *args):
+    try:
+        return fn(*args)
+    except Exception as e:
+        return type(e).__name__, str(e)
+
+
+# ---- types and attributes -----------------------------------------------------------------------------------------
+class Box:
+    kind = "box"
+
+    def __init__(self, v):
+        self.v = v
+
+    def __repr__(self):
+        return f"Box({self.v})"
+
+    @property
+    def double(self):
+        return self.v * 2
+
+    @double.setter
+    def double(self, v):
+        self.v = v // 2
+
+    @classmethod
+    def make(cls, v):
+        return cls(v)
+
+    @staticmethod
+    def helper(v):
+        return v + 1
+
+    @functools.cached_property
+    def slow(self):
+        return self.v * 100
+
+
+class Missing(Box):
+    def __getattr__(self, name):
+        if name == "magic":
+            return 42
+        raise AttributeError(f"no {name}")
+
+
+@program
+def attributes_by_name(x):
+    b = Box(3)
+    setattr(b, "w", x)
+    setattr(b, "double", 10)
+    r = getattr(b, "v"), getattr(b, "nope", None), hasattr(b, "double"), hasattr(b, "nope"), b.slow, vars(b)
+    delattr(b, "w")
+    m = Missing(1)
+    return (r, hasattr(b, "w"), getattr(m, "magic", 0), getattr(m, "other", 0), hasattr(m, "magic"), hasattr(m, "q"),
+            caught(lambda: m.zzz), Box.make(2).v, Box.helper(1), b.kind, Box.kind, x + 1, hasattr(x, "shape"),
+            getattr(x, "nothing", "none"), b.__class__ is Box, type(b).__name__, b.__dict__)
+
+
+@program
+def types_and_instances(x):
+    return (type(x), type(1) is int, isinstance(x, torch.Tensor), isinstance(1, (str, int)), isinstance(1, int | str),
+            isinstance([], collections.abc.Sequence), isinstance({}, collections.abc.Mapping), issubclass(bool, int),
+            isinstance(x, nn.Parameter), callable(len), callable(x), callable(Box), callable(lambda: 1),
+            isinstance(Box(1), Box), isinstance(None, type(None)), isinstance(True, int), type(Box(1)) is Box,
+            isinstance(x, collections.abc.Iterable), isinstance((i for i in ()), collections.abc.Iterator),
+            isinstance(max, types.BuiltinFunctionType), isinstance(caught, types.FunctionType), x + 1,
+            isinstance(1, typing.Union[int, str]), issubclass(Missing, Box), torch.is_tensor(x), x.is_floating_point())
+
+
+class Meta(type):
+    def __instancecheck__(cls, obj):
+        return hasattr(obj, "v")
+
+    def __call__(cls, *args):
+        made = super().__call__(*args)
+        made.meta = True
+        return made
+
+
+class Registered(metaclass=Meta):
+    def __new__(cls, *args):
+        self = super().__new__(cls)
+        self.news = len(args)
+        return self
+
+    def __init__(self, a):
+        self.a = a
+
+
+@program
+def metaclasses(x):
+    r = Registered(x)
+    return isinstance(Box(1), Registered), isinstance(1, Registered), r.meta, r.news, r.a + 1
+
+
+class Money:
+    def __init__(self, n):
+        self.n = n
+
+    def __add__(self, o):
+        return Money(self.n + o.n) if isinstance(o, Money) else NotImplemented
+
+    def __radd__(self, o):
+        return Money(self.n + o)
+
+    def __iadd__(self, o):
+        self.n += o.n
+        return self
+
+    def __eq__(self, o):
+        return isinstance(o, Money) and self.n == o.n
+
+    def __hash__(self):
+        return hash(self.n)
+
+    def __lt__(self, o):
+        return self.n < o.n
+
+    def __neg__(self):
+        return Money(-self.n)
+
+    def __bool__(self):
+        return self.n != 0
+
+    def __int__(self):
+        return self.n
+
+    def __index__(self):
+        return self.n
+
+    def __mul__(self, k):
+        return Money(self.n * k)
+
+    __rmul__ = __mul__
+
+    def __call__(self, k=1):
+        return self.n + k
+
+    def __contains__(self, k):
+        return k == self.n
+
+    def __str__(self):
+        return f"${self.n}"
+
+    def __format__(self, spec):
+        return f"<{self.n}:{spec}>"
+
+    def __abs__(self):
+        return Money(abs(self.n))
+
+    def __matmul__(self, o):
+        return "matmul"
+
+
+class Cents(Money):
+    def __radd__(self, o):
+        return "cents"
+
+
+@program
+def operator_overloading(x):
+    a, b = Money(1), Money(2)
+    c = a + b
+    d = sum([a, b])
+    a += b
+    return (c.n, d.n, a.n, a == Money(3), a != b, a < b, b > a, (-b).n, bool(Money(0)), not a, int(b), (b * 2).n,
+            (2 * b).n,
+            b(), 2 in b, str(b), f"{b}|{b:x}|{b!s}", [0, 1, 2][b], sorted([b, Money(1)])[0].n, max(a, b).n, abs(-b).n,
+            Money(1) + Cents(1), caught(lambda: Money(1) + "s"), caught(lambda: Money(1) - 1), b @ 1, Money(1) in [a,
+            b, Money(1)],
+            [Money(1)] == [Money(1)], a is b, x * int(b), caught(lambda: object() < object()), object() == object(),
+            "yes" if Money(0) else "no", list(range(Money(2))), hash(Money(3)) == hash(3))
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Config:
+    n: int = 1
+    name: str = "c"
+    extra: tuple = ()
+
+
+@dataclasses.dataclass
+class State:
+    x: Any
+    items: list = dataclasses.field(default_factory=list)
+    total: int = dataclasses.field(init=False, default=0)
+
+    def __post_init__(self):
+        self.total = len(self.items) + 1
+
+
+@program
+def data_classes(x):
+    c = Config(2)
+    d = dataclasses.replace(c, name="d")
+    s = State(x * 2, [1])
+    s.items.append(2)
+
+    def freeze():
+        c.n = 5
+    return (c, d, c == Config(2), c < d, s.total, s.items, dataclasses.asdict(State(1)), dataclasses.astuple(c), s.x,
+            [f.name for f in dataclasses.fields(c)], caught(freeze), dataclasses.is_dataclass(c), repr(c))
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = "b"
+
+    @property
+    def pretty(self):
+        return self.name.lower()
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Flags(enum.Flag):
+    A = enum.auto()
+    B = enum.auto()
+
+
+@program
+def enums(x):
+    return (Color(1), Color["RED"], Color.RED.pretty, Color.BLUE.value, [c.name for c in Color], len(Color),
+            Level.HIGH > 1,
+            Level.LOW + 1, Color.RED == Color.RED, Color.RED in Color, Flags.A | Flags.B, bool(Flags.A & Flags.B),
+            {Color.RED: 1}[Color.RED], caught(lambda: Color(7)), str(Color.RED), f"{Level.LOW}", x * Level.HIGH,
+            isinstance(Color.RED, Color), max(Level))
+
+
+class Slotted:
+    __slots__ = ("a", "b")
+
+    def __init__(self, a):
+        self.a = a
+
+
+@program
+def slots(x):
+    s = Slotted(x)
+    s.b = 2
+    s.a = s.a + 1
+    return s.a, s.b, hasattr(Slotted(1), "b"), caught(lambda: setattr(s, "c", 1))
+
+
+class Descriptor:
+    def __set_name__(self, owner, name):
+        self.name = "_" + name
+
+    def __get__(self, obj, owner):
+        return self if obj is None else getattr(obj, self.name, "unset")
+
+    def __set__(self, obj, value):
+        setattr(obj, self.name, value)
+
+
+class Described:
+    field = Descriptor()
+
+
+@program
+def descriptors(x):
+    d = Described()
+    before = d.field
+    d.field = 3
+    setattr(d, "field", d.field + 1)
+    return before, d.field, vars(d), x + 1
+
+
+class MyError(ValueError):
+    def __init__(self, code, extra=None):
+        super().__init__(f"code {code}")
+        self.code = code
+        self.extra = extra
+
+
+@program
+def exceptions(x):
+    try:
+        raise MyError(3, extra=x)
+    except ValueError as e:
+        got = e.code, str(e), e.args, e.extra, type(e).__name__, isinstance(e, MyError)
+    try:
+        try:
+            raise KeyError("k")
+        except KeyError as e:
+            raise RuntimeError("r", 2) from e
+    except RuntimeError as e:
+        chain = e.args, str(e), repr(e.__cause__), str(e.__cause__)
+    return (got, chain, caught(lambda: int("x")), caught(lambda: 1 / 0), caught(lambda: "a" + 1),
+            caught(lambda: None.x), x + 1)
+
+
+# ---- text and numbers ---------------------------------------------------------------------------------------------
+@program
+def text(x):
+    s = "Hello, World"
+    return (s.upper(), s.split(", "), s.replace("l", "L"), s.find("W"), s[1:4], s[::-1], s * 2, "a" in s,
+            s.startswith("He"),
+            "-".join(["a", "b"]), "{} {k}".format(1, k=2), "%s %d %.2f" % ("a", 1, 2.5), f"{1.5:>8.2f}|{s!r}",
+            s.partition(","),
+            str(x.dtype), repr(x.shape), f"{tuple(x.shape)}", str([1, "a"]), repr({"a": (1,)}), str(None), ord("a"),
+            chr(98),
+            "abc".isalpha(), "1,2".split(","), " x ".strip(), "a\nb".splitlines(), b"ab".decode(), "ab".encode(),
+            hex(255),
+            re.sub(r"\d", "#", "a1b2"), re.match(r"(\w)(\d)", "a1").groups(), bool(re.search("z", "a")), str(x.device),
+            str(Box(1)), f"{Box(2)}", [Box(3)].__repr__(), "%s" % Box(4), int("12"), float("1.5"), "x".join(map(str,
+            [1, 2])),
+            x + 1, str(1) + "a", "a" < "b", sorted("cab"), "a".zfill(3), format(3.14159, ".2f"), len(s), str(True))
+
+
+@program
+def arithmetic(x):
+    return (7 // 2, -7 % 3, 2 ** 10, 7 / 2, 1 << 3, 5 & 3, 5 | 3, 5 ^ 3, ~5, -5, +5, 1 + 2j, math.sqrt(2),
+            math.ceil(1.2),
+            math.inf > 1, round(3.5), int(3.9), float(3), bool(0), complex(1, 2), (3).bit_length(), (2.5).is_integer(),
+            math.gcd(4, 6), math.log2(8), max(1, 2.5), abs(-2.5), 3 == 3.0, True + 1, math.isclose(0.1 + 0.2, 0.3),
+            1 < 2 < 3, x.shape[0] // 2, int(x.size(0) * 1.5), -x.dim(), x.numel() ** 2, divmod(-7, 3), x * 2,
+            math.floor(-1.5), math.isnan(math.nan), int.from_bytes(b"\x01", "big"), 0.1 .hex(), slice(1, 5).indices(3))
+
+
+@program
+def torch_values(x):
+    return (torch.finfo(x.dtype).max, torch.finfo(torch.float16).eps, torch.iinfo(torch.int8).min, torch.device("cpu"),
+            x.device == torch.device("cpu"), x.dtype is torch.float32, x.dtype.is_floating_point, torch.Size([1,
+            2]).numel(),
+            torch.promote_types(torch.int8, x.dtype), len(x), x.size(), x.stride(), x.ndim, x.dtype.itemsize,
+            torch.is_tensor(x), torch.is_floating_point(x), x.is_contiguous(), x.element_size(), x.new_zeros(2), x[0],
+            x[-1:],
+            x[None], x[..., 0], x[torch.tensor([0, 1])], x[[0, 2]], list(x), [*x], x.shape == (4,),
+            x.shape == torch.Size([4]))
+
+
+@program
+def tensor_operators(x):
+    y = x.clone()
+    y += 1
+    y *= 2
+    y[0] = 5
+    y[1:3] = x[:2]
+    return (y, 1 - x, 2 / x, x ** 2, 2 ** x, x // 2, x % 2, x @ x, -x, abs(x), x > 2, (x > 1) & (x < 3), ~(x > 2),
+            x == x,
+            x != 1, 1 < x, pow(x, 2), x.T, x == None, x is None)  # noqa: E711
+
+
+class Holder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.items = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.table = nn.ModuleDict({"a": nn.ReLU(), "b": nn.Tanh()})
+        self.seq = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+        self.params = nn.ParameterList([nn.Parameter(torch.ones(4))])
+        self.register_buffer("buf", torch.ones(4))
+        self.config = types.SimpleNamespace(n=2)
+
+    def forward(self, x):
+        for layer in self.items[1:]:
+            x = layer(x)
+        for name, layer in self.table.items():
+            x = layer(x) if name in self.table and name != "z" else x
+        x = self.seq(x) + self.params[0] + self.buf * self.config.n
+        x = self.items[-1](x) + self.seq[0](x)
+        names = [n for n, _ in self.named_children()]
+        return (x, len(self.items), len(self.seq), names, [n for n, _ in self.named_parameters()][:2],
+                sum(p.numel() for p in self.parameters()), next(self.parameters()).dtype, self.training,
+                [type(m).__name__ for m in self.modules()][:3], hasattr(self, "buf"), getattr(self, "nope", None))
+
+
+def test_module_containers():
+    torch.manual_seed(0)
+    check(lambda m, x: m(x), Holder(), X, graphs=1, breaks=0)
+
+
+@program
+def namespaces(x):
+    n = types.SimpleNamespace(a=1, b=x)
+    n.c = n.a + 1
+    c = collections.ChainMap({"a": 1}, {"b": 2})
+    return n.c, n.b, vars(n), c["b"], list(c), len(c), "a" in c, x + 1
+
+
+@program
+def classes_hold_things(x):
+    return Registry.table["k"], Registry.find("k"), Registry.names, len(Registry.table), x + 1
+
+
+class Registry:
+    table = {"k": 5}
+    names = ("a", "b")
+
+    @classmethod
+    def find(cls, k):
+        return cls.table.get(k)
+
+
+class Cache:
+    def __init__(self):
+        self.key_cache, self.seen = [], 0
+
+    def update(self, k, layer):
+        if layer >= len(self.key_cache):
+            self.key_cache.append(k)
+        else:
+            self.key_cache[layer] = torch.cat([self.key_cache[layer], k])
+        self.seen += k.shape[0] if layer == 0 else 0
+        return self.key_cache[layer]
+
+    def __getitem__(self, i):
+        return self.key_cache[i] if i < len(self.key_cache) else None
+
+    def __iter__(self):
+        for k in self.key_cache:
+            yield k, "v"
+
+    def __len__(self):
+        return len(self.key_cache)
+
+
+@program
+def caches(x):
+    c = Cache()
+    for layer in range(2):
+        c.update(x, layer)
+        c.update(x + 1, layer)
+    return c[0], c[5], len(c), list(c), c.seen, [k.shape for k, _ in c], bool(c)
+
+
+class Typed(typing.Generic[typing.TypeVar("T")]):
+    def __init__(self, v):
+        self.v = v
+
+
+@program
+def typing_things(x):
+    return Typed[int](x).v, list[int], typing.cast(int, 1), typing.get_origin(list[int]), dict[str, int], isinstance(
+        Typed(1), Typed), typing.Optional[int], x + 1
+
+
+# ---- existing containers, mutated --------------------------------------------------------------------------------
+def mutates(x, items, table, members, queue, box):
+    items.sort()
+    items += [x + 1]
+    table.update(b=2)
+    table.setdefault("c", []).append(x)
+    del table["a"]
+    members.update({7, 8})
+    queue.append(4)
+    box.v = [x]
+    box.v.append(2)
+    return items[-1], len(table), sorted(members), queue[0], [k for k in table]
+
+
+def test_existing_containers_are_mutated():
+    check(mutates, X, [3, 1], {"a": 1, "z": 0}, {1, 2}, collections.deque([1, 2, 3], maxlen=3), Box(1), graphs=1,
+            breaks=0)
+
+
+@program
+def copies(x):
+    d = {"a": [1, 2], "n": None}
+    e, f = copy.copy(d), copy.deepcopy(d)
+    f["a"].append(3)
+    b = Box(1)
+    b.child = [b]
+    c = copy.deepcopy(b)
+    s = copy.copy(b)
+    return d, e["a"] is d["a"], f, c.child[0] is c, c is b, s.child is b.child, copy.copy([1]), x + 1

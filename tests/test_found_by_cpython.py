@@ -1,0 +1,373 @@
+"""What CPython's own tests (tests/cpython.py) have found: each function here was wrong once."""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import itertools
+import warnings
+
+import pytest
+import torch
+from harness import check
+
+import sot
+
+
+def error_of(function, *args, **kwargs):
+    try:
+        return function(*args, **kwargs)
+    except Exception as e:  # noqa: BLE001 - to be compared
+        return type(e).__name__, str(e)
+
+
+# ---- containers that change, or hold themselves
+def repr_of_itself(x):
+    items, table = [1], {}
+    items.append(items)
+    table["k"] = (table, items)
+    return x + 1, repr(items), repr(table), f"{items}", "%s" % (items,)
+
+
+@dataclasses.dataclass
+class Node:
+    other: object = None
+
+
+def repr_of_dataclass_in_itself(x):
+    node = Node()
+    node.other = [node]
+    return x + 1, repr(node)
+
+
+def iterators_that_have_ended(x):
+    items = [1, 2, 3]
+    ended, other = iter(items), iter(items)
+    for _ in ended:
+        next(other)
+    items.append(9)
+    return x + 1, list(ended), list(other)
+
+
+def reversed_is_live(x):
+    items = [1, 2, 3]
+    back = reversed(items)
+    items[0], items[2] = 7, 8
+    return x + 1, next(back), list(back), next(back, None)
+
+
+def set_grows(x):
+    members = {1, 2, 3}
+
+    def grow():
+        for i in members:
+            members.add(i + 10)
+    return x + 1, error_of(grow)
+
+
+def deque_grows(x):
+    items = collections.deque([1, 2])
+
+    def grow():
+        for i in items:
+            items.append(i)
+    return x + 1, error_of(grow)
+
+
+def dict_key_comes_back(x):
+    table = {1: 1}
+
+    def change():
+        for key in table:
+            del table[key]
+            table[key] = 0
+    return x + 1, error_of(change)
+
+
+def full_deque(x):
+    items = collections.deque([1, 2], maxlen=2)
+    items.append(3)
+    return x + 1, list(items)
+
+
+class Clears:
+    def __init__(self, other):
+        self.other = other
+
+    def __eq__(self, other):
+        self.other.clear()
+        return NotImplemented
+
+
+def equality_that_changes(x):
+    a, b = [], []
+    a.append(Clears(b))
+    b.append(Clears(a))
+    c, d = [], [1]
+    c.append(Clears(c))
+    return x + 1, a == b, c == d
+
+
+def sort_that_changes(x):
+    items = [2, 1]
+
+    def key(value):
+        items.append(value)
+        return -value
+    return x + 1, error_of(items.sort, key=key), len(items)
+
+
+# ---- identity, texts, arguments
+def same_tuple(x):
+    a, empty = (1, 2), ()
+    return x + 1, a * 1 is a, a[:] is a, a + () is a, () + a is a, a * 0 is empty
+
+
+def texts(x):
+    items, queue = [1], collections.deque()
+    return x + 1, [error_of(items.__getitem__, slice(None, None, 0)), error_of(items.__setitem__, "a", 1),
+                   error_of(items.__setitem__, 4, 1), error_of(lambda: queue["a"]), error_of({}.popitem, 1)[0],
+                   error_of(items.sort, 1, 2)[0], error_of({}.popitem), len(error_of(lambda: [1] * 10**6))]
+
+
+class NoNext:
+    def __iter__(self):
+        return self
+
+
+def iter_of_no_iterator(x):
+    makers = (iter, list, zip, enumerate, itertools.cycle, itertools.accumulate, itertools.pairwise)
+    return x + 1, [error_of(make, NoNext()) for make in makers], error_of(itertools.pairwise, iterable="abc")[0]
+
+
+def map_in_itself(x):
+    def elements():
+        yield next(again)
+    again = map(str, elements())
+    return x + 1, error_of(next, again)
+
+
+def sets_in_sets(x):
+    members = {frozenset("ab"), "c"}
+    members.remove(set("ab"))
+    members.discard({1})
+    return x + 1, members, error_of(members.remove, {1}), {1} in members
+
+
+class Members(set):
+    pass
+
+
+def copy_of_subclass(x):
+    return x + 1, type(Members([1]).copy()).__name__
+
+
+def views_of_unhashable(x):
+    a, b = {1: [2]}, {1: [2], 2: []}
+    return x + 1, a.items() == {1: [2]}.items(), a.items() < b.items(), a.keys() == [1], a.items() >= b.items()
+
+
+def finished_generator(x):
+    generator = (i for i in (1, 2))
+    found = list(generator)
+    return x + 1, found, type(generator).__name__, list(generator)
+
+
+# ---- classes
+class NotNone:
+    def __init__(self):
+        return 3    # noqa: PLE0101
+
+
+class Proxy:
+    def __init__(self, of):
+        self.__of = of
+
+    def __getattribute__(self, name):
+        if name.startswith("_Proxy__"):
+            return object.__getattribute__(self, name)
+        return getattr(self.__of, name)
+
+
+class SaysAnother:
+    __class__ = int
+
+
+def classes(x):
+    proxy = Proxy(Node())
+    return (x + 1, error_of(NotNone), isinstance(proxy, Node), isinstance(SaysAnother(), int),
+            SaysAnother().__class__ is int, error_of(lambda: super(1, int)))  # type: ignore[arg-type]
+
+
+class Sub(Node):
+    def deleted(self):
+        del self
+        return super().other
+
+    def another(self):
+        return super().other
+
+
+def bad_super(x):
+    return x + 1, error_of(Sub().deleted), error_of(Sub.another, 3)
+
+
+class Slots:
+    __slots__ = ("a",)
+
+
+def empty_slot(x):
+    made = Slots()
+    made.a = 1
+    del made.a
+    return x + 1, error_of(delattr, made, "a"), hasattr(made, "a")
+
+
+class Table(dict):
+    __setattr__ = dict.__setitem__      # type: ignore[assignment]
+
+
+def setattr_of_c(x):
+    table = Table()
+    table.y = 42
+    return x + 1, dict(table)
+
+
+class Parent:
+    pass
+
+
+class Child(Parent):
+    pass
+
+
+class Irreversible:
+    __reversed__ = None
+
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, i):
+        return i
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def reversals(x):
+    return (x + 1, Parent.__subclasses__() == [Child], error_of(reversed, Irreversible()),
+            [c.name for c in reversed(Colour)])
+
+
+class Hashed(int):
+    asked = 0
+
+    def __hash__(self):
+        Hashed.asked += 1
+        return int(self)
+
+
+KEYS = [Hashed(i) for i in range(3)]
+
+
+def hash_is_called_as_often(x):
+    Hashed.asked = 0
+    table = dict.fromkeys(KEYS)
+    members = set(table)
+    return x + 1, Hashed.asked, len(members)
+
+
+class Twice:
+    __match_args__ = ("x", "x")
+    x = 1
+
+
+class Listed:
+    __match_args__ = ["x"]
+    x = 1
+
+
+def patterns(x):
+    def match(value):
+        match value:
+            case Twice(1, 1) | Listed(1):
+                return 1
+        return 0
+    return x + 1, error_of(match, Twice()), error_of(match, Listed())
+
+
+def identity(f):
+    return f
+
+
+def call_of_call(x):
+    @[identity][0].__call__.__call__
+    def f(y):
+        return y + 1
+    return f(x)
+
+
+def recorded_warnings(x):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        warnings.warn("text")
+    return x + 1, len(found)
+
+
+def cycle_of_contexts(x):
+    a, b = ValueError(1), KeyError(2)
+    a.__context__, b.__context__ = b, a
+    try:
+        try:
+            raise a
+        except ValueError:
+            raise TypeError(3)      # noqa: B904
+    except TypeError as e:
+        return x + 1, repr(e.__context__)
+
+
+class Finds(enum.Enum):
+    RED = 1
+
+    @classmethod
+    def _missing_(cls, value):
+        KEYS.append(value)
+        return cls.RED
+
+
+def enum_finds(x):
+    KEYS[3:] = []
+    found = Finds("x").name, Finds(1).name
+    return x + 1, found, len(KEYS)
+
+
+class BackKeys(dict):
+    def keys(self):
+        return reversed(list(dict.keys(self)))
+
+
+def view_of_overridden(x):
+    view = dict.keys(BackKeys(a=1, b=2))
+    sot.graph_break()
+    return x + 1, list(view)
+
+
+def float_steps(x):
+    steps = itertools.count(10, 2.5)
+    return x + 1, [next(steps), next(steps)], iter({1}).__length_hint__()
+
+
+FOUND = [float_steps, enum_finds, view_of_overridden,
+         repr_of_itself, repr_of_dataclass_in_itself, iterators_that_have_ended, reversed_is_live, set_grows,
+         deque_grows, dict_key_comes_back, full_deque, equality_that_changes, sort_that_changes, same_tuple, texts,
+         iter_of_no_iterator, map_in_itself, sets_in_sets, copy_of_subclass, views_of_unhashable, finished_generator,
+         classes, bad_super, empty_slot, setattr_of_c, reversals, hash_is_called_as_often, patterns, call_of_call,
+         recorded_warnings, cycle_of_contexts]
+
+
+@pytest.mark.parametrize("function", FOUND, ids=lambda f: f.__name__)
+def test_as_python(function):
+    found = check(function, torch.ones(2))
+    assert not any(c.stopped is not None and c.stopped.reason.name == "INTERNAL" for c in found.captures)

@@ -28,7 +28,7 @@ from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason,
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.wrapping import is_library
-from sot.guards import EqualsGuard, Guard, StateGuard
+from sot.guards import CodeGuard, EqualsGuard, Guard, IsGuard, StateGuard, TypeGuard
 from sot.origin import Origin
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
 from sot.torch_compat import (
@@ -43,7 +43,8 @@ from sot.torch_compat import (
 from sot.values.base import NONE
 from sot.values.numbers import NUMBER_TYPES
 
-ENTRY_LIMIT = 8
+ENTRY_LIMIT = 8         # of a function; a decorator's wrapper is another one for each function that it wraps
+CODE_LIMIT = 128        # of all functions that share one code object
 TORCH = str(Path(torch.__file__).parent) + os.sep
 LAYERS = os.path.join(TORCH, "nn", "modules", "")
 ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep,
@@ -74,6 +75,12 @@ class Cached:
     function: Callable
     guards: list[Guard]
     state: GlobalState
+
+    def program(self) -> list[Guard]:
+        """The guards that say which functions and classes the code works with: it is another program with others."""
+        return [g for g in self.guards if isinstance(g, CodeGuard)
+                or isinstance(g, IsGuard) and isinstance(g.value, (FunctionType, type))
+                or isinstance(g, TypeGuard) and "__module__" in vars(g.cls)]
 
 
 _translators: weakref.WeakSet[Translator] = weakref.WeakSet()
@@ -112,7 +119,9 @@ class Translator:
         except (CaptureError, BackendError):
             raise
         except Skip as e:
-            self.give_up(code, capture, e)
+            self.note_fallback(capture, e)
+            if e.reason is not Reason.RECAPTURE_LIMIT or not self.leave_program(function, inputs):
+                _hook.skip(code)
         except (MemoryError, RecursionError) as e:      # the program is near the limit, or its values are too large
             self.give_up(code, capture, Skip(Reason.DEPTH, type(e).__name__))
         except Exception as e:
@@ -126,17 +135,34 @@ class Translator:
 
     def give_up(self, code: CodeType, capture: Capture, stop: CaptureStop) -> None:
         """Python runs this function from now on."""
+        self.note_fallback(capture, stop)
+        _hook.skip(code)
+
+    def note_fallback(self, capture: Capture, stop: CaptureStop) -> None:
         capture.stopped, capture.fallback = BreakRecord(stop.reason, stop.detail, capture.place), True
         if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:
             raise CaptureError(str(capture.stopped)) from stop
-        _hook.skip(code)
+
+    def leave_program(self, function: FunctionType, inputs: tuple) -> bool:
+        """Python runs this program where none of its entries fits; others with the same code are captured as before."""
+        code = function.__code__
+        guards = list(dict.fromkeys(g for c in self.same_program(code, inputs) for g in c.program()))
+        if not guards or len(self.entries[id(code)]) >= CODE_LIMIT:
+            return False
+        machine, state = Machine(function, inputs), GlobalState()
+        machine.guards = dict.fromkeys(guards, (code.co_filename, code.co_firstlineno))
+        entry = plain_entry(machine, code, state, self.callback)
+        machine.release()
+        self.entries[id(code)].append(Cached(entry, guards, state))
+        _hook.set_entries(code, (*_hook.get_entries(code), entry))
+        return True
 
     # ---- the pipeline
     def translate(self, function: FunctionType, inputs: tuple, capture: Capture) -> Callable | None:
         code = function.__code__
-        if len(self.entries.get(id(code), ())) >= ENTRY_LIMIT:
-            raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
         state = GlobalState()
+        if self.is_full(code, inputs):
+            raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
         varying = frozenset(self.varying.get(id(code), ()))
         try:
             return self.attempt(Machine(function, inputs, varying), state, capture)
@@ -205,6 +231,15 @@ class Translator:
         self.entries.setdefault(id(code), []).insert(0, Cached(entry, guards, state))
         _hook.set_entries(code, (entry, *_hook.get_entries(code)))
         return entry
+
+    def is_full(self, code: CodeType, inputs: tuple) -> bool:
+        """Are there enough entries for the program that these inputs ask for?"""
+        found = self.entries.get(id(code), [])
+        return len(found) >= CODE_LIMIT or len(found) >= ENTRY_LIMIT and (
+            len(self.same_program(code, inputs)) >= ENTRY_LIMIT)
+
+    def same_program(self, code: CodeType, inputs: tuple) -> list[Cached]:
+        return [c for c in self.entries.get(id(code), ()) if not any(g.explain(inputs) for g in c.program())]
 
     def explain_misses(self, code: CodeType, inputs: tuple) -> list[str]:
         """For each entry of this code, the guard that did not hold."""

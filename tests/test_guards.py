@@ -310,3 +310,38 @@ def test_a_function_that_is_captured_too_often_is_left_to_python():
     for k in range(1, 20):
         assert torch.equal(translated(X, k), X.expand(k, 2, 3))
     assert translated.captures[-1].fallback and len(translated.captures) < 12
+
+
+def decorated(f):
+    def wrapper(x, k):
+        return f(x, k)
+    return wrapper
+
+
+def under_one_translator(*functions):
+    first = sot.to_static(functions[0], backend="eager")
+    return first.captures, [sot.api.StaticFunction(f, first.settings, first.translator) for f in functions]
+
+
+def test_functions_that_share_a_decorator_have_entries_of_their_own():
+    namespaces = [{} for _ in range(20)]
+    for n, namespace in enumerate(namespaces):
+        exec(f"def f(x, k): return x * k + {n}", namespace)
+    captures, functions = under_one_translator(*(decorated(namespace["f"]) for namespace in namespaces))
+    for _ in range(2):
+        for n, f in enumerate(functions):
+            assert torch.equal(f(X, 2), X * 2 + n)
+    assert len(captures) == 20 and not any(c.fallback for c in captures)
+
+
+def test_a_function_captured_too_often_leaves_others_with_its_decorator_alone():
+    captures, (varying, other) = under_one_translator(
+        decorated(lambda x, k: x.expand(k, 2, 3)), decorated(lambda x, k: x * k))
+    for k in range(1, 20):
+        assert torch.equal(varying(X, k), X.expand(k, 2, 3))
+    assert sum(c.fallback for c in captures) == 2       # the wrapper, and what it wraps
+    assert torch.equal(other(X, 2), X * 2)
+    assert captures[-1].graph is not None and not captures[-1].fallback
+    count = len(captures)
+    varying(X, 30), other(X, 2)
+    assert len(captures) == count

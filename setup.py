@@ -14,7 +14,7 @@ setup(
         Extension(
             "sot._hook",
             sources=["sot/_hook.c"],
-            depends=["sot/_hook_compat.h"],
+            depends=["sot/_hook_compat.h", "sot/_hook_tail.h"],
             define_macros=[("SOT_HOOK_DEBUG", "1")] if debug else [],
             extra_compile_args=["-std=c11", "-O2"],
         )

@@ -5,7 +5,9 @@
      - an entry's answer. Entries are tried in order with the frame's arguments (positional, keyword
        only, *args, **kwargs: the locals as they are at the start) followed by the cells of its
        closure. An entry says MISS (try the next one), PLAIN (run the frame as it is), or answers for
-       the frame by returning or raising: then the frame itself never runs, it is only released.
+       the frame by returning or raising: then the frame itself never runs, it is only released. If
+       the answer is a Tail (_hook_tail.h), the frame's result is the Tail's; unless the frame's code
+       passes Tails on, as the code of what a Tail calls does.
      - with no answer, what the callback makes of (function, arguments): None (run the frame as it
        is), a callable to be asked like an entry, or an exception, which becomes the frame's.
      - default evaluation, by whoever evaluated frames before us.
@@ -84,6 +86,7 @@ static PyObject *new_sentinel(const char *name)
 typedef struct {
     PyObject *entries; /* a tuple that is not empty, or NULL */
     int skipped;
+    int passes_tails;
 } Slot;
 
 static Py_ssize_t slot_index;
@@ -183,6 +186,8 @@ static inline int stack_is_low(void)
     }
     return (size_t)((char *)__builtin_frame_address(0) - view.stack_end) < view.stack_reserve;
 }
+
+#include "_hook_tail.h"
 
 /* ---- installing the evaluator ------------------------------------------------------------------- */
 
@@ -437,8 +442,9 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
         Py_DECREF(answer);
         return evaluate_plainly(tstate, frame, 0);
     }
+    int passes_tails = slot != NULL && slot->passes_tails;
     release_frame(tstate, frame);
-    return answer;
+    return passes_tails ? answer : follow_tails(answer);
 }
 
 #define KIND_FLAGS (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR | CO_COROUTINE \
@@ -447,6 +453,7 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
 
 static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
 {
+    Py_CLEAR(handed);
     if (threads_with_callback == 0) {
         uninstall(tstate->interp); /* who came on top of us has gone since */
     }
@@ -602,6 +609,17 @@ static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *object)
     Py_RETURN_NONE;
 }
 
+static PyObject *pass_tails(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    PyCodeObject *code = need_code(object);
+    Slot *slot = code != NULL ? make_slot(code) : NULL;
+    if (slot == NULL) {
+        return NULL;
+    }
+    slot->passes_tails = 1;
+    Py_RETURN_NONE;
+}
+
 static PyObject *is_skipped(PyObject *Py_UNUSED(module), PyObject *object)
 {
     PyCodeObject *code = need_code(object);
@@ -678,6 +696,9 @@ static PyMethodDef methods[] = {
      "Sets this thread's callback(function, arguments), or removes it (None). Returns the previous one."},
     {"get_callback", get_callback, METH_NOARGS, "This thread's callback, or None."},
     {"skip", skip, METH_O, "Leaves frames of this code object alone from now on."},
+    {"pass_tails", pass_tails, METH_O, "Leaves it to whoever calls this code object to follow its Tails."},
+    {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL,
+     "run(function, *args): the result of the call, and of what it leaves to others."},
     {"is_skipped", is_skipped, METH_O, "Whether frames of this code object are left alone."},
     {"set_entries", set_entries, METH_VARARGS, "Sets the callables asked for frames of a code object."},
     {"get_entries", get_entries, METH_O, "The callables asked for frames of a code object."},
@@ -701,7 +722,7 @@ static struct PyModuleDef definition = {
 static int prepare(void)
 {
     if (PyType_Ready(&SentinelType) < 0 || PyType_Ready(&RegistrationType) < 0
-        || PyType_Ready(&PlainType) < 0) {
+        || PyType_Ready(&PlainType) < 0 || PyType_Ready(&TailType) < 0) {
         return -1;
     }
     slot_index = PyUnstable_Eval_RequestCodeExtraIndex(free_slot);
@@ -718,7 +739,8 @@ PyMODINIT_FUNC PyInit__hook(void)
 {
     PyObject *module = prepare() == 0 ? PyModule_Create(&definition) : NULL;
     if (module != NULL && (PyModule_AddObjectRef(module, "MISS", MISS) < 0
-                           || PyModule_AddObjectRef(module, "PLAIN", PLAIN) < 0)) {
+                           || PyModule_AddObjectRef(module, "PLAIN", PLAIN) < 0
+                           || PyModule_AddObjectRef(module, "Tail", (PyObject *)&TailType) < 0)) {
         Py_CLEAR(module);
     }
     return module;

@@ -27,14 +27,12 @@ from sot.resume import (
     SAVED,
     VALUE,
     Layout,
-    Tail,
     argument_order,
     call_code,
     can_resume,
     generator_code,
     live_names,
     place_of_call,
-    run,
     step_code,
 )
 from sot.torch_compat import MODE_COUNTS, GlobalState, TensorChecks, is_users_stop, random_state, set_random_state
@@ -44,7 +42,7 @@ from sot.values.objects import DELETED, ObjectValue
 from sot.values.tensor import TensorValue
 
 BUILT_IN = {"MISS": _hook.MISS, "PLAIN": _hook.PLAIN, "CellType": CellType, "FunctionType": FunctionType,
-            "MethodType": MethodType, "deque": deque, "partial": functools.partial, "run": run, "Tail": Tail}
+            "MethodType": MethodType, "deque": deque, "partial": functools.partial, "Tail": _hook.Tail}
 LITERALS = (int, str, bytes, bool, type(None))
 
 
@@ -325,13 +323,13 @@ def handled_outside(stack: list[Value], current: Value | None) -> Value | None:
 
 
 # ---- the entry --------------------------------------------------------------------------------------------
-def write_exit(e: Emitter, value: Value | None, depth: int, tail_call: bool) -> None:
+def write_exit(e: Emitter, value: Value | None, depth: int) -> None:
     """The end of the entry: its return value, or (without one) what goes on after a break in frame ``depth``."""
     if value is not None:
         result = e.value(value)
     else:
         function, args = e.leave(depth)
-        result = f"Tail({function}, ({args}))" if tail_call else f"run({function}, {args})"
+        result = f"Tail({function}, ({args}))"
     e.flush()
     e.replay()
     e.line(f"return {result}")

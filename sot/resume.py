@@ -6,10 +6,10 @@ At a break the stack and the locals of the user's frame are known. Three kinds o
 - E of an outer frame (`call_code`) does the same around a call of which the inner frame broke;
 - R (`resume_code`) restores them and is the rest of the user's function: an ordinary function.
 
-E does not call R but answers `Tail(R, args)`, and `run` calls it, so a loop that breaks each time around needs no
-deeper stack. What they restore are their parameters (`argument_order`); the closure is the cells of the frame, in the
-order `code.co_cellvars + code.co_freevars`. R may break too: it counts as the code it is a copy of (`source`), so
-there is one R for each place and layout, however often the function breaks.
+E does not call R but answers `Tail(R, args)`, and the hook calls it, so a loop that breaks each time around needs no
+deeper stack, and a traceback has the user's frames only. What they restore are their parameters (`argument_order`);
+the closure is the cells of the frame, in the order `code.co_cellvars + code.co_freevars`. R may break too: it counts
+as the code it is a copy of (`source`), so there is one R for each place and layout, however often the function breaks.
 
 The exception table of the original goes on to fit. What does not is the thread's record of the exception being
 handled, which PUSH_EXC_INFO saves on the stack (SAVED): E pops it with POP_EXCEPT before it leaves, and R pushes it
@@ -29,6 +29,7 @@ from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from sot import _hook
+from sot._hook import Tail, run
 from sot.bytecode import NO_FALL_THROUGH, NULL_FIRST, Handler, Instr, decode, encode, with_targets
 
 CACHE_SIZE = 4096
@@ -55,30 +56,6 @@ class Layout:
 
 
 Place = tuple[int, Layout]
-
-
-class Tail:
-    """The result is that of `function(*args)`."""
-
-    __slots__ = ("function", "args")
-
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.function = function
-        self.args = args
-
-    def take(self) -> tuple[Any, ...]:
-        """The arguments, which nothing but the callee is to keep alive."""
-        args, self.args = self.args, ()
-        return args
-
-
-def run(function: Callable[..., Any], *args: Any) -> Any:
-    """The result of `function(*args)`, and of what it leaves to others."""
-    result: Any = Tail(function, args)
-    del function, args
-    while type(result) is Tail:
-        result = result.function(*result.take())
-    return result
 
 
 class Point:
@@ -140,7 +117,7 @@ class ComposedPoint(Point):
         self.call = call
 
     def make(self) -> CodeType:
-        return _make_composed(self.code, self.pc, self.call.next_pc, self.layout, self.call.keep).replace()
+        return _passing(_make_composed(self.code, self.pc, self.call.next_pc, self.layout, self.call.keep).replace())
 
 
 @dataclass(eq=False)
@@ -510,7 +487,7 @@ def composed_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: b
                 emit("CALL_FUNCTION_EX", False), *[emit("POP_TOP")] * (not keep),
                 Instr("JUMP", None, target, target.pos, target.handler)]
     rest = _encode(code, layout, prologue + instrs[_head(code):], handlers, GENERATORS, ("__call",))
-    return rest.replace(co_consts=(*rest.co_consts, Origin(code, pc, layout, next_pc, keep)))
+    return _with_origin(rest, Origin(code, pc, layout, next_pc, keep))
 
 
 @_per_place
@@ -532,12 +509,19 @@ def generator_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
 
 
 def _rest(code: CodeType, pc: int, layout: Layout, instrs: list[Instr], handlers: list[Handler], drop: int) -> CodeType:
-    rest = _encode(code, layout, instrs, handlers, drop)
-    return rest.replace(co_consts=(*rest.co_consts, Origin(code, pc, layout)))
+    return _with_origin(_encode(code, layout, instrs, handlers, drop), Origin(code, pc, layout))
+
+
+def _with_origin(rest: CodeType, of: Origin) -> CodeType:
+    return _passing(rest.replace(co_consts=(*rest.co_consts, of)))
+
+
+def _passing(rest: CodeType) -> CodeType:
+    _hook.pass_tails(rest)
+    return rest
 
 
 # All of this runs in the middle of the user's call, where the hook is on.
 _make_resume, _make_composed = _hook.plain(resume_code), _hook.plain(composed_code)
-for _function in (Tail.__init__, Tail.take, run, Point.tail, Point.make, CallPoint.tail, ComposedPoint.__init__,
-                  ComposedPoint.make):
+for _function in (Point.tail, Point.make, CallPoint.tail, ComposedPoint.__init__, ComposedPoint.make, _passing):
     _hook.skip(_function.__code__)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot import _hook, log, marks, resume
+from sot import _hook, log, marks
 from sot.backends import Backend, BackendError, call_backend
 from sot.emit import Changes, Emitter, assemble, write_exit, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Skip
@@ -192,20 +192,19 @@ class Translator:
 
     def execute(self, machine: Machine, code: CodeType, capture: Capture) -> Emitter:
         """Run the frame symbolically and write its exit; torch's global state is as before when it returns."""
-        in_resume = resume.origin(code) is not None
         try:
             done = machine.run()
             if not isinstance(done, Stopped):
                 try:
                     emitter = Emitter(machine)
-                    write_exit(emitter, done.value, 0, in_resume)
+                    write_exit(emitter, done.value, 0)
                     return emitter
                 except NotRebuildable as e:
                     done = Stopped(Break(Reason.UNSUPPORTED, str(e)))
             capture.stopped = describe(machine, done.cause)
             if self.full_graph and done.cause.reason is not Reason.UNCAUGHT:
                 raise CaptureError(f"full_graph=True, but capture stops: {capture.stopped}. {capture.stopped.hint}")
-            return stop_at(machine, done.cause, in_resume)
+            return stop_at(machine, done.cause)
         finally:
             restore_state(machine)
 
@@ -281,14 +280,14 @@ def reset() -> None:
 
 
 # ---- parts of the pipeline --------------------------------------------------------------------------------
-def stop_at(machine: Machine, cause: Break, in_resume: bool) -> Emitter:
+def stop_at(machine: Machine, cause: Break) -> Emitter:
     """Write the exit at a break, as deep in the calls as frames can be resumed."""
     reason = cause
     for depth in range(resumable_depth(machine), -1, -1):
         machine.rollback(depth)
         emitter = Emitter(machine)
         try:
-            write_exit(emitter, None, depth, in_resume)
+            write_exit(emitter, None, depth)
             return emitter
         except NotRebuildable as e:
             reason = Break(Reason.UNSUPPORTED, str(e))

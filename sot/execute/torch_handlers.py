@@ -9,7 +9,7 @@ import torch
 from torch._functorch import eager_transforms, vmap
 from torch.nn.modules import module as torch_module
 
-from sot import marks, resume
+from sot import _hook, marks
 from sot.errors import Break, Reason
 from sot.execute import torch_calls
 from sot.execute.builtins.registry import handles
@@ -150,7 +150,7 @@ def not_to_static(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
     raise Break(Reason.NOT_TO_STATIC, marks.name_of(getattr(args[0].real, "__wrapped__", args[0])))
 
 
-@handles(resume.run)
+@handles(_hook.run)
 def run_rest(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """In the rest of a function: what is left of the function that it had called."""
     return args[0].call(m, args[1:], {})

@@ -15,8 +15,8 @@
    Invariants:
    - A frame is taken whole, before its first instruction, or left alone. It is never linked into the
      frame stack while entries and callback run, so no frame object of it can exist (_hook_compat.h).
-   - Generators, coroutines, class and module bodies, skipped code, and everything in a thread that
-     traces or profiles is left alone.
+   - Generators, coroutines, class and module bodies, skipped code, and everything that a debugger, a
+     tracer or a profiler watches is left alone.
    - The callback and whatever plain() calls run with the callback hidden; entries run in its view.
    - The evaluator is installed only while some thread has a callback.
    - Everything here is protected by the GIL; only `view` is per thread.
@@ -465,7 +465,7 @@ static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
     }
     PyCodeObject *code = frame_code(frame);
     if (view.callback == NULL || view.hidden || (code->co_flags & KIND_FLAGS) != FUNCTION_FLAGS
-        || tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL) {
+        || is_watched(tstate)) {
         return evaluate_plainly(tstate, frame, 0);
     }
     Slot *slot = find_slot(code);

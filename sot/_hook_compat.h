@@ -26,7 +26,12 @@
 #ifndef Py_BUILD_CORE
 #define Py_BUILD_CORE 1
 #endif
+#undef _PyGC_FINALIZED /* a macro outside of the core, a function inside of it */
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
+#if PY_VERSION_HEX >= 0x030C0000
+#include <internal/pycore_instruments.h>
+#endif
 
 typedef struct _PyInterpreterFrame Frame;
 
@@ -74,6 +79,27 @@ static inline PyCodeObject *frame_code(Frame *frame) { return (PyCodeObject *)fr
 static inline int frame_is_at_start(Frame *frame)
 {
     return frame->instr_ptr == _PyCode_CODE(frame_code(frame));
+}
+
+#endif
+
+#if PY_VERSION_HEX < 0x030C0000
+
+static inline int is_watched(PyThreadState *tstate)
+{
+    return tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL;
+}
+
+#else
+
+/* Tool 0 of sys.monitoring is the debugger, tool 1 measures coverage. Either may want a code object's lines only once
+   it has seen it start, which a frame that we take does not. */
+static inline int is_watched(PyThreadState *tstate)
+{
+    PyInterpreterState *interp = tstate->interp;
+    return tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL
+        || interp->monitoring_tool_names[0] != NULL || interp->monitoring_tool_names[1] != NULL
+        || interp->monitors.tools[PY_MONITORING_EVENT_LINE] || interp->monitors.tools[PY_MONITORING_EVENT_INSTRUCTION];
 }
 
 #endif

@@ -246,7 +246,8 @@ class Emitter:
     def point(self, native: CodeType, pc: int, frame: Frame, exception: Value | None) -> tuple[Layout, str, str]:
         """What goes on in a frame needs: its layout, the arguments that restore it, the cells of its closure.
         ``exception`` is what the frame is handling."""
-        stack, live = frame.stack, live_names(native, pc)
+        stack = frame.stack
+        live = frozenset(frame.locals) if self.machine.shows_frames else live_names(native, pc)
         layout = Layout(tuple(SAVED if isinstance(v, SavedException) else NULL if isinstance(v, Null) else VALUE
                               for v in stack), tuple(n for n in frame.locals if n in live))
         handled = handled_by_slot(stack, exception)

@@ -39,6 +39,9 @@ class Reason(enum.Enum):
     OPAQUE_ITERATOR = Text("an iterator of type {} is stepped by Python", "nothing to do in most loops")
     USER_BREAK = Text("sot.graph_break() was called{}", "remove the call")
     NOT_TO_STATIC = Text("{} is marked not_to_static", "remove the mark to capture it")
+    IGNORED = Text("{} is of a module that is ignored", "take back sot.ignore_module to capture it")
+    NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled", "call it outside")
+    FRAME = Text("{} gives the program its own frames", "pass what it looks for as an argument")
     SIDE_EFFECT = Text("{} has an effect outside the program's values", "do it before or after the captured function")
     RANDOM = Text("{} draws from a random generator of Python or NumPy", "use torch's random functions")
     OPERATION_FAILED = Text("the operation raises: {}", "see the exception")
@@ -52,6 +55,7 @@ class Reason(enum.Enum):
     IMPORT = Text("a module is imported: {}", "import it at module level")
     LOOP = Text("a loop goes around more than {} times", "nothing to do: its body is captured once and run as a loop")
     # ---- whole frames
+    DEBUGGER = Text("{} starts a debugger or a tracer, which is to see the function as it is", "remove it")
     BREAK_IN_LOOP = Text("a break inside a loop: {}", "move what breaks out of the loop")
     TOO_LONG = Text("the capture exceeds {} instructions", "shorten the loop, or call the body as a function")
     NOTHING_CAPTURED = Text("no tensor operation was met{}", "nothing to do")

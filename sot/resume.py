@@ -35,6 +35,7 @@ from sot.bytecode import NO_FALL_THROUGH, NULL_FIRST, Handler, Instr, decode, en
 CACHE_SIZE = 4096
 GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 SEES_ALL_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
+SHOWS_FRAMES = frozenset({"breakpoint", "set_trace", "_getframe", "currentframe"})
 
 VALUE, NULL, SAVED = "value", "null", "saved"
 
@@ -210,7 +211,8 @@ def _liveness(code: CodeType, _: int) -> list[frozenset[str]]:
     decoded = decode(code)
     instrs = decoded.instrs
     names = frozenset(code.co_varnames) - {*_cells(code)}
-    sees_all = any(i.op in ("LOAD_GLOBAL", "LOAD_NAME") and i.arg in SEES_ALL_LOCALS for i in instrs)
+    sees_all = not SHOWS_FRAMES.isdisjoint(code.co_names) or any(
+        i.op in ("LOAD_GLOBAL", "LOAD_NAME") and i.arg in SEES_ALL_LOCALS for i in instrs)
     always = names if sees_all else names & {_super_argument(code)}
     live = [always] * (len(instrs) + 1)
     changed = True

@@ -11,7 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from sot import marks
-from sot.errors import Break, PyRaise, Reason
+from sot.errors import Break, PyRaise, Reason, Skip
 from sot.execute.builtins.classes import SEEN_THROUGH
 from sot.execute.builtins.pure import PURE
 from sot.execute.builtins.registry import HANDLERS, POLYFILLS, find
@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 # Types whose ``__call__`` calls what was to be called in the first place.
 CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType,
              types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+
+
+# Modules whose functions stop the program to look at it.
+DEBUGGERS = frozenset({"pdb", "bdb", "ipdb", "pudb", "pydevd", "debugpy", "code", "IPython"})
 
 
 # ---- things without Python code
@@ -153,14 +157,24 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             return found
         if function.code in SEEN_THROUGH:
             return guarded_repr(m, function, args, kwargs)
-        if marks.is_ignored(function.namespace.get("__name__")) or is_left_to_python(function.real):
-            raise Break(Reason.NOT_TO_STATIC, function.name)
+        refuse_marked(function)
     flags = function.code.co_flags
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE):
         raise Break(Reason.OPCODE, f"a coroutine, {function.name},")
     if flags & inspect.CO_GENERATOR:
         return make_generator(m, function, args, kwargs)
     return m.enter(function, args, kwargs)
+
+
+def refuse_marked(function: FunctionValue) -> None:
+    """A break before a function that someone wants Python to run."""
+    module = str(function.namespace.get("__name__"))
+    if marks.is_ignored(module):
+        raise Break(Reason.IGNORED, function.name)
+    if is_left_to_python(function.real):
+        raise Break(Reason.NOT_COMPILED, function.name)
+    if module.partition(".")[0] in DEBUGGERS:
+        raise Skip(Reason.DEBUGGER, f"{module}.{function.name}")
 
 
 def enter(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value],

@@ -1,12 +1,15 @@
-"""What the program can ask of objects by other ways than attributes: signatures, weak references."""
+"""What the program can ask by other ways than attributes: signatures, weak references, its own frames."""
 from __future__ import annotations
 
 import inspect
+import sys
+import threading
 import weakref
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import Break, Reason
+from sot.errors import Break, Reason, Skip
 from sot.execute.builtins.registry import handles
 from sot.origin import Referent
 from sot.values.base import ABSENT, Const, NotConstant, Value
@@ -69,3 +72,28 @@ def wrap(m: Machine, real: Any) -> Value:
 
 for _name in ("keys", "values", "items", "get", "__getitem__", "__contains__", "__len__", "__iter__"):
     _proxy_method(_name)
+
+
+# ---- frames -----------------------------------------------------------------------------------------------
+def _watch(function: Callable[..., Any]) -> None:
+    """Who watches a function is to see all of it, in its own frame."""
+    @handles(function)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        raise Skip(Reason.DEBUGGER, f"{function.__name__}()")
+
+
+for _function in (breakpoint, sys.breakpointhook, sys.settrace, sys.setprofile, sys.call_tracing, threading.settrace,
+                  threading.setprofile):
+    _watch(_function)
+
+
+@handles(sys._getframe, inspect.currentframe)
+def get_frame(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Python gives it. Whoever is on the stack has all its variables, be they used again or not; a function that looks
+    at itself, and may go on to do so, stays in one frame."""
+    own = not args or args[0].constant() == 0
+    module = str(m.frames[-1].namespace.get("__name__")).partition(".")[0]
+    if own and module not in sys.stdlib_module_names:
+        raise Skip(Reason.FRAME, "a call of sys._getframe()")
+    m.shows_frames = True
+    raise Break(Reason.FRAME, "a call of sys._getframe()")

@@ -108,6 +108,7 @@ class Machine:
         self.namespaces: dict[int, DictValue] = {}
         self.handled: Value | None = None
         self.refusal_seen = False       # see failures.py
+        self.shows_frames = False       # the program asks for frames, where capture stops
         self.inputs = inputs
         self.steps = 0
         self.frames: list[Frame] = [self._root(function, inputs)]

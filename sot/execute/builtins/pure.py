@@ -81,5 +81,5 @@ PURE: set[Any] = _collect()
 
 # ---- the opposite: what must never be followed or folded
 for _function in (os.getcwd, os.listdir, builtins.open, builtins.input, builtins.eval, builtins.exec,
-                  builtins.compile, builtins.breakpoint, builtins.__import__):
+                  builtins.compile, builtins.__import__):
     HANDLERS[_function] = refuse(Reason.SIDE_EFFECT, f"{_function.__name__}()")

@@ -35,7 +35,18 @@ from sot.resume import (
     place_of_call,
     step_code,
 )
-from sot.torch_compat import MODE_COUNTS, GlobalState, TensorChecks, is_users_stop, random_state, set_random_state
+from sot.torch_compat import (
+    MODE_COUNTS,
+    STATE_SETTERS,
+    TRANSFORM_LEVELS,
+    GlobalState,
+    StateLog,
+    TensorChecks,
+    is_users_stop,
+    leave_function_transforms,
+    random_state,
+    set_random_state,
+)
 from sot.values.base import ABSENT, NONE, Const, Lazy, Null, SavedException, Value
 from sot.values.iterators import GeneratorValue
 from sot.values.objects import DELETED, ObjectValue
@@ -182,12 +193,16 @@ class Emitter:
 
     def tensor_with_attrs(self, value: TensorValue) -> str:
         name = self.output(value.ref)
-
-        def fill() -> None:
-            for key, held in value.attrs.items():
-                self.line(f"{name}.{key} = {self.value(held)}")
-        self.later(fill)
+        self.later(lambda: self.write_attrs(name, value))
         return name
+
+    def write_attrs(self, name: str, value: TensorValue) -> None:
+        """What the trace has written to a tensor, or deleted from it."""
+        for key, held in value.attrs.items():
+            if held is not DELETED:
+                self.line(f"{name}.{key} = {self.value(held)}")
+            elif value.real is not ABSENT:
+                self.line(f"del {name}.{key}")
 
     def new_object(self, obj: ObjectValue) -> str:
         """An instance, made by the ``__new__`` of the first base that is not Python code."""
@@ -346,14 +361,17 @@ class Changes:
         self.refuses, self.draws_then_refuses = builder.refuses, builder.draws_then_refuses
 
 
-def write_graph_call(e: Emitter, compiled: Callable, inputs: list[str], state_log: list,
+def write_graph_call(e: Emitter, compiled: Callable, inputs: list[str], state_log: StateLog,
                      changes: Changes) -> list[str]:
     """The call of the graph. If it raises and has changed nothing, Python runs the frame from the start."""
     names = "".join(name + ", " for _, name in e.outputs.values())
     call = f"{e.const(_hook.plain(compiled))}({', '.join(inputs)})"
     before: list[str] = []
     failed = [f"if {e.const(is_users_stop)}(error): raise"]
-    failed += [f"{e.const(setter)}(*{e.const(old)})" for setter, _, old in reversed(state_log) if old is not None]
+    if any(setter in TRANSFORM_LEVELS for setter, _, _ in state_log):
+        failed.append(f"{e.const(leave_function_transforms)}()")
+    failed += [f"{e.const(setter)}(*{e.const(args)})" for _, _, (setter, args) in reversed(state_log)
+               if setter in STATE_SETTERS]
     again = not changes.traceless and (changes.refuses or not changes.inputs)
     if again and changes.inputs:
         versions = "".join(f"{e.ref(origin)}._version, " for origin in changes.inputs)

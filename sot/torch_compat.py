@@ -7,11 +7,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._C import _functorch as functorch
 from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards
+from torch._functorch import predispatch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -67,15 +69,15 @@ def tensor_summary(t: torch.Tensor) -> str:
 
 def in_function_transform() -> bool:
     """Is this inside of torch.vmap, torch.func.grad and the like?"""
-    return torch._C._functorch.maybe_current_level() is not None
+    return functorch.maybe_current_level() is not None
 
 
-# How many modes see every operation: ``torch.device`` as a context, a default device, modes of a user.
-MODE_COUNTS = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack)
+# How many modes see every operation: ``torch.device`` as a context, a default device, modes of a user, torch.func's.
+MODE_COUNTS = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack, functorch.maybe_current_level)
 
 
 def in_mode() -> bool:
-    return any(count() for count in MODE_COUNTS)
+    return any(count() for count in MODE_COUNTS[:2])
 
 
 @functools.cache
@@ -166,28 +168,80 @@ COMPILING_FLAGS = tuple(f for f in (
     getattr(torch._utils, "is_compiling", None)) if f is not None)
 
 
+# What takes a change of state back: a function and its arguments.
+Undo = tuple[Callable[..., Any], tuple]
+# The changes that a trace has made: the setter, its arguments, what takes it back.
+StateLog = list[tuple[Callable[..., Any], tuple, Undo]]
+
+
 def _setter_table() -> dict:
     """Setters of torch's global state, each with the reader that gives the argument that undoes it."""
     c = torch._C
     return {
         c._set_grad_enabled: lambda *a: (torch.is_grad_enabled(),),
+        c._set_fwd_grad_enabled: lambda *a: (c._is_fwd_grad_enabled(),),
         torch.set_autocast_enabled: lambda *a: (a[0], torch.is_autocast_enabled(a[0])) if len(a) == 2 else None,
         torch.set_autocast_dtype: lambda *a: (a[0], torch.get_autocast_dtype(a[0])),
         torch.set_autocast_cache_enabled: lambda *a: (torch.is_autocast_cache_enabled(),),
         c._set_default_dtype: lambda *a: (torch.get_default_dtype(),),
+        functorch.set_inplace_requires_grad_allowed: lambda *a: (functorch.get_inplace_requires_grad_allowed(),),
+        refuse_saved_tensors_hooks: lambda *a: (c._autograd._saved_tensors_hooks_get_disabled_error_message(),),
     }
+
+
+def refuse_saved_tensors_hooks(message: str | None) -> None:
+    """From now on, an error for whoever wants to see the tensors that autograd saves; None: no longer."""
+    if message is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(message)
+
+
+def exit_dual_level(level: int) -> None:
+    predispatch._exit_dual_level(level=level)
 
 
 STATE_SETTERS = _setter_table()
 
-# Entering and leaving autocast regions: each with its inverse.
-STATE_PAIRS = {torch.autocast_increment_nesting: torch.autocast_decrement_nesting,
-               torch.autocast_decrement_nesting: torch.autocast_increment_nesting}
+# Entering and leaving regions that nest.
+STATE_PAIRS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.autocast_increment_nesting: torch.autocast_decrement_nesting,
+    predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
+    predispatch._jvp_increment_nesting: predispatch._jvp_decrement_nesting,
+    functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
+    predispatch._enter_dual_level: exit_dual_level}
+LEAVING = {leave: enter for enter, leave in STATE_PAIRS.items()}
+TRANSFORM_LEVELS = frozenset(STATE_PAIRS) - {torch.autocast_increment_nesting}
+
+
+def undo_of(setter: Callable[..., Any], args: tuple, log: StateLog) -> Callable[[Any], Undo]:
+    """What will take back a change of state that is about to be made, given its result."""
+    if setter in STATE_SETTERS:
+        old = STATE_SETTERS[setter](*args)
+        return lambda result: (setter, old)
+    if setter in STATE_PAIRS:
+        return lambda result: (STATE_PAIRS[setter], (result,) if STATE_PAIRS[setter] is exit_dual_level else ())
+    entered, depth = LEAVING[setter], 1
+    for function, given, _ in reversed(log):
+        depth += (function is setter) - (function is entered)
+        if depth == 0:
+            return lambda result: (entered, given)
+    return lambda result: (entered, ())
+
+
+def leave_function_transforms() -> None:
+    """Leave what torch.func had entered when the graph failed."""
+    if in_function_transform():
+        functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
+    with contextlib.suppress(RuntimeError):     # it was not entered
+        exit_dual_level(0)
+
 
 PURE_STATE_READS = frozenset({
     torch.is_grad_enabled, torch.get_default_dtype, torch.is_autocast_enabled, torch.get_autocast_dtype,
     torch.is_autocast_cache_enabled, torch.is_inference_mode_enabled, torch._C._get_tracing_state,
     torch._C._is_torch_function_enabled, torch.are_deterministic_algorithms_enabled,
     torch.amp.is_autocast_available, torch._C._is_autocast_available, torch.is_autocast_cpu_enabled,
-    torch._C._functorch.maybe_current_level, torch._C._is_torch_function_mode_enabled,
+    torch._C._is_torch_function_mode_enabled, torch._C._is_fwd_grad_enabled,
+    functorch.maybe_current_level, functorch.get_inplace_requires_grad_allowed,
 })

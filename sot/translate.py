@@ -47,6 +47,7 @@ ENTRY_LIMIT = 8         # of a function; a decorator's wrapper is another one fo
 CODE_LIMIT = 128        # of all functions that share one code object
 TORCH = str(Path(torch.__file__).parent) + os.sep
 LAYERS = os.path.join(TORCH, "nn", "modules", "")
+TRANSFORMS = os.path.join(TORCH, "_functorch", "")     # their levels end with the graph
 ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep,
          *(str(Path(__file__).resolve().parent.parent / name) + os.sep for name in ("sot", "graph", "backends")))
 STDLIB = sysconfig.get_path("stdlib") + os.sep
@@ -295,9 +296,9 @@ def stop_at(machine: Machine, cause: Break) -> Emitter:
 
 
 def resumable_depth(machine: Machine) -> int:
-    """How many calls deep a break can stay: not in a generator, not in code of ours."""
+    """How many calls deep a break can stay: not in a generator, not in code of ours or below a transform."""
     for i, frame in enumerate(machine.frames[1:], 1):
-        if not frame.resumable or frame.native.co_filename.startswith(OURS):
+        if not frame.resumable or frame.native.co_filename.startswith((OURS, TRANSFORMS)):
             return i - 1
     return len(machine.frames) - 1
 

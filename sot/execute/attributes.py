@@ -23,6 +23,7 @@ from sot.polyfills import builtin as polyfill
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, TracebackValue, Value, boolean
 from sot.values.callables import BoundMethod, FunctionValue, SuperValue
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
+from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -474,6 +475,9 @@ def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> Non
     if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and (
             not name.startswith("__") or name == "__wrapped__"):
         function_attrs(obj).attrs.set(m, name, value)
+        return
+    if isinstance(obj, TensorValue):
+        obj.store_attr(m, name, value)
         return
     if not isinstance(obj, ObjectValue):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")

@@ -16,7 +16,17 @@ from typing import Any, NamedTuple
 import torch
 
 from sot.errors import Break, PyRaise, Reason, Skip
-from sot.execute import attributes, autograd, calls, effects, introspection, torch_handlers, wrapping
+from sot.execute import (
+    attributes,
+    autograd,
+    calls,
+    effects,
+    function_transforms,
+    gradients,
+    introspection,
+    torch_handlers,
+    wrapping,
+)
 from sot.execute.builtins import operators
 from sot.execute.frame import (
     CLOSING,
@@ -41,12 +51,14 @@ from sot.execute.torch_calls import torch_call
 from sot.graph import GraphBuilder
 from sot.guards import DistinctGuard, EqualsGuard, Guard, TypeGuard
 from sot.origin import Arg, Known, Origin, known
-from sot.torch_compat import STATE_PAIRS
+from sot.polyfills import torch_code
+from sot.torch_compat import StateLog
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, FunctionValue, known_function
 from sot.values.iterators import GeneratorValue, IteratorValue, StandIn
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue
+from sot.values.tensor import TensorValue
 
 INSTRUCTION_LIMIT = 400_000
 DEPTH_LIMIT = 200
@@ -82,7 +94,7 @@ class Machine:
 
     attributes = attributes
     calls = calls
-    handlers = (torch_handlers, autograd, effects, introspection)
+    handlers = (torch_handlers, autograd, function_transforms, gradients, effects, introspection, torch_code)
     torch_call = torch_call
     wrap = wrapping.wrap
     wrap_new = wrapping.wrap_new
@@ -99,7 +111,7 @@ class Machine:
         self.number_inputs: dict[int, DynamicNumber] = {}    # of the graph's inputs that are numbers, likewise
         self.examples: dict[Guard, torch.Tensor] = {}
         self.input_origins: dict[int, Origin] = {}      # of the graph's inputs, by the id of their reference
-        self.state_log: list[tuple[Callable, tuple, tuple | None]] = []     # setter, arguments, old arguments
+        self.state_log: StateLog = []
         self.journal: list[Callable[[], None]] = []
         self.effects: list[Callable] = []
         self.mutated: dict[int, Value] = {}
@@ -109,6 +121,8 @@ class Machine:
         self.handled: Value | None = None
         self.refusal_seen = False       # see failures.py
         self.shows_frames = False       # the program asks for frames, where capture stops
+        self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
+        self.hooked = False             # has the trace put a hook on a tensor?
         self.inputs = inputs
         self.steps = 0
         self.frames: list[Frame] = [self._root(function, inputs)]
@@ -187,7 +201,7 @@ class Machine:
         matters |= {v.owner.pytype for v in self.mutated.values() if isinstance(v, DictValue) and v.owner is not None}
         by_type: dict[type, list[Origin]] = {}
         for _, value in self.by_id.values():
-            if value.pytype in matters and value.origin is not None:
+            if value.pytype in matters and value.origin is not None and not isinstance(value, TensorValue):
                 by_type.setdefault(value.pytype, []).append(value.origin)
         for origins in by_type.values():
             if len(origins) > 1 and not all(isinstance(o, Known) for o in origins):
@@ -210,11 +224,8 @@ class Machine:
 
     def undo_state(self) -> None:
         """Take back the last change of torch's global state."""
-        setter, _, old = self.state_log.pop()
-        if old is None:
-            STATE_PAIRS[setter]()
-        else:
-            setter(*old)
+        function, args = self.state_log.pop()[2]
+        function(*args)
 
     def effect(self, emit: Callable) -> None:
         """Defer an effect: ``emit(emitter)`` writes its call into emitted code, in program order."""

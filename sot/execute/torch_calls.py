@@ -18,10 +18,10 @@ import torch
 from sot.errors import Break, Reason
 from sot.execute import failures
 from sot.torch_compat import (
-    STATE_SETTERS,
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
+    undo_of,
 )
 from sot.values.base import NONE, TRUE, Const, Value
 from sot.values.numbers import DynamicNumber, NumberRef
@@ -159,6 +159,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         raise Break(Reason.SIDE_EFFECT, name)
     failures.expect(m, name)
     node = m.builder.record(kind, target, graph_args, graph_kwargs, result, m.stack_trace())
+    m.hooked = m.hooked or name == "retain_grad"
     made = structure(m, node, result, found)
     if target is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
@@ -209,9 +210,9 @@ def _type_of(fake: torch.Tensor) -> type:
 def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
     """Change torch's global state: for real while capture goes on, and by a node when the graph runs."""
     values = tuple(v.constant() for v in args)
-    old = STATE_SETTERS[setter](*values) if setter in STATE_SETTERS else None
+    undo = undo_of(setter, values, m.state_log)
     result = setter(*values)
-    m.state_log.append((setter, values, old))
+    m.state_log.append((setter, values, undo(result)))
     m.undoable(m.undo_state)
     m.builder.record_state(setter, values, m.stack_trace())
     return NONE if result is None else Const(result)

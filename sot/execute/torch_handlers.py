@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch._functorch import eager_transforms, vmap
 from torch.nn.modules import module as torch_module
 
 from sot import _hook, marks
@@ -15,7 +14,7 @@ from sot.execute import torch_calls
 from sot.execute.builtins.registry import handles
 from sot.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
 from sot.origin import known
-from sot.torch_compat import COMPILING_FLAGS, PURE_STATE_READS, STATE_PAIRS, STATE_SETTERS
+from sot.torch_compat import COMPILING_FLAGS, LEAVING, PURE_STATE_READS, STATE_PAIRS, STATE_SETTERS
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
 from sot.values.callables import known_function
 from sot.values.objects import DictValue, ObjectValue
@@ -71,7 +70,7 @@ def _read_state(reader: Any) -> None:
         return m.wrap_new(reader(*(a.constant() for a in args)))
 
 
-for _setter in (*STATE_SETTERS, *STATE_PAIRS):
+for _setter in (*STATE_SETTERS, *STATE_PAIRS, *LEAVING):
     _set_state(_setter)
 for _reader in PURE_STATE_READS:
     _read_state(_reader)
@@ -82,9 +81,6 @@ def clear_autocast_cache(m: Machine, args: list[Value], kwargs: dict[str, Value]
     m.builder.record_state(torch.clear_autocast_cache, (), m.stack_trace())
     return NONE
 
-
-TRANSFORMS = ("vmap_impl", "chunked_vmap", "grad_impl", "grad_and_value_impl", "_vjp_with_argnums",
-              "_jvp_with_argnums")
 
 # Code that computes something else, and not the same in another way, when it is told that it is being compiled:
 # torch.nn.TransformerEncoder gives other values for padding.
@@ -124,13 +120,6 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- left to Python
-@handles(*(function for module in (vmap, eager_transforms) for name in TRANSFORMS
-           if (function := getattr(module, name, None)) is not None))
-def function_transform(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Tensors inside of it are not what they seem; see Translator._callback."""
-    raise Break(Reason.OPAQUE_CALL, "a transform of torch.func")
-
-
 @handles(torch.manual_seed, torch.seed, torch.random.set_rng_state, torch.random.get_rng_state,
          torch.random.fork_rng, *(v for v in vars(random).values() if getattr(v, "__self__", None) is random._inst),
          *(v for v in vars(np.random).values() if type(getattr(v, "__self__", None)) is np.random.RandomState))

@@ -44,7 +44,7 @@ IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescr
                   functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
                   np.ufunc, inspect.Signature, inspect.Parameter)
-KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType)     # these and their subclasses
+KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
@@ -158,6 +158,8 @@ def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     m.guard(guard)
     m.examples[guard] = real
     value = TensorValue(ref, kind, origin)
+    if ref.fake.is_leaf and ref.fake.requires_grad:
+        m.leaves[id(ref.fake)] = value
     m.input_origins[id(value.ref)] = origin
     return value
 
@@ -217,10 +219,10 @@ def _dict(m: Machine, real: dict, origin: Origin) -> Value:
 
 
 def _set(m: Machine, real: set, origin: Origin) -> Value:
-    if not all(is_constant(v) and not compares_by_python(v) for v in real):
+    if not all(type(v) is types.FunctionType or (is_constant(v) and not compares_by_python(v)) for v in real):
         return Opaque(real, origin)
     m.guard(EqualsGuard(origin, type(real)(real)))
-    return SetValue({v: Const(v) for v in real}, type(real), real, origin)
+    return SetValue({v: wrap_known(m, v) for v in real}, type(real), real, origin)
 
 
 def _deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
@@ -239,7 +241,8 @@ def _builtin_method(m: Machine, real: types.BuiltinFunctionType, origin: Origin)
     """A method of an existing object that is made of C code, such as ``items.append``."""
     owner, descriptor = real.__self__, getattr(type(real.__self__), real.__name__, None)
     if not isinstance(descriptor, types.MethodDescriptorType):
-        m.guard(EqualsGuard(origin, real))
+        if not library_owned(m, origin):
+            m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
     m.guard(TypeGuard(origin, type(real)))
     m.guard(EqualsGuard(Attr(origin, "__name__"), real.__name__))

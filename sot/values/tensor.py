@@ -7,9 +7,11 @@ import torch
 
 from sot.errors import Break, Reason
 from sot.graph import TensorRef
-from sot.origin import Origin
+from sot.guards import HasKeyGuard
+from sot.origin import Attr, Origin
 from sot.values.base import NONE, Const, Value, boolean
 from sot.values.callables import BoundMethod
+from sot.values.objects import DELETED
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
@@ -42,7 +44,8 @@ class TensorValue(Value):
 
     def load_attr(self, m: Machine, name: str) -> Value:
         if name in self.attrs:
-            return self.attrs[name]
+            held = self.attrs[name]
+            return self._no_attribute(m, name) if held is DELETED else held
         if name in METADATA:
             return m.wrap_new(getattr(self.fake, name))
         if name in VIEWS:
@@ -51,6 +54,8 @@ class TensorValue(Value):
             return m.wrap_known(self.pytype)
         if name == "grad" and self.ref.real is not None:
             return m.wrap_attr(self, name, self.ref.real.grad)
+        if name == "grad" and self.fake.is_leaf:
+            return NONE
         if name == "grad_fn" and self.fake.grad_fn is None:
             return NONE
         found = getattr(self.pytype, name, None)
@@ -65,8 +70,35 @@ class TensorValue(Value):
         if real is not None and name in real.__dict__:
             return m.wrap_attr(self, name, real.__dict__[name])
         if real is None or not hasattr(real, name):
-            m.attributes.no_attribute(m, f"{self.pytype.__name__!r} object has no attribute {name!r}", name, self)
+            if real is not None and self.origin is not None:
+                m.guard(HasKeyGuard(Attr(self.origin, "__dict__"), name, False))
+            return self._no_attribute(m, name)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+
+    def _no_attribute(self, m: Machine, name: str) -> Any:
+        return m.attributes.no_attribute(m, f"{self.pytype.__name__!r} object has no attribute {name!r}", name, self)
+
+    def store_attr(self, m: Machine, name: str, value: Value | None) -> None:
+        """Write ``.grad`` or an attribute of the user's; ``None`` deletes it."""
+        if name == "requires_grad" and value is not None:
+            m.torch_call("call_method", "requires_grad_", [self, value], {})
+            return
+        native, _ = m.attributes.lookup(None, self.pytype, name)
+        if name == "grad" and (value is None or not self._may_be_grad(value)):
+            raise Break(Reason.SIDE_EFFECT, f"setting .grad of {self}")
+        if name != "grad" and m.attributes.is_data_descriptor(native):
+            raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {self}")
+        if value is None:
+            self.load_attr(m, name)     # raises if there is none
+        before = dict(self.attrs)
+        m.touch(self, lambda: setattr(self, "attrs", before))
+        self.attrs = {**before, name: DELETED if value is None else value}
+
+    def _may_be_grad(self, value: Value) -> bool:
+        if isinstance(value, TensorValue):
+            mine, its = self.fake, value.fake
+            return value is not self and (mine.shape, mine.dtype, mine.device) == (its.shape, its.dtype, its.device)
+        return isinstance(value, Const) and value.real is None
 
     def truth(self, m: Machine) -> bool | None:
         result = m.torch_call("call_function", bool, [self], {}, reason=Reason.TENSOR_TRUTH)
@@ -81,6 +113,9 @@ class TensorValue(Value):
         if self.attrs and self.ref.real is None:
             return e.tensor_with_attrs(self)
         return e.output(self.ref)
+
+    def replay(self, e: Emitter) -> None:
+        e.write_attrs(e.value(self), self)
 
     def __str__(self) -> str:
         return str(self.origin) if self.origin else f"a tensor of shape {tuple(self.fake.shape)}"

@@ -28,7 +28,7 @@ $(VENV)/.torch:
 	$(RUN) -m pip install -qq $(TORCH) numpy
 	touch $@
 
-$(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py $(wildcard sot/*.c sot/*.h)
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py $(wildcard sot/*.c sot/*.cpp sot/*.h)
 	$(RUN) -m pip install -qq --no-build-isolation --editable ".[test,lint,demo]"
 	touch $@
 

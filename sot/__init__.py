@@ -1,23 +1,51 @@
 """SOT turns PyTorch programs into graphs while they run: ``sot.to_static(fn_or_module)``.
 
 ``explain(fn)(*args)`` tells what was captured, where capture broke and what is guarded. See README.md.
+
+Names are loaded when they are first used: torch imports this package in every process, to see whether SOT_ENABLE
+asks for it (sot.autoload), and that must cost nothing.
 """
 from __future__ import annotations
 
-from sot.api import ignore_module, not_to_static, to_static
-from sot.backends import list_backends, register_backend
-from sot.errors import CaptureError, SotError
-from sot.explanation import explain
-from sot.input_spec import InputSpec
-from sot.marks import graph_break
-from sot.translate import reset
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from sot.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from sot.api import ignore_module, not_to_static, to_static
+    from sot.assertion import assert_captured
+    from sot.backends import list_backends, register_backend
+    from sot.errors import CaptureError, SotError
+    from sot.explanation import explain
+    from sot.input_spec import InputSpec
+    from sot.log import set_code_level, set_verbosity
+    from sot.marks import graph_break
+    from sot.switch import disable, enable
+    from sot.translate import reset
+
+HOMES = {
+    "api": ("ignore_module", "not_to_static", "to_static"),
+    "assertion": ("assert_captured",),
+    "backends": ("list_backends", "register_backend"),
+    "errors": ("CaptureError", "SotError"),
+    "explanation": ("explain",),
+    "input_spec": ("InputSpec",),
+    "log": ("set_code_level", "set_verbosity"),
+    "marks": ("graph_break",),
+    "switch": ("disable", "enable"),
+    "translate": ("reset",),
+}
+HOME_OF = {name: home for home, names in HOMES.items() for name in names}
+
 __all__ = [
     "CaptureError",
     "InputSpec",
     "SotError",
     "__version__",
+    "assert_captured",
+    "disable",
+    "enable",
     "explain",
     "graph_break",
     "ignore_module",
@@ -25,5 +53,18 @@ __all__ = [
     "not_to_static",
     "register_backend",
     "reset",
+    "set_code_level",
+    "set_verbosity",
     "to_static",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOME_OF:
+        raise AttributeError(f"module 'sot' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"sot.{HOME_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

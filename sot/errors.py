@@ -38,6 +38,7 @@ class Reason(enum.Enum):
     OPAQUE_VALUE = Text("{} cannot be followed", "move the operation out of the captured function")
     OPAQUE_ITERATOR = Text("an iterator of type {} is stepped by Python", "nothing to do in most loops")
     USER_BREAK = Text("sot.graph_break() was called{}", "remove the call")
+    OBSERVED = Text("the report is looked at{}", "nothing to do: reports leave this one out")
     NOT_TO_STATIC = Text("{} is marked not_to_static", "remove the mark to capture it")
     IGNORED = Text("{} is of a module that is ignored", "take back sot.ignore_module to capture it")
     NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled", "call it outside")

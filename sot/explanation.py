@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from sot import _hook, report
+from sot import _hook
 from sot.api import (
     Settings,
     StaticFunction,
@@ -27,7 +26,11 @@ from sot.api import (
 from sot.backends import lookup_backend
 from sot.guards import short
 from sot.marks import name_of
+from sot.recording import Recording, recorded
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord
+from sot.reports import lines as report
+from sot.reports.build import report_of
+from sot.reports.model import Report
 from sot.translate import Translator
 
 
@@ -43,6 +46,12 @@ class Explanation:
     result: Any
     captures: list[Capture]
     elapsed: float
+    recording: Recording = field(default_factory=functools.partial(Recording, ""))
+
+    @property
+    def report(self) -> Report:
+        """All of this as plain data, which can be saved as JSON or as a page: ``report.save("report.html")``."""
+        return report_of(self.recording)
 
     @property
     def graphs(self) -> list[GraphRecord]:
@@ -130,11 +139,11 @@ def explained(kind: Callable[..., Any], target: Any, root: Any, settings: Settin
     translator = Translator(lookup_backend(settings.backend), full_graph=False, strict=False)
     call = kind(target, settings, translator)
     look_again(root)
-    start = time.perf_counter()
+    recording = Recording(name_of(target).removeprefix("a "))
     try:
-        result = call(*args, **kwargs)
-        elapsed = time.perf_counter() - start
-        return Explanation(name_of(target).removeprefix("a "), result, list(translator.captures), elapsed)
+        with recorded(recording):
+            result = call(*args, **kwargs)
+        return Explanation(recording.program, result, list(translator.captures), recording.elapsed, recording)
     finally:
         translator.forget()
 

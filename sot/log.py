@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable
 
 from sot.records import Capture
-from sot.report import at, break_lines, fallback_lines, graph_lines, guards_lines, recapture_lines
+from sot.reports.lines import at, break_lines, fallback_lines, graph_lines, guards_lines, recapture_lines
 
 ROOT = logging.getLogger("sot")
 
@@ -93,6 +93,40 @@ def configure(names: str) -> None:
     ROOT.propagate = not on  # the program's own handlers would print it a second time
     if on:
         ROOT.addHandler(HANDLER)
+
+
+VERBOSITY = ((), ("breaks", "fallbacks", "recompiles"), ("breaks", "fallbacks", "recompiles", "graphs"),
+             tuple(CHANNELS.keys() - {"code"}))
+_verbosity, _code = 0, False
+
+
+def set_verbosity(level: int = 0) -> None:
+    """Print to stderr what the translator does.
+
+    Arguments:
+        level: 0 for nothing; 1 for breaks, functions left to Python and new captures of a function; 2 for the graphs
+            as well; 3 for the guards as well.
+    """
+    global _verbosity
+    _verbosity = checked(level, "set_verbosity")
+    apply_levels()
+
+
+def set_code_level(level: int = 1) -> None:
+    """Print to stderr the functions that the translator writes, as source (1), or not (0)."""
+    global _code
+    _code = checked(level, "set_code_level") > 0
+    apply_levels()
+
+
+def checked(level: int, who: str) -> int:
+    if not isinstance(level, int) or level < 0:
+        raise ValueError(f"{who} needs a level from 0 to {len(VERBOSITY) - 1}, not {level!r}")
+    return min(level, len(VERBOSITY) - 1)
+
+
+def apply_levels() -> None:
+    configure(",".join((*VERBOSITY[_verbosity], *(("code",) if _code else ()))))
 
 
 if "SOT_LOG" in os.environ:

@@ -4,7 +4,7 @@ The interpreter looks for four things here:
 
 * a ``Translated`` is followed as its ``__wrapped__``;
 * what ``is_not_to_static`` says yes to is a break: Python calls it, with the hook off;
-* ``graph_break``, by identity, is a break at its call;
+* ``graph_break`` and ``observed``, by identity, are breaks at their call;
 * functions of a module that ``is_ignored`` says yes to are called by Python.
 
 Everything here is below the rest of the package: it imports the standard library and the hook only.
@@ -182,3 +182,7 @@ def name_of(value: object) -> str:
 
 def graph_break() -> None:
     """Capture breaks where this is called. Otherwise it does nothing."""
+
+
+def observed() -> None:
+    """Capture breaks where this is called, as reading a report must; reports leave that break out."""

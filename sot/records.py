@@ -6,6 +6,7 @@ The translator appends one ``Capture`` for each time it worked on a frame. ``exp
 from __future__ import annotations
 
 import linecache
+import time
 from dataclasses import dataclass, field
 
 from torch.fx import GraphModule
@@ -92,3 +93,4 @@ class Capture:
     seconds: dict[str, float] = field(default_factory=dict)
     missed: list[str] = field(default_factory=list)
     code: str = ""
+    began: float = field(default_factory=time.perf_counter)

@@ -72,6 +72,11 @@ def in_function_transform() -> bool:
     return functorch.maybe_current_level() is not None
 
 
+def in_backward() -> bool:
+    """Does the autograd engine run this?"""
+    return torch._C._current_graph_task_id() != -1
+
+
 # How many modes see every operation: ``torch.device`` as a context, a default device, modes of a user, torch.func's.
 MODE_COUNTS = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack, functorch.maybe_current_level)
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot import _hook, log, marks
+from sot import _hook, log, marks, recording
 from sot.backends import Backend, BackendError, call_backend
 from sot.emit import Changes, Emitter, assemble, write_exit, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Skip
@@ -50,6 +50,7 @@ LAYERS = os.path.join(TORCH, "nn", "modules", "")
 TRANSFORMS = os.path.join(TORCH, "_functorch", "")     # their levels end with the graph
 ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep,
          *(str(Path(__file__).resolve().parent.parent / name) + os.sep for name in ("sot", "graph", "backends")))
+SITE_PACKAGES = os.sep + "site-packages" + os.sep
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
@@ -62,7 +63,7 @@ def is_users(code: CodeType, module: str) -> bool:
         return not file.endswith("module.py")
     if file.startswith(ROOTS) or file.startswith("<frozen"):
         return False
-    return not file.startswith(STDLIB) or "site-packages" in file
+    return not file.startswith(STDLIB) or SITE_PACKAGES in file
 
 
 class NumbersMustBeConstant(Exception):
@@ -95,6 +96,9 @@ class Translator:
         self.backend = backend
         self.full_graph = full_graph
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
+        self.include: tuple[str, ...] = ()      # names of modules; none are all
+        self.exclude: tuple[str, ...] = ()
+        self.whole_program = False              # then libraries' functions without tensor operations are left alone
         self.captures: list[Capture] = []
         self.entries: dict[int, list[Cached]] = {}
         self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers that have changed
@@ -106,7 +110,7 @@ class Translator:
     def _callback(self, function: FunctionType, inputs: tuple) -> Callable | None:
         code = function.__code__
         module = str(function.__globals__.get("__name__"))
-        if not is_users(code, module) or marks.is_ignored(module):
+        if not is_users(code, module) or marks.is_ignored(module) or not self.covers(module):
             _hook.skip(code)
             return None
         if in_function_transform() or in_mode():
@@ -115,7 +119,7 @@ class Translator:
         capture = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         capture.missed = self.explain_misses(code, inputs)
         try:
-            with no_saved_tensors_hooks():
+            with no_saved_tensors_hooks(), recording.capturing():
                 return self.translate(function, inputs, capture)
         except (CaptureError, BackendError):
             raise
@@ -132,7 +136,13 @@ class Translator:
         finally:
             self.captures.append(capture)
             log.capture(capture)
+            if recording.current is not None:
+                recording.current.add(capture)
         return None
+
+    def covers(self, module: str) -> bool:
+        """Is it among the modules that this translator is for?"""
+        return not is_in(module, self.exclude) and (not self.include or is_in(module, self.include))
 
     def give_up(self, code: CodeType, capture: Capture, stop: CaptureStop) -> None:
         """Python runs this function from now on."""
@@ -180,6 +190,8 @@ class Translator:
     def finish(self, code: CodeType, machine: Machine, state: GlobalState, capture: Capture) -> Callable | None:
         with timed(capture, "execute"), quiet(), paused_collector():
             emitter = self.execute(machine, code, capture)
+        if self.whole_program and machine.builder.operations == 0 and SITE_PACKAGES in code.co_filename:
+            raise Skip(Reason.NOTHING_CAPTURED)
         machine.guard_distinct()
         machine.prune_guards()
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
@@ -187,6 +199,8 @@ class Translator:
             return self.keep(code, plain_entry(machine, code, state, self.callback), machine, state)
         call = self.compile(machine, emitter, capture)
         with timed(capture, "emit"):
+            if recording.current is not None:
+                call.append(f"{emitter.const(recording.current.runs_of(capture).count)}()")
             emitter.write_walk(machine.guards, machine.examples, state, self.callback)
             entry, capture.code = assemble(emitter, code, call)
         return self.keep(code, entry, machine, state)
@@ -221,6 +235,8 @@ class Translator:
             compiled = call_backend(self.backend, module, [ref.real for ref in builder.inputs])
         if machine.number_inputs and getattr(compiled, "__self__", compiled) is not module:
             raise NumbersMustBeConstant
+        if recording.current is not None:
+            compiled = recording.current.counted(compiled, capture)
         inputs = [emitter.value(machine.number_inputs[id(ref)]) if id(ref) in machine.number_inputs
                   else emitter.ref(machine.input_origins[id(ref)]) for ref in builder.inputs]
         return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
@@ -267,6 +283,11 @@ def load() -> None:
     """Import what torch imports late, so that it does not count as the time of a first call."""
     new_fake_mode()
     HANDLERS[module_tagger()] = lambda m, args, kwargs: NONE
+
+
+def is_in(module: str, modules: tuple[str, ...]) -> bool:
+    """Is a module, by its dotted name, one of these or inside of one?"""
+    return any(module == name or module.startswith(f"{name}.") for name in modules)
 
 
 def reset() -> None:

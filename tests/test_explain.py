@@ -9,12 +9,13 @@ from torch import nn
 from translating import X, scale
 
 import sot
-from sot import _hook, report
+from sot import _hook
 from sot.errors import Reason
 from sot.explanation import Explanation
 from sot.guards import EqualsGuard, SameGuard, TypeGuard
 from sot.origin import Arg, Attr, CellContents, Global, Item, known
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
+from sot.reports import lines as report
 
 
 @pytest.fixture(autouse=True)

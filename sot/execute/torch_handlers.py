@@ -148,3 +148,8 @@ def run_rest(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(marks.graph_break)
 def graph_break(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Break(Reason.USER_BREAK)
+
+
+@handles(marks.observed)
+def observed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.OBSERVED)

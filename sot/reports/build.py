@@ -1,0 +1,186 @@
+"""From records to the data of a report."""
+from __future__ import annotations
+
+import linecache
+import platform
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from sot.errors import Reason
+from sot.recording import Recording, Runs, users_file
+from sot.records import BreakRecord, Capture, GraphRecord, Place
+from sot.reports import lines
+from sot.reports.model import (
+    Break,
+    Function,
+    Graph,
+    Guard,
+    Line,
+    Operation,
+    Recapture,
+    Report,
+    SourceFile,
+    SourceLine,
+    Stage,
+)
+from sot.version import VERSION
+
+FRAME = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*)')
+Captured = list[tuple[Capture, Runs]]
+Where = tuple[str, str]      # of a function: file and name
+ALWAYS_TOLD = {Reason.TENSOR_TRUTH, Reason.TENSOR_VALUE, Reason.TENSOR_SHAPE, Reason.USER_BREAK}
+
+
+def report_of(recording: Recording) -> Report:
+    """Everything that a recording saw, as data."""
+    captured = recording.captures
+    graphs = [graph_of(c.graph, c, runs) for c, runs in captured if c.graph is not None]
+    breaks = breaks_of(captured)
+    return Report(
+        program=recording.program,
+        started=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recording.clock)),
+        elapsed=recording.elapsed,
+        outcome=recording.outcome,
+        versions={"sot": VERSION, "torch": torch.__version__, "python": platform.python_version()},
+        functions=functions_of(captured, recording.in_python),
+        graphs=graphs,
+        breaks=breaks,
+        guards=guards_of(captured),
+        recaptures=[Recapture(line_of(c.place), list(c.missed)) for c, _ in captured if c.missed and c.graph],
+        stages=list(stages_of(captured, recording.started)),
+        files=files_of(graphs, breaks, recording.in_python),
+    )
+
+
+def line_of(place: Place) -> Line:
+    return Line(place.file, place.line, place.function, place.source)
+
+
+# ---- graphs and breaks ----------------------------------------------------------------------------------
+def graph_of(record: GraphRecord, capture: Capture, runs: Runs) -> Graph:
+    nodes = list(record.module.graph.nodes)
+    return Graph(
+        name=record.name,
+        function=line_of(record.place),
+        operations=[operation_of(node) for node in nodes if node.op.startswith("call_")],
+        inputs=sum(node.op == "placeholder" for node in nodes),
+        runs=runs.times,
+        seconds=sum(capture.seconds.values()),
+        code=record.module.code.strip(),
+        kernels=list(getattr(record.module, "kernels", ())),
+    )
+
+
+def operation_of(node: Any) -> Operation:
+    target = node.target
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    return Operation(name, innermost(node.meta.get("stack_trace") or ""))
+
+
+def innermost(trace: str) -> Line | None:
+    """The last line of a stack as fx keeps it that is the user's own, if there is one, and not a library's."""
+    frames = [m for text in trace.splitlines() if (m := FRAME.match(text))]
+    users = [f for f in frames if users_file(f["file"])]
+    for frame in users[::-1] or frames[::-1]:
+        return line_of(Place(frame["file"], int(frame["line"]), frame["function"]))
+    return None
+
+
+def breaks_of(captured: Captured) -> list[Break]:
+    """Breaks and functions left to Python, those that happened most first; what is the same is one."""
+    found: dict[tuple[BreakRecord, bool], list[Runs]] = defaultdict(list)
+    for capture, runs in captured:
+        if capture.stopped is not None and not is_idle(capture):
+            found[capture.stopped, capture.fallback].append(runs)
+    breaks = [
+        Break(record.reason.name, record.message, record.hint, line_of(record.place),
+              [line_of(place) for place in record.stack], len(all_runs), sum(r.times for r in all_runs), fallback)
+        for (record, fallback), all_runs in found.items()]
+    return sorted(breaks, key=lambda b: (b.fallback, -b.runs, -b.captures))
+
+
+def is_idle(capture: Capture) -> bool:
+    """Did it stop where that costs no graph: before any tensor operation, and at something else than a tensor?"""
+    if capture.stopped is None:
+        return False
+    reason = capture.stopped.reason
+    if capture.graph is not None or reason is Reason.OBSERVED:
+        return reason is Reason.OBSERVED
+    return reason is Reason.NOTHING_CAPTURED or not capture.fallback and reason not in ALWAYS_TOLD
+
+
+def guards_of(captured: Captured) -> list[Guard]:
+    counts: Counter[tuple[str, str, str, Line]] = Counter()
+    for capture, _ in captured:
+        modules = lines.modules_guarded(record.guard for record in capture.guards)
+        for record in capture.guards:
+            place = Place(record.file, record.line, capture.place.function)
+            counts[str(record), lines.group_of(record.guard, modules), capture.name, line_of(place)] += 1
+    return [Guard(*key, count) for key, count in counts.items()]
+
+
+# ---- functions, times, sources ---------------------------------------------------------------------------
+def functions_of(captured: Captured, in_python: Counter[Place]) -> list[Function]:
+    """One entry a function: those that were captured, and those whose operations Python ran."""
+    by_function: dict[Where, Captured] = defaultdict(list)
+    for capture, runs in captured:
+        by_function[capture.place.file, capture.place.function].append((capture, runs))
+    plain: dict[Where, Counter[Place]] = defaultdict(Counter)
+    for place, count in in_python.items():
+        plain[place.file, place.function][place] += count
+    functions = []
+    for where in by_function | plain:
+        found, python = by_function.get(where, []), plain.get(where, Counter())
+        first = found[0][0].place if found else min(python, key=lambda place: place.line)
+        functions.append(Function(
+            name=found[0][0].name if found else first.function,
+            line=line_of(first),
+            captures=len(found),
+            graphs=sum(c.graph is not None for c, _ in found),
+            breaks=sum(c.stopped is not None and not c.fallback for c, _ in found),
+            in_graphs=sum(runs.operations for _, runs in found),
+            in_python=python.total(),
+        ))
+    return sorted(functions, key=lambda f: -(f.in_graphs + f.in_python))
+
+
+def stages_of(captured: Captured, started: float) -> Iterator[Stage]:
+    for capture, _ in captured:
+        start = capture.began - started
+        for stage, seconds in capture.seconds.items():
+            yield Stage(capture.name, stage, start, seconds)
+            start += seconds
+
+
+def files_of(graphs: Iterable[Graph], breaks: Iterable[Break], in_python: Counter[Place]) -> list[SourceFile]:
+    """The user's files in which anything happened, line by line."""
+    graph_runs: dict[str, Counter[int]] = defaultdict(Counter)
+    python_runs: dict[str, Counter[int]] = defaultdict(Counter)
+    broken: dict[str, set[int]] = defaultdict(set)
+    for graph in graphs:
+        for operation in graph.operations:
+            if operation.line is not None:
+                graph_runs[operation.line.file][operation.line.line] += max(graph.runs, 1)
+    for b in breaks:
+        if not b.fallback:
+            broken[b.line.file].add(b.line.line)
+    for place, count in in_python.items():
+        python_runs[place.file][place.line] += count
+    files = []
+    for path in sorted({*graph_runs, *python_runs, *broken}):
+        text = linecache.getlines(path)
+        if text and users_file(path):
+            files.append(SourceFile(path, [
+                source_line(i, line.rstrip("\n"), i in broken[path], graph_runs[path][i], python_runs[path][i])
+                for i, line in enumerate(text, 1)]))
+    return files
+
+
+def source_line(number: int, text: str, broken: bool, in_graphs: int, in_python: int) -> SourceLine:
+    state = "break" if broken else "graph" if in_graphs else "python" if in_python else ""
+    return SourceLine(number, text, state, in_graphs, in_python)

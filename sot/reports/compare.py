@@ -1,0 +1,56 @@
+"""What has become better or worse from one report to another."""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sot.reports.lines import shortened
+from sot.reports.model import Break, Report
+from sot.reports.page import percent
+
+
+@dataclass(frozen=True)
+class Difference:
+    """``worse`` is None for what is neither better nor worse."""
+
+    text: str
+    worse: bool | None = None
+
+
+FIGURES: tuple[tuple[str, Callable[[Report], Any]], ...] = (
+    ("graphs", lambda r: len(r.graphs)),
+    ("breaks", lambda r: len(r.real_breaks)),
+    ("functions left to Python", lambda r: sum(b.fallback for b in r.breaks)),
+    ("captured again", lambda r: len(r.recaptures)),
+    ("guards", lambda r: sum(g.count for g in r.guards)),
+)
+
+
+def compare(before: Report, after: Report) -> Iterator[Difference]:
+    """Coverage, the counts that differ, and each break that is new or gone."""
+    old, new = before.coverage, after.coverage
+    if percent(old) != percent(new):
+        worse = None if old is None or new is None else new < old
+        yield Difference(f"operations in graphs: {percent(old)} -> {percent(new)}", worse)
+    for name, figure in FIGURES:
+        a, b = figure(before), figure(after)
+        if a != b:
+            yield Difference(f"{name}: {a} -> {b}", None if name in ("graphs", "guards") else b > a)
+    a_breaks, b_breaks = (Counter(map(identity, report.breaks)) for report in (before, after))
+    for b in after.breaks:
+        if identity(b) not in a_breaks:
+            yield Difference(f"new: {described(b)}", True)
+    for b in before.breaks:
+        if identity(b) not in b_breaks:
+            yield Difference(f"gone: {described(b)}", False)
+
+
+def identity(b: Break) -> tuple[str, ...]:
+    """What makes it the same break after lines have moved: what it says, and the text of its line."""
+    return b.message, b.line.file, b.line.function, b.line.source
+
+
+def described(b: Break) -> str:
+    return f"{b.message} at {shortened(b.line.file)}:{b.line.line}: {b.line.source}"

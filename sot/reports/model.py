@@ -1,0 +1,221 @@
+"""The data of a report: plain dataclasses, which go to JSON and come back.
+
+Everything a view shows is in here, so a report can be kept, compared and shown on another machine. Times are in
+seconds; ``start`` of a stage counts from the beginning of the report.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from sot.errors import SotError
+
+VERSION = 1
+T = TypeVar("T")
+
+
+class ReportError(SotError, ValueError):
+    """A file is no report, or one of a version that this program does not know."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the user's code and what it says."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A node of a graph, and the innermost line of the user's that it stands for."""
+
+    name: str
+    line: Line | None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph that went to the backend. ``runs`` counts its calls; ``kernels`` are those the backend tells of."""
+
+    name: str
+    function: Line
+    operations: list[Operation]
+    inputs: int
+    runs: int
+    seconds: float
+    code: str
+    kernels: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Break:
+    """Where capture stopped. ``fallback``: Python runs the whole function. ``runs``: how often it came there."""
+
+    reason: str
+    message: str
+    hint: str
+    line: Line
+    stack: list[Line]
+    captures: int
+    runs: int
+    fallback: bool
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What must hold for a graph to be used again, the line that needed it, and how often it is there."""
+
+    sentence: str
+    group: str
+    function: str
+    line: Line
+    count: int
+
+
+@dataclass(frozen=True)
+class Recapture:
+    """A function that was captured again; ``causes`` has a sentence for each entry that did not fit."""
+
+    function: Line
+    causes: list[str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A piece of the time that capture took."""
+
+    function: str
+    stage: str
+    start: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of a source file. ``state``: graph, break, python, or nothing for a line without tensor operations."""
+
+    number: int
+    text: str
+    state: str
+    in_graphs: int
+    in_python: int
+
+
+@dataclass(frozen=True)
+class Function:
+    """What became of one function: operations that ran in graphs, and those that Python ran."""
+
+    name: str
+    line: Line
+    captures: int
+    graphs: int
+    breaks: int
+    in_graphs: int
+    in_python: int
+
+    @property
+    def coverage(self) -> float | None:
+        return share(self.in_graphs, self.in_python)
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    path: str
+    lines: list[SourceLine]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run of a program, or one call of a function, under the translator."""
+
+    program: str
+    started: str
+    elapsed: float
+    outcome: str
+    versions: dict[str, str]
+    functions: list[Function]
+    graphs: list[Graph]
+    breaks: list[Break]
+    guards: list[Guard]
+    recaptures: list[Recapture]
+    stages: list[Stage]
+    files: list[SourceFile]
+    version: int = VERSION
+
+    @property
+    def in_graphs(self) -> int:
+        """Operations on tensors that ran in graphs."""
+        return sum(function.in_graphs for function in self.functions)
+
+    @property
+    def in_python(self) -> int:
+        """Operations on tensors that Python ran."""
+        return sum(function.in_python for function in self.functions)
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of operations that ran in graphs, from 0 to 1; None when there was none at all."""
+        return share(self.in_graphs, self.in_python)
+
+    @property
+    def capture_seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def real_breaks(self) -> list[Break]:
+        """The breaks without the functions left to Python."""
+        return [b for b in self.breaks if not b.fallback]
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    def save(self, path: str | Path) -> None:
+        """Write the report: as a page if the name ends in .html, as JSON otherwise."""
+        from sot.reports.page import page  # the page is made from this module's data
+
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(page(self) if path.suffix in (".html", ".htm") else self.to_json(), encoding="utf-8")
+
+
+def share(part: int, rest: int) -> float | None:
+    return part / (part + rest) if part + rest else None
+
+
+# ---- from JSON --------------------------------------------------------------------------------------------
+def load(path: str | Path) -> Report:
+    """The report in a JSON file. Raises ReportError, naming the file, if there is none in it."""
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as e:
+        raise ReportError(f"{path} cannot be read: {e}") from e
+    except json.JSONDecodeError as e:
+        raise ReportError(f"{path} is no JSON (line {e.lineno}): a report ends in .json and is written by "
+                          f"SOT_REPORT or Report.save") from e
+    version = data.get("version") if isinstance(data, dict) else None
+    if version != VERSION:
+        raise ReportError(f"{path} is no report of version {VERSION}" + (f", but of {version}" if version else ""))
+    try:
+        return build(Report, data)
+    except (KeyError, TypeError) as e:
+        raise ReportError(f"{path} is not a whole report: {e}") from e
+
+
+def build(kind: Any, data: Any) -> Any:
+    """``data``, as json gives it, as a value of type ``kind``. Fields that ``kind`` does not have are left out."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        return kind(**{name: build(hints[name], value) for name, value in data.items() if name in hints})
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is list:
+        return [build(args[0], item) for item in data]
+    if origin is types.UnionType:
+        return None if data is None else build(next(a for a in args if a is not type(None)), data)
+    return data

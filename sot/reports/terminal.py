@@ -1,0 +1,75 @@
+"""What a terminal shows of a report: the summary at the end of ``python -m sot run``."""
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sot.reports.lines import count, milliseconds, shortened
+from sot.reports.model import Break, Line, Report
+from sot.reports.page import percent
+
+BREAKS_SHOWN = 10
+FUNCTIONS_SHOWN = 10
+RECAPTURES_SHOWN = 5
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the summary: how much ran in graphs, where it broke and what would mend that, what was captured again."""
+    console.print(summary(report))
+
+
+def summary(report: Report) -> Group:
+    parts: list[RenderableType] = [headline(report)]
+    if report.functions:
+        parts.append(functions_table(report))
+    if stops := report.breaks:
+        parts.append(Text("Breaks", style="bold"))
+        parts += (break_text(b) for b in stops[:BREAKS_SHOWN])
+        parts += more(len(stops) - BREAKS_SHOWN, "break")
+    if report.recaptures:
+        parts.append(Text("Captured again", style="bold"))
+        for again in report.recaptures[:RECAPTURES_SHOWN]:
+            causes = "".join(f"\n  {cause}" for cause in again.causes)
+            text = Text(f"{again.function.function}, at {at(again.function)}{causes}")
+            parts.append(Padding(text, (0, 2), expand=False))
+        parts += more(len(report.recaptures) - RECAPTURES_SHOWN, "function")
+    return Group(*parts)
+
+
+def headline(report: Report) -> Text:
+    counts = (count(len(report.graphs), "graph"), count(len(report.real_breaks), "break"),
+              f"{len(report.recaptures) or 'none'} captured again")
+    return Text.assemble(
+        ("SOT ", "bold"), f"{report.program}: ", (percent(report.coverage), "bold green"),
+        f" of {report.in_graphs + report.in_python} tensor operations in graphs; {', '.join(counts)}; "
+        f"capture took {milliseconds(report.capture_seconds)} of {milliseconds(report.elapsed)}")
+
+
+def functions_table(report: Report) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("function", "where"):
+        table.add_column(name, overflow="fold")
+    for name in ("in graphs", "in Python", "share", "graphs", "breaks"):
+        table.add_column(name, justify="right")
+    for f in report.functions[:FUNCTIONS_SHOWN]:
+        table.add_row(f.name, at(f.line), str(f.in_graphs), str(f.in_python), percent(f.coverage), str(f.graphs),
+                      str(f.breaks))
+    return table
+
+
+def break_text(b: Break) -> Padding:
+    often = f"{b.runs} ×" if b.runs else "Python runs the whole function" if b.fallback else f"{b.captures} ×"
+    text = Text.assemble((b.message, "red"), f" ({often})\n", (f"at {at(b.line)} in {b.line.function}\n", "dim"))
+    if b.line.source:
+        text.append(f"    {b.line.source}\n")
+    return Padding(text.append(f"to mend it: {b.hint}"), (0, 2), expand=False)
+
+
+def more(number: int, noun: str) -> list[Text]:
+    return [Text(f"  ... and {count(number, noun)} more", style="dim")] if number > 0 else []
+
+
+def at(line: Line) -> str:
+    return f"{shortened(line.file)}:{line.line}"

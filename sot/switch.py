@@ -1,0 +1,109 @@
+"""enable() and disable(): the translator on for everything that a program runs, without a decorator.
+
+Functions of the standard library, of torch outside of its layers, and of what is excluded are left to Python; so
+is, after a first look, every function that works on no tensor.
+"""
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterable
+from types import ModuleType, TracebackType
+from typing import Any
+
+from sot import recording
+from sot._hook import get_callback, set_callback
+from sot.api import Settings, module_name
+from sot.backends import Backend, BackendError, UnknownBackendError
+from sot.errors import SotError
+from sot.recording import Recording
+from sot.reports.build import report_of
+from sot.translate import Translator
+
+Modules = ModuleType | str | Iterable[ModuleType | str]
+
+
+class Switch:
+    """What ``enable`` and ``disable`` answer: in a ``with`` statement, what was before comes back at its end."""
+
+    def __init__(self, callback: Any) -> None:
+        self.before = set_callback(callback)
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        set_callback(self.before)
+
+
+def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: Modules = ()) -> Switch:
+    """Translate every function that this thread calls from now on; also as ``with sot.enable():``.
+
+    Arguments:
+        backend: as for to_static.
+        include: modules, or their dotted names: only functions of these, and of what is in them, are translated.
+        exclude: modules whose functions are left to Python, even if they are in ``include``.
+
+    Raises UnknownBackendError or another BackendError for the backend, TargetError for what is no module.
+    """
+    translator = Settings(backend).translator()
+    translator.whole_program = True
+    translator.include, translator.exclude = module_names(include), module_names(exclude)
+    return Switch(translator.callback)
+
+
+def disable() -> Switch:
+    """Translate nothing more in this thread, but functions marked with to_static; also as ``with sot.disable():``."""
+    return Switch(None)
+
+
+def is_enabled() -> bool:
+    return isinstance(getattr(get_callback(), "__self__", None), Translator)
+
+
+def module_names(modules: Modules) -> tuple[str, ...]:
+    several = [modules] if isinstance(modules, ModuleType | str) or not isinstance(modules, Iterable) else [*modules]
+    return tuple(map(module_name, several))
+
+
+# ---- SOT_ENABLE, SOT_REPORT -------------------------------------------------------------------------------
+def enable_from_environment() -> None:
+    """What SOT_ENABLE, SOT_BACKEND, SOT_INCLUDE, SOT_EXCLUDE and SOT_REPORT ask for."""
+    try:
+        enable(backend=os.environ.get("SOT_BACKEND") or "auto", include=words("SOT_INCLUDE"),
+               exclude=words("SOT_EXCLUDE"))
+    except (SotError, BackendError, UnknownBackendError) as e:
+        warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)
+        return
+    path = os.environ.get("SOT_REPORT")
+    if path and recording.current is None and threading.current_thread() is threading.main_thread():
+        write_at_exit(Recording(" ".join(sys.argv) or "python").start(), path)
+
+
+def words(name: str) -> list[str]:
+    return [word for text in os.environ.get(name, "").split(",") if (word := text.strip())]
+
+
+def write_at_exit(recorded: Recording, path: str) -> None:
+    """Write the report when the program ends, whatever ends it."""
+    process, hook = os.getpid(), sys.excepthook
+
+    def remember(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        recorded.outcome = f"failed: {kind.__name__}: {error}"
+        hook(kind, error, trace)
+
+    def write() -> None:
+        if os.getpid() != process:      # a worker that was forked
+            return
+        recorded.program = " ".join(sys.argv) or recorded.program
+        recorded.stop()
+        try:
+            report_of(recorded).save(path)
+        except OSError as e:
+            print(f"SOT_REPORT: the report cannot be written: {e}", file=sys.stderr)
+
+    sys.excepthook = remember
+    atexit.register(write)

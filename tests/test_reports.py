@@ -1,0 +1,222 @@
+"""The data of a report, its JSON, its page, and what differs between two."""
+import json
+
+import pytest
+import torch
+from translating import X, scale
+
+import sot
+from sot.recording import Recording, recorded
+from sot.reports.build import report_of
+from sot.reports.compare import compare
+from sot.reports.model import ReportError, load
+from sot.reports.page import page, percent
+
+
+def breaks_once(x):
+    y = torch.sin(x) * 2
+    if y.mean() > 0:
+        y = y + 1
+    return torch.relu(y)
+
+
+def outer(x):
+    return breaks_once(x) + 1
+
+
+UP, DOWN = torch.ones(3), -torch.ones(3)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    sot.reset()
+    yield
+    sot.reset()
+
+
+@pytest.fixture
+def report():
+    return sot.explain(outer)(UP).report
+
+
+def line(text):
+    """The number of the line of this file that is ``text``."""
+    with open(__file__) as file:
+        return next(i for i, found in enumerate(file, 1) if found.strip() == text)
+
+
+# ---- what is in it ----------------------------------------------------------------------------------------
+def test_a_function_that_is_captured_whole_has_all_its_operations_in_graphs():
+    report = sot.explain(scale)(X, k=3).report
+    assert report.coverage == 1 and report.in_graphs == 2 and report.breaks == []
+    assert [o.name for o in report.graphs[0].operations] and report.outcome == "finished"
+
+
+def test_an_operation_that_python_runs_is_counted_at_its_line(report):
+    # after the break bool() is Python's; the comparison before it is in the first graph
+    assert report.in_graphs == 7 and report.in_python == 1
+    lines = {s.number: s for f in report.files for s in f.lines}
+    assert (lines[line("if y.mean() > 0:")].state, lines[line("if y.mean() > 0:")].in_python) == ("break", 1)
+    assert lines[line("y = torch.sin(x) * 2")].state == "graph"
+    assert lines[line("y = torch.sin(x) * 2")].in_graphs == 2
+
+
+def test_a_break_has_its_line_its_callers_and_a_remedy(report):
+    found, = report.breaks
+    assert found.line.source == "if y.mean() > 0:" and found.line.function == "breaks_once"
+    assert [place.function for place in found.stack] == ["outer", "breaks_once"]
+    assert found.hint and found.reason == "TENSOR_TRUTH" and (found.captures, found.runs) == (1, 1)
+
+
+def test_runs_are_counted():
+    f = sot.to_static(outer, backend="eager")
+    recording = Recording("five calls")
+    with recorded(recording):
+        for _ in range(5):
+            f(UP)
+    report = report_of(recording)
+    assert [g.runs for g in report.graphs] == [5, 5] and report.breaks[0].runs == 5
+    assert report.in_graphs == 35 and report.in_python == 5
+
+
+def test_without_a_recording_nothing_is_counted():
+    f = sot.to_static(outer, backend="eager")
+    f(UP)
+    recording = Recording("too late")
+    with recorded(recording):
+        torch.sin(UP)
+    assert report_of(recording).graphs == [] and recording.in_python.total() == 1
+
+
+def test_the_backward_pass_is_nobodys_operation():
+    def chain(x, length):
+        for _ in range(length):
+            x = torch.sin(x)
+        return x
+
+    counts = []
+    for length in 1, 20:
+        result, recording = chain(X.clone().requires_grad_(), length).sum(), Recording("backward")
+        with recorded(recording):
+            result.backward()
+        counts.append(recording.in_python.total())
+    assert counts[0] == counts[1]
+
+
+def test_an_explain_inside_of_a_recording_is_part_of_it():
+    recording = Recording("outside")
+    with recorded(recording):
+        torch.sin(UP)
+        sot.explain(scale)(X)
+        torch.sin(UP)
+    assert len(recording.captures) == 1 and recording.in_python.total() == 2
+
+
+def test_a_new_capture_says_why():
+    f = sot.to_static(scale, backend="eager")
+    recording = Recording("twice")
+    with recorded(recording):
+        f(torch.ones(3))
+        f(torch.ones(3, dtype=torch.float64))
+    again, = report_of(recording).recaptures
+    assert again.function.function == "scale" and "float64" in again.causes[0]
+
+
+def test_a_failure_is_the_outcome():
+    recording = Recording("fails")
+    with pytest.raises(ZeroDivisionError), recorded(recording):
+        1 / 0
+    assert report_of(recording).outcome == "failed: ZeroDivisionError: division by zero"
+
+
+def test_the_time_of_capture_is_laid_out_in_order(report):
+    starts = [stage.start for stage in report.stages]
+    assert starts == sorted(starts) and starts[0] >= 0
+    assert {s.stage for s in report.stages} == {"execute", "backend", "emit"}
+
+
+# ---- JSON -------------------------------------------------------------------------------------------------
+def test_json_comes_back_as_it_went(report, tmp_path):
+    report.save(tmp_path / "r.json")
+    assert load(tmp_path / "r.json") == report
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("{", "is no JSON"), ("[]", "is no report of version 1"), ('{"version": 9}', "but of 9"),
+    ('{"version": 1}', "is not a whole report"),
+])
+def test_what_is_no_report_is_refused(tmp_path, text, message):
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(ReportError, match=message):
+        load(tmp_path / "x.json")
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ReportError, match="cannot be read"):
+        load(tmp_path / "none.json")
+
+
+def test_json_has_nothing_but_json(report):
+    assert json.loads(report.to_json())["version"] == 1
+
+
+# ---- the page ---------------------------------------------------------------------------------------------
+def test_the_page_needs_nothing_else():
+    text = page(sot.explain(scale)(X).report)
+    assert "http://" not in text and "https://" not in text and "<link" not in text and "src=" not in text
+
+
+def test_the_page_says_what_broke(report):
+    text = page(report)
+    for wanted in ("To mend it:", "a branch depends on the value of a tensor", "breaks_once", "87 %"):
+        assert wanted in text
+
+
+def test_source_is_text_and_not_markup():
+    def f(x):
+        return x + 1 if "<script>alert(1)</script>" else x
+    assert "<script>alert(1)" not in page(sot.explain(f)(UP).report)
+
+
+def test_an_empty_report_has_a_page():
+    recording = Recording("nothing")
+    with recorded(recording):
+        pass
+    assert "No function of the program was met" in page(report_of(recording))
+
+
+def test_a_share_is_rounded_down():
+    assert percent(0.9999) == "99 %" and percent(1.0) == "100 %" and percent(None) == "–"
+
+
+# ---- two reports ------------------------------------------------------------------------------------------
+def test_the_same_program_twice_does_not_differ(report):
+    assert list(compare(report, sot.explain(outer)(UP).report)) == []
+
+
+def test_a_new_break_is_worse():
+    whole, broken = sot.explain(scale)(X).report, sot.explain(breaks_once)(UP).report
+    worse = {d.text.split(" at ")[0]: d.worse for d in compare(whole, broken)}
+    assert worse["breaks: 0 -> 1"] is True and worse["new: a branch depends on the value of a tensor"] is True
+    assert worse["operations in graphs: 100 % -> 85 %"] is True
+
+
+def test_a_break_that_is_gone_is_better():
+    whole, broken = sot.explain(scale)(X).report, sot.explain(breaks_once)(UP).report
+    assert not any(d.worse for d in compare(broken, whole))
+
+
+# ---- assert_captured --------------------------------------------------------------------------------------
+def test_assert_captured_answers_the_result():
+    assert torch.equal(sot.assert_captured(scale, X, k=3), scale(X, 3))
+
+
+def test_assert_captured_shows_what_broke():
+    with pytest.raises(AssertionError, match="(?s)outer is not captured whole: 1 break.*if y.mean"):
+        sot.assert_captured(outer, UP)
+    sot.assert_captured(outer, UP, max_breaks=1)
+
+
+def test_assert_captured_wants_a_graph():
+    with pytest.raises(AssertionError, match="there is no graph"):
+        sot.assert_captured(lambda a: a + 1, 2)

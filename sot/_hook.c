@@ -465,8 +465,8 @@ static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
     }
     PyCodeObject *code = frame_code(frame);
     if (view.callback == NULL || view.hidden || (code->co_flags & KIND_FLAGS) != FUNCTION_FLAGS
-        || is_watched(tstate)) {
-        return evaluate_plainly(tstate, frame, 0);
+        || is_watched(tstate) || _PyInterpreterState_GetEvalFrameFunc(tstate->interp) != evaluate) {
+        return evaluate_plainly(tstate, frame, 0); /* in the last case another compiler is at work, above us */
     }
     Slot *slot = find_slot(code);
     if (slot != NULL && slot->skipped) {

@@ -19,6 +19,7 @@ from sot import _hook
 from sot.errors import NotRebuildable, Reason, Skip
 from sot.execute.frame import DISCARD, Frame
 from sot.execute.machine import Machine, argument_count
+from sot.execute.overrides import write_modes
 from sot.graph import TensorRef
 from sot.guards import Guard, TensorGuard
 from sot.origin import Origin
@@ -348,6 +349,7 @@ def write_exit(e: Emitter, value: Value | None, depth: int) -> None:
         result = f"Tail({function}, ({args}))"
     e.flush()
     e.replay()
+    write_modes(e)
     e.line(f"return {result}")
 
 

@@ -100,6 +100,13 @@ def is_left_to_python(function: Any) -> bool:
             or str(function.__module__).startswith("torch.optim."))
 
 
+def compiled_original(function: Any) -> Any:
+    """The function inside a wrapper of torch.compile, or None."""
+    if getattr(function, "_torchdynamo_disable", False):
+        return None
+    return vars(function).get("_torchdynamo_orig_callable")
+
+
 class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
@@ -247,6 +254,6 @@ PURE_STATE_READS = frozenset({
     torch.is_autocast_cache_enabled, torch.is_inference_mode_enabled, torch._C._get_tracing_state,
     torch._C._is_torch_function_enabled, torch.are_deterministic_algorithms_enabled,
     torch.amp.is_autocast_available, torch._C._is_autocast_available, torch.is_autocast_cpu_enabled,
-    torch._C._is_torch_function_mode_enabled, torch._C._is_fwd_grad_enabled,
+    torch._C._is_fwd_grad_enabled,
     functorch.maybe_current_level, functorch.get_inplace_requires_grad_allowed,
 })

@@ -134,6 +134,13 @@ def get_data(m: Machine, obj: Value, raw: Any, owner: type, name: str) -> Value:
     raise Break(Reason.UNSUPPORTED, f"the descriptor {type(raw).__qualname__} {name!r}")
 
 
+def bind_descriptor(m: Machine, raw: Any, obj: Value) -> Value:
+    """``raw.__get__(obj)``, of an attribute that C code computes."""
+    if not isinstance(raw, types.GetSetDescriptorType) or not issubclass(obj.pytype, raw.__objclass__):
+        raise Break(Reason.OPAQUE_CALL, f"__get__ of {raw}")
+    return obj.load_attr(m, raw.__name__)
+
+
 def property_part(m: Machine, raw: property, owner: type, name: str, part: str) -> Value:
     function = getattr(raw, part)
     class_value(m, raw, owner, name)

@@ -18,8 +18,9 @@ from sot.execute.builtins.registry import HANDLERS, POLYFILLS, find
 from sot.execute.frame import PUSH, PUSH_WHOLE, Frame
 from sot.execute.torch_calls import is_operation, operation
 from sot.guards import short
+from sot.origin import Attr
 from sot.polyfills import builtin as polyfill
-from sot.torch_compat import is_left_to_python
+from sot.torch_compat import compiled_original, is_left_to_python
 from sot.values.base import ABSENT, ENTERED, Const, Lazy, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
 from sot.values.iterators import GeneratorValue
@@ -47,6 +48,8 @@ def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
         return found
     if is_operation(real):
         return operation(m, real, args, kwargs)
+    if isinstance(real, types.MethodWrapperType) and real.__name__ == "__get__" and args:
+        return m.attributes.bind_descriptor(m, real.__self__, args[0])
     if is_pure(real):
         found = fold(m, real, args, kwargs)
         if found is not None:
@@ -151,12 +154,15 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
         found = special_case(m, function.real, args, kwargs)
         if found is not None:
             return found
-        if is_operation(function.real):
+        if is_operation(function.real) and not m.modes:
             return operation(m, function.real, args, kwargs)
         if is_pure(function.real) and (found := fold(m, function.real, args, kwargs)) is not None:
             return found
         if function.code in SEEN_THROUGH:
             return guarded_repr(m, function, args, kwargs)
+        if (original := compiled_original(function.real)) is not None:
+            origin = function.origin and Attr(function.origin, "_torchdynamo_orig_callable")
+            return m.wrap(original, origin).call(m, args, kwargs)
         refuse_marked(function)
     flags = function.code.co_flags
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE):

@@ -24,6 +24,7 @@ from sot.execute import (
     function_transforms,
     gradients,
     introspection,
+    overrides,
     torch_handlers,
     wrapping,
 )
@@ -94,8 +95,10 @@ class Machine:
 
     attributes = attributes
     calls = calls
-    handlers = (torch_handlers, autograd, function_transforms, gradients, effects, introspection, torch_code)
+    handlers = (torch_handlers, autograd, function_transforms, gradients, effects, introspection, overrides,
+                torch_code)
     torch_call = torch_call
+    through_modes = staticmethod(overrides.through_modes)
     wrap = wrapping.wrap
     wrap_new = wrapping.wrap_new
     wrap_known = wrapping.wrap_known
@@ -122,6 +125,7 @@ class Machine:
         self.refusal_seen = False       # see failures.py
         self.shows_frames = False       # the program asks for frames, where capture stops
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
+        self.modes: tuple[Value, ...] = ()          # see overrides.py
         self.hooked = False             # has the trace put a hook on a tensor?
         self.inputs = inputs
         self.steps = 0
@@ -261,6 +265,19 @@ class Machine:
             raise done.cause
         if not clean:
             raise Break(Reason.SIDE_EFFECT, str(function))
+        return done.value
+
+    def evaluate(self, function: Value, args: list[Value]) -> Value:
+        """The result of a call that is followed at once, within the current instruction; what cannot be is a break."""
+        depth = len(self.frames)
+        result = function.call(self, args, {})
+        if result is not ENTERED:
+            return result
+        self.frames[-1].on_return = TRIAL
+        done = self.run()
+        del self.frames[depth:]
+        if isinstance(done, Stopped):
+            raise done.cause
         return done.value
 
     def resume_generator(self, generator: GeneratorValue, sent: Value, on_return: str,

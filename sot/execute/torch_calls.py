@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.errors import Break, Reason
-from sot.execute import failures
+from sot.execute import failures, overrides
 from sot.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -134,6 +134,10 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     graph_args = tuple(argument(m, v, found) for v in args)
     graph_kwargs = {k: argument(m, v, found) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if m.modes:
+        answer = overrides.through_modes(m, kind, target, graph_args, graph_kwargs, found)
+        if answer is not None:
+            return answer
     if name == "requires_grad_" and isinstance(args[0], TensorValue):
         return require_grad(args[0], *args[1:], **kwargs)
     if name.startswith("quantize_per_"):

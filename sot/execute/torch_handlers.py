@@ -15,7 +15,7 @@ from sot.execute.builtins.registry import handles
 from sot.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
 from sot.origin import known
 from sot.torch_compat import COMPILING_FLAGS, LEAVING, PURE_STATE_READS, STATE_PAIRS, STATE_SETTERS
-from sot.values.base import ABSENT, NONE, Const, Value, boolean
+from sot.values.base import ABSENT, NONE, Value, boolean
 from sot.values.callables import known_function
 from sot.values.objects import DictValue, ObjectValue
 from sot.values.tensor import TensorValue
@@ -90,13 +90,6 @@ TOLD_THE_TRUTH = frozenset({"torch.nn.modules.transformer"})
 @handles(*COMPILING_FLAGS)
 def compiling(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return boolean(m.frames[-1].namespace.get("__name__") not in TOLD_THE_TRUTH)
-
-
-@handles(torch.overrides.has_torch_function, torch.overrides.has_torch_function_unary,
-         torch.overrides.has_torch_function_variadic)
-def has_torch_function(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Tensor subclasses are not captured, so nothing that gets here overrides anything."""
-    return Const(False)
 
 
 @handles(torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)

@@ -18,3 +18,11 @@ def gradients_in_a_transform(outputs, inputs, grad_outputs=None, retain_graph=Fa
         return tuple(torch.zeros_like(x) for x in inputs)
     found = torch.autograd.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, True)
     return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
+
+
+def through_mode(function, types, args, kwargs):
+    mode = torch._C._pop_torch_function_stack()
+    try:
+        return mode.__torch_function__(function, types, args, kwargs)
+    finally:
+        torch._C._push_on_torch_function_stack(mode)

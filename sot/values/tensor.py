@@ -47,7 +47,7 @@ class TensorValue(Value):
             held = self.attrs[name]
             return self._no_attribute(m, name) if held is DELETED else held
         if name in METADATA:
-            return m.wrap_new(getattr(self.fake, name))
+            return self._metadata(m, name)
         if name in VIEWS:
             return m.torch_call("call_function", getattr, [self, Const(name)], {})
         if name == "__class__":
@@ -64,6 +64,12 @@ class TensorValue(Value):
         if callable(found):
             return BoundMethod(Const(found), self, name)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+
+    def _metadata(self, m: Machine, name: str) -> Value:
+        answer = None
+        if m.modes:
+            answer = m.through_modes(m, "call_function", getattr, (self.ref, name), {}, {id(self.fake): self})
+        return m.wrap_new(getattr(self.fake, name)) if answer is None else answer
 
     def _instance_attr(self, m: Machine, name: str) -> Value:
         real = self.ref.real
@@ -107,6 +113,8 @@ class TensorValue(Value):
     def items_list(self, m: Machine) -> list[Value] | None:
         if self.fake.dim() == 0:
             raise Break(Reason.OPERATION_FAILED, "iteration over a 0-d tensor")
+        if m.modes:
+            m.torch_call("call_method", "dim", [self], {})      # which torch asks for, too
         return m.torch_call("call_method", "unbind", [self, Const(0)], {}).items_list(m)
 
     def rebuild(self, e: Emitter) -> str:

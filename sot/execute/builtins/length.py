@@ -47,7 +47,7 @@ def tensor_len(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
         raise Break(Reason.OPAQUE_VALUE, str(value))
     if value.fake.dim() == 0:
         m.throw(TypeError, "len() of a 0-d tensor")
-    return m.wrap_new(value.fake.shape[0])
+    return m.torch_call("call_function", len, [value], {}) if m.modes else m.wrap_new(value.fake.shape[0])
 
 
 @handles(torch.Tensor.__iter__)

@@ -74,6 +74,7 @@ class GraphBuilder:
         if ref.node is None:
             with self.graph.inserting_before(self._anchor):
                 ref.node = self.graph.create_node("placeholder", identifier(ref.label), (), {})
+            ref.node.target = ref.node.name     # which is like no other's
             ref.node.meta["example_value"] = ref.fake
             self.inputs.append(ref)
         return ref.node
@@ -82,7 +83,7 @@ class GraphBuilder:
     def run(self, kind: str, target: Any, args: tuple, kwargs: dict) -> Any:
         """Run an operation on fake values; ``args`` may hold TensorRefs anywhere. Nothing is recorded."""
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _fake)
-        self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = False
+        self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
         with self.fake_mode:
             if kind == "call_method":
                 self_, *rest = fake_args
@@ -95,6 +96,7 @@ class GraphBuilder:
         node = self.graph.create_node(kind, target, args, kwargs)
         node.meta["example_value"] = result
         node.meta["stack_trace"] = trace
+        node.meta["draws"] = self.fake_mode.draws_now
         self.nodes.append(node)
         self.operations += 1
         return node

@@ -106,14 +106,16 @@ class Emitter:
         self.walk.append(f"if {self.const(_hook.get_callback)}() is not {self.const(callback)} "
                          f"or not {self.const(state.check)}() or {modes}: return MISS")
         tensors = [g for g in guards if isinstance(g, TensorGuard)]
+        last = [g for g in guards if g.after_tensors]
         for guard in guards:
-            if not isinstance(guard, TensorGuard):
+            if not isinstance(guard, TensorGuard) and not guard.after_tensors:
                 test = guard.test(self)
                 self.walk.append(f"if not ({test}): return MISS")
         if tensors:
             checks = TensorChecks([examples[g] for g in tensors])
             refs = ", ".join(self.ref(g.origin) for g in tensors)
             self.walk.append(f"if not {self.const(checks.check)}({refs}): return MISS")
+        self.walk += [f"if not ({guard.test(self)}): return MISS" for guard in last]
         for origin in list(self._refs):
             self.ref(origin)
 

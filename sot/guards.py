@@ -54,6 +54,7 @@ class Guard:
     """Base. ``where`` (file, line) of the user's code that needed it is not part of its identity."""
 
     origin: Origin
+    after_tensors = False       # it asks something of a tensor whose type and shape have been checked
 
     def test(self, emit: Emit) -> str:
         raise NotImplementedError
@@ -377,6 +378,29 @@ class TensorGuard(Guard):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TensorGuard) and self.origin == other.origin
+
+
+@dataclass(frozen=True)
+class ValuesGuard(Guard):
+    """A tensor of whole numbers has these values."""
+
+    values: torch.Tensor
+    after_tensors = True
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(torch.equal)}({emit.ref(self.origin)}, {emit.const(self.values)})"
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and value.dtype == self.values.dtype and torch.equal(value, self.values)
+
+    def __str__(self) -> str:
+        return f"the values of {self.origin} are {short(self.values.tolist())}"
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ValuesGuard) and self.origin == other.origin
 
 
 @dataclass(frozen=True)

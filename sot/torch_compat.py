@@ -67,6 +67,11 @@ def tensor_summary(t: torch.Tensor) -> str:
     return f"{kind} of shape {tuple(t.shape)} on {t.device}{strides}{layout}{extra}"
 
 
+def storage_id(t: torch.Tensor) -> int:
+    """The same for tensors that share memory."""
+    return t.untyped_storage()._cdata
+
+
 def in_function_transform() -> bool:
     """Is this inside of torch.vmap, torch.func.grad and the like?"""
     return functorch.maybe_current_level() is not None
@@ -110,10 +115,11 @@ def compiled_original(function: Any) -> Any:
 class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
-    draws = may_refuse = changes_unversioned = False
+    draws = draws_now = may_refuse = changes_unversioned = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.draws = self.draws or kernels.draws(func)
+        self.draws_now = self.draws_now or kernels.draws(func)
+        self.draws = self.draws or self.draws_now
         self.may_refuse = self.may_refuse or kernels.may_refuse(func, args)
         self.changes_unversioned = self.changes_unversioned or kernels.changes_unversioned(func, args)
         return super().__torch_dispatch__(func, types, args, kwargs)

@@ -28,7 +28,7 @@ from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason,
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.wrapping import is_library
-from sot.guards import CodeGuard, EqualsGuard, Guard, IsGuard, StateGuard, TypeGuard
+from sot.guards import CodeGuard, EqualsGuard, Guard, IsGuard, StateGuard, TypeGuard, ValuesGuard
 from sot.origin import Origin
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
 from sot.torch_compat import (
@@ -101,7 +101,7 @@ class Translator:
         self.whole_program = False              # then libraries' functions without tensor operations are left alone
         self.captures: list[Capture] = []
         self.entries: dict[int, list[Cached]] = {}
-        self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers that have changed
+        self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers, and tensors, that have changed
         self.callback = self._callback
         _translators.add(self)
         load()
@@ -264,7 +264,8 @@ class Translator:
             guards: list[Any] = [StateGuard(cached.state), *cached.guards]
             found.append(next((text for g in guards if (text := g.explain(inputs))),
                               "all guards hold one by one: tensors alias each other"))
-            numbers = (g for g in guards if isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
+            numbers = (g for g in guards if isinstance(g, ValuesGuard)
+                       or isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
             self.varying.setdefault(id(code), set()).update(g.origin for g in numbers if g.explain(inputs))
         return found
 

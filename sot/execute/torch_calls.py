@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.errors import Break, Reason
-from sot.execute import failures, overrides
+from sot.execute import failures, known_values, overrides
+from sot.graph.builder import version_of
 from sot.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
+    storage_id,
     undo_of,
 )
 from sot.values.base import NONE, TRUE, Const, Value
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
                    torch.memory_format, type(Ellipsis), slice, range)
+
+NO_DATA = "its data is not allocated yet"     # what a fake tensor says whose values are read in C++
 
 LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch.fft", "torch.linalg",
                           "torch.special", "torch._jit_internal"})
@@ -82,7 +86,7 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
         return torch_call(m, "call_function", real, args, kwargs)
     if not args or not isinstance(args[0], TensorValue):
         raise Break(Reason.OPAQUE_CALL, f"Tensor.{name} of something else than a tensor")
-    if name in READS:
+    if name in READS and name not in ("item", "tolist"):
         raise Break(Reason.TENSOR_VALUE, name)
     return torch_call(m, "call_method", name, args, kwargs)
 
@@ -142,21 +146,11 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return require_grad(args[0], *args[1:], **kwargs)
     if name.startswith("quantize_per_"):
         raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
-    before = {key: value.fake.requires_grad for key, value in found.items()}
-    try:
-        result = m.builder.run(kind, target, graph_args, graph_kwargs)
-    except DataDependentOutputException:
-        detail = "" if reason is Reason.TENSOR_TRUTH else name
-        raise Break(reason, detail) from None
-    except (DynamicOutputShapeException, UnsupportedOperatorException):
-        raise Break(Reason.TENSOR_SHAPE, name) from None
-    except Break:
-        raise
-    except Exception as e:
-        text = str(e).strip().splitlines()
-        raise Break(Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}") from None
+    before = {key: (value.fake.requires_grad, version_of(value.fake)) for key, value in found.items()}
+    result, (target, graph_args, graph_kwargs) = run_on_fakes(m, kind, name, (target, graph_args, graph_kwargs), reason)
+    kind = "call_method" if isinstance(target, str) else "call_function"
     check_result(name, result, found)
-    changed = any(value.fake.requires_grad != before[key] for key, value in found.items())
+    changed = any(value.fake.requires_grad != before[key][0] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
         return m.wrap_new(result)
     if result is None and not found:
@@ -164,10 +158,36 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     failures.expect(m, name)
     node = m.builder.record(kind, target, graph_args, graph_kwargs, result, m.stack_trace())
     m.hooked = m.hooked or name == "retain_grad"
+    written = {storage_id(value.fake) for key, value in found.items()
+               if key in before and version_of(value.fake) != before[key][1] or m.builder.fake_mode.changes_unversioned}
+    if written:
+        node.meta["changes"] = written
     made = structure(m, node, result, found)
     if target is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
     return made
+
+
+def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reason: Reason) -> tuple[
+        Any, known_values.Call]:
+    """The fake result, and the call to record: another one, if this one asks for values that are known."""
+    try:
+        return m.builder.run(kind, *call), call
+    except DataDependentOutputException:
+        stop = Break(reason, "" if reason is Reason.TENSOR_TRUTH else name)
+    except (DynamicOutputShapeException, UnsupportedOperatorException):
+        stop = Break(Reason.TENSOR_SHAPE, name)
+    except Break:
+        raise
+    except Exception as e:
+        text = str(e).strip().splitlines()
+        stop = Break(Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}")
+        if NO_DATA not in str(e):
+            raise stop from None
+    found = known_values.answer(m, kind, *call)
+    if found is None:
+        raise stop
+    return found
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:

@@ -1,0 +1,6 @@
+"""Checking mode: plain Python beside what was captured, on copies of the inputs, and every difference reported.
+
+``SOT_CHECK=1 python train.py`` or ``to_static(f, check=0.1)`` for a tenth of the calls. Each graph is compared with
+its operations run one by one, and each call of a translated function with the function itself. What a function does
+outside of its arguments, its output apart, it does twice: this is for finding a wrong result, not for production.
+"""

@@ -1,6 +1,7 @@
 # make demo   translate two models and compare them with plain PyTorch
 # make test   the test-suite                    make bench  the measurements of benchmarks/
 # make lint   ruff and mypy                     make zoo    real models, from ../shared/zoo
+# make docs   the documentation, in build/docs
 #
 # Everything runs in $(VENV), made with $(PYTHON) on first use; a stamp file says what is installed there.
 
@@ -17,7 +18,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: all install demo test test-debug bench lint zoo clean
+.PHONY: all install demo test test-debug bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -61,6 +62,11 @@ bench: install
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: install
+	$(RUN) -m pip install -qq --no-build-isolation --editable ".[docs]"
+	$(RUN) -m sphinx -W -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 zoo: $(VENV)/zoo/.installed
 	mkdir -p build/zoo

@@ -57,7 +57,6 @@ class Reason(enum.Enum):
     LOOP = Text("a loop goes around more than {} times", "nothing to do: its body is captured once and run as a loop")
     # ---- whole frames
     DEBUGGER = Text("{} starts a debugger or a tracer, which is to see the function as it is", "remove it")
-    BREAK_IN_LOOP = Text("a break inside a loop: {}", "move what breaks out of the loop")
     TOO_LONG = Text("the capture exceeds {} instructions", "shorten the loop, or call the body as a function")
     NOTHING_CAPTURED = Text("no tensor operation was met{}", "nothing to do")
     RECAPTURE_LIMIT = Text("the function was captured {} times with different guards",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -13,6 +14,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 import demo
 import resnet
 import text
+
+EXAMPLES = Path(demo.__file__).parent
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in EXAMPLES.glob("*.py")} - {"demo", "resnet", "text"}))
+def test_an_example_runs(name):
+    importlib.import_module(name).main()
 
 
 def test_resnet50_is_the_standard_one():

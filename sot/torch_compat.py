@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
+from torch.utils.hooks import RemovableHandle
 
 from sot import kernels
 
@@ -70,6 +71,13 @@ def tensor_summary(t: torch.Tensor) -> str:
 def storage_id(t: torch.Tensor) -> int:
     """The same for tensors that share memory."""
     return t.untyped_storage()._cdata
+
+
+def take_hook_id() -> int:
+    """The number that the next handle of a hook would get."""
+    taken = RemovableHandle.next_id
+    RemovableHandle.next_id += 1
+    return taken
 
 
 def in_function_transform() -> bool:

@@ -23,6 +23,7 @@ from sot.execute import (
     effects,
     function_transforms,
     gradients,
+    hooks,
     introspection,
     overrides,
     torch_handlers,
@@ -95,7 +96,7 @@ class Machine:
 
     attributes = attributes
     calls = calls
-    handlers = (torch_handlers, autograd, function_transforms, gradients, effects, introspection, overrides,
+    handlers = (torch_handlers, autograd, function_transforms, gradients, effects, hooks, introspection, overrides,
                 torch_code)
     torch_call = torch_call
     through_modes = staticmethod(overrides.through_modes)

@@ -120,13 +120,6 @@ def random_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
     raise Break(Reason.RANDOM, "a call that sets or")
 
 
-@handles(torch.utils.hooks.RemovableHandle.__init__, torch.utils.hooks.RemovableHandle.remove,
-         *(f for name, f in vars(Module).items() if name.startswith("register_") and name.endswith("_hook")))
-def hook_handle(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Handles are numbered: each is another one, and what depends on the number would be captured anew."""
-    raise Break(Reason.SIDE_EFFECT, "adding or removing a hook")
-
-
 @handles(marks.NotToStatic.__call__)
 def not_to_static(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Break(Reason.NOT_TO_STATIC, marks.name_of(getattr(args[0].real, "__wrapped__", args[0])))

@@ -384,7 +384,7 @@ class DictValue(ObjectValue):
         found = self.loaded.get(key, ABSENT)
         if found is not ABSENT:
             return found
-        if self.origin is None:
+        if self.origin is None or isinstance(key, Value):     # what capture has made is in no dict that existed before
             return ABSENT
         if not self.plain_keys and not self.namespace:
             self.refuse_python_keys(m)

@@ -1,4 +1,4 @@
 """What is captured, as a ``torch.fx`` graph with fake values: built node by node, cut back, finished."""
-from sot.graph.builder import GraphBuilder, TensorRef
+from sot.graph.builder import GraphBuilder, NumberRef, TensorRef
 
-__all__ = ["GraphBuilder", "TensorRef"]
+__all__ = ["GraphBuilder", "NumberRef", "TensorRef"]

@@ -29,6 +29,20 @@ class TensorRef:
         self.version = version_of(fake)
 
 
+class NumberRef(TensorRef):
+    """A Python number of the graph: an input, or what ``function`` makes of ``operands``, numbers themselves.
+
+    ``fake`` is a SymInt where the number may become a size, ``real`` the number that it is in the captured call.
+    """
+
+    __slots__ = ("function", "operands")
+
+    def __init__(self, fake: Any, real: Any, label: str = "", function: Callable | None = None,
+                 operands: tuple = ()) -> None:
+        self.fake, self.node, self.real, self.label, self.version = fake, None, real, label, 0
+        self.function, self.operands = function, operands
+
+
 def version_of(tensor: torch.Tensor) -> int:
     """How often a tensor has been changed; tensors of inference mode do not count."""
     return 0 if tensor.is_inference() else tensor._version
@@ -48,6 +62,7 @@ class GraphBuilder:
         self.graph = fx.Graph()
         self.nodes: list[fx.Node] = []
         self.inputs: list[TensorRef] = []
+        self.computed: dict[fx.Node, NumberRef] = {}
         self._anchor = self.graph.create_node("placeholder", "anchor")
         self.operations = 0
         self.untracked: list[TensorRef] = []    # they share memory, but no version, with others: ``x.data``
@@ -66,11 +81,14 @@ class GraphBuilder:
         return any(version_of(ref.fake) != ref.version for ref in self.untracked)
 
     # ---- values
-    def input(self, real: torch.Tensor, label: str) -> TensorRef:
-        """A reference to a tensor that exists before the graph runs."""
-        return TensorRef(self.fake_mode.from_tensor(real, static_shapes=True), None, real, label)
+    def input(self, real: torch.Tensor, label: str, fake: FakeTensor | None = None) -> TensorRef:
+        """A reference to a tensor that exists before the graph runs; ``fake`` if it has one already."""
+        return TensorRef(self.fake_mode.from_tensor(real, static_shapes=True) if fake is None else fake, None, real,
+                         label)
 
     def node_of(self, ref: TensorRef) -> fx.Node:
+        if ref.node is None and isinstance(ref, NumberRef) and ref.function is not None:
+            return self._compute(ref)
         if ref.node is None:
             with self.graph.inserting_before(self._anchor):
                 ref.node = self.graph.create_node("placeholder", identifier(ref.label), (), {})
@@ -79,12 +97,24 @@ class GraphBuilder:
             self.inputs.append(ref)
         return ref.node
 
+    def _compute(self, ref: NumberRef) -> fx.Node:
+        """The node that computes a number from others. It is no operation, and goes with what it was made for."""
+        assert ref.function is not None
+        ref.node = self.graph.create_node("call_function", ref.function, tuple(map(self._to_node, ref.operands)))
+        ref.node.meta["example_value"] = ref.fake
+        self.nodes.append(ref.node)
+        self.computed[ref.node] = ref
+        return ref.node
+
     # ---- nodes
-    def run(self, kind: str, target: Any, args: tuple, kwargs: dict) -> Any:
-        """Run an operation on fake values; ``args`` may hold TensorRefs anywhere. Nothing is recorded."""
-        fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _fake)
+    def run(self, kind: str, target: Any, args: tuple, kwargs: dict, concrete: bool = False) -> Any:
+        """Run an operation on fake values; ``args`` may hold references anywhere. Nothing is recorded.
+
+        ``concrete``: numbers are what they are in the captured call, which the result's metadata do not depend on.
+        """
+        fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
-        with self.fake_mode:
+        with self.fake_mode, self.fake_mode.while_running():
             if kind == "call_method":
                 self_, *rest = fake_args
                 return getattr(self_, target)(*rest, **fake_kwargs)
@@ -129,7 +159,10 @@ class GraphBuilder:
     def cut(self, mark: tuple[int, int]) -> None:
         count, self.operations = mark
         while len(self.nodes) > count:
-            self.graph.erase_node(self.nodes.pop())
+            node = self.nodes.pop()
+            if node in self.computed:
+                self.computed.pop(node).node = None
+            self.graph.erase_node(node)
 
     # ---- result
     def finish(self, outputs: Iterable[TensorRef], name: str) -> fx.GraphModule:
@@ -148,3 +181,7 @@ class GraphBuilder:
 
 def _fake(value: Any) -> Any:
     return value.fake if isinstance(value, TensorRef) else value
+
+
+def _concrete(value: Any) -> Any:
+    return value.real if isinstance(value, NumberRef) else _fake(value)

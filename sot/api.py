@@ -39,10 +39,6 @@ class TargetError(SotError, TypeError):
     """What was given cannot be translated or marked."""
 
 
-class NotBuiltError(SotError, NotImplementedError):
-    """What was asked for is not built yet."""
-
-
 @dataclass(frozen=True)
 class Settings:
     """The arguments of to_static. Making one refuses a backend that does not exist."""
@@ -50,19 +46,27 @@ class Settings:
     backend: str | Backend = "auto"
     full_graph: bool = False
     input_spec: Any = None
+    dynamic: bool | None = None
 
     def __post_init__(self) -> None:
         lookup_backend(self.backend)
 
     def translator(self) -> Translator:
-        return Translator(lookup_backend(self.backend), full_graph=self.full_graph)
+        return Translator(lookup_backend(self.backend), full_graph=self.full_graph, dynamic=self.dynamic)
 
-    def check(self, fn: Callable[..., Any]) -> Callable[..., None] | None:
+    def check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
         """What checks the arguments of each call of a function, with the hook off; None without input_spec."""
-        return None if self.input_spec is None else plain(CallCheck(fn, self.input_spec))
+        if self.input_spec is None:
+            return None
+        check = CallCheck(fn, self.input_spec)
+        code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+        if code is not None:
+            translator.named[code] = check.shapes()
+        return plain(check)
 
     def __str__(self) -> str:
         more = ", full_graph" if self.full_graph else ""
+        more += "" if self.dynamic is None else f", dynamic={self.dynamic}"
         return f"backend {backend_name(lookup_backend(self.backend))!r}{more}"
 
 
@@ -78,7 +82,7 @@ class StaticFunction(Translated):
         self.translator = translator or settings.translator()
         self._callback = self.translator.callback
         self._call = python_call(fn)
-        self._check = settings.check(fn)
+        self._check = settings.check(fn, self.translator)
         forget_with(self, self.translator)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -113,7 +117,7 @@ class StaticModule(InModule):
         self.settings = settings
         self.translator = translator or settings.translator()
         self._callback = self.translator.callback
-        self._check = settings.check(type(module).forward)
+        self._check = settings.check(type(module).forward, self.translator)
         forget_with(self, self.translator)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -170,15 +174,16 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
             sot.input_spec.
         backend: a name out of ``list_backends()``, or a function backend(graph_module, example_inputs) -> callable.
         full_graph: raise CaptureError where capture would break.
-        dynamic: None or False.
+        dynamic: when sizes of tensors, ints and floats may differ from call to call without a new capture. None: from
+            their second value on, and the sizes for which ``input_spec`` has a name or None at once. True: at once,
+            all that are reached from the arguments. False: never. Sizes of 0 and 1 are always captured on their own.
 
     Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError or another BackendError for
-    the backend, InputSpecError (a ValueError) for the input_spec, NotBuiltError for ``dynamic=True``.
+    the backend, InputSpecError (a ValueError) for the input_spec.
     """
-    if dynamic:
-        raise NotBuiltError("to_static(dynamic=True): dimensions that may differ without a new capture are not built "
-                            "yet; leave dynamic out, and each combination of shapes is captured once")
-    settings = Settings(backend, full_graph, input_spec)
+    if dynamic not in (None, True, False):
+        raise TargetError(f"dynamic is None, True or False, not {short(dynamic)}")
+    settings = Settings(backend, full_graph, input_spec, dynamic)
     return functools.partial(translate, settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)
 

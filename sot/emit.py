@@ -112,12 +112,16 @@ class Emitter:
                 test = guard.test(self)
                 self.walk.append(f"if not ({test}): return MISS")
         if tensors:
-            checks = TensorChecks([examples[g] for g in tensors])
+            checks = TensorChecks([examples[g] for g in tensors], [g.layout for g in tensors])
             refs = ", ".join(self.ref(g.origin) for g in tensors)
             self.walk.append(f"if not {self.const(checks.check)}({refs}): return MISS")
         self.walk += [f"if not ({guard.test(self)}): return MISS" for guard in last]
         for origin in list(self._refs):
             self.ref(origin)
+
+    def write_guard(self, guard: Guard) -> None:
+        test = guard.test(self)
+        self.walk.append(f"if not ({test}): return MISS")
 
     def const(self, value: object, hint: str = "k") -> str:
         """The name of an object that the entry holds."""

@@ -9,16 +9,15 @@ the exception: all of them are checked together, at the end, by one call.
 from __future__ import annotations
 
 import contextlib
-import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
-from typing import Any
 
 import torch
 
-from sot.origin import Emit, Inputs, Origin
-from sot.torch_compat import GlobalState, TensorChecks, tensor_summary
+from sot.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart
+from sot.terms import Term, function_of, leaves, term_code, term_text, term_value
+from sot.torch_compat import GlobalState, Layout, TensorChecks, tensor_summary
 
 NAMED = (type, FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -276,46 +275,6 @@ class DistinctGuard(Guard):
 
 
 # ---- numbers that vary ------------------------------------------------------------------------------------
-# How a number is computed: from an origin, a constant, or (symbol, left, right).
-Term = Any
-SYMBOLS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
-    ">=": operator.ge}
-
-
-def leaves(term: Term) -> Iterator[Origin]:
-    """The origins that a term is computed from."""
-    if isinstance(term, Origin):
-        yield term
-    elif isinstance(term, tuple):
-        yield from leaves(term[1])
-        yield from leaves(term[2])
-
-
-def term_code(term: Term, emit: Emit) -> str:
-    if isinstance(term, Origin):
-        return emit.ref(term)
-    if isinstance(term, tuple):
-        return f"({term_code(term[1], emit)} {term[0]} {term_code(term[2], emit)})"
-    finite = isinstance(term, int) or (isinstance(term, float) and abs(term) < float("inf"))
-    return f"({term!r})" if finite else emit.const(term)
-
-
-def term_text(term: Term) -> str:
-    if isinstance(term, tuple):
-        return f"({term_text(term[1])} {term[0]} {term_text(term[2])})"
-    return str(term)
-
-
-def term_value(term: Term, inputs: Inputs) -> Any:
-    if isinstance(term, Origin):
-        return term.read(inputs)
-    if isinstance(term, tuple):
-        return SYMBOLS[term[0]](term_value(term[1], inputs), term_value(term[2], inputs))
-    return term
-
-
 @dataclass(frozen=True)
 class RelationGuard(Guard):
     """A comparison of numbers that vary has this outcome. ``origin`` is one of those that it depends on."""
@@ -324,6 +283,10 @@ class RelationGuard(Guard):
     left: Term
     right: Term
     outcome: bool = True
+
+    def __post_init__(self) -> None:
+        sizes = any(isinstance(o, TensorPart) for o in leaves((self.symbol, self.left, self.right)))
+        object.__setattr__(self, "after_tensors", sizes)
 
     def test(self, emit: Emit) -> str:
         text = f"{term_code(self.left, emit)} {self.symbol} {term_code(self.right, emit)}"
@@ -334,12 +297,13 @@ class RelationGuard(Guard):
             left, right = term_value(self.left, inputs), term_value(self.right, inputs)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, ArithmeticError) as e:
             return f"expected {self}, but it cannot be computed ({type(e).__name__}: {e})"
-        if bool(SYMBOLS[self.symbol](left, right)) is self.outcome:
+        if bool(function_of(self.symbol)(left, right)) is self.outcome:
             return None
-        return f"expected {self}, got {short(left)} and {short(right)}"
+        got = [short(v) for v, term in ((left, self.left), (right, self.right)) if isinstance(term, (Origin, tuple))]
+        return f"expected {self}, got {' and '.join(got)}"
 
     def __str__(self) -> str:
-        text = f"{term_text(self.left)} {self.symbol} {term_text(self.right)}"
+        text = term_text((self.symbol, self.left, self.right))
         return text if self.outcome else f"not {text}"
 
     def __hash__(self) -> int:
@@ -352,13 +316,35 @@ class TensorGuard(Guard):
 
     summary: str
     checks: TensorChecks
+    layout: Layout     # sizes and strides, None for those that may differ
 
     @classmethod
-    def of(cls, origin: Origin, example: torch.Tensor) -> TensorGuard:
-        return cls(origin, tensor_summary(example), TensorChecks([example]))
+    def of(cls, origin: Origin, example: torch.Tensor, layout: Layout | None = None) -> TensorGuard:
+        found = layout or (tuple(example.shape), tuple(example.stride()))
+        return cls(origin, tensor_summary(example, found[0]), TensorChecks([example], [found]), found)
+
+    def changed(self, value: object) -> Iterator[tuple[TensorPart, int]]:
+        """The sizes that differ in a tensor of the same rank, or else the strides, each with what it was."""
+        sizes, strides = self.layout
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.dim() != len(sizes):
+            return
+        found: list[tuple[TensorPart, int]] = [
+            (Dim(self.origin, i), was) for i, (was, now) in enumerate(zip(sizes, value.shape, strict=True))
+            if was not in (now, None)]
+        yield from found
+        for i, (was, now) in enumerate(zip(strides, value.stride(), strict=True)):
+            if not found and was is not None and was != now and min(was, now) > 1:
+                yield Stride(self.origin, i), was
 
     def holds(self, value: object) -> bool:
         return bool(self.checks.check(value))
+
+    def differs(self, inputs: Inputs) -> list[TensorPart]:
+        """The sizes and strides that are not what they were."""
+        try:
+            return [part for part, _ in self.changed(self.origin.read(inputs))]
+        except Exception:  # noqa: BLE001 - what was there may be anything now
+            return []
 
     def explain(self, inputs: Inputs) -> str | None:
         try:
@@ -367,8 +353,10 @@ class TensorGuard(Guard):
             return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
         if self.holds(value):
             return None
-        got = tensor_summary(value) if isinstance(value, torch.Tensor) else short(value)
-        return f"expected {self}, got {got}"
+        if not isinstance(value, torch.Tensor):
+            return f"expected {self}, got {short(value)}"
+        changed = ", ".join(f"{part} was {was}" for part, was in self.changed(value))
+        return f"expected {self}, got {tensor_summary(value)}{f' ({changed})' if changed else ''}"
 
     def __str__(self) -> str:
         return f"{self.origin} is a {self.summary}"

@@ -25,6 +25,7 @@ from sot.torch_compat import tensor_summary
 
 Arguments = dict[str, Any]
 Sizes = dict[str, tuple[int, str]]  # of named dimensions: the size, and which argument gave it first
+Shape = tuple[int | str | None, ...]
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -166,6 +167,15 @@ class CallCheck:
     def expected(self) -> str:
         return ", ".join(f"{name}: {expectation(entry)}" for name, entry in self.entries.items()) or "no arguments"
 
+    def shapes(self) -> dict[str, Shape]:
+        """The shapes of the specification, by how the program spells the tensors that they are of."""
+        keywords = next((p.name for p in self.parameters if p.kind is inspect.Parameter.VAR_KEYWORD), "")
+        known = {p.name for p in self.parameters}
+        found: dict[str, Shape] = {}
+        for name, entry in self.entries.items():
+            found.update(shapes(name if name.partition("[")[0] in known else f"{keywords}[{name!r}]", entry))
+        return found
+
     def error(self, problem: str) -> InputSpecError:
         return InputSpecError(f"{self.name}: {problem}")
 
@@ -207,6 +217,14 @@ def check_entry(name: str, entry: Any) -> None:
     elif entry is not None and not isinstance(entry, InputSpec):
         raise InputSpecError(f"the entry of input_spec for '{name}' is {short(entry)}; it must be an InputSpec, a "
                              f"list, tuple or dict of them, or None")
+
+
+def shapes(name: str, entry: Any) -> Iterator[tuple[str, Shape]]:
+    if isinstance(entry, InputSpec):
+        yield name, entry.shape
+    items = enumerate(entry) if isinstance(entry, list | tuple) else entry.items() if isinstance(entry, dict) else ()
+    for key, item in items:
+        yield from shapes(f"{name}[{key!r}]", item)
 
 
 # ---- comparing an argument with its entry ---------------------------------------------------------------

@@ -10,7 +10,7 @@ object that the emitted function owns).
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any, Protocol, TypeVar, dataclass_transform
 
@@ -265,3 +265,40 @@ class Referent(Origin):
 
     def __str__(self) -> str:
         return f"{self.base}()"
+
+
+@origin
+class TensorPart(Origin):
+    """A number that a tensor's layout has for one of its dimensions."""
+
+    base: Origin
+    index: int
+    label: str = field(default="", compare=False)       # what the user calls it
+
+
+@origin
+class Dim(TensorPart):
+    """The size of a dimension."""
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}.size({self.index})"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.base.read(inputs).size(self.index)  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return self.label or f"{self.base}.shape[{self.index}]"
+
+
+@origin
+class Stride(TensorPart):
+    """The stride of a dimension."""
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}.stride({self.index})"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.base.read(inputs).stride(self.index)  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return f"{self.base}.stride({self.index})"

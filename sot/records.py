@@ -81,7 +81,8 @@ class Capture:
     ``graph`` is None when no tensor operation was met. ``stopped`` is the break that ended the graph, or the
     reason for which the whole frame is run by Python (then ``fallback`` is true). ``seconds`` has the times of
     the stages: execute, backend, emit. ``missed`` says, entry by entry, which guard of the entries that existed
-    already did not hold: why this capture was needed.
+    already did not hold: why this capture was needed. ``static`` says why sizes and numbers that vary are constants in
+    it all the same.
     """
 
     name: str
@@ -93,4 +94,5 @@ class Capture:
     seconds: dict[str, float] = field(default_factory=dict)
     missed: list[str] = field(default_factory=list)
     code: str = ""
+    static: str = ""
     began: float = field(default_factory=time.perf_counter)

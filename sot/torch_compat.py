@@ -32,15 +32,20 @@ __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeT
            "tensor_summary", "COMPILING_FLAGS", "PURE_STATE_READS", "STATE_SETTERS"]
 
 
+Layout = tuple[Sequence[int | None], Sequence[int | None]]      # sizes and strides; None is any
+
+
 class TensorChecks:
     """Checks a fixed number of tensors at once: type, dtype, device, sizes, strides, requires_grad, keys.
 
     Tensors must also be pairwise different objects. 50 ns a tensor.
     """
 
-    def __init__(self, examples: Sequence[torch.Tensor]) -> None:
-        sizes: Any = [list(t.size()) for t in examples]
-        strides: Any = [list(t.stride()) for t in examples]
+    def __init__(self, examples: Sequence[torch.Tensor], layouts: Sequence[Layout | None] = ()) -> None:
+        """``layouts``: sizes and strides to check in place of an example's own, None where any will do."""
+        found = layouts or [None] * len(examples)
+        sizes: Any = [list(t.size()) if at is None else list(at[0]) for t, at in zip(examples, found, strict=True)]
+        strides: Any = [list(t.stride()) if at is None else list(at[1]) for t, at in zip(examples, found, strict=True)]
         checks = TensorGuards(*examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         self.check = checks.check
 
@@ -59,13 +64,26 @@ class GlobalState:
         return self._text
 
 
-def tensor_summary(t: torch.Tensor) -> str:
-    """For example ``float32 tensor of shape (2, 3) on cpu, requires grad``."""
+def tensor_summary(t: torch.Tensor, sizes: Sequence[int | None] = ()) -> str:
+    """For example ``float32 tensor of shape (2, 3) on cpu, requires grad``; a size of None is any."""
     extra = ", requires grad" if t.requires_grad else ""
     layout = "" if t.layout == torch.strided else f", {t.layout}"
-    strides = f", strides {tuple(t.stride())}" if t.layout == torch.strided and not t.is_contiguous() else ""
+    strides = f", strides {tuple(t.stride())}" if (
+        t.layout == torch.strided and not t.is_contiguous() and None not in sizes) else ""
     kind = f"{str(t.dtype)[6:]} {type(t).__name__.lower()}"
-    return f"{kind} of shape {tuple(t.shape)} on {t.device}{strides}{layout}{extra}"
+    shape = ", ".join("any" if n is None else str(n) for n in sizes or t.shape) + "," * (t.dim() == 1)
+    return f"{kind} of shape ({shape}) on {t.device}{strides}{layout}{extra}"
+
+
+def is_symbolic(fake: torch.Tensor) -> bool:
+    """Is a size or stride of a fake tensor a symbol?"""
+    return bool(fake._has_symbolic_sizes_strides)
+
+
+def forget_constant(fake: Any) -> None:
+    """Torch knows what is in a fake tensor that is made of Python numbers; those of the next call may be others."""
+    if isinstance(fake, FakeTensor):
+        fake.constant = None
 
 
 def storage_id(t: torch.Tensor) -> int:
@@ -124,6 +142,7 @@ class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
     draws = draws_now = may_refuse = changes_unversioned = False
+    while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.draws_now = self.draws_now or kernels.draws(func)

@@ -28,9 +28,20 @@ from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason,
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.wrapping import is_library
-from sot.guards import CodeGuard, EqualsGuard, Guard, IsGuard, StateGuard, TypeGuard, ValuesGuard
+from sot.graph import NumberRef
+from sot.guards import (
+    CodeGuard,
+    EqualsGuard,
+    Guard,
+    IsGuard,
+    StateGuard,
+    TensorGuard,
+    TypeGuard,
+    ValuesGuard,
+)
 from sot.origin import Origin
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
+from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.torch_compat import (
     GlobalState,
     in_function_transform,
@@ -39,6 +50,7 @@ from sot.torch_compat import (
     new_fake_mode,
     no_saved_tensors_hooks,
     quiet,
+    storage_id,
 )
 from sot.values.base import NONE
 from sot.values.numbers import NUMBER_TYPES
@@ -66,8 +78,12 @@ def is_users(code: CodeType, module: str) -> bool:
     return not file.startswith(STDLIB) or SITE_PACKAGES in file
 
 
-class NumbersMustBeConstant(Exception):
-    """The backend compiles its graph, and would take the numbers among its inputs for constants."""
+class FloatsMustBeConstant(Exception):
+    """The backend compiles its graph, and would take the floats among its inputs for constants."""
+
+    def __init__(self, origins: set[Origin]) -> None:
+        super().__init__(origins)
+        self.origins = origins
 
 
 @dataclass
@@ -92,7 +108,8 @@ _touched: dict[int, CodeType] = {}
 class Translator:
     """What a ``to_static`` function captures with: backend and settings, and the captures made so far."""
 
-    def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None) -> None:
+    def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
+                 dynamic: bool | None = None) -> None:
         self.backend = backend
         self.full_graph = full_graph
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
@@ -102,6 +119,9 @@ class Translator:
         self.captures: list[Capture] = []
         self.entries: dict[int, list[Cached]] = {}
         self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers, and tensors, that have changed
+        self.constant: dict[int, set[Origin]] = {}  # those that the backend needs to be constants
+        self.dynamic = dynamic
+        self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.callback = self._callback
         _translators.add(self)
         load()
@@ -174,12 +194,23 @@ class Translator:
         state = GlobalState()
         if self.is_full(code, inputs):
             raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
-        varying = frozenset(self.varying.get(id(code), ()))
         try:
-            return self.attempt(Machine(function, inputs, varying), state, capture)
-        except NumbersMustBeConstant:
-            self.varying.pop(id(code), None)
-            return self.attempt(Machine(function, inputs), state, capture)
+            try:
+                return self.attempt(Machine(function, inputs, self.variation(code)), state, capture)
+            except FloatsMustBeConstant as e:
+                self.constant.setdefault(id(code), set()).update(e.origins)
+                capture.static = "the backend compiles its graph, and would take a float for a constant"
+                return self.attempt(Machine(function, inputs, self.variation(code)), state, capture)
+        except ShapesMustBeStatic as e:
+            capture.static = str(e)
+        return self.attempt(Machine(function, inputs), state, capture)
+
+    def variation(self, code: CodeType) -> Variation:
+        """What may differ from call to call in a capture of this code."""
+        if self.dynamic is False:
+            return STATIC
+        varying, constant = (frozenset(found.get(id(code), ())) for found in (self.varying, self.constant))
+        return Variation(varying - constant, bool(self.dynamic), self.named.get(code, {}), constant)
 
     def attempt(self, machine: Machine, state: GlobalState, capture: Capture) -> Callable | None:
         try:
@@ -198,6 +229,8 @@ class Translator:
         if machine.builder.operations == 0 and capture.stopped is None:
             return self.keep(code, plain_entry(machine, code, state, self.callback), machine, state)
         call = self.compile(machine, emitter, capture)
+        machine.note_assumptions()      # those of the backend
+        capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
         with timed(capture, "emit"):
             if recording.current is not None:
                 call.append(f"{emitter.const(recording.current.runs_of(capture).count)}()")
@@ -229,16 +262,19 @@ class Translator:
         if builder.operations == 0:
             return [f"{emitter.const(s)}(*{emitter.const(values)})" for s, values, _ in machine.state_log]
         changes = Changes(machine)
+        check_layouts(machine)
         module = builder.finish((ref for ref, _ in emitter.outputs.values()), capture.name)
         capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place)
         with timed(capture, "backend"):
-            compiled = call_backend(self.backend, module, [ref.real for ref in builder.inputs])
-        if machine.number_inputs and getattr(compiled, "__self__", compiled) is not module:
-            raise NumbersMustBeConstant
+            examples = [ref.fake if isinstance(ref, NumberRef) else ref.real for ref in builder.inputs]
+            compiled = call_backend(self.backend, module, examples)
+        floats = {machine.input_origins[id(ref)] for ref in builder.inputs
+                  if isinstance(ref, NumberRef) and type(ref.real) is float}
+        if floats and getattr(compiled, "__self__", compiled) is not module:
+            raise FloatsMustBeConstant(floats)
         if recording.current is not None:
             compiled = recording.current.counted(compiled, capture)
-        inputs = [emitter.value(machine.number_inputs[id(ref)]) if id(ref) in machine.number_inputs
-                  else emitter.ref(machine.input_origins[id(ref)]) for ref in builder.inputs]
+        inputs = [emitter.ref(machine.input_origins[id(ref)]) for ref in builder.inputs]
         return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
 
     # ---- the cache
@@ -266,7 +302,9 @@ class Translator:
                               "all guards hold one by one: tensors alias each other"))
             numbers = (g for g in guards if isinstance(g, ValuesGuard)
                        or isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
-            self.varying.setdefault(id(code), set()).update(g.origin for g in numbers if g.explain(inputs))
+            varying = self.varying.setdefault(id(code), set())
+            varying.update(g.origin for g in numbers if g.explain(inputs))
+            varying.update(part for g in guards if isinstance(g, TensorGuard) for part in g.differs(inputs))
         return found
 
     def forget(self) -> None:
@@ -277,6 +315,7 @@ class Translator:
                 _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e not in mine))
         self.entries.clear()
         self.varying.clear()
+        self.constant.clear()
 
 
 @functools.cache
@@ -299,6 +338,7 @@ def reset() -> None:
     for translator in _translators:
         translator.entries.clear()
         translator.varying.clear()
+        translator.constant.clear()
         translator.captures.clear()
 
 
@@ -323,6 +363,23 @@ def resumable_depth(machine: Machine) -> int:
         if not frame.resumable or frame.native.co_filename.startswith((OURS, TRANSFORMS)):
             return i - 1
     return len(machine.frames) - 1
+
+
+def check_layouts(machine: Machine) -> None:
+    """Raises ShapesMustBeStatic if the graph changes what fake tensors of symbolic sizes do not show: the layout of an
+    input (a backend is shown what it is in the end), or memory that inputs share."""
+    builder = machine.builder
+    if not machine.has_symbols:
+        return
+    memory = [storage_id(t) for t in machine.examples.values()]
+    for ref in builder.changed_inputs():
+        real = ref.real
+        if real is None:
+            continue
+        if memory.count(storage_id(real)) > 1:
+            raise ShapesMustBeStatic("a change of an input that shares its memory with another")
+        if machine.symbols.layout_changed(ref.fake, real):
+            raise ShapesMustBeStatic("a change of the shape of an input")
 
 
 def restore_state(machine: Machine) -> None:

@@ -306,7 +306,7 @@ def test_a_recapture_is_explained():
 
 
 def test_a_function_that_is_captured_too_often_is_left_to_python():
-    translated = sot.to_static(lambda x, k: x.expand(k, 2, 3), backend="eager")
+    translated = sot.to_static(lambda x, k: x.expand(k, 2, 3), backend="eager", dynamic=False)
     for k in range(1, 20):
         assert torch.equal(translated(X, k), X.expand(k, 2, 3))
     assert translated.captures[-1].fallback and len(translated.captures) < 12
@@ -319,7 +319,7 @@ def decorated(f):
 
 
 def under_one_translator(*functions):
-    first = sot.to_static(functions[0], backend="eager")
+    first = sot.to_static(functions[0], backend="eager", dynamic=False)
     return first.captures, [sot.api.StaticFunction(f, first.settings, first.translator) for f in functions]
 
 

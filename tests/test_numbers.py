@@ -69,12 +69,12 @@ def test_a_comparison_is_guarded_as_it_stands():
     for n in (1, 2, 3, 4, 7, 8, 9):
         assert torch.equal(translated(X, n), f(X, n))
     assert len(translated.captures) == 3
-    assert "(n * 2) < 10" in {str(g) for g in translated.captures[1].guards}
-    assert translated.captures[2].missed[0] == "expected (n * 2) < 10, got 14 and 10"
+    assert "n * 2 < 10" in {str(g) for g in translated.captures[1].guards}
+    assert translated.captures[2].missed[0] == "expected n * 2 < 10, got 14"
 
 
-def test_a_number_that_becomes_a_shape_is_a_constant():
-    assert captures_of(lambda x, n: x[:n] * n, [(X, n) for n in (1, 2, 3)]) == 3
+def test_a_number_that_becomes_a_shape():
+    assert captures_of(lambda x, n: x[:n] * n, [(X, n) for n in (1, 2, 3, 5, 7)]) == 2
 
 
 def test_what_python_refuses_python_refuses():
@@ -103,15 +103,17 @@ def test_an_index_out_of_range_is_pythons_error():
         raise AssertionError("x[99] went through")
 
 
-def test_a_backend_that_compiles_gets_constants():
+def test_a_backend_that_compiles_gets_symbolic_integers_and_constant_floats():
     seen = []
 
     def backend(gm, inputs):
         seen.append(inputs)
         compiled = torch.fx.symbolic_trace(gm)
         return compiled.forward
-    assert captures_of(lambda x, k: x * k, [(X, k) for k in range(4)], backend) == 4
-    assert all(isinstance(v, torch.Tensor) for v in seen[-1])
+    assert captures_of(lambda x, k: x * k, [(X, k) for k in range(4)], backend) == 2
+    assert [type(v) for v in seen[-1]] == [torch.Tensor, torch.SymInt]
+    assert captures_of(lambda x, k: x * k, [(X, k + 0.5) for k in range(4)], backend) == 4
+    assert [type(v) for v in seen[-1]] == [torch.Tensor]
 
 
 def test_a_long_loop_runs_as_a_loop():

@@ -74,9 +74,8 @@ def test_settings_are_refused_when_the_decorator_is_made(backend):
         sot.to_static(scale, backend="triton")
     with pytest.raises(TypeError, match="a backend is a name or something callable"):
         sot.to_static(scale, backend=3)
-    with pytest.raises(NotImplementedError, match="dynamic=True.*not built yet"):
-        sot.to_static(scale, dynamic=True)
-    sot.to_static(scale, dynamic=False)
+    with pytest.raises(TypeError, match="dynamic is None, True or False, not 'yes'"):
+        sot.to_static(scale, dynamic="yes")
 
 
 @pytest.mark.parametrize(("bad", "message"), [(lambda gm, inputs: 3, "returned 3"),

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sot import marks
 from sot.errors import Break, PyRaise, Reason, Skip
 from sot.execute.builtins.classes import SEEN_THROUGH
+from sot.execute.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
+from sot.execute.builtins.numbers_ import may_vary, of_numbers
 from sot.execute.builtins.pure import PURE
 from sot.execute.builtins.registry import HANDLERS, POLYFILLS, find
 from sot.execute.frame import PUSH, PUSH_WHOLE, Frame
@@ -80,6 +82,10 @@ def is_pure(real: Any) -> bool:
 
 
 def special_case(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if args and not kwargs and find(OF_NUMBERS, real) and any(map(may_vary, args)):
+        found = of_numbers(m, real, args)
+        if found is not None:
+            return found
     handler = find(HANDLERS, real)
     if handler is not None:
         return handler(m, args, kwargs)

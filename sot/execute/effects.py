@@ -9,12 +9,16 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sot.errors import Break, NotRebuildable, Reason
 from sot.execute.builtins.registry import handles
 from sot.graph.builder import version_of
 from sot.values.base import NONE, Const, NotConstant, Value
+from sot.values.numbers import is_dynamic
 from sot.values.objects import ObjectValue, TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.text import NumberText
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
@@ -44,11 +48,22 @@ def deferred(m: Machine, value: Value, what: str) -> Callable[[Emitter], str]:
                 raise NotRebuildable(f"{tensor}, which is shown and then changed in place,")
             return e.value(tensor)
         return unchanged
+    if holds_varying(m, value):
+        return lambda e: e.value(value)
     try:
         host = m.calls.host(m, value)
     except NotConstant:
         raise Break(Reason.SIDE_EFFECT, what) from None
     return lambda e: e.literal(host)
+
+
+def holds_varying(m: Machine, value: Value) -> bool:
+    """Is it a number that varies, text that shows one, or a tuple of such and of constants?"""
+    if isinstance(value, TupleValue) and value.pytype in (tuple, torch.Size):
+        items = m.settle(value.items)
+        return any(holds_varying(m, v) for v in items) and all(isinstance(v, Const) or holds_varying(m, v)
+                                                               for v in items)
+    return is_dynamic(value) or (isinstance(value, NumberText) and value.varies)
 
 
 def replay(m: Machine, call: Callable[[Emitter], str]) -> Value:

@@ -18,7 +18,7 @@ from torch import fx
 from sot.graph import TensorRef
 from sot.guards import ValuesGuard
 from sot.origin import known
-from sot.torch_compat import storage_id
+from sot.torch_compat import is_symbolic, storage_id
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -53,7 +53,8 @@ def answer(m: Machine, kind: str, target: Any, args: tuple, kwargs: dict) -> tup
 
 def with_numbers(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
     """``torch.arange(n)`` with numbers for tensors of one element."""
-    single = [ref for ref in refs_in((args[1:] if kind == "call_method" else args, kwargs)) if ref.fake.numel() == 1]
+    single = [ref for ref in refs_in((args[1:] if kind == "call_method" else args, kwargs)) 
+              if not is_symbolic(ref.fake) and ref.fake.numel() == 1]
     if not single:
         return None
     numbers = {id(ref): value.item() for ref, value in zip(single, values_of(m, single), strict=True)}
@@ -156,7 +157,8 @@ def source_origin(m: Machine, ref: TensorRef) -> Any:
         raise NotKnown
     if hasattr(origin, "held"):
         return None
-    if real.is_floating_point() or real.is_complex() or real.numel() > SOURCE_LIMIT or origin in m.varying:
+    if real.is_floating_point() or real.is_complex() or real.numel() > SOURCE_LIMIT or (
+            origin in m.varies.origins or is_symbolic(ref.fake)):
         raise NotKnown
     return origin
 
@@ -178,11 +180,14 @@ def follow(wanted: list[fx.Node], needed: set[fx.Node]) -> None:
         node = wanted.pop()
         if node in needed:
             continue
-        if node.meta.get("draws") or len(needed) > STEP_LIMIT or any(
-                not isinstance(fake, torch.Tensor) or fake.numel() > RESULT_LIMIT for fake in fakes_of(node)):
+        if node.meta.get("draws") or len(needed) > STEP_LIMIT or not all(map(is_small, fakes_of(node))):
             raise NotKnown
         needed.add(node)
         wanted += node.all_input_nodes
+
+
+def is_small(fake: Any) -> bool:
+    return isinstance(fake, torch.Tensor) and not is_symbolic(fake) and fake.numel() <= RESULT_LIMIT
 
 
 def fakes_of(node: fx.Node) -> Iterator[Any]:

@@ -50,10 +50,11 @@ from sot.execute.frame import (
 from sot.execute.opcodes import HANDLERS
 from sot.execute.opcodes.operate import push_truth
 from sot.execute.torch_calls import torch_call
-from sot.graph import GraphBuilder
+from sot.graph import GraphBuilder, NumberRef
 from sot.guards import DistinctGuard, EqualsGuard, Guard, TypeGuard
 from sot.origin import Arg, Known, Origin, known
 from sot.polyfills import torch_code
+from sot.symbols import STATIC, Symbols, Variation
 from sot.torch_compat import StateLog
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, FunctionValue, known_function
@@ -108,11 +109,13 @@ class Machine:
     compares_by_python = staticmethod(wrapping.compares_by_python)
     unary = operators.unary
 
-    def __init__(self, function: FunctionType, inputs: tuple, varying: frozenset[Origin] = frozenset()) -> None:
+    def __init__(self, function: FunctionType, inputs: tuple, varies: Variation = STATIC) -> None:
         self.builder = GraphBuilder()
         self.guards: dict[Guard, tuple[str, int]] = {}
-        self.varying = varying                          # origins of numbers that have changed between calls
-        self.number_inputs: dict[int, DynamicNumber] = {}    # of the graph's inputs that are numbers, likewise
+        self.varies = varies
+        self._symbols: Symbols | None = None
+        self.varying_numbers: dict[Origin, Any] = {}    # those met so far, with the values that they have
+        self.number_inputs: dict[Origin, NumberRef] = {}
         self.examples: dict[Guard, torch.Tensor] = {}
         self.input_origins: dict[int, Origin] = {}      # of the graph's inputs, by the id of their reference
         self.state_log: StateLog = []
@@ -198,6 +201,35 @@ class Machine:
         if guard not in self.guards:
             frame = self.frames[-1]
             self.guards[guard] = (frame.native.co_filename, frame.line)
+
+    @property
+    def symbols(self) -> Symbols:
+        if self._symbols is None:
+            self._symbols = Symbols(self.builder.fake_mode)
+        return self._symbols
+
+    @property
+    def has_symbols(self) -> bool:
+        return self._symbols is not None
+
+    def note_assumptions(self) -> None:
+        """Guard what torch has assumed about symbols since the last time."""
+        if self._symbols is not None:
+            for guard in self._symbols.news():
+                self.guard(guard)
+
+    def varying_number(self, example: Any, origin: Origin, symbol: Any = None) -> DynamicNumber:
+        """The Value of a number that may differ at the next call."""
+        self.varying_numbers[origin] = example
+        return DynamicNumber(self, example, origin, symbol)
+
+    def symbolic(self, number: Any) -> Value:
+        """The Value of a SymInt that torch has computed, such as the size of a result."""
+        term = self.symbols.term(number)
+        self.note_assumptions()
+        if not isinstance(term, (tuple, Origin)):
+            return Const(term)
+        return DynamicNumber(self, self.symbols.example(number), term, number)
 
     def guard_distinct(self) -> None:
         """Objects of one type may be one object at the next call. That matters if one of them is changed, or has

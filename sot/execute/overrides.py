@@ -14,8 +14,9 @@ from torch.overrides import TorchFunctionMode
 
 from sot.errors import Break, Reason
 from sot.execute.builtins.registry import handles
-from sot.graph import TensorRef
+from sot.graph import NumberRef, TensorRef
 from sot.polyfills import torch_code
+from sot.symbols import ShapesMustBeStatic
 from sot.values.base import NONE, Const, Value, boolean
 from sot.values.callables import known_function
 from sot.values.objects import DictValue, ListValue, TupleValue
@@ -46,6 +47,8 @@ def through_modes(m: Machine, kind: str, target: Any, args: Any, kwargs: Any,
     def twin(ref: Any) -> Any:
         if not isinstance(ref, TensorRef):
             return ref
+        if isinstance(ref, NumberRef):
+            raise ShapesMustBeStatic("a number that varies, for a mode of __torch_function__")
         value = found[id(ref.fake)]
         made = stand_in(ref.fake, value.pytype)
         twins[id(made)] = (made, value)

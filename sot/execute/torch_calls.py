@@ -17,16 +17,20 @@ import torch
 
 from sot.errors import Break, Reason
 from sot.execute import failures, known_values, overrides
+from sot.graph import NumberRef
 from sot.graph.builder import version_of
+from sot.symbols import ShapesMustBeStatic
 from sot.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
+    forget_constant,
+    is_symbolic,
     storage_id,
     undo_of,
 )
 from sot.values.base import NONE, TRUE, Const, Value
-from sot.values.numbers import DynamicNumber, NumberRef
+from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -55,7 +59,8 @@ READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "st
                    "__int__", "__float__", "__index__", "__complex__"})
 VALUE_INDEPENDENT = frozenset(name for n in (
     "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
-    "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem")
+    "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
+    "select", "tensor", "as_tensor")
     for name in (n, "i" + n, "r" + n))
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -91,13 +96,13 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     return torch_call(m, "call_method", name, args, kwargs)
 
 
-def argument(m: Machine, value: Value, found: dict[int, TensorValue]) -> Any:
-    """A Value as an argument of a graph node."""
+def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number: bool = False) -> Any:
+    """A Value as an argument of a graph node; ``as_number`` if even a float may differ there from call to call."""
     if isinstance(value, TensorValue):
         found[id(value.fake)] = value
         return value.ref
-    if isinstance(value, NumberArgument):
-        return value.ref
+    if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):
+        return value.ref(m)
     if isinstance(value, Const) and isinstance(value.real, GRAPH_CONSTANTS):
         return value.real
     if isinstance(value, Const) and isinstance(value.real, type) and value.real in DTYPES:
@@ -116,13 +121,6 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue]) -> Any:
     raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
 
 
-class NumberArgument(Value):
-    """A number that varies, as an argument of a node."""
-
-    def __init__(self, ref: NumberRef) -> None:
-        self.ref = ref
-
-
 def takes_numbers(target: Any) -> bool:
     """Does the result's metadata depend on the type of a number among the arguments, but not on its value?"""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
@@ -133,9 +131,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
                reason: Reason = Reason.TENSOR_VALUE) -> Value:
     """Run an operation on the fakes and record it; see the head of the file."""
     found: dict[int, TensorValue] = {}
-    if takes_numbers(target):
-        args = [NumberArgument(v.ref(m)) if isinstance(v, DynamicNumber) and v.varies else v for v in args]
-    graph_args = tuple(argument(m, v, found) for v in args)
+    numbers = takes_numbers(target)
+    graph_args = tuple(argument(m, v, found, numbers) for v in args)
     graph_kwargs = {k: argument(m, v, found) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     if m.modes:
@@ -147,8 +144,13 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if name.startswith("quantize_per_"):
         raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
     before = {key: (value.fake.requires_grad, version_of(value.fake)) for key, value in found.items()}
-    result, (target, graph_args, graph_kwargs) = run_on_fakes(m, kind, name, (target, graph_args, graph_kwargs), reason)
+    concrete = numbers and is_concrete(name, graph_args, found)
+    result, (target, graph_args, graph_kwargs) = run_on_fakes(m, kind, name, (target, graph_args, graph_kwargs), reason,
+                                                              concrete)
     kind = "call_method" if isinstance(target, str) else "call_function"
+    m.note_assumptions()
+    if name in ("tensor", "as_tensor") and holds_number(graph_args[0]):
+        forget_constant(result)
     check_result(name, result, found)
     changed = any(value.fake.requires_grad != before[key][0] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
@@ -168,26 +170,42 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     return made
 
 
-def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reason: Reason) -> tuple[
-        Any, known_values.Call]:
+def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reason: Reason,
+                 concrete: bool) -> tuple[Any, known_values.Call]:
     """The fake result, and the call to record: another one, if this one asks for values that are known."""
     try:
-        return m.builder.run(kind, *call), call
+        return m.builder.run(kind, *call, concrete), call
     except DataDependentOutputException:
         stop = Break(reason, "" if reason is Reason.TENSOR_TRUTH else name)
     except (DynamicOutputShapeException, UnsupportedOperatorException):
         stop = Break(Reason.TENSOR_SHAPE, name)
-    except Break:
+    except (Break, ShapesMustBeStatic):
         raise
     except Exception as e:
         text = str(e).strip().splitlines()
         stop = Break(Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}")
         if NO_DATA not in str(e):
+            if m.has_symbols:
+                raise ShapesMustBeStatic(stop.detail) from None
             raise stop from None
     found = known_values.answer(m, kind, *call)
     if found is None:
         raise stop
     return found
+
+
+def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
+    """May an operation that takes numbers be given those of the captured call: is none of them part of a slice, or an
+    index into a dimension whose size varies?"""
+    if "item" not in name and name != "select":
+        return True
+    keys = [k for a in args[1:] for k in (a if isinstance(a, tuple) else (a,))]
+    return not any(isinstance(k, slice) for k in keys) and not any(is_symbolic(v.fake) for v in found.values())
+
+
+def holds_number(arg: Any) -> bool:
+    """Is a number that varies among the numbers that a tensor is made of?"""
+    return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:

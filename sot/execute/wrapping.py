@@ -24,10 +24,9 @@ from sot import marks
 from sot.errors import Break, Reason
 from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
 from sot.origin import Arg, Attr, CellContents, Item, Origin, RawItem, attribute, known
-from sot.torch_compat import UnsupportedFakeTensorException
+from sot.torch_compat import FakeTensor, Layout, UnsupportedFakeTensorException
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
-from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -46,6 +45,7 @@ IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescr
                   np.ufunc, inspect.Signature, inspect.Parameter)
 KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 
@@ -93,8 +93,8 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         return Const(real, origin)
     if kind in NUMBERS_AND_TEXT:
         m.guard(TypeGuard(origin, kind))
-        if origin in m.varying:
-            return DynamicNumber(m, real, origin)
+        if kind is not str and m.varies.number(origin):
+            return m.varying_number(real, origin)
         return LazyConst(m, real, origin)
     if kind in EQUAL_TYPES:
         m.guard(EqualsGuard(origin, real))
@@ -150,11 +150,12 @@ def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
         m.guard(TypeGuard(origin, kind))
         return Opaque(real, origin)
     try:
-        ref = m.builder.input(real, str(origin))
+        fake, layout = symbolic_fake(m, real, origin)
+        ref = m.builder.input(real, str(origin), fake)
     except (UnsupportedFakeTensorException, RuntimeError):      # a view of something that is not strided, for one
         m.guard(TypeGuard(origin, kind))
         return Opaque(real, origin)
-    guard = TensorGuard.of(origin, real)
+    guard = TensorGuard.of(origin, real, layout)
     m.guard(guard)
     m.examples[guard] = real
     value = TensorValue(ref, kind, origin)
@@ -162,6 +163,19 @@ def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
         m.leaves[id(ref.fake)] = value
     m.input_origins[id(value.ref)] = origin
     return value
+
+
+def symbolic_fake(m: Machine, real: torch.Tensor, origin: Origin) -> tuple[FakeTensor | None, Layout | None]:
+    """The fake tensor of one with sizes that may differ, and what of its layout may not; None for another."""
+    dims = m.varies.dims(origin, real)
+    strides = m.varies.strides(origin, real)
+    if not dims and not strides or real.is_inference() or real.is_conj() or real.is_neg():
+        return None, None
+    fake, layout = m.symbols.tensor(real, origin, dims, strides)
+    m.varying_numbers.update({dims[i]: real.shape[i] for i in dims})
+    m.varying_numbers.update({strides[i]: real.stride(i) for i in strides})
+    m.note_assumptions()
+    return fake, layout
 
 
 def _function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
@@ -303,6 +317,8 @@ def wrap_new(m: Machine, real: Any) -> Value:
     kind = type(real)
     if kind is bool:
         return boolean(real)
+    if kind in SYMBOLIC:
+        return m.symbolic(real)
     if kind is tuple or isinstance(real, torch.Size):
         return TupleValue([wrap_new(m, v) for v in real], kind)
     if isinstance(real, tuple):

@@ -7,43 +7,37 @@ makes it a constant after all.
 """
 from __future__ import annotations
 
-import operator
 from typing import TYPE_CHECKING, Any
 
-from sot.graph import TensorRef
-from sot.guards import RelationGuard, Term, leaves, term_code, term_text
-from sot.origin import Origin
+import torch
+
+from sot.graph import NumberRef
+from sot.guards import RelationGuard
+from sot.origin import Origin, TensorPart
+from sot.symbols import on_numbers
+from sot.terms import COMPARISONS, INFIX, Term, depth, function_of, leaves, term_code, term_text
 from sot.values.base import Const, LazyConst, Value, boolean
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
     from sot.execute.machine import Machine
 
-ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-              "%": operator.mod}
-COMPARISONS = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt,
-               ">=": operator.ge}
+ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 NUMBER_TYPES = (int, float)
 DEPTH_LIMIT = 20    # of a term; what is computed in more steps is a constant
 
 
-class NumberRef(TensorRef):
-    """A graph input that is a Python number."""
-
-    __slots__ = ()
-
-    def __init__(self, example: float, label: str) -> None:
-        self.fake, self.node, self.real, self.label = example, None, example, label  # type: ignore[assignment]
-        self.version = 0
-
-
 class DynamicNumber(LazyConst):
-    """An int or float of which ``term`` says how it is computed from what existed before."""
+    """An int or float of which ``term`` says how it is computed from what existed before.
 
-    def __init__(self, m: Machine, example: float, term: Term) -> None:
+    ``symbol`` is the SymInt that stands for it where it is, or may become, a size.
+    """
+
+    def __init__(self, m: Machine, example: float, term: Term, symbol: torch.SymInt | None = None) -> None:
         super().__init__(m, example, term if isinstance(term, Origin) else next(leaves(term)))
         self.term = term
         self.example = example
+        self._symbol: Any = symbol
         self._ref: NumberRef | None = None
 
     @property
@@ -51,17 +45,31 @@ class DynamicNumber(LazyConst):
         return self._machine is not None
 
     @property
+    def is_size(self) -> bool:
+        """Does it follow from sizes, about which torch makes assumptions of its own?"""
+        return any(isinstance(o, TensorPart) for o in leaves(self.term))
+
+    @property
     def real(self) -> Any:
         if self._machine is not None:
             machine, self._machine = self._machine, None
-            machine.guard(RelationGuard(self.origin, "==", self.term, self._value))
+            if self._symbol is not None:
+                int(self._symbol)
+                machine.note_assumptions()
+            else:
+                machine.guard(RelationGuard(self.origin, "==", self.term, self._value))
         return self._value
 
+    def symbol(self, m: Machine) -> Any:
+        """The number as torch knows it: a SymInt (or a plain int, if that is what torch has found out); else None."""
+        if self._symbol is None and self.pytype is int:
+            self._symbol = m.symbols.value(self.term, m.varying_numbers)
+        return self._symbol
+
     def ref(self, m: Machine) -> NumberRef:
-        """The number as an input of the graph."""
+        """The number as one of the graph."""
         if self._ref is None:
-            self._ref = NumberRef(self.example, term_text(self.term))
-            m.number_inputs[id(self._ref)] = self
+            self._ref = number_ref(m, self.term, self.example, self.symbol(m))
         return self._ref
 
     def truth(self, m: Machine) -> bool | None:
@@ -74,6 +82,24 @@ class DynamicNumber(LazyConst):
 
     def __str__(self) -> str:
         return term_text(self.term)
+
+
+def number_ref(m: Machine, term: Term, example: Any = None, symbol: Any = None) -> Any:
+    """A term as a number of the graph: origins are its inputs, the rest is computed in it."""
+    if isinstance(term, Origin):
+        found = m.number_inputs.get(term)
+        if found is None:
+            example = m.varying_numbers[term]
+            symbol = m.symbols.number(term, example) if type(example) is int else example
+            found = m.number_inputs[term] = NumberRef(symbol, example, term_text(term))
+            m.input_origins[id(found)] = term
+        return found
+    if isinstance(term, tuple):
+        parts = tuple(number_ref(m, part) for part in term[1:])
+        if symbol is None:
+            symbol = m.symbols.value(term, m.varying_numbers)
+        return NumberRef(symbol, example, "", on_numbers(term[0]), parts)
+    return term
 
 
 def is_dynamic(value: Value) -> bool:
@@ -99,12 +125,38 @@ def arithmetic(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
     if found is None:
         return None
     (left, left_term), (right, right_term) = found
-    try:
-        example = ARITHMETIC[symbol](left, right)
-    except ArithmeticError:
+    if symbol == "**" and not power_of_known_type(left_term, right_term):
         return None
-    term = folded(symbol, left_term, right_term)
+    try:
+        example = INFIX[symbol][0](left, right)
+    except (ArithmeticError, MemoryError):
+        return None
+    return computed(m, example, folded(symbol, left_term, right_term))
+
+
+def power_of_known_type(base: Term, exponent: Term) -> bool:
+    """Is the result an int, or a float, whatever the numbers are? A negative exponent makes a float, a negative base
+    a complex number."""
+    if type(exponent) is int and exponent > 0:
+        return True
+    return isinstance(base, TensorPart) and type(exponent) is float
+
+
+def computed(m: Machine, example: Any, term: Term) -> Value | None:
+    """A number that is computed from others; None if it took too many steps."""
     return DynamicNumber(m, example, term) if depth(term) <= DEPTH_LIMIT else None
+
+
+def applied(m: Machine, name: str, *values: Value) -> Value | None:
+    """A function of numbers (``FUNCTIONS`` of terms) of which one varies; None to leave it to the constants."""
+    if not any(map(is_dynamic, values)) or any(v.pytype not in NUMBER_TYPES for v in values):
+        return None
+    parts = [_parts(v) for v in values]
+    try:
+        example = function_of(name)(*(example for example, _ in parts))
+    except (ArithmeticError, ValueError):
+        return None
+    return computed(m, example, (name, *(term for _, term in parts)))
 
 
 def folded(symbol: str, left: Term, right: Term) -> Term:
@@ -115,12 +167,8 @@ def folded(symbol: str, left: Term, right: Term) -> Term:
     return ("+", left, -right) if symbol == "-" and type(right) is int else (symbol, left, right)
 
 
-def depth(term: Term) -> int:
-    return 1 + max(depth(term[1]), depth(term[2])) if isinstance(term, tuple) else 0
-
-
 def negated(m: Machine, a: Value) -> Value | None:
-    return arithmetic(m, "-", Const(0), a) if is_dynamic(a) and a.pytype is int else None
+    return applied(m, "neg", a)
 
 
 def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
@@ -128,8 +176,20 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     found = operands(a, b)
     if found is None:
         return boolean(COMPARISONS[symbol](a.real, b.real))
+    if any(isinstance(v, DynamicNumber) and v.varies and v.is_size for v in (a, b)):
+        left, right = _symbol(m, a), _symbol(m, b)
+        if left is not None and right is not None:
+            holds = bool(COMPARISONS[symbol](left, right))      # torch may know without a guard
+            m.note_assumptions()
+            return boolean(holds)
     (left, left_term), (right, right_term) = found
     holds = bool(COMPARISONS[symbol](left, right))
     origin = next(leaves((symbol, left_term, right_term)))
     m.guard(RelationGuard(origin, symbol, left_term, right_term, holds))
     return boolean(holds)
+
+
+def _symbol(m: Machine, value: Value) -> Any:
+    if isinstance(value, DynamicNumber) and value.varies:
+        return value.symbol(m)
+    return value.real if value.pytype is int else None

@@ -9,6 +9,7 @@ from sot.errors import Break, Reason
 from sot.graph import TensorRef
 from sot.guards import HasKeyGuard
 from sot.origin import Attr, Origin
+from sot.torch_compat import is_symbolic
 from sot.values.base import NONE, Const, Value, boolean
 from sot.values.callables import BoundMethod
 from sot.values.objects import DELETED
@@ -46,6 +47,8 @@ class TensorValue(Value):
         if name in self.attrs:
             held = self.attrs[name]
             return self._no_attribute(m, name) if held is DELETED else held
+        if name == "nbytes" and is_symbolic(self.fake):
+            return m.wrap_new(self.fake.numel() * self.fake.itemsize)
         if name in METADATA:
             return self._metadata(m, name)
         if name in VIEWS:

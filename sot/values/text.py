@@ -4,11 +4,12 @@ Checks format the message of an error that never happens. A break for each of th
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sot.errors import Break, NotRebuildable, Reason
 from sot.graph.builder import version_of
 from sot.values.base import Const, Value
+from sot.values.numbers import DynamicNumber
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -31,8 +32,50 @@ class TextValue(Value):
         return "text that shows a tensor"
 
 
-def joined(parts: list[Value]) -> TextValue:
-    """The text of an f-string of which a part shows a tensor."""
+class NumberText(Const):
+    """Text that shows numbers which vary from call to call; whoever looks at it makes them constants."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts      # strings, and (number, format)
+        self._text: str | None = None
+        self.pytype = str
+        self.origin = None
+
+    @property
+    def varies(self) -> bool:
+        return self._text is None
+
+    @property
+    def real(self) -> Any:
+        if self._text is None:
+            self._text = "".join(p if isinstance(p, str) else format(p[0].real, p[1]) for p in self.parts)
+        return self._text
+
+    def rebuild(self, e: Emitter) -> str:
+        if self._text is not None:
+            return e.literal(self._text)
+        parts = (repr(p) if isinstance(p, str) else f"format({e.value(p[0])}, {p[1]!r})" for p in self.parts)
+        return e.variable(self, f"''.join(({''.join(p + ', ' for p in parts)}))")
+
+    def __str__(self) -> str:
+        return "text that shows a number"
+
+
+def number_text(number: Value, spec: str) -> NumberText | None:
+    """``format(number, spec)`` of a number that varies; None if Python refuses it."""
+    assert isinstance(number, DynamicNumber)
+    try:
+        format(number.example, spec)
+    except ValueError:
+        return None
+    return NumberText([(number, spec)])
+
+
+def joined(parts: list[Value]) -> Value:
+    """The text of an f-string of which a part shows a tensor, or a number that varies."""
+    if all(isinstance(p, Const) for p in parts):
+        return NumberText([piece for p in parts for piece in (
+            p.parts if isinstance(p, NumberText) and p.varies else [p.real])])
     found: list[Const | ShownTensor] = []
     for part in parts:
         if isinstance(part, TextValue):

@@ -14,6 +14,7 @@ from sot.errors import Break, Reason
 from sot.execute.builtins.registry import HANDLERS, find
 from sot.execute.frame import DISCARD
 from sot.execute.wrapping import is_library
+from sot.values import numbers
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import SliceValue
@@ -152,7 +153,7 @@ def identical(a: Value, b: Value) -> bool:
     if a is b:
         return True
     if isinstance(a, Const) and isinstance(b, Const):
-        return a.real is b.real
+        return a.pytype is b.pytype and a.real is b.real
     if a.pytype is b.pytype is tuple and is_empty(a) and is_empty(b):
         return True
     if isinstance(a, BoundMethod) or isinstance(b, BoundMethod):
@@ -182,6 +183,8 @@ def key_of(m: Machine, value: Value) -> Any:
 
 def equal(m: Machine, a: Value, b: Value) -> bool | None:
     """``a is b or a == b`` as a container asks it; None if that needs user code or a tensor's value."""
+    if numbers.operands(a, b) is not None:
+        return bool(numbers.compare(m, "==", a, b).real)
     if identical(a, b):
         return True
     if isinstance(a, Const) and isinstance(b, Const):

@@ -40,6 +40,7 @@ from sot.values.iterators import (
     SequenceIterator,
     StandIn,
 )
+from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -371,8 +372,8 @@ def sum_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if items is None:
         return m.enter(polyfill.sum_, [iterable, start])
     count = 0
-    if isinstance(start, Const):
-        while count < len(items) and isinstance(items[count], Const):
+    if isinstance(start, Const) and not is_dynamic(start):
+        while count < len(items) and isinstance(items[count], Const) and not is_dynamic(items[count]):
             count += 1
         start = run_native(m, sum, [v.real for v in items[:count]], start.real)
     return m.enter(polyfill.sum_, [TupleValue(items[count:]), start]) if count < len(items) else start

@@ -103,7 +103,7 @@ def tuple_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(torch.Size)
 def new_size(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     found = iteration.known_items(m, args[0]) if len(args) == 1 and not kwargs else None
-    if found is None or not all(isinstance(v, Const) and isinstance(v.real, int) for v in found):
+    if found is None or not all(isinstance(v, Const) and issubclass(v.pytype, int) for v in found):
         raise Break(Reason.TENSOR_VALUE, "torch.Size")
     return TupleValue(list(found), torch.Size)
 
@@ -276,7 +276,7 @@ def add(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return b if len(items) == len(items_of(m, b)) else a
     if issubclass(a.pytype, tuple):
         size = torch.Size in (a.pytype, b.pytype) and type(torch.Size([1]) + (2,)) is torch.Size
-        size = size and all(isinstance(v, Const) and isinstance(v.real, int) for v in items)
+        size = size and all(isinstance(v, Const) and issubclass(v.pytype, int) for v in items)
         return TupleValue(items, torch.Size if size and a.pytype is torch.Size else tuple)
     made = ListValue(items, list if issubclass(a.pytype, list) else a.pytype)
     if issubclass(a.pytype, deque):

@@ -9,6 +9,8 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sot.errors import Break, Reason
 from sot.execute.builtins.common import (
     call_slot,
@@ -26,6 +28,8 @@ from sot.execute.frame import DISCARD
 from sot.polyfills import operators as polyfill
 from sot.values.base import NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
+from sot.values.numbers import is_dynamic
+from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -36,6 +40,10 @@ if TYPE_CHECKING:
 def getitem(m: Machine, obj: Value, key: Value) -> Value:
     """``obj[key]``"""
     if isinstance(obj, TensorValue):
+        if any(map(is_dynamic, key.items if isinstance(key, TupleValue) else [key])):
+            obj, key = selected(m, obj, key)
+            if isinstance(key, TupleValue) and not key.items:
+                return obj
         return m.torch_call("call_function", operator.getitem, [obj, key], {})
     if isinstance(obj, Const):
         return constant_item(m, obj, key)
@@ -44,6 +52,28 @@ def getitem(m: Machine, obj: Value, key: Value) -> Value:
         refuse_opaque(obj)
         m.throw(TypeError, f"{obj.pytype.__name__!r} object is not subscriptable")
     return result  # type: ignore[return-value]
+
+
+def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
+    """The tensor after all indices that are numbers which vary, and what is left of the key. Of such an index torch
+    would make a constant."""
+    parts = m.settle(key.items) if isinstance(key, TupleValue) else [key]
+    plain = all(v.pytype in (int, slice, type(None), type(Ellipsis)) for v in parts)
+    taken = [v for v in parts if v.pytype in (int, slice)]
+    if not plain or len(taken) > obj.fake.dim():
+        return obj, key
+    rest: list[Value] = []
+    seen, dim = 0, obj.fake.dim() if any(v.pytype is type(Ellipsis) for v in parts) else len(taken)
+    for v in reversed(parts):       # from the last dimension, so that those before keep their places
+        if v.pytype is type(Ellipsis):
+            dim = len(taken) - seen
+        elif v.pytype in (int, slice):
+            dim, seen = dim - 1, seen + 1
+            if is_dynamic(v):
+                obj = m.torch_call("call_function", torch.select, [obj, Const(dim), v], {})
+                continue
+        rest.insert(0, v)
+    return obj, TupleValue(rest)
 
 
 def constant_item(m: Machine, obj: Const, key: Value) -> Value:
@@ -191,7 +221,7 @@ def make_slice(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     if not 1 <= len(args) <= 3:
         raise Break(Reason.BAD_CALL, "slice()")
     parts = [NONE, args[0], NONE] if len(args) == 1 else [*args, NONE][:3]
-    if all(isinstance(p, Const) for p in parts):
+    if all(isinstance(p, Const) and not is_dynamic(p) for p in parts):
         return Const(slice(*(p.real for p in parts)))
     return SliceValue(parts)
 

@@ -12,8 +12,9 @@ from sot.execute.opcodes.table import op
 from sot.polyfills import language
 from sot.values.base import ENTERED, NONE, NULL, Const, Value, boolean
 from sot.values.iterators import SliceValue
+from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, TupleValue
-from sot.values.text import joined
+from sot.values.text import NumberText, joined
 
 if TYPE_CHECKING:
     from sot.execute.frame import Frame
@@ -150,7 +151,7 @@ def build_slice(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def make_slice(parts: list[Value]) -> Value:
-    if all(isinstance(p, Const) for p in parts):
+    if all(isinstance(p, Const) and not is_dynamic(p) for p in parts):
         return Const(slice(*(p.real for p in parts)))
     return SliceValue(parts)
 
@@ -220,7 +221,7 @@ def format_with_spec(m: Machine, frame: Frame, instr: Instr) -> None:
 def build_string(m: Machine, frame: Frame, instr: Instr) -> None:
     parts = frame.stack[-instr.arg:]
     del frame.stack[-instr.arg:]
-    if all(isinstance(p, Const) for p in parts):
+    if all(isinstance(p, Const) and not isinstance(p, NumberText) for p in parts):
         frame.stack.append(Const("".join(p.real for p in parts)))
     else:
         frame.stack.append(joined(parts))

@@ -1,0 +1,82 @@
+"""Functions of numbers that vary from call to call: what they give is computed again at every call.
+
+``of_numbers`` is asked before the handlers, which would look at the numbers and so make them constants.
+"""
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.execute.builtins import iteration
+from sot.values.base import Const, Value
+from sot.values.numbers import NUMBER_TYPES, applied, arithmetic, is_dynamic
+from sot.values.objects import ListValue, TupleValue
+from sot.values.text import number_text
+
+if TYPE_CHECKING:
+    from sot.execute.machine import Machine
+
+OF_ONE = {int: "int", float: "float", abs: "abs", operator.abs: "abs", round: "round", math.floor: "math.floor",
+          math.ceil: "math.ceil", math.trunc: "math.trunc", math.sqrt: "math.sqrt", operator.neg: "neg",
+          torch.sym_int: "int", torch.sym_float: "float"}
+THEMSELVES = frozenset((operator.index, operator.pos))
+EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
+
+
+def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
+    """The result of a function of which an argument varies, or holds what does; None to leave it to others."""
+    if function in OF_ONE and len(args) == 1:
+        return applied(m, OF_ONE[function], *args)
+    if function in THEMSELVES and len(args) == 1 and args[0].pytype is int:
+        return args[0]
+    if function in EXTREMES:
+        return extreme(m, EXTREMES[function], args if len(args) > 1 else iteration.known_items(m, args[0]) or [])
+    if function in (str, repr, format) and is_dynamic(args[0]) and all(
+            isinstance(a, Const) and a.pytype is str for a in args[1:]):
+        return number_text(args[0], args[1].real if function is format and len(args) > 1 else "")
+    if function is divmod and len(args) == 2:
+        parts = arithmetic(m, "//", *args), arithmetic(m, "%", *args)
+        return None if None in parts else TupleValue(list(parts))
+    if function is pow and len(args) == 2:
+        return arithmetic(m, "**", *args)
+    if function in (math.prod, torch.Size.numel) and len(args) == 1:
+        return product(m, iteration.known_items(m, args[0]) or [])
+    return None
+
+
+FUNCTIONS: dict[Any, bool] = dict.fromkeys((*OF_ONE, *THEMSELVES, *EXTREMES, str, repr, format, divmod, pow, math.prod,
+                                            torch.Size.numel), True)
+
+
+def may_vary(value: Value) -> bool:
+    return is_dynamic(value) or isinstance(value, (TupleValue, ListValue))
+
+
+def extreme(m: Machine, name: str, items: list[Value]) -> Value | None:
+    """The least or the greatest of several numbers of one type."""
+    if {v.pytype for v in items} not in ({int}, {float}):
+        return None
+    choose = getattr(builtins, name)
+    return folded(items, lambda a, b: applied(m, name, a, b), choose)
+
+
+def product(m: Machine, items: list[Value]) -> Value | None:
+    return folded([Const(1), *items], lambda a, b: arithmetic(m, "*", a, b), operator.mul)
+
+
+def folded(items: list[Value], varying: Any, constant: Any) -> Value | None:
+    """``functools.reduce`` over numbers of which some vary, by one function for those and one for constants."""
+    if not any(map(is_dynamic, items)) or any(v.pytype not in NUMBER_TYPES for v in items):
+        return None
+    result = items[0]
+    for item in items[1:]:
+        either = is_dynamic(result) or is_dynamic(item)
+        made = varying(result, item) if either else Const(constant(result.real, item.real))
+        if made is None:
+            return None
+        result = made
+    return result

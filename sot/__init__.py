@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sot.api import ignore_module, not_to_static, to_static
     from sot.assertion import assert_captured
     from sot.backends import list_backends, register_backend
+    from sot.deploy.loading import load
+    from sot.deploy.saving import save
     from sot.errors import CaptureError, SotError
     from sot.explanation import explain
     from sot.input_spec import InputSpec
@@ -28,6 +30,8 @@ HOMES = {
     "api": ("ignore_module", "not_to_static", "to_static"),
     "assertion": ("assert_captured",),
     "backends": ("list_backends", "register_backend"),
+    "deploy.loading": ("load",),
+    "deploy.saving": ("save",),
     "errors": ("CaptureError", "SotError"),
     "explanation": ("explain",),
     "input_spec": ("InputSpec",),
@@ -50,9 +54,11 @@ __all__ = [
     "graph_break",
     "ignore_module",
     "list_backends",
+    "load",
     "not_to_static",
     "register_backend",
     "reset",
+    "save",
     "set_code_level",
     "set_verbosity",
     "to_static",

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from sot.errors import Reason
 from sot.guards import Guard
+from sot.origin import Origin
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,13 @@ class GuardRecord:
 
 @dataclass(frozen=True)
 class GraphRecord:
-    """A graph that went to the backend."""
+    """A graph that went to the backend. ``origins`` says, input by input, where it comes from."""
 
     name: str
     module: GraphModule
     operations: int
     place: Place
+    origins: tuple[Origin | None, ...] = ()
 
 
 @dataclass
@@ -82,7 +84,7 @@ class Capture:
     reason for which the whole frame is run by Python (then ``fallback`` is true). ``seconds`` has the times of
     the stages: execute, backend, emit. ``missed`` says, entry by entry, which guard of the entries that existed
     already did not hold: why this capture was needed. ``static`` says why sizes and numbers that vary are constants in
-    it all the same.
+    it all the same. ``effects`` names what it changes or puts out beside its graph.
     """
 
     name: str
@@ -95,4 +97,5 @@ class Capture:
     missed: list[str] = field(default_factory=list)
     code: str = ""
     static: str = ""
+    effects: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)

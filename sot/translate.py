@@ -228,6 +228,7 @@ class Translator:
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
         if machine.builder.operations == 0 and capture.stopped is None:
             return self.keep(code, plain_entry(machine, code, state, self.callback), machine, state)
+        capture.effects = [*map(str, machine.mutated.values()), *("what is printed" for _ in machine.effects[:1])]
         call = self.compile(machine, emitter, capture)
         machine.note_assumptions()      # those of the backend
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
@@ -264,7 +265,8 @@ class Translator:
         changes = Changes(machine)
         check_layouts(machine)
         module = builder.finish((ref for ref, _ in emitter.outputs.values()), capture.name)
-        capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place)
+        origins = tuple(machine.input_origins.get(id(ref)) for ref in builder.inputs)
+        capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place, origins)
         with timed(capture, "backend"):
             examples = [ref.fake if isinstance(ref, NumberRef) else ref.real for ref in builder.inputs]
             compiled = call_backend(self.backend, module, examples)

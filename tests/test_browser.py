@@ -82,7 +82,7 @@ def test_the_filter_hides_what_does_not_fit_and_escape_brings_it_back(page):
     everything = len(shown(page, "#by-function tbody tr"))
     page.find_element("css selector", "body").send_keys("/")
     assert page.switch_to.active_element.get_attribute("id") == "filter"
-    page.switch_to.active_element.send_keys("no-" + "such-text")        # which this file, being on the page, must not have
+    page.switch_to.active_element.send_keys("no-" + "such-text")     # which this file, being on the page, has not
     assert shown(page, ".entry") == []
     page.switch_to.active_element.send_keys("\ue00c")      # Escape
     assert len(shown(page, "#by-function tbody tr")) == everything

@@ -64,7 +64,7 @@ def test_every_environment_variable_is_described():
     assert used == described
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/guide.md", "docs/backends.md"])
+@pytest.mark.parametrize("path", ["README.md", "docs/guide.md", "docs/backends.md", "docs/deployment.md"])
 def test_the_code_of_a_page_runs(path, capsys):
     names = {"__name__": "example"}
     for text in CODE.findall((ROOT / path).read_text(encoding="utf-8")):

@@ -1,0 +1,123 @@
+"""load: a saved model as a module."""
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sot.deploy.errors import LoadError
+from sot.deploy.safety import inspect_archive
+from sot.deploy.saving import FORMAT, METADATA
+from sot.deploy.trace import set_weight
+from sot.torch_compat import read_archive
+
+
+class Method:
+    """A method that was saved, called with its arguments by position or by name as it was before."""
+
+    def __init__(self, program: Any, layout: dict[str, Any]) -> None:
+        self.program, self.graph = program, program.module()
+        self.positional, self.keyword, self.constants = layout["positional"], layout["keyword"], layout["constants"]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises TypeError for arguments that were not among those that the method was saved with."""
+        names = [*self.positional, *self.keyword]
+        given = self.constants | dict(zip(names, args, strict=False)) | kwargs
+        if len(args) > len(names) or set(given) != set(names) or kwargs.keys() & set(names[:len(args)]):
+            raise TypeError(f"this was saved with the arguments {', '.join(names)}; it got {len(args)} by position"
+                            + (f" and {', '.join(kwargs)} by name" if kwargs else ""))
+        return self.graph(*(given[name] for name in self.positional), **{name: given[name] for name in self.keyword})
+
+
+class LoadedModel(torch.nn.Module):
+    """A model that was saved: its weights under the names they had, and its methods.
+
+    Calling it calls ``forward``, or the method that was saved first. ``methods`` has the names of all, ``programs`` the
+    torch.export.ExportedProgram of each, to go on from to ONNX or AOTInductor.
+    """
+
+    def __init__(self, methods: dict[str, Method], name: str, training: bool) -> None:
+        super().__init__()
+        self.name, self.calls = name, methods
+        self.training = training
+        for method, call in methods.items():
+            for weight, tensor in [*call.graph.named_parameters(), *call.graph.named_buffers()]:
+                if weight not in self._weights():
+                    set_weight(self, weight, tensor)
+            if method != "forward":
+                setattr(self, method, call)
+        self._share()
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(self.calls)
+
+    @property
+    def programs(self) -> dict[str, Any]:
+        return {method: call.program for method, call in self.calls.items()}
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return (self.calls.get("forward") or next(iter(self.calls.values())))(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> LoadedModel:
+        """Raises LoadError for another mode than the one that the model was saved in: a graph is of one mode."""
+        if mode != self.training:
+            was, other = ("train", "eval") if self.training else ("eval", "train")
+            raise LoadError(f"{self.name} was saved in {was} mode, and its graph computes that: save it in {other} "
+                            f"mode, too")
+        return self
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> LoadedModel:
+        super()._apply(fn, recurse)     # may put others in the place of buffers
+        self._share()
+        return self
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        return dict([*self.named_parameters(), *self.named_buffers()])
+
+    def _share(self) -> None:
+        """Let the graphs use the weights of this module: one tensor for a name, whichever method uses it."""
+        weights = self._weights()
+        for graph in (call.graph for call in self.calls.values()):
+            for name in [*dict(graph.named_parameters()), *dict(graph.named_buffers())]:
+                path, _, last = name.rpartition(".")
+                owner = graph.get_submodule(path)
+                table: Any = owner._parameters if last in owner._parameters else owner._buffers
+                table[last] = weights[name]
+
+    def __repr__(self) -> str:
+        return f"LoadedModel({self.name}: {', '.join(self.methods)})"
+
+
+def load(path: str | os.PathLike[str]) -> LoadedModel:
+    """The model that ``sot.save`` wrote to ``path + ".pt2"``. The program that made it is not needed.
+
+    Raises LoadError for a file that is missing, damaged, of another version, or could run code when it is read.
+    """
+    file = Path(f"{os.fspath(path).removesuffix('.pt2')}.pt2")
+    if not file.is_file():
+        raise LoadError(f"there is no {file}")
+    inspect_archive(file)
+    try:
+        programs, extra = read_archive(file)
+    except Exception as e:
+        raise LoadError(f"{file} is damaged, or of a version of torch that this one cannot read: "
+                        f"{type(e).__name__}: {e}") from e
+    metadata = metadata_of(file, extra)
+    methods = {name: Method(programs[layout["program"]], layout) for name, layout in metadata["methods"].items()}
+    return LoadedModel(methods, metadata["name"], metadata["training"])
+
+
+def metadata_of(file: Path, extra: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found = json.loads(extra[METADATA])
+        version = found["format"]
+    except (KeyError, TypeError, ValueError) as e:
+        raise LoadError(f"{file} was not written by sot.save: torch.export.load may read it") from e
+    if version != FORMAT:
+        raise LoadError(f"{file} is of format {version}, and this version reads {FORMAT}")
+    return found

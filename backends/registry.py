@@ -15,19 +15,19 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from . import dynamo, torch_compat
+from . import dynamo, selection, torch_compat
 from .eager import eager
-from .errors import BackendError, BackendUnavailableError, UnknownBackendError
+from .errors import BackendError, UnknownBackendError
 
 Backend = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
 ENTRY_POINT_GROUP = "sot.backends"
 
 BUILT_IN: dict[str, Backend] = {
-    "auto": eager,  # the best for the device; there is one choice so far
+    "auto": selection.auto,
     "eager": eager,
+    "triton": selection.triton,
 }
-NOT_BUILT = {"triton": "not built yet"}
 
 _registered: dict[str, Backend] = {}
 
@@ -70,12 +70,9 @@ def lookup_backend(backend: str | Backend) -> Backend:
     if not isinstance(backend, str):
         raise TypeError(f"a backend is a name or something callable, not {_describe(backend)}")
     if found := _registered.get(backend) or BUILT_IN.get(backend):
+        if found is selection.triton:
+            selection.check_triton()
         return found
-    if backend in NOT_BUILT:
-        raise BackendUnavailableError(
-            f"backend {backend!r} is {NOT_BUILT[backend]}. Use 'eager', 'inductor' (torch.compile's), or a "
-            "callable backend(graph_module, example_inputs) of your own."
-        )
     if entry_point := _entry_points().get(backend):
         return _load(entry_point)
     if backend in dynamo.names():
@@ -113,7 +110,7 @@ def _unknown(name: str) -> str:
 def backend_name(backend: Backend) -> str:
     """The name to show a user."""
     for name, known in (_registered | BUILT_IN).items():
-        if known is backend and name != "auto":
+        if known is backend:
             return name
     given = getattr(backend, "name", None)
     if isinstance(given, str):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -99,3 +99,44 @@ def compiling_graph(gm: GraphModule) -> Iterator[None]:
     """
     with compiling(symbolic_mode(gm) or FakeTensorMode(allow_non_fake_inputs=True)):
         yield
+
+
+# ---- autograd ahead of time ----
+
+AtenCompiler = Callable[[GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
+
+
+def ahead_of_time(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    forward: AtenCompiler,
+    backward: AtenCompiler,
+    inference: AtenCompiler,
+    decompositions: dict[Any, Callable[..., Any]],
+) -> Callable[..., Any]:
+    """Trace a graph to functional ATen graphs, forward and backward, and have each compiled.
+
+    A compiler gets a graph and its fake inputs, and gives a function of one list, which it may empty.  The graphs
+    are parted so that little is kept for the backward one: what is cheap is computed again there.
+    """
+    aot, partitioners = _import("torch._functorch.aot_autograd"), _import("torch._functorch.partitioners")
+    mode, fakes = fake_inputs(gm, example_inputs)
+
+    def boxed(compile_graph: AtenCompiler) -> AtenCompiler:
+        def compiled(graph: GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
+            run = compile_graph(graph, inputs)
+            run._boxed_call = True  # type: ignore[attr-defined]
+            return run
+
+        return compiled
+
+    with compiling(mode):
+        return aot.aot_module_simplified(
+            gm,
+            fakes,
+            fw_compiler=boxed(forward),
+            bw_compiler=boxed(backward),
+            inference_compiler=boxed(inference),
+            partition_fn=partitioners.min_cut_rematerialization_partition,
+            decompositions=decompositions,
+        )

@@ -46,9 +46,14 @@ def code(capture: Capture) -> Iterable[str]:
     return (f"{capture.name}, at {at(capture.place)}", *capture.code.splitlines()) if capture.code else ()
 
 
+def elsewhere(capture: Capture) -> Iterable[str]:
+    """For a channel on which others speak: the compilation of graphs has loggers of its own."""
+    return ()
+
+
 CHANNELS: dict[str, Callable[[Capture], Iterable[str]]] = {
     "breaks": breaks, "fallbacks": fallbacks, "recompiles": recompiles, "guards": guards, "graphs": graphs,
-    "code": code,
+    "code": code, "backends": elsewhere, "passes": elsewhere, "kernels": elsewhere,
 }
 LOGGERS = tuple((logging.getLogger(f"sot.{name}"), lines) for name, lines in CHANNELS.items())
 

@@ -184,9 +184,19 @@ def test_what_is_neither_name_nor_callable_is_refused(bad):
         backends.lookup_backend(bad)
 
 
-def test_triton_is_not_built_yet():
-    with pytest.raises(BackendUnavailableError, match="'triton' is not built yet. Use 'eager'"):
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_triton_needs_a_cuda_device_or_the_interpreter(monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(BackendUnavailableError, match="needs a CUDA device and the package triton, and .*TRITON_INTER"):
         backends.lookup_backend("triton")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_auto_says_why_it_is_eager(caplog):
+    with caplog.at_level("DEBUG", logger="sot.backends"):
+        compiled = backends.lookup_backend("auto")(gm := linear_block(), [some_input(), *parameters()])
+    assert compiled == gm.forward
+    assert "auto: eager, because the graph has no CUDA tensor" in caplog.text
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -1,0 +1,88 @@
+"""From a captured graph to a callable: autograd, lowering, scheduling, source, cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import triton
+from torch.fx import GraphModule
+
+from sot.backends import torch_compat
+from sot.backends.triton import availability, cache, runtime
+from sot.backends.triton.module_source import Module, module
+from sot.graph import decompositions
+from sot.graph.lowering import NotLowered, lower
+from sot.graph.program import Program
+from sot.graph.schedule import Cost, cost, schedule
+
+BACKENDS = logging.getLogger("sot.backends")
+KERNELS = logging.getLogger("sot.kernels")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What was made of one graph: for reports and tests."""
+
+    title: str
+    graph: GraphModule
+    program: Program
+    source: str
+    cost: Cost
+    path: str
+
+
+class Compiler:
+    """Compiles graphs for one type of device; ``made`` lists what it made, ``failed`` why graphs run eagerly.
+
+    Arguments:
+        device: the type of device that kernels are made for.
+        interpreted: do they run in Triton's interpreter?
+        strict: raise what goes wrong instead of running the graph eagerly.
+    """
+
+    def __init__(self, device: str, interpreted: bool, strict: bool = False) -> None:
+        self.device, self.interpreted, self.strict = device, interpreted, strict
+        self.made: list[Compiled] = []
+        self.failed: list[str] = []
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return torch_compat.ahead_of_time(
+            gm, example_inputs, self.compiler_of("forward"), self.compiler_of("backward"),
+            self.compiler_of("inference"), decompositions.table())
+
+    def compiler_of(self, title: str) -> torch_compat.AtenCompiler:
+        return lambda graph, inputs: self.compile(graph, title)
+
+    def compile(self, graph: GraphModule, title: str) -> Callable[[list[Any]], Any]:
+        """A function of the list of a functional ATen graph's inputs; the graph itself where compilation fails."""
+        try:
+            return self.compile_or_raise(graph, title)
+        except Exception as error:
+            if self.strict:
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            self.failed.append(reason)
+            level = logging.DEBUG if isinstance(error, NotLowered) else logging.WARNING
+            BACKENDS.log(level, "triton: a %s graph runs eagerly, because %s", title, reason)
+            return lambda inputs: graph.forward(*inputs)
+
+    def compile_or_raise(self, graph: GraphModule, title: str) -> Callable[[list[Any]], Any]:
+        program = schedule(lower(graph, self.device))
+        made = module(program, title, self.interpreted)
+        path = cache.add(self.key(made), made.text, title)
+        run = runtime.load(path).run
+        self.made.append(Compiled(title, graph, program, made.text, cost(program), str(path)))
+        KERNELS.debug("%s: %s\n%s", title, self.made[-1].cost, made.text)
+        return lambda inputs: run(inputs, made.constants)
+
+    def key(self, made: Module) -> str:
+        return cache.key_of(made.text, torch.__version__, triton.__version__, self.device, str(self.interpreted))
+
+
+def compiled(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The Triton backend; see ``sot.backends.selection.triton``."""
+    return Compiler(availability.kernel_device(), availability.interpreted())(gm, example_inputs)

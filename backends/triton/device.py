@@ -1,0 +1,66 @@
+"""The functions that generated kernels call: libdevice's, and reductions with torch's rules for NaN.
+
+Under Triton's interpreter there is no libdevice; NumPy takes its place (``interpreted.py``).
+"""
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import triton
+import triton.language as tl
+from triton import knobs
+
+from sot.backends.triton.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS
+
+INTERPRETED = knobs.runtime.interpret
+SOURCE = "sot.backends.triton.interpreted" if INTERPRETED else "triton.language.extra.libdevice"
+_source: Any = importlib.import_module(SOURCE)
+# Names of this module: exp, log, ...; Triton finds libdevice's functions again by the module that they are from.
+globals().update({name: getattr(_source, name) for name in (*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS)})
+
+
+@triton.jit
+def _product(a, b):
+    return a * b
+
+
+if INTERPRETED:
+    prod_columns = _source.prod_columns     # the interpreter would multiply one by one
+else:
+    @triton.jit
+    def prod_columns(block):
+        return tl.reduce(block, 1, _product)[:, None]
+
+
+if INTERPRETED:
+    to_bf16 = _source.to_bf16               # the interpreter rounds wrongly
+else:
+    @triton.jit
+    def to_bf16(block):
+        return block.to(tl.float32).to(tl.bfloat16)
+
+
+@triton.jit
+def sum_columns(block):
+    return tl.sum(block, 1)[:, None]
+
+
+@triton.jit
+def max_columns(block):
+    """The largest of each row; a NaN is larger than any number."""
+    if block.dtype.is_floating():
+        found = tl.max(tl.where(block != block, float("-inf"), block), 1)
+        return tl.where(tl.max((block != block).to(tl.int32), 1) > 0, float("nan"), found)[:, None]
+    else:
+        return tl.max(block, 1)[:, None]
+
+
+@triton.jit
+def min_columns(block):
+    if block.dtype.is_floating():
+        found = tl.min(tl.where(block != block, float("inf"), block), 1)
+        return tl.where(tl.max((block != block).to(tl.int32), 1) > 0, float("nan"), found)[:, None]
+    else:
+        return tl.min(block, 1)[:, None]
+

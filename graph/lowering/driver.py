@@ -1,0 +1,296 @@
+"""The walk over the graph: each node becomes a view, a kernel of its own, or a call of the operator.
+
+In: a functional ATen graph whose nodes carry fake values in ``meta["val"]``, with static shapes. Out: a ``Program``
+whose kernels are one operator each; ``sot.graph.schedule`` fuses them. A rule is registered under an operator's name
+with ``lowers``; it gives the node's value, or None to have the operator called.
+"""
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from sot.graph import index as ix
+from sot.graph.index import Index
+from sot.graph.ir import Builder, Kernel, Store, pruned, renumbered
+from sot.graph.ops import NAMES, compute_type
+from sot.graph.program import Buffer, Extern, Program, View, is_dense, views
+
+Rule = Callable[["Lowering", fx.Node, dict[str, Any]], Any]
+LOWERINGS: dict[str, Rule] = {}
+
+
+class NotLowered(Exception):
+    """A graph as a whole that cannot be lowered, and why."""
+
+
+def lowers(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule under operators' names: of the overload packet, or ``packet.overload``."""
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            if name in LOWERINGS:
+                raise ValueError(f"{name} has a lowering already")
+            LOWERINGS[name] = rule
+        return rule
+    return register
+
+
+VIEWS = frozenset((
+    "view", "_unsafe_view", "reshape", "permute", "t", "transpose", "expand", "unsqueeze", "squeeze", "slice",
+    "select", "as_strided", "diagonal", "unfold", "alias", "detach", "split", "split_with_sizes", "unbind", "chunk",
+    "view_as", "expand_as", "swapaxes", "movedim", "narrow", "lift_fresh", "_reshape_alias", "mT", "numpy_T",
+))
+
+
+class Lowering:
+    """The state of one walk. ``device`` is the type of device that kernels are made for."""
+
+    def __init__(self, gm: fx.GraphModule, device: str) -> None:
+        self.gm, self.device = gm, device
+        self.values: dict[fx.Node, Any] = {}
+        self.program = Program([], {}, {}, [], ())
+        self.free: dict[str, Kernel] = {}    # buffers whose elements are computed from their position alone
+        self.note = ""
+
+    # ---- the walk
+    def run(self) -> Program:
+        for node in self.gm.graph.nodes:
+            self.note = note_of(node)
+            match node.op:
+                case "placeholder":
+                    self.values[node] = self._input(node)
+                case "get_attr":
+                    self.values[node] = self._constant(node)
+                case "call_function":
+                    self.values[node] = self._call(node)
+                case "output":
+                    self.program.outputs = tuple(self.resolve(node.args[0]))
+                    self._materialize(views(self.program.outputs))
+                case other:
+                    raise NotLowered(f"a node {other} is not of ATen")
+        return self.program
+
+    def _input(self, node: fx.Node) -> View:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or has_symbols(value):
+            raise NotLowered(f"the input {node.name} is not a tensor of known shape")
+        self.program.inputs.append(node.name)
+        return self._buffer(node.name, value).view()
+
+    def _constant(self, node: fx.Node) -> Any:
+        value = operator.attrgetter(str(node.target))(self.gm)
+        if not isinstance(value, torch.Tensor):
+            return value
+        name = identifier(str(node.target))
+        self.program.constants[name] = value
+        return self._buffer(name, value).view()
+
+    def _call(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem:
+            source, item = self.resolve(node.args)
+            return source[item]
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return self.extern(node)
+        if self._is_ours(node):
+            found = self._by_rule(node)
+            if found is not None:
+                return found
+        return self.extern(node)
+
+    def _by_rule(self, node: fx.Node) -> Any:
+        target: Any = node.target
+        packet = target._schema.name.partition("::")[2]
+        if packet in VIEWS:
+            return self._view(node)
+        rule = LOWERINGS.get(f"{packet}.{target._overloadname}") or LOWERINGS.get(packet)
+        return rule(self, node, self.arguments(node)) if rule else None
+
+    def _is_ours(self, node: fx.Node) -> bool:
+        """Is it about dense tensors with elements, of types that kernels have, on the device kernels are for?"""
+        target: Any = node.target
+        if target.namespace not in ("aten", "prims") or target._schema.is_mutable:
+            return False
+        tensors: list[Any] = []
+        fx.node.map_aggregate((self.resolve((node.args, node.kwargs)), node.meta.get("val")),
+                              lambda v: tensors.append(v) if isinstance(v, View | torch.Tensor) else None)
+        return bool(tensors) and all(map(self._fits, tensors))
+
+    def _fits(self, value: View | torch.Tensor) -> bool:
+        return (value.dtype in NAMES and value.device.type == self.device and 0 not in value.shape
+                and (isinstance(value, View) or (value.layout is torch.strided and not has_symbols(value))))
+
+    # ---- what rules use
+    def resolve(self, value: Any) -> Any:
+        """Arguments with nodes replaced by what they are here."""
+        return fx.node.map_arg(value, lambda n: self.values[n])
+
+    def arguments(self, node: fx.Node) -> dict[str, Any]:
+        """The arguments by the names of the operator's schema, defaults filled in."""
+        schema = node.target._schema  # type: ignore[union-attr]
+        given = dict(zip((a.name for a in schema.arguments), self.resolve(node.args), strict=False))
+        given |= self.resolve(node.kwargs)
+        return {a.name: given.get(a.name, a.default_value) for a in schema.arguments}
+
+    def kernel(self, node: fx.Node, value: torch.Tensor, reduced: Sequence[int],
+               body: Callable[[Builder, list[Index], list[Index]], str], item: int | None = None) -> View | None:
+        """A kernel with an element of the result at each row; ``body`` gets the axes of rows and of the reduction."""
+        if not is_dense(tuple(value.shape), tuple(value.stride())) or value.dtype not in NAMES:
+            return None
+        rows = tuple((f"p{i}", n) for i, n in enumerate(value.shape) if n > 1)
+        over = tuple((f"r{i}", n) for i, n in enumerate(reduced) if n > 1)
+        builder = Builder(dict(rows + over))
+        builder.note = self.note
+        axes = [ix.index(f"p{i}" if n > 1 else 0) for i, n in enumerate(value.shape)]
+        inner = [ix.index(f"r{i}" if n > 1 else 0) for i, n in enumerate(reduced)]
+        result = builder.cast(body(builder, axes, inner), NAMES[value.dtype])
+        name = node.name if item is None else f"{node.name}_{item}"
+        buffer = self._buffer(name, value)
+        store = Store(name, ix.dot(axes, buffer.strides), result)
+        statements = pruned(builder.body, (store,))
+        touched = dict.fromkeys([*(s.buffer for s in statements if s.buffer), name])
+        memory = {b: self.program.buffers[b].memory for b in touched}
+        self._step(Kernel(name, rows, over, statements, (store,), memory))
+        return buffer.view()
+
+    def _step(self, kernel: Kernel) -> None:
+        kernel = renumbered(kernel)
+        if not kernel.reduced and not any(kernel.loads()):
+            self.free[kernel.stores[0].buffer] = kernel
+        else:
+            self.program.steps.append(kernel)
+
+    def read(self, b: Builder, tensor: View, axes: Sequence[Index], mask: str | None = None, other: Any = None) -> str:
+        """An element, broadcast to the axes, as it is stored."""
+        own = list(axes)[len(axes) - len(tensor.shape):]
+        own = [axis if n > 1 else Index() for axis, n in zip(own, tensor.shape, strict=True)]
+        at = ix.dot(own, tensor.strides, tensor.offset)
+        if tensor.buffer in self.free and mask is None:
+            return inlined(b, self.free[tensor.buffer], at)
+        self._materialize((tensor,))
+        return b.load(tensor.buffer, at, NAMES[tensor.dtype], mask, other)
+
+    def value(self, b: Builder, operand: Any, axes: Sequence[Index], dtype: str) -> str:
+        """An operand, tensor or number, in the type in which it is computed with."""
+        if isinstance(operand, View):
+            return b.cast(self.read(b, operand, axes), compute_type(dtype))
+        return b.const(operand, compute_type(dtype))
+
+    # ---- views and calls
+    def _view(self, node: fx.Node) -> Any:
+        """Ask torch what the operator does to sizes and strides, on a tensor without memory."""
+        def bare(value: Any) -> Any:
+            if not isinstance(value, View):
+                return value
+            meta = torch.empty(0, dtype=value.dtype, device="meta")
+            return meta.as_strided(value.shape, value.strides, value.offset)
+        source = next(views(self.resolve(node.args)))
+        args, kwargs = fx.node.map_aggregate((self.resolve(node.args), self.resolve(node.kwargs)), bare)
+        try:
+            result: Any = node.target(*args, **kwargs)  # type: ignore[operator]
+        except RuntimeError:
+            return None
+
+        def of_source(value: torch.Tensor) -> View:
+            return View(source.buffer, tuple(value.shape), tuple(value.stride()), int(value.storage_offset()),
+                        source.dtype, source.device)
+        if isinstance(result, torch.Tensor):
+            return of_source(result) if self._aliases(result, args) else None
+        return [of_source(r) for r in result]
+
+    @staticmethod
+    def _aliases(result: torch.Tensor, args: tuple) -> bool:
+        """Did the operator only rearrange?  ``reshape`` copies where it must."""
+        return result._is_view() or result is args[0]
+
+    def extern(self, node: fx.Node) -> Any:
+        args, kwargs = self.resolve(node.args), self.resolve(node.kwargs)
+        self._materialize(views((args, kwargs)))
+        if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+            raise NotLowered(f"{node.target} changes its arguments")
+        value: Any = node.meta.get("val")
+        many = isinstance(value, tuple | list)
+        results = list(value) if many else [value]
+        alias = tuple(v.buffer for v in views((args, kwargs))) if may_alias(node.target) else ()
+        if any(isinstance(r, torch.SymInt | torch.SymFloat | torch.SymBool) for r in results):
+            raise NotLowered(f"{node.target} gives a number that is not known before it runs")
+        found = [self._buffer(f"{node.name}_{i}" if many else node.name, r, alias).view()
+                 if isinstance(r, torch.Tensor) and not has_symbols(r) else r for i, r in enumerate(results)]
+        if any(isinstance(r, torch.Tensor) for r in found):
+            raise NotLowered(f"{node.target} gives a tensor whose shape is not known before it runs")
+        names = tuple(v.buffer if isinstance(v, View) else None for v in found)
+        self.program.steps.append(Extern(node.target, args, kwargs, names, many, self.note))
+        return found if many else found[0]
+
+    def _materialize(self, needed: Any) -> None:
+        """Give memory to what has so far been computed wherever it was read."""
+        for view in needed:
+            if kernel := self.free.pop(view.buffer, None):
+                self.program.steps.append(kernel)
+
+    def _buffer(self, name: str, value: torch.Tensor, alias: tuple[str, ...] = ()) -> Buffer:
+        strides = tuple(value.stride()) if value.layout is torch.strided else ()
+        shape = tuple(value.shape) if value.layout is torch.strided else ()
+        self.program.buffers[name] = Buffer(name, value.dtype, shape, strides, value.device, alias)
+        return self.program.buffers[name]
+
+
+def inlined(b: Builder, kernel: Kernel, at: Index) -> str:
+    """The value that a pointwise kernel computes for the place ``at`` of its buffer, computed here."""
+    names = b.copy(kernel.body, axes_of(kernel, at, b.ranges), {})
+    return names[kernel.stores[0].value]
+
+
+def axes_of(kernel: Kernel, at: Index, ranges: ix.Ranges) -> dict[str, Index]:
+    """The axes of the kernel at which it stores to this place of a dense buffer."""
+    strides = dict(kernel.stores[0].index.terms)
+    sizes = dict(kernel.rows)
+    found: dict[str, Index] = {}
+    rest = at
+    for var in sorted(sizes, key=lambda v: -strides[v]):
+        found[var] = ix.floordiv(rest, strides[var], ranges)
+        rest = ix.mod(rest, strides[var], ranges)
+    return found
+
+
+def lower(gm: fx.GraphModule, device: str) -> Program:
+    """The program of a functional ATen graph, one kernel an operator.
+
+    Arguments:
+        gm: nodes have fake values of static shape in ``meta["val"]``.
+        device: ``cuda``, or ``cpu`` for Triton's interpreter. Operators on other devices are called.
+    Raises:
+        NotLowered: something that only the whole graph can be refused for.
+    """
+    return Lowering(gm, device).run()
+
+
+# ---- nodes -----------------------------------------------------------------------------------------------
+def has_symbols(value: torch.Tensor) -> bool:
+    sizes = (*value.shape, *(value.stride() if value.layout is torch.strided else ()))
+    return any(isinstance(n, torch.SymInt) for n in sizes)
+
+
+def may_alias(target: Any) -> bool:
+    """May a result share the memory of an argument?"""
+    schema = getattr(target, "_schema", None)
+    return schema is None or any(r.alias_info is not None for r in schema.returns)
+
+
+def identifier(text: str) -> str:
+    return re.sub(r"\W+", "_", text)
+
+
+SOURCE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in [^\n]*\n\s*(?P<code>[^\n]+)')
+
+
+def note_of(node: fx.Node) -> str:
+    """The user's innermost line that a node comes from: ``file:line code``."""
+    found = list(SOURCE.finditer(node.meta.get("stack_trace") or ""))
+    if not found:
+        return ""
+    last = found[-1]
+    return f"{last['file'].rpartition('/')[2]}:{last['line']} {last['code'].strip()}"

@@ -1,0 +1,307 @@
+"""Operators that move elements, look them up, or make them from their position."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from sot.graph import index as ix
+from sot.graph.index import Index
+from sot.graph.ir import Builder, nothing
+from sot.graph.lowering.driver import Lowering, lowers
+from sot.graph.lowering.pointwise import converted, like
+from sot.graph.ops import NAMES
+from sot.graph.program import View
+
+
+# ---- from the position alone -----------------------------------------------------------------------------
+@lowers("full", "full_like", "scalar_tensor", "new_full")
+def full(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    value = given["s"] if "s" in given else given["fill_value"]
+    return None if isinstance(value, complex | View) else constant(low, node, value)
+
+
+@lowers("zeros", "zeros_like", "new_zeros")
+def zeros(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    return constant(low, node, 0)
+
+
+@lowers("ones", "ones_like", "new_ones")
+def ones(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    return constant(low, node, 1)
+
+
+def constant(low: Lowering, node: fx.Node, value: Any) -> Any:
+    return low.kernel(node, node.meta["val"], (), lambda b, axes, _: b.const(value, NAMES[node.meta["val"].dtype]))
+
+
+@lowers("fill.Scalar")
+def fill(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    return constant(low, node, given["value"])
+
+
+@lowers("iota", "arange")
+def arange(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    """Whole numbers only: ATen rounds steps of other numbers in ways of its own."""
+    start, step = given.get("start", 0), given.get("step", 1)
+    if not all(isinstance(v, int) for v in (start, step)) or node.meta["val"].is_floating_point():
+        return None
+    kind = NAMES[node.meta["val"].dtype]
+    return low.kernel(node, node.meta["val"], (), lambda b, axes, _: b.cast(b.index(axes[0] * step + start), kind))
+
+
+# ---- rearranging ---------------------------------------------------------------------------------------------
+def moved(low: Lowering, node: fx.Node, source: View, place: Callable[[list[Index], Builder], Sequence[Index]]) -> Any:
+    """Each element is the element of ``source`` at another place."""
+    return low.kernel(node, node.meta["val"], (), lambda b, axes, _: low.read(b, source, place(axes, b)))
+
+
+@lowers("flip")
+def flip(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    source = given["self"]
+    flipped = {d % max(len(source.shape), 1) for d in given["dims"]}
+    return moved(low, node, source, lambda axes, b: [
+        axis * -1 + (n - 1) if d in flipped else axis
+        for d, (axis, n) in enumerate(zip(axes, source.shape, strict=True))])
+
+
+@lowers("roll")
+def roll(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    source, dims = given["self"], given["dims"]
+    if not dims:
+        return None
+    shifts: dict[int, int] = {}
+    for d, shift in zip(dims, given["shifts"], strict=True):
+        shifts[d % len(source.shape)] = shifts.get(d % len(source.shape), 0) + shift
+    return moved(low, node, source, lambda axes, b: [
+        ix.mod(axis + (-shifts.get(d, 0)) % n, n, b.ranges)
+        for d, (axis, n) in enumerate(zip(axes, source.shape, strict=True))])
+
+
+@lowers("repeat")
+def repeat(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    source = given["self"]
+    return moved(low, node, source, lambda axes, b: [
+        ix.mod(axis, n, b.ranges)
+        for axis, n in zip(axes[len(axes) - len(source.shape):], source.shape, strict=True)])
+
+
+@lowers("cat")
+def cat(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    """The first part where the position is in it, else the second where it is in that, and so on."""
+    value = node.meta["val"]
+    parts = [p for p in given["tensors"] if p.shape != (0,)]
+    dim, kind = given["dim"] % max(value.dim(), 1), NAMES[value.dtype]
+
+    def body(b: Builder, axes: list[Index], _: Any) -> str:
+        ends = [sum(p.shape[dim] for p in parts[:i + 1]) for i in range(len(parts))]
+        result = None
+        for part, end in reversed(list(zip(parts, ends, strict=True))):
+            start = end - part.shape[dim]
+            inside = within(b, axes[dim], start, end)
+            place = [axis - start if d == dim else axis for d, axis in enumerate(axes)]
+            found = b.cast(low.read(b, part, place, inside, zero(part)), kind)
+            result = found if result is None else b.emit("where", inside, found, result)
+        assert result is not None
+        return result
+    return low.kernel(node, value, (), body) if len(parts) <= 16 else None
+
+
+def within(b: Builder, axis: Index, start: int, end: int) -> str:
+    """Is the position in ``[start, end)``?  Known, where the axis cannot leave it."""
+    known = ix.bounds(axis, b.ranges)
+    above, below = b.const(True, "b1"), b.const(True, "b1")
+    if known is None or known[0] < start:
+        above = b.emit("ge", b.index(axis), b.const(start, "i64"))
+    if known is None or known[1] >= end:
+        below = b.emit("lt", b.index(axis), b.const(end, "i64"))
+    return b.emit("and", above, below)
+
+
+def zero(tensor: View) -> Any:
+    return nothing(NAMES[tensor.dtype])
+
+
+@lowers("constant_pad_nd")
+def constant_pad_nd(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    source, pad, value = given["self"], given["pad"], node.meta["val"]
+    rank = value.dim()
+    before = {rank - 1 - i // 2: pad[i] for i in range(0, len(pad), 2)}
+    fill_value = bool(given["value"]) if source.dtype is torch.bool else given["value"]
+    fill_value = float(fill_value) if source.dtype.is_floating_point else int(fill_value)
+
+    def body(b: Builder, axes: list[Index], _: Any) -> str:
+        place = [axis - before.get(d, 0) for d, axis in enumerate(axes)]
+        inside = b.const(True, "b1")
+        for axis, size in zip(place, source.shape, strict=True):
+            inside = b.emit("and", inside, within(b, axis, 0, size))
+        return low.read(b, source, place, inside, fill_value)
+    return low.kernel(node, value, (), body)
+
+
+@lowers("slice_scatter")
+def slice_scatter(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    base, source, step = given["self"], given["src"], given["step"]
+    dim = given["dim"] % max(len(base.shape), 1)
+    size = base.shape[dim]
+    start = bounded(0 if given["start"] is None else given["start"], size)
+    if base.dtype != source.dtype:
+        return None
+
+    def body(b: Builder, axes: list[Index], _: Any) -> str:
+        away = axes[dim] - start
+        end = start + (source.shape[dim] - 1) * step + 1
+        inside = within(b, axes[dim], start, end)
+        if step > 1:
+            phase = b.index(ix.mod(axes[dim] + (-start) % step, step, b.ranges))
+            inside = b.emit("and", inside, b.emit("eq", phase, b.const(0, "i64")))
+        place = [ix.floordiv(away, step, b.ranges) if d == dim else axis for d, axis in enumerate(axes)]
+        return b.emit("where", inside, low.read(b, source, place, inside, zero(source)), low.read(b, base, axes))
+    return low.kernel(node, node.meta["val"], (), body)
+
+
+def bounded(position: int, size: int) -> int:
+    return min(max(position + size if position < 0 else position, 0), size)
+
+
+@lowers("select_scatter")
+def select_scatter(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    base, source = given["self"], given["src"]
+    dim = given["dim"] % len(base.shape)
+    chosen = given["index"] % base.shape[dim]
+    if base.dtype != source.dtype:
+        return None
+
+    def body(b: Builder, axes: list[Index], _: Any) -> str:
+        inside = within(b, axes[dim], chosen, chosen + 1)
+        place = [axis for d, axis in enumerate(axes) if d != dim]
+        return b.emit("where", inside, low.read(b, source, place, inside, zero(source)), low.read(b, base, axes))
+    return low.kernel(node, node.meta["val"], (), body)
+
+
+def _triangle(low: Lowering, node: fx.Node, given: dict[str, Any], upper: bool) -> Any:
+    source = given["self"]
+
+    def body(b: Builder, axes: list[Index], _: Any) -> str:
+        side = b.index(axes[-1] - axes[-2])
+        kept = b.emit("ge" if upper else "le", side, b.const(given["diagonal"], "i64"))
+        value = low.read(b, source, axes, kept, zero(source))
+        return b.emit("where", kept, value, like(b, zero(source), value))
+    return low.kernel(node, node.meta["val"], (), body)
+
+
+@lowers("triu")
+def triu(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    return _triangle(low, node, given, True)
+
+
+@lowers("tril")
+def tril(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    return _triangle(low, node, given, False)
+
+
+# ---- looking up ----------------------------------------------------------------------------------------------
+def position(low: Lowering, b: Builder, where: View, axes: Sequence[Index], size: int, wraps: bool) -> Index:
+    """The place that an element of a tensor of positions stands for; ``wraps``: negative ones count from the end."""
+    value = b.cast(low.read(b, where, axes), "i64")
+    if wraps:
+        value = b.emit("where", b.emit("lt", value, b.const(0, "i64")), b.emit("add", value, b.const(size, "i64")),
+                       value)
+    return b.inside(value, size)
+
+
+@lowers("embedding")
+def embedding(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    table, where = given["weight"], given["indices"]
+    return low.kernel(node, node.meta["val"], (), lambda b, axes, _: low.read(
+        b, table, [position(low, b, where, axes[:-1], table.shape[0], False), axes[-1]]))
+
+
+@lowers("index_select")
+def index_select(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    source, where = given["self"], given["index"]
+    if not source.shape or not where.shape:
+        return None
+    dim = given["dim"] % len(source.shape)
+
+    def place(axes: list[Index], b: Builder) -> list[Index]:
+        found = position(low, b, where, [axes[dim]], source.shape[dim], False)
+        return [found if d == dim else axis for d, axis in enumerate(axes)]
+    return moved(low, node, source, place)
+
+
+@lowers("gather")
+def gather(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    source, where = given["self"], given["index"]
+    if not source.shape or not where.shape:
+        return None
+    dim = given["dim"] % len(source.shape)
+
+    def place(axes: list[Index], b: Builder) -> list[Index]:
+        found = position(low, b, where, axes, source.shape[dim], False)
+        return [found if d == dim else axis for d, axis in enumerate(axes)]
+    return moved(low, node, source, place)
+
+
+@lowers("index.Tensor", "_unsafe_index.Tensor")
+def index(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    """``source[i, :, j]``: the axes of the indices stand together in place of the first, or in front."""
+    source, indices = given["self"], given["indices"]
+    used = [d for d, i in enumerate(indices) if i is not None]
+    found = [indices[d] for d in used]
+    if not used or any(i.dtype is torch.bool or i.dtype is torch.uint8 for i in found):
+        return None
+    rank = max(len(i.shape) for i in found)
+    together = used == list(range(used[0], used[-1] + 1))
+    at = used[0] if together else 0
+
+    def place(axes: list[Index], b: Builder) -> list[Index]:
+        own, rest = axes[at:at + rank], iter(axes[:at] + axes[at + rank:])
+        return [position(low, b, indices[d], own, n, True) if d in used else next(rest)
+                for d, n in enumerate(source.shape)]
+    return moved(low, node, source, place)
+
+
+@lowers("copy")
+def copy(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    if given["src"].device != node.meta["val"].device:
+        return None
+    return low.kernel(node, node.meta["val"], (), lambda b, axes, _: converted(
+        b, low.read(b, given["src"], axes), node))
+
+
+# ---- writing to looked-up places: where there is one in each line, every element asks whether it is the one ---
+def _scattered(low: Lowering, node: fx.Node, given: dict[str, Any], adds: bool) -> Any:
+    base, where = given["self"], given["index"]
+    source = given["src"] if "src" in given else given["value"]
+    if not base.shape or len(where.shape) != len(base.shape):
+        return None
+    dim = given["dim"] % len(base.shape)
+    if where.shape != tuple(1 if d == dim else n for d, n in enumerate(base.shape)):
+        return None
+    kind = NAMES[base.dtype]
+    if adds and kind == "b1":
+        return None
+    if isinstance(source, View) and (source.dtype != base.dtype or source.shape != where.shape):
+        return None
+
+    def body(b: Builder, axes: list[Index], _: Any) -> str:
+        line = [Index() if d == dim else axis for d, axis in enumerate(axes)]
+        place = b.index(position(low, b, where, line, base.shape[dim], False))
+        chosen = b.emit("eq", place, b.index(axes[dim]))
+        old = low.value(b, base, axes, kind)
+        new = low.value(b, source, line, kind)
+        return b.emit("where", chosen, b.emit("add", old, new) if adds else new, old)
+    return low.kernel(node, node.meta["val"], (), body)
+
+
+@lowers("scatter.value", "scatter.src")
+def scatter(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    return _scattered(low, node, given, adds=False)
+
+
+@lowers("scatter_add")
+def scatter_add(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    return _scattered(low, node, given, adds=True)

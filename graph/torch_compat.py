@@ -1,0 +1,28 @@
+"""The one place in `graph/` that touches private parts of torch: rules of type promotion, and decompositions."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, decomposition_table, get_decompositions
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+from torch._prims_common import elementwise_dtypes
+
+__all__ = ["PROMOTION", "elementwise_dtypes", "torch_decompositions"]
+
+# Operators that torch can take apart, and that its core set of decompositions leaves whole.
+COMPOSITE = ("adaptive_max_pool2d", "adaptive_max_pool3d", "_adaptive_avg_pool2d_backward", "dist", "elu", "empty_like",
+             "flip", "gelu", "hardtanh", "lcm", "leaky_relu", "linalg_vector_norm", "_log_softmax", "_softmax",
+             "_native_batch_norm_legit", "_native_batch_norm_legit_functional", "batch_norm_backward",
+             "_native_batch_norm_legit_no_training", "_batch_norm_with_update", "_batch_norm_with_update_functional",
+             "_batch_norm_no_update", "native_batch_norm", "native_batch_norm_backward", "native_group_norm",
+             "native_layer_norm", "nll_loss2d_backward", "permute_copy", "tril_indices", "triu_indices",
+             "hann_window", "mish", "softplus", "silu", "glu", "prelu", "celu", "selu", "smooth_l1_loss",
+             "smooth_l1_loss_backward", "mse_loss", "nll_loss_forward", "nll_loss_backward", "log_sigmoid_forward")
+
+
+def torch_decompositions() -> dict[Any, Any]:
+    """torch's rules that write an operator in terms of simpler ones, by overload."""
+    packets = [getattr(torch.ops.aten, name) for name in COMPOSITE if hasattr(torch.ops.aten, name)]
+    extra = get_decompositions([p for p in packets if any(getattr(p, o) in decomposition_table for o in p.overloads())])
+    return {**core_aten_decompositions(), **extra}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
@@ -62,9 +63,16 @@ class Wrapper:
         return self if fn is self.__wrapped__ else self.again(fn)
 
     def __reduce__(self) -> Any:
-        if isinstance(self.__wrapped__, FunctionType):
+        if isinstance(self.__wrapped__, FunctionType) and self._has_its_name():
             return self.__wrapped__.__qualname__
         return type(self), (self.__wrapped__,)
+
+    def _has_its_name(self) -> bool:
+        """Is it what its module has under the name of the function? ``g = to_static(f)`` is not."""
+        found: Any = sys.modules.get(self.__wrapped__.__module__)
+        for name in self.__wrapped__.__qualname__.split("."):
+            found = getattr(found, name, None)
+        return found is self
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {name_of(self.__wrapped__)}>"

@@ -10,6 +10,8 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sot import marks
 from sot.errors import Break, PyRaise, Reason, Skip
 from sot.execute.builtins.classes import SEEN_THROUGH
@@ -133,7 +135,10 @@ def fold(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> 
     except NotConstant:
         return None
     try:
-        result = real(*given, **named)
+        with np.errstate(all="raise"):
+            result = real(*given, **named)
+    except FloatingPointError as e:
+        raise Break(Reason.OPERATION_FAILED, f"{e}, of which NumPy warns") from None
     except Exception as e:
         raise PyRaise(ExceptionValue(type(e), [m.wrap_new(a) for a in e.args])) from None
     return m.wrap_new(result)

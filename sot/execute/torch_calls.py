@@ -13,6 +13,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from sot.errors import Break, Reason
@@ -107,6 +108,8 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
         return value.real
     if isinstance(value, Const) and isinstance(value.real, type) and value.real in DTYPES:
         return DTYPES[value.real]
+    if isinstance(value, Const) and isinstance(value.real, np.number):
+        return value.real.item()
     if isinstance(value, TupleValue):
         items = [argument(m, v, found) for v in m.settle(value.items)]
         if value.pytype in (tuple, torch.Size) or not hasattr(value.pytype, "_fields"):
@@ -119,6 +122,16 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
     if hasattr(value, "slice_parts"):
         return slice(*(argument(m, v, found) for v in value.slice_parts))
     raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
+
+
+# Functions for which a number of NumPy's is more than a number: its type is the dtype of what they make.
+KEEP_NUMPYS_TYPES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
+
+
+def holds_numpy(m: Machine, value: Value) -> bool:
+    if isinstance(value, (ListValue, TupleValue)):
+        return any(holds_numpy(m, v) for v in m.settle(value.items))
+    return isinstance(value, Const) and isinstance(value.real, np.generic)
 
 
 def takes_numbers(target: Any) -> bool:
@@ -141,6 +154,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
             return answer
     if name == "requires_grad_" and isinstance(args[0], TensorValue):
         return require_grad(args[0], *args[1:], **kwargs)
+    if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
+        raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
     if name.startswith("quantize_per_"):
         raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
     before = {key: (value.fake.requires_grad, version_of(value.fake)) for key, value in found.items()}

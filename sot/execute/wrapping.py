@@ -36,13 +36,14 @@ if TYPE_CHECKING:
 EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
                range, slice, np.dtype)
 NUMBERS_AND_TEXT = (int, float, str)    # may be passed along without being looked at
+NUMPY_SCALARS = (np.number, np.bool_)
 SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
 IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                   types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
                   types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
                   functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
-                  np.ufunc, inspect.Signature, inspect.Parameter)
+                  np.ufunc, type(np.sum), inspect.Signature, inspect.Parameter)
 KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -52,7 +53,7 @@ LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 def is_constant(value: Any) -> bool:
     """Is it a number, a string, a class or the like: immutable, and known by its value?"""
     kind = type(value)
-    return (kind in CONSTANT_TYPES or isinstance(value, KNOWN_BY_IDENTITY)
+    return (kind in CONSTANT_TYPES or isinstance(value, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
             or kind.__module__ == "typing"
             or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
 
@@ -96,7 +97,7 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         if kind is not str and m.varies.number(origin):
             return m.varying_number(real, origin)
         return LazyConst(m, real, origin)
-    if kind in EQUAL_TYPES:
+    if kind in EQUAL_TYPES or isinstance(real, NUMPY_SCALARS):
         m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
     if kind is types.BuiltinFunctionType and not isinstance(real.__self__, (types.ModuleType, type, type(None))):

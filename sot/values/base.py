@@ -105,7 +105,7 @@ class Const(Value):
 
     def truth(self, m: Machine) -> bool | None:
         kind = type(self.real)
-        if kind.__module__ == "builtins" or kind in TRUTHFUL or not (
+        if kind.__module__ in ("builtins", "numpy") or kind in TRUTHFUL or not (
                 hasattr(kind, "__bool__") or hasattr(kind, "__len__")):
             return bool(self.real)
         return None

@@ -9,6 +9,8 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sot.errors import Break, Reason
 from sot.execute.builtins.common import (
     EXACT,
@@ -45,7 +47,7 @@ COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__",
            "==": (operator.eq, "__eq__", "__eq__"), "!=": (operator.ne, "__ne__", "__ne__"),
            ">": (operator.gt, "__gt__", "__lt__"), ">=": (operator.ge, "__ge__", "__le__")}
 UNARY = {"-": (operator.neg, "__neg__"), "~": (operator.invert, "__invert__"), "+": (operator.pos, "__pos__")}
-NUMBERS = (int, float, complex)
+NUMBERS = (int, float, complex, np.number)
 SEQUENCES = (list, tuple, str, bytes)
 
 

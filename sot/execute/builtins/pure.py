@@ -24,6 +24,7 @@ import types
 import typing
 from typing import Any
 
+import numpy as np
 import torch
 
 from sot.errors import Reason
@@ -34,7 +35,11 @@ DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.Cl
 NOT_PURE = frozenset({"__new__", "__init__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__",
                       "__delattr__", "__reduce__", "__reduce_ex__", "__sizeof__", "__dir__", "__class_getitem__",
                       "__getstate__", "__iter__", "__getnewargs__"})
-TYPES: tuple[type, ...] = (str, bytes, int, float, complex, bool, range, slice, tuple, frozenset, type(None),
+# Of numbers, and of lists of numbers, they give numbers of NumPy's. What they complain of by a warning is left to Python.
+NUMPY = (*{v for v in vars(np).values() if isinstance(v, np.ufunc)}, np.prod, np.sum, np.mean, np.max, np.min, np.round,
+         np.clip, np.isclose, np.any, np.all, np.std, np.var, np.argmax, np.argmin, np.ndim, np.isscalar, np.result_type,
+         *(v for v in vars(np).values() if isinstance(v, type) and issubclass(v, (np.number, np.bool_))))
+TYPES: tuple[type, ...] = (np.generic, str, bytes, int, float, complex, bool, range, slice, tuple, frozenset, type(None),
                            type(Ellipsis), re.Pattern, re.Match, torch.dtype, torch.device, torch.Size, torch.finfo,
                            torch.iinfo, torch.layout, torch.memory_format, types.UnionType, types.GenericAlias)
 MODULES = (math, operator, posixpath, fnmatch, textwrap, keyword, colorsys)
@@ -63,7 +68,7 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
 
 
 def _collect() -> set[Any]:
-    found: set[Any] = {*BUILTINS, *REGEX, *TYPING, *TORCH, string.capwords, os.fspath, json.dumps, json.loads,
+    found: set[Any] = {*BUILTINS, *REGEX, *TYPING, *TORCH, *NUMPY, string.capwords, os.fspath, json.dumps, json.loads,
                        importlib.metadata.version}
     for cls in TYPES:
         found |= {raw for name, raw in vars(cls).items() if isinstance(raw, DESCRIPTORS) and name not in NOT_PURE}

@@ -38,13 +38,13 @@ from sot.resume import (
 )
 from sot.torch_compat import (
     MODE_COUNTS,
+    REGIONS,
     STATE_SETTERS,
-    TRANSFORM_LEVELS,
     GlobalState,
     StateLog,
     TensorChecks,
     is_users_stop,
-    leave_function_transforms,
+    leave_regions,
     random_state,
     set_random_state,
 )
@@ -376,8 +376,8 @@ def write_graph_call(e: Emitter, compiled: Callable, inputs: list[str], state_lo
     call = f"{e.const(_hook.plain(compiled))}({', '.join(inputs)})"
     before: list[str] = []
     failed = [f"if {e.const(is_users_stop)}(error): raise"]
-    if any(setter in TRANSFORM_LEVELS for setter, _, _ in state_log):
-        failed.append(f"{e.const(leave_function_transforms)}()")
+    if any(setter in REGIONS for setter, _, _ in state_log):
+        failed.append(f"{e.const(leave_regions)}()")
     failed += [f"{e.const(setter)}(*{e.const(args)})" for _, _, (setter, args) in reversed(state_log)
                if setter in STATE_SETTERS]
     again = not changes.traceless and (changes.refuses or not changes.inputs)

@@ -89,6 +89,8 @@ def forget_constant(fake: Any) -> None:
 
 def storage_id(t: torch.Tensor) -> int:
     """The same for tensors that share memory."""
+    while functorch.is_functorch_wrapped_tensor(t):
+        t = functorch.get_unwrapped(t)
     return t.untyped_storage()._cdata
 
 
@@ -247,6 +249,22 @@ def exit_dual_level(level: int) -> None:
     predispatch._exit_dual_level(level=level)
 
 
+_inference_modes: list[Any] = []
+
+
+def enter_inference_mode(mode: bool) -> None:
+    _inference_modes.append(torch.autograd.grad_mode._enter_inference_mode(mode))
+
+
+def exit_inference_mode() -> None:
+    torch.autograd.grad_mode._exit_inference_mode(_inference_modes.pop())
+
+
+def take_inference_mode() -> Any:
+    """What an object of ``torch.inference_mode`` keeps to leave the mode, which a graph has entered for it."""
+    return _inference_modes.pop()
+
+
 STATE_SETTERS = _setter_table()
 
 # Entering and leaving regions that nest.
@@ -255,9 +273,10 @@ STATE_PAIRS: dict[Callable[..., Any], Callable[..., Any]] = {
     predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
     predispatch._jvp_increment_nesting: predispatch._jvp_decrement_nesting,
     functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
-    predispatch._enter_dual_level: exit_dual_level}
+    predispatch._enter_dual_level: exit_dual_level,
+    enter_inference_mode: exit_inference_mode}
 LEAVING = {leave: enter for enter, leave in STATE_PAIRS.items()}
-TRANSFORM_LEVELS = frozenset(STATE_PAIRS) - {torch.autocast_increment_nesting}
+REGIONS = frozenset(STATE_PAIRS) - {torch.autocast_increment_nesting}
 
 
 def undo_of(setter: Callable[..., Any], args: tuple, log: StateLog) -> Callable[[Any], Undo]:
@@ -275,8 +294,10 @@ def undo_of(setter: Callable[..., Any], args: tuple, log: StateLog) -> Callable[
     return lambda result: (entered, ())
 
 
-def leave_function_transforms() -> None:
-    """Leave what torch.func had entered when the graph failed."""
+def leave_regions() -> None:
+    """Leave what a graph had entered when it failed."""
+    while _inference_modes:
+        exit_inference_mode()
     if in_function_transform():
         functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
     with contextlib.suppress(RuntimeError):     # it was not entered

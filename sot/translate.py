@@ -25,6 +25,7 @@ from sot import _hook, log, marks, recording
 from sot.backends import Backend, BackendError, call_backend
 from sot.emit import Changes, Emitter, assemble, write_exit, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Skip
+from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.wrapping import is_library
@@ -86,6 +87,10 @@ class FloatsMustBeConstant(Exception):
         self.origins = origins
 
 
+class LeavesAreLost(Exception):
+    """The backend compiles its graph, and would lose the leaves that the graph makes."""
+
+
 @dataclass
 class Cached:
     """An entry and what it takes to explain why it does not fit."""
@@ -122,6 +127,7 @@ class Translator:
         self.constant: dict[int, set[Origin]] = {}  # those that the backend needs to be constants
         self.dynamic = dynamic
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
+        self.runs_as_is = True      # does the backend run a graph as it is? until it compiles one with leaves
         self.callback = self._callback
         _translators.add(self)
         load()
@@ -194,16 +200,19 @@ class Translator:
         state = GlobalState()
         if self.is_full(code, inputs):
             raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
-        try:
+        varies, keeps_leaves = self.variation(code), self.runs_as_is
+        while True:
             try:
-                return self.attempt(Machine(function, inputs, self.variation(code)), state, capture)
+                return self.attempt(Machine(function, inputs, varies, keeps_leaves), state, capture)
             except FloatsMustBeConstant as e:
                 self.constant.setdefault(id(code), set()).update(e.origins)
                 capture.static = "the backend compiles its graph, and would take a float for a constant"
-                return self.attempt(Machine(function, inputs, self.variation(code)), state, capture)
-        except ShapesMustBeStatic as e:
-            capture.static = str(e)
-        return self.attempt(Machine(function, inputs), state, capture)
+                varies = self.variation(code)
+            except ShapesMustBeStatic as e:
+                capture.static = str(e)
+                varies = STATIC
+            except LeavesAreLost:
+                self.runs_as_is = keeps_leaves = False
 
     def variation(self, code: CodeType) -> Variation:
         """What may differ from call to call in a capture of this code."""
@@ -274,6 +283,9 @@ class Translator:
                   if isinstance(ref, NumberRef) and type(ref.real) is float}
         if floats and getattr(compiled, "__self__", compiled) is not module:
             raise FloatsMustBeConstant(floats)
+        if getattr(compiled, "__self__", compiled) is not module and gradients.shows_leaves(
+                machine, [ref for ref, _ in emitter.outputs.values()]):
+            raise LeavesAreLost
         if recording.current is not None:
             compiled = recording.current.counted(compiled, capture)
         inputs = [emitter.ref(machine.input_origins[id(ref)]) for ref in builder.inputs]

@@ -15,11 +15,14 @@ from torch._C import _functorch as functorch
 from sot.errors import Break, Reason
 from sot.execute.builtins.common import take
 from sot.execute.builtins.registry import handles
+from sot.graph import TensorRef
 from sot.values.base import NONE, TRUE, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sot.execute.machine import Machine
 
 
@@ -99,27 +102,37 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
     if all(functorch.is_gradtrackingtensor(v.fake) for v in outputs):
         return []       # its history began with the transform
     found: dict[int, TensorValue] = {}
-    todo: list[Any] = [v.fake.grad_fn for v in outputs]
-    for value in outputs:
-        if value.fake.grad_fn is None and id(value.fake) in m.leaves:
-            found[id(value.fake)] = value
-    seen = {None, end}
-    while todo:
-        node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
+    for leaf, node in history([v.fake for v in outputs], end):
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             raise Break(Reason.UNSUPPORTED, "a gradient through an autograd.Function, inside the captured function,")
-        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in m.leaves:
+            raise Break(Reason.UNSUPPORTED, "a gradient of something computed before the captured function")
         if leaf is not None:
-            if id(leaf) not in m.leaves:
-                raise Break(Reason.UNSUPPORTED, "a gradient of something computed before the captured function")
             found[id(leaf)] = m.leaves[id(leaf)]
-        todo += [n for n, _ in node.next_functions]
     if m.hooked or any(has_hooks(leaf) for leaf in found.values()):
         raise Break(Reason.UNSUPPORTED, "a gradient that goes through hooks, inside the captured function,")
     return list(found.values())
+
+
+def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torch.Tensor | None, Any]]:
+    """The nodes of autograd below tensors, up to the node ``end``, each with its leaf if it has one."""
+    yield from ((t, None) for t in outputs if t.grad_fn is None and t.requires_grad)
+    todo: list[Any] = [t.grad_fn for t in outputs]
+    seen = {None, end}
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            yield getattr(node, "variable", None), node
+            todo += [n for n, _ in node.next_functions]
+
+
+def shows_leaves(m: Machine, outputs: list[TensorRef]) -> bool:
+    """Can the program get at a leaf that the graph has made, or at what was computed from one?"""
+    if any(m.leaves[key].ref.real is not None for key in m.made_leaves):
+        return True
+    return bool(m.made_leaves) and any(leaf is not None and id(leaf) in m.made_leaves
+                                       for leaf, _ in history([ref.fake for ref in outputs]))
 
 
 def has_hooks(leaf: TensorValue) -> bool:

@@ -109,7 +109,8 @@ class Machine:
     compares_by_python = staticmethod(wrapping.compares_by_python)
     unary = operators.unary
 
-    def __init__(self, function: FunctionType, inputs: tuple, varies: Variation = STATIC) -> None:
+    def __init__(self, function: FunctionType, inputs: tuple, varies: Variation = STATIC,
+                 keeps_leaves: bool = False) -> None:
         self.builder = GraphBuilder()
         self.guards: dict[Guard, tuple[str, int]] = {}
         self.varies = varies
@@ -129,6 +130,8 @@ class Machine:
         self.refusal_seen = False       # see failures.py
         self.shows_frames = False       # the program asks for frames, where capture stops
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
+        self.keeps_leaves = keeps_leaves    # may the graph make leaves that require grad?
+        self.made_leaves: set[int] = set()  # which, by the id of the fake
         self.modes: tuple[Value, ...] = ()          # see overrides.py
         self.hooked = False             # has the trace put a hook on a tensor?
         self.inputs = inputs

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._C import _functorch as functorch
 
 from sot.errors import Break, Reason
 from sot.execute import failures, known_values, overrides
@@ -152,8 +153,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         answer = overrides.through_modes(m, kind, target, graph_args, graph_kwargs, found)
         if answer is not None:
             return answer
-    if name == "requires_grad_" and isinstance(args[0], TensorValue):
-        return require_grad(args[0], *args[1:], **kwargs)
+    if name == "requires_grad_" and not m.keeps_leaves and not transformed(args[0]):
+        return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
     if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
         raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
     if name.startswith("quantize_per_"):
@@ -166,7 +167,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     m.note_assumptions()
     if name in ("tensor", "as_tensor") and holds_number(graph_args[0]):
         forget_constant(result)
-    check_result(name, result, found)
+    check_result(m, name, result, found)
     changed = any(value.fake.requires_grad != before[key][0] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
         return m.wrap_new(result)
@@ -180,6 +181,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if written:
         node.meta["changes"] = written
     made = structure(m, node, result, found)
+    note_leaves(m, changed, made, found)
     if target is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
     return made
@@ -230,13 +232,29 @@ def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
     return tensor
 
 
-def check_result(name: str, result: Any, found: dict[int, TensorValue]) -> None:
-    """A break for results that fakes, or the graphs of backends, do not do as they are."""
+def transformed(value: Value) -> bool:
+    return isinstance(value, TensorValue) and functorch.is_functorch_wrapped_tensor(value.fake)
+
+
+def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
+    return (isinstance(tensor, torch.Tensor) and id(tensor) not in found and tensor.requires_grad and tensor.is_leaf
+            and not tensor._is_view() and not functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def check_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
+    """A break for results that the graphs of compiling backends do not do as they are."""
     for tensor in result if isinstance(result, (tuple, list)) else (result,):
-        if not isinstance(tensor, torch.Tensor) or id(tensor) in found:
-            continue
-        if tensor.requires_grad and tensor.is_leaf and not tensor._is_view():
+        if is_new_leaf(tensor, found) and not m.keeps_leaves:
             raise Break(Reason.UNSUPPORTED, f"{name}, which makes a leaf that requires grad,")
+
+
+def note_leaves(m: Machine, changed: bool, made: Value, found: dict[int, TensorValue]) -> None:
+    """Remember the leaves that the graph makes, or that it makes of its inputs."""
+    for value in [*(found.values() if changed else ()), made]:
+        if isinstance(value, TensorValue) and value.fake.is_leaf and id(value.fake) not in m.leaves and (
+                value.fake.requires_grad and not functorch.is_functorch_wrapped_tensor(value.fake)):
+            m.leaves[id(value.fake)] = value
+            m.made_leaves.add(id(value.fake))
 
 
 def has_tensor(result: Any) -> bool:

@@ -9,18 +9,29 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from sot import _hook, marks
-from sot.errors import Break, Reason
+from sot.errors import Break, NotRebuildable, Reason
 from sot.execute import torch_calls
 from sot.execute.builtins.registry import handles
 from sot.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
 from sot.origin import known
-from sot.torch_compat import COMPILING_FLAGS, LEAVING, PURE_STATE_READS, STATE_PAIRS, STATE_SETTERS
+from sot.polyfills import torch_code
+from sot.torch_compat import (
+    COMPILING_FLAGS,
+    LEAVING,
+    PURE_STATE_READS,
+    STATE_PAIRS,
+    STATE_SETTERS,
+    enter_inference_mode,
+    exit_inference_mode,
+    take_inference_mode,
+)
 from sot.values.base import ABSENT, NONE, Value, boolean
 from sot.values.callables import known_function
-from sot.values.objects import DictValue, ObjectValue
+from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
+    from sot.emit import Emitter
     from sot.execute.machine import Machine
 
 Module = torch.nn.Module
@@ -80,6 +91,78 @@ for _reader in PURE_STATE_READS:
 def clear_autocast_cache(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     m.builder.record_state(torch.clear_autocast_cache, (), m.stack_trace())
     return NONE
+
+
+class EnteredInferenceMode(Value):
+    """What ``torch.inference_mode`` keeps while it is entered."""
+
+    def rebuild(self, e: Emitter) -> str:
+        if sum(setter is enter_inference_mode for setter, _, _ in e.machine.state_log) != 1:
+            raise NotRebuildable("one of several inference modes")
+        return e.variable(self, f"{e.const(take_inference_mode)}()")
+
+
+@handles(torch.inference_mode.__enter__)
+def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    torch_calls.set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
+    m.attributes.generic_store(m, args[0], "_inference_mode_context", EnteredInferenceMode())
+    return NONE
+
+
+@handles(torch.inference_mode.__exit__)
+def exit_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not isinstance(args[0].load_attr(m, "_inference_mode_context"), EnteredInferenceMode):
+        raise Break(Reason.UNSUPPORTED, "leaving an inference mode that was entered before")
+    m.attributes.generic_store(m, args[0], "_inference_mode_context", NONE)
+    return torch_calls.set_state(m, exit_inference_mode, [])
+
+
+class Inert(ObjectValue):
+    """A context of torch's that changes nothing for captured code; a break inside it moves out of it."""
+
+    def rebuild(self, e: Emitter) -> str:
+        raise NotRebuildable(f"{self}, inside of it")
+
+
+NoSubclasses: Any = torch._C.DisableTorchFunctionSubclass
+
+
+@handles(NoSubclasses)
+def without_subclasses(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Inert(NoSubclasses)
+
+
+@handles(NoSubclasses.__enter__, NoSubclasses.__exit__, torch.autograd.profiler.record_function.__exit__)
+def nothing(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NONE
+
+
+@handles(torch.autograd.profiler.record_function.__enter__)
+def note_for_a_profiler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A graph is one step of a profile: notes within it have no place."""
+    if torch.autograd._profiler_enabled():
+        raise Break(Reason.SIDE_EFFECT, "record_function under a profiler")
+    return args[0]
+
+
+def holds_scalar_tensors(m: Machine, data: Value) -> bool:
+    """Is it a list with tensors of one element without dimensions, on the CPU, among its elements?"""
+    if isinstance(data, TensorValue):
+        return data.fake.dim() == 0 and data.fake.device.type == "cpu"
+    return isinstance(data, (ListValue, TupleValue)) and any(holds_scalar_tensors(m, v) for v in m.settle(data.items))
+
+
+def _constructor(function: Any) -> None:
+    @handles(function)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        simple = len(args) == 1 and kwargs.keys() <= {"dtype"} and not m.modes
+        if simple and isinstance(args[0], (ListValue, TupleValue)) and holds_scalar_tensors(m, args[0]):
+            return m.enter(torch_code.tensor_of_tensors, args, kwargs)
+        return m.torch_call("call_function", function, args, kwargs)
+
+
+for _function in (torch.tensor, torch.as_tensor):
+    _constructor(_function)
 
 
 # Code that computes something else, and not the same in another way, when it is told that it is being compiled:

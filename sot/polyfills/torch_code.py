@@ -26,3 +26,34 @@ def through_mode(function, types, args, kwargs):
         return mode.__torch_function__(function, types, args, kwargs)
     finally:
         torch._C._push_on_torch_function_stack(mode)
+
+
+def tensor_of_tensors(data, dtype=None):
+    if dtype is None:
+        for value in leaves_of(data):
+            found = value.dtype if isinstance(value, torch.Tensor) else dtype_of(value)
+            dtype = found if dtype is None else torch.promote_types(dtype, found)
+    return stacked(data, dtype)
+
+
+def dtype_of(number):
+    if isinstance(number, complex):
+        return torch.get_default_dtype().to_complex()
+    return torch.bool if isinstance(number, bool) else torch.int64 if isinstance(
+        number, int) else torch.get_default_dtype()
+
+
+def leaves_of(data):
+    if not isinstance(data, (list, tuple)):
+        return [data]
+    return [leaf for value in data for leaf in leaves_of(value)]
+
+
+def stacked(data, dtype):
+    if isinstance(data, (list, tuple)):
+        return torch.stack([stacked(value, dtype) for value in data])
+    if isinstance(data, torch.Tensor):
+        if data.dim() or data.device.type != "cpu" or (data.is_floating_point() and not dtype.is_floating_point):
+            return data.item()
+        return data.detach().to(dtype)
+    return torch.tensor(data, dtype=dtype)

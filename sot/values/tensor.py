@@ -10,7 +10,7 @@ from sot.graph import TensorRef
 from sot.guards import HasKeyGuard
 from sot.origin import Attr, Origin
 from sot.torch_compat import is_symbolic
-from sot.values.base import NONE, Const, Value, boolean
+from sot.values.base import NONE, Const, Value
 from sot.values.callables import BoundMethod
 from sot.values.objects import DELETED
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout",
                       "is_sparse", "is_quantized", "is_meta", "is_mps", "is_xla", "is_mkldnn", "is_nested", "is_leaf",
                       "itemsize", "nbytes", "is_sparse_csr", "is_xpu", "is_vulkan", "is_ipu", "is_mtia", "is_maia",
-                      "output_nr", "retains_grad", "is_inference"})
+                      "output_nr", "retains_grad"})
 # Attributes that are operations.
 VIEWS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
@@ -59,8 +59,8 @@ class TensorValue(Value):
             return m.wrap_attr(self, name, self.ref.real.grad)
         if name == "grad" and self.fake.is_leaf:
             return NONE
-        if name == "grad_fn" and self.fake.grad_fn is None:
-            return NONE
+        if name == "grad_fn":
+            return NONE if self.fake.grad_fn is None else GradFn(self)
         found = getattr(self.pytype, name, None)
         if found is None:
             return self._instance_attr(m, name)
@@ -132,9 +132,25 @@ class TensorValue(Value):
         return str(self.origin) if self.origin else f"a tensor of shape {tuple(self.fake.shape)}"
 
 
+class GradFn(Value):
+    """The ``grad_fn`` of a tensor: that there is one, and of what type, is known."""
+
+    def __init__(self, tensor: TensorValue) -> None:
+        self.tensor, self.pytype = tensor, type(tensor.fake.grad_fn)
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def key(self) -> Any:
+        raise Break(Reason.UNSUPPORTED, "hashing a grad_fn")
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.value(self.tensor)}.grad_fn")
+
+    def __str__(self) -> str:
+        return f"the grad_fn of {self.tensor}"
+
+
 def is_tensor(value: Value) -> bool:
     return isinstance(value, TensorValue)
 
-
-def tensor_type(value: Value, cls: type) -> Const:
-    return boolean(issubclass(value.pytype, cls))

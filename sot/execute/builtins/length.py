@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from sot.errors import Break, Reason
-from sot.execute.builtins.common import call_slot, foldable, is_native, overridden, refuse, run_native, slot, take
+from sot.execute.builtins.common import call_slot, foldable, is_native, overridden, run_native, slot, take
 from sot.execute.builtins.registry import HANDLERS, handles
 from sot.values.base import Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
@@ -66,4 +66,22 @@ def is_storage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     return boolean(False)
 
 
-HANDLERS[torch.nn.Parameter] = HANDLERS[torch.nn.Buffer] = refuse(Reason.UNSUPPORTED, "making a parameter or buffer")
+@handles(torch.nn.Parameter)
+def parameter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    data, requires_grad = take("Parameter", args, kwargs, "data", "requires_grad")
+    if not isinstance(data, TensorValue) or not m.keeps_leaves:
+        raise Break(Reason.UNSUPPORTED, "making a parameter")
+    return m.torch_call("call_function", torch.nn.Parameter, [data, requires_grad or Const(True)], {})
+
+
+@handles(torch.nn.Buffer)
+def buffer(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    data, persistent = take("Buffer", args, kwargs, "data", "persistent")
+    if not isinstance(data, TensorValue) or (data.fake.requires_grad and not m.keeps_leaves):
+        raise Break(Reason.UNSUPPORTED, "making a buffer")
+    made = m.torch_call("call_method", "detach", [data], {})
+    assert isinstance(made, TensorValue)
+    if data.fake.requires_grad:
+        m.torch_call("call_method", "requires_grad_", [made], {})
+    made.attrs = {"persistent": persistent or Const(True), "_is_buffer": Const(True)}
+    return made

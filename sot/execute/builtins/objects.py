@@ -7,6 +7,8 @@ import types
 import typing
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sot.errors import Break, PyRaise, Reason
 from sot.execute.builtins.common import (
     call_slot,
@@ -107,7 +109,11 @@ def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
             return isinstance(value.real, cls)
         raise Break(Reason.UNSUPPORTED, f"isinstance of the protocol {cls.__qualname__}")
     if isinstance(value, TensorValue) and type(cls).__name__ == "tensortype":
-        raise Break(Reason.UNSUPPORTED, f"isinstance of {cls}")
+        fake = value.fake
+        return (fake.dtype, fake.layout, fake.device.type) == (cls.dtype, cls.layout, "cuda" if cls.is_cuda else "cpu")
+    if isinstance(value, TensorValue) and cls is torch.nn.Buffer:
+        found = attempt(m, value, "_is_buffer")
+        return found is not None and found is not ABSENT and bool(found.truth(m))
     if isinstance(value, Opaque):
         return isinstance(value.real, cls)
     return issubclass(value.pytype, cls if isinstance(cls, type) else typing.get_origin(cls) or cls)

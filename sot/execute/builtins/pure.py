@@ -35,13 +35,15 @@ DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.Cl
 NOT_PURE = frozenset({"__new__", "__init__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__",
                       "__delattr__", "__reduce__", "__reduce_ex__", "__sizeof__", "__dir__", "__class_getitem__",
                       "__getstate__", "__iter__", "__getnewargs__"})
-# Of numbers, and of lists of numbers, they give numbers of NumPy's. What they complain of by a warning is left to Python.
-NUMPY = (*{v for v in vars(np).values() if isinstance(v, np.ufunc)}, np.prod, np.sum, np.mean, np.max, np.min, np.round,
-         np.clip, np.isclose, np.any, np.all, np.std, np.var, np.argmax, np.argmin, np.ndim, np.isscalar, np.result_type,
+# Of numbers, and of lists of numbers, they give numbers of NumPy's. What they warn of is left to Python.
+NUMPY = (*{v for v in vars(np).values() if isinstance(v, np.ufunc)}, np.prod, np.sum, np.mean, np.max, np.min,
+         np.round, np.clip, np.isclose, np.any, np.all, np.std, np.var, np.argmax, np.argmin, np.ndim, np.isscalar,
+         np.result_type,
          *(v for v in vars(np).values() if isinstance(v, type) and issubclass(v, (np.number, np.bool_))))
-TYPES: tuple[type, ...] = (np.generic, str, bytes, int, float, complex, bool, range, slice, tuple, frozenset, type(None),
-                           type(Ellipsis), re.Pattern, re.Match, torch.dtype, torch.device, torch.Size, torch.finfo,
-                           torch.iinfo, torch.layout, torch.memory_format, types.UnionType, types.GenericAlias)
+TYPES: tuple[type, ...] = (np.generic, str, bytes, int, float, complex, bool, range, slice, tuple, frozenset,
+                           type(None), type(Ellipsis), re.Pattern, re.Match, torch.dtype, torch.device, torch.Size,
+                           torch.finfo, torch.iinfo, torch.layout, torch.memory_format, types.UnionType,
+                           types.GenericAlias)
 MODULES = (math, operator, posixpath, fnmatch, textwrap, keyword, colorsys)
 MODULE_EXCEPTIONS = frozenset({
     *(getattr(os.path, n) for n in ("exists", "lexists", "isfile", "isdir", "islink", "ismount", "getsize", "getmtime",

@@ -1,0 +1,162 @@
+"""Parameters, modules and leaves made inside of captured code; regions; tensors made of tensors."""
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from harness import check, same
+from torch import nn
+
+import sot
+
+torch.manual_seed(0)
+X = torch.arange(12.0).reshape(3, 4) / 6
+G = (torch.arange(12.0).reshape(3, 4) / 6).requires_grad_()
+CRITIC = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+
+WHOLE: dict = {}
+
+
+def whole(fn):
+    WHOLE[fn.__name__] = fn
+    return fn
+
+
+@whole
+def parameters(x):
+    p, frozen = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4), requires_grad=False)
+    return x * p, isinstance(p, nn.Parameter), p.requires_grad, p.is_leaf, frozen * 2, nn.Parameter(x.detach()).shape
+
+
+@whole
+def buffers(x):
+    b = nn.Buffer(torch.ones(4), persistent=False)
+    return x * b, isinstance(b, nn.Buffer), b.persistent, type(b)
+
+
+class Scaled(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.linear = nn.Linear(4, size)
+        self.register_buffer("scale", torch.full((size,), 2.0))
+
+    def forward(self, x):
+        return self.linear(x) * self.scale
+
+
+@whole
+def modules(x):
+    net = nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5), nn.LayerNorm(2))
+    return net(x), Scaled(3)(x), nn.CrossEntropyLoss()(x, torch.tensor([0, 1, 2])), len(list(net.parameters()))
+
+
+@whole
+def leaves(x):
+    v = x.detach().requires_grad_()
+    w = torch.ones(3, 4, requires_grad=True)
+    (v.sin() * w).sum().backward()
+    u = x.detach().clone()
+    u.requires_grad = True
+    return v.grad, w.grad, v.is_leaf, (u * 2).requires_grad, u.grad is None
+
+
+@whole
+def a_gradient_penalty(x):
+    v = x.detach().requires_grad_(True)
+    out = CRITIC(v)
+    (g,) = torch.autograd.grad(out, v, grad_outputs=torch.ones_like(out), create_graph=True)
+    return ((g.norm(2, dim=1) - 1) ** 2).mean()
+
+
+@whole
+def questions_about_history(x):
+    y = x * 2
+    return y.grad_fn is not None, bool(y.grad_fn), x.grad_fn is None, type((y + 1).grad_fn) is type(None)
+
+
+@torch.inference_mode()
+def inferred(x):
+    return x * 2
+
+
+@whole
+def inference(x):
+    with torch.inference_mode():
+        y = x * 2
+        z = F.relu(y).add_(1)
+        with torch.inference_mode(False):
+            n = torch.is_inference_mode_enabled()
+    return y.is_inference(), y, z, n, inferred(x), torch.is_inference_mode_enabled()
+
+
+@whole
+def named_regions(x):
+    with torch.profiler.record_function("first"), torch.autograd.profiler.record_function("second"):
+        y = x * 2
+    with torch._C.DisableTorchFunctionSubclass():
+        return y + 1
+
+
+@whole
+def tensors_of_tensors(x):
+    s = x.detach()
+    return (torch.tensor([s.sum(), s.mean()]), torch.tensor([1, s[0, 0], 2.5]), torch.as_tensor([s[0, 1], s[1, 1]]),
+            torch.tensor([[s[0, 0], 1], [2, s[0, 1]]]), torch.tensor([s[0, 0].long(), 2]),
+            torch.tensor([s.sum(), 1], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("fn", WHOLE.values(), ids=WHOLE)
+@pytest.mark.parametrize("x", [X, G], ids=["plain", "grad"])
+def test_is_one_graph(fn, x):
+    check(fn, x, graphs=1, breaks=0)
+
+
+def freezes(x):
+    x.requires_grad_(False)
+    return x * 2, x.requires_grad
+
+
+def thaws(x):
+    y = x * 2
+    x.requires_grad_()
+    return y, x * 3
+
+
+@pytest.mark.parametrize("fn, x", [(freezes, G), (thaws, X)], ids=["freezes", "thaws"])
+def test_an_argument_changes_whether_it_requires_grad(fn, x):
+    check(fn, x)
+
+
+@pytest.mark.parametrize("fn", [parameters, leaves, a_gradient_penalty, modules], ids=lambda f: f.__name__)
+def test_a_compiling_backend_loses_no_leaf(fn):
+    translated = sot.to_static(fn, backend="aot_eager")
+    for _ in range(2):
+        torch.manual_seed(0)
+        want = fn(X)
+        torch.manual_seed(0)
+        assert same(translated(X), want) is None
+
+
+def breaks_in_inference_mode(x):
+    with torch.inference_mode():
+        y = x * 2
+        n = y.sum().item()
+        z = y * n
+    return z.is_inference(), z, x * n
+
+
+def fails_in_inference_mode(x, i):
+    with torch.inference_mode():
+        return x[i] * 2
+
+
+def converts_by_value(x):
+    return torch.tensor([x.detach()[1, 1], 3], dtype=torch.int64), torch.tensor([x[0].detach(), x[1].detach()].pop())
+
+
+@pytest.mark.parametrize("fn, args", [(breaks_in_inference_mode, (X,)), (breaks_in_inference_mode, (G,)),
+                                      (fails_in_inference_mode, (X, torch.tensor([0, 9]))), (converts_by_value, (X,))],
+                         ids=["break", "break with grad", "error", "conversion"])
+def test_what_leaves_a_region_by_another_way(fn, args):
+    check(fn, *args)
+    assert not torch.is_inference_mode_enabled()

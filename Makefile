@@ -10,8 +10,6 @@ VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 JOBS   ?= 2
 ZOO    ?= ../shared/zoo
-ZOO_MODE   ?= eval
-ZOO_FILTER ?= ^(plain|timm)/
 
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
@@ -30,14 +28,14 @@ $(VENV)/.torch:
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py $(wildcard sot/*.c sot/*.cpp sot/*.h)
-	$(RUN) -m pip install -qq --no-build-isolation --editable ".[test,lint,demo]"
+	$(RUN) -m pip install -qq --no-build-isolation --editable ".[test,lint,demo,bench]"
 	touch $@
 
 # Kept apart: beside a CPU build of torch torchvision imports only as the zoo does it.
 $(VENV)/zoo/.installed: $(VENV)/.installed
 	$(RUN) -m pip install -qq --upgrade --target $(VENV)/zoo --no-deps torchvision==0.28.0 timm torch-geometric
 	$(RUN) -m pip install -qq einops pillow aiohttp xxhash psutil tqdm requests pyparsing jinja2 \
-	    safetensors huggingface_hub scipy pyyaml
+	    safetensors huggingface_hub scipy pyyaml torchdiffeq transformers
 	touch $@
 
 install: $(VENV)/.installed
@@ -68,12 +66,9 @@ docs: install
 	$(RUN) -m sphinx -W -q -b html docs build/docs
 	@echo "build/docs/index.html"
 
+# Finished cases are kept in build/zoo: a run that was stopped goes on. ARGS: --modes eval, --filter '^timm/', ...
 zoo: $(VENV)/zoo/.installed
-	mkdir -p build/zoo
-	cd $(ZOO) && PYTHONPATH=$(abspath $(VENV)/zoo) $(abspath $(RUN)) zoo.py --cases cases.txt \
-	    --translator sot_eager --mode $(ZOO_MODE) --filter '$(ZOO_FILTER)' \
-	    --out $(abspath build/zoo)/$(ZOO_MODE).jsonl
-	cd $(ZOO) && $(abspath $(RUN)) zoo.py --summary $(abspath build/zoo)/$(ZOO_MODE).jsonl
+	PYTHONPATH=$(abspath $(VENV)/zoo) $(RUN) benchmarks/zoo.py --zoo $(ZOO) $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info sot/*.so

@@ -6,12 +6,15 @@ first sample inputs, plainly and translated. Give names to see what differs: ``p
 
 from __future__ import annotations
 
+import argparse
 import copy
+import json
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -143,14 +146,21 @@ FINE = ("right", "not run", "not deterministic")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="entries, such as add or nn.LSTM; without any, all")
+    parser.add_argument("--json", type=Path, help="where to write the rows")
+    parser.add_argument("--repeats", type=int, help="for the other benchmarks; nothing is repeated here")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    names = set(sys.argv[1:])
+    names = set(options.names)
     rows = []
     for what, make in (("operators", operators), ("modules", modules)):
         entries = [e for e in make() if not names or e.name in names]
         rows += [{"database": what, **measure(entries, name)} for name in TRANSLATORS if name == "sot" or not names]
     print(markdown(rows))
+    if options.json:
+        options.json.write_text(json.dumps(rows))
 
 
 if __name__ == "__main__":

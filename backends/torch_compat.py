@@ -56,7 +56,9 @@ def placeholder_values(gm: GraphModule) -> list[Any]:
 
 def symbolic_mode(gm: GraphModule) -> FakeTensorMode | None:
     """Capture's own fake mode, if the graph has symbolic inputs."""
-    return next(iter(fake_modes([v for v in placeholder_values(gm) if is_symbolic(v)])), None)
+    if not any(is_symbolic(v) for v in placeholder_values(gm)):
+        return None
+    return next(iter(fake_modes([node.meta.get("example_value") for node in gm.graph.nodes])), None)
 
 
 def static_mode() -> FakeTensorMode:

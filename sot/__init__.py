@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sot.explanation import explain
     from sot.input_spec import InputSpec
     from sot.log import set_code_level, set_verbosity
-    from sot.marks import graph_break
+    from sot.marks import graph_break, mark_dynamic
     from sot.switch import disable, enable
     from sot.translate import reset
 
@@ -36,7 +36,7 @@ HOMES = {
     "explanation": ("explain",),
     "input_spec": ("InputSpec",),
     "log": ("set_code_level", "set_verbosity"),
-    "marks": ("graph_break",),
+    "marks": ("graph_break", "mark_dynamic"),
     "switch": ("disable", "enable"),
     "translate": ("reset",),
 }
@@ -55,6 +55,7 @@ __all__ = [
     "ignore_module",
     "list_backends",
     "load",
+    "mark_dynamic",
     "not_to_static",
     "register_backend",
     "reset",

@@ -54,7 +54,7 @@ class Reason(enum.Enum):
     UNSUPPORTED = Text("{} is not supported by capture", "report it, or move it out of the captured function")
     DEPTH = Text("calls are nested deeper than capture follows: {}", "reduce the depth")
     IMPORT = Text("a module is imported: {}", "import it at module level")
-    LOOP = Text("a loop goes around more than {} times", "nothing to do: its body is captured once and run as a loop")
+    LOOP = Text("a loop goes around {}", "nothing to do: its body is captured once and run as a loop")
     # ---- whole frames
     DEBUGGER = Text("{} starts a debugger or a tracer, which is to see the function as it is", "remove it")
     TOO_LONG = Text("the capture exceeds {} instructions", "shorten the loop, or call the body as a function")

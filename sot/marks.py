@@ -1,10 +1,11 @@
 """Objects and names by which a user tells capture what to follow, where to break and what to leave alone.
 
-The interpreter looks for four things here:
+The interpreter looks for five things here:
 
 * a ``Translated`` is followed as its ``__wrapped__``;
 * what ``is_not_to_static`` says yes to is a break: Python calls it, with the hook off;
 * ``graph_break`` and ``observed``, by identity, are breaks at their call;
+* the dimensions of a tensor that ``mark_dynamic`` names are symbolic;
 * functions of a module that ``is_ignored`` says yes to are called by Python.
 
 Everything here is below the rest of the package: it imports the standard library and the hook only.
@@ -21,6 +22,7 @@ from weakref import ref
 
 from sot import _hook
 
+MARK = "_sot_dynamic_dims"      # an attribute of tensors
 IGNORED_MODULES: set[str] = set()
 NO_BINDING = (MethodType, staticmethod, classmethod)
 
@@ -190,6 +192,22 @@ def name_of(value: object) -> str:
 
 def graph_break() -> None:
     """Capture breaks where this is called. Otherwise it does nothing."""
+
+
+def mark_dynamic(tensor: Any, *dims: int) -> None:
+    """Sizes of a tensor that may differ from call to call: symbols from the first capture on, unless they are 0 or 1.
+
+    Arguments:
+        tensor: a torch.Tensor. What is computed from it is not marked.
+        dims: dimensions of it; negative ones count from the end.
+
+    Raises IndexError for a dimension that the tensor does not have.
+    """
+    for dim in dims:
+        if not -tensor.dim() <= dim < tensor.dim():
+            raise IndexError(f"mark_dynamic: dimension {dim} of a tensor of {tensor.dim()} dimensions")
+    marked = frozenset(dim % tensor.dim() for dim in dims)
+    setattr(tensor, MARK, getattr(tensor, MARK, frozenset()) | marked)
 
 
 def observed() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from sot import marks
 from sot.guards import RelationGuard
 from sot.origin import Arg, Dim, Item, Origin, Stride, TensorPart
 from sot.terms import COMPARISONS, FUNCTIONS, INFIX, Term, evaluate, leaves
@@ -35,12 +36,16 @@ class Variation:
         everything: do all sizes and numbers that are reached from the arguments?
         named: for the tensors of an ``input_spec``, by their spelling: per dimension a name, None, or an int if fixed.
         constant: numbers that stay constants all the same.
+        loops: does a loop over a range that may differ stay a loop, its body being captured on its own?
+        marks: do those of ``mark_dynamic`` count?
     """
 
     origins: frozenset[Origin] = frozenset()
     everything: bool = False
     named: dict[str, tuple] = field(default_factory=dict)
     constant: frozenset[Origin] = frozenset()
+    loops: bool = False
+    marks: bool = True
 
     def number(self, origin: Origin) -> bool:
         return origin in self.origins or (self.everything and from_arguments(origin) and origin not in self.constant)
@@ -49,7 +54,7 @@ class Variation:
         """The dimensions of a tensor that may differ, and whose size is not 0 or 1, which are special everywhere."""
         if isinstance(real, torch.nn.Parameter):
             return {}
-        marked = getattr(real, "_sot_dynamic_dims", ())
+        marked = getattr(real, marks.MARK, ()) if self.marks else ()
         if not (self.origins or self.everything or self.named or marked):
             return {}
         names = self.named.get(str(origin), ()) if self.named else ()
@@ -67,7 +72,7 @@ class Variation:
         return {s.index: s for s in found if s in self.origins}
 
 
-STATIC = Variation()
+STATIC = Variation(marks=False)
 
 
 def from_arguments(origin: Origin) -> bool:
@@ -88,6 +93,7 @@ class Symbols:
         self.origins: dict[Any, Origin] = {}            # of symbols
         self.numbers: dict[Origin, Any] = {}            # SymInts
         self._layouts: dict[int, Any] = {}              # of fake tensors, as they were made
+        self._labels: set[str] = set()
         self._noted = 0
         self._made: list[RelationGuard] = []
 
@@ -97,6 +103,9 @@ class Symbols:
         found = self.numbers.get(origin)
         if found is None:
             is_size = isinstance(origin, TensorPart)
+            if isinstance(origin, Dim) and origin.label:        # a name stands for the first that has it
+                origin = Dim(origin.base, origin.index) if origin.label in self._labels else origin
+                self._labels.add(origin.label)
             symbol, found = self.torch.new_symbol(self.env, f"n{len(self.origins)}", example, is_size)
             self.origins[symbol], self.numbers[origin] = origin, found
             if is_size:

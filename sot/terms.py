@@ -76,6 +76,8 @@ def term_text(term: Term, outside: int = 0) -> str:
         return f"-{term_text(parts[0], 7)}"
     if symbol not in INFIX:
         return f"{symbol}({', '.join(map(term_text, parts))})"
+    if symbol == "+" and type(parts[1]) is int and parts[1] < 0:
+        symbol, parts = "-", [parts[0], -parts[1]]
     binds = INFIX[symbol][1]
     text = f"{term_text(parts[0], binds)} {symbol} {term_text(parts[1], binds + 1)}"
     return f"({text})" if binds < outside else text

@@ -35,6 +35,7 @@ from sot.guards import (
     EqualsGuard,
     Guard,
     IsGuard,
+    RelationGuard,
     StateGuard,
     TensorGuard,
     TypeGuard,
@@ -124,6 +125,7 @@ class Translator:
         self.captures: list[Capture] = []
         self.entries: dict[int, list[Cached]] = {}
         self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers, and tensors, that have changed
+        self.specialized: set[int] = set()          # code objects for which a symbol became a constant, and differed
         self.constant: dict[int, set[Origin]] = {}  # those that the backend needs to be constants
         self.dynamic = dynamic
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
@@ -219,7 +221,8 @@ class Translator:
         if self.dynamic is False:
             return STATIC
         varying, constant = (frozenset(found.get(id(code), ())) for found in (self.varying, self.constant))
-        return Variation(varying - constant, bool(self.dynamic), self.named.get(code, {}), constant)
+        return Variation(varying - constant, bool(self.dynamic), self.named.get(code, {}), constant,
+                         id(code) in self.specialized and not self.full_graph)
 
     def attempt(self, machine: Machine, state: GlobalState, capture: Capture) -> Callable | None:
         try:
@@ -318,6 +321,8 @@ class Translator:
                        or isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
             varying = self.varying.setdefault(id(code), set())
             varying.update(g.origin for g in numbers if g.explain(inputs))
+            if any(isinstance(g, RelationGuard) and g.symbol == "==" and g.explain(inputs) for g in guards):
+                self.specialized.add(id(code))
             varying.update(part for g in guards if isinstance(g, TensorGuard) for part in g.differs(inputs))
         return found
 
@@ -330,6 +335,7 @@ class Translator:
         self.entries.clear()
         self.varying.clear()
         self.constant.clear()
+        self.specialized.clear()
 
 
 @functools.cache
@@ -353,6 +359,7 @@ def reset() -> None:
         translator.entries.clear()
         translator.varying.clear()
         translator.constant.clear()
+        translator.specialized.clear()
         translator.captures.clear()
 
 

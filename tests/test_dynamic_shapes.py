@@ -158,3 +158,156 @@ def test_several_sizes_that_change(program):
     sizes = [(3, 4, 5), (5, 4, 3), (4, 4, 4), (7, 3, 2), (2, 9, 9), (6, 6, 2), (8, 2, 7)]
     captures = captured(program, [lambda s=s: (torch.randn(s),) for s in sizes])
     assert len(captures) <= 3, [c.missed for c in captures]
+
+
+# ---- what is guarded, and how it reads --------------------------------------------------------------------------
+def test_what_the_program_needs_is_guarded_in_the_users_words():
+    captures = captured(lambda x: x * 2 if x.shape[0] > 3 else x + 1, over("n", 4, sizes=(5, 8, 4, 2, 3, 9)))
+    assert [c.missed[-1:] for c in captures] == [
+        [], ["expected x is a float32 tensor of shape (5, 4) on cpu, got float32 tensor of shape (8, 4) on cpu "
+             "(x.shape[0] was 5)"],
+        ["expected x is a float32 tensor of shape (5, 4) on cpu, got float32 tensor of shape (2, 4) on cpu "
+         "(x.shape[0] was 5)"]]
+    assert captures[2].missed[0] == "expected x.shape[0] > 3, got 2"
+    assert {"x.shape[0] <= 3", "x.shape[0] >= 2", "x is a float32 tensor of shape (any, 4) on cpu"} <= texts(captures)
+
+
+def test_sizes_are_equal_only_if_the_program_needs_it():
+    def apart(x, y):
+        return x.sum() * y.shape[0] + y.mean()
+
+    def together(x, y):
+        return x + y
+    pairs = [(5, 5), (8, 8), (4, 9), (3, 3)]
+    calls = [lambda a=a, b=b: (torch.ones(a), torch.ones(b)) for a, b in pairs]
+    assert len(captured(apart, calls)) == 2
+    assert "x.shape[0] == y.shape[0]" in texts(captured(together, calls[:2]))
+
+
+def test_divisibility_is_guarded_as_such():
+    captures = captured(lambda x: x.view(-1, 4).sum(0), over("n", sizes=(8, 12, 16, 40)))
+    assert len(captures) == 2 and any("% 4 == 0" in text for text in texts(captures)), texts(captures)
+
+
+def test_a_size_that_becomes_a_constant_says_so():
+    captures = captured(lambda x: [x * 2] * [1, 2, 3, 4, 5, 6][x.shape[0] - 2], over("n", sizes=(2, 3, 4)))
+    assert captures[2].missed[0] == "expected x.shape[0] - 2 == 1, got 2"
+
+
+# ---- settings -----------------------------------------------------------------------------------------------------
+def test_dynamic_at_once_and_never():
+    assert len(captured(shapes, over("n", 6, 4), dynamic=True)) == 1
+    assert len(captured(shapes, over("n", 6, 4), dynamic=False)) == len(SIZES)
+    calls = [lambda k=k: (torch.ones(3), k) for k in (5, 6, 0, 1)]
+    assert len(captured(lambda x, k: x * k, calls, dynamic=True)) == 1
+    assert len(captured(lambda x, k: x * k, calls, dynamic=False)) == 4
+
+
+def test_an_input_spec_names_dimensions():
+    def f(x, mask):
+        return (x * mask[:, None]).sum() * x.shape[0] if x.shape[1] > 3 else x.sum()
+    spec = [sot.InputSpec(["batch", None]), sot.InputSpec(["batch"])]
+    calls = [lambda a=a, b=b: (torch.randn(a, b), torch.ones(a)) for a, b in ((5, 4), (6, 7), (9, 9), (6, 3))]
+    captures = captured(f, calls, input_spec=spec)
+    assert len(captures) == 2 and captures[1].missed == ["expected x.shape[1] > 3, got 3"]
+    assert {"batch >= 2", "batch == mask.shape[0]"} <= {str(g) for g in captures[0].guards}
+    with pytest.raises(ValueError, match=r"dimension 0 \(batch\) is 4, and dimension 0 of argument 'x' is 5"):
+        sot.to_static(f, input_spec=spec)(torch.ones(5, 4), torch.ones(4))
+
+
+def test_dimensions_of_a_tensor_are_marked():
+    def marked(n):
+        x = torch.randn(n, 3)
+        sot.mark_dynamic(x, -2)
+        return (x,)
+    assert len(captured(shapes_of_two, [lambda n=n: marked(n) for n in SIZES])) == 1
+    with pytest.raises(IndexError, match="dimension 2 of a tensor of 2 dimensions"):
+        sot.mark_dynamic(torch.ones(2, 2), 2)
+
+
+def shapes_of_two(x):
+    return x.view(-1) * x.shape[0], x.T @ x
+
+
+# ---- programs ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("program", [arithmetic, shapes, slicing, reductions, in_place], ids=lambda f: f.__name__)
+def test_backends_of_torch_compile_take_symbols(program, backend):
+    """A compiler may need to know more, such as whether a half of the size is 1."""
+    captures = captured(program, over("n", 6, 4, grad=True), backend=backend)
+    assert len(captures) <= (2 if backend == "eager" else 4), [c.missed for c in captures]
+
+
+def test_an_index_and_a_count_through_a_backend_that_compiles():
+    calls = [lambda k=k: (torch.arange(40.0), k) for k in range(3, 9)]
+    assert len(captured(lambda x, k: x[k] + x[:k].sum() * k, calls, backend="aot_eager")) == 2
+
+
+def test_a_convolutional_net_takes_images_of_any_size():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
+                                torch.nn.MaxPool2d(2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+    sizes = [(8, 8), (10, 12), (16, 9), (21, 30), (7, 7)]
+    assert len(captured(model, [lambda s=s: (torch.randn(2, 3, *s),) for s in sizes])) == 2
+
+
+def test_a_cache_grows_by_one_at_each_step():
+    def step(x, cache):
+        cache["k"] = torch.cat([cache["k"], x], 1) if "k" in cache else x
+        weights = (x @ cache["k"].transpose(1, 2)).softmax(-1)
+        return weights @ cache["k"], cache["k"].shape[1]
+
+    mine: dict = {}
+    theirs: dict = {}
+    translated = sot.to_static(step, backend="eager")
+    for i in range(60):
+        x = torch.randn(2, 1, 4, generator=torch.Generator().manual_seed(i))
+        assert not same(translated(x, mine), step(x, theirs))
+    assert len(translated.captures) <= 4, [c.missed for c in translated.captures]
+
+
+def test_sizes_and_numbers_cross_breaks():
+    def f(x, n):
+        y = x.view(-1, 2) * x.shape[0]
+        sot.graph_break()
+        z = y[: x.shape[0]] + n
+        sot.graph_break()
+        return z.sum(0) * (x.shape[0] + y.shape[0]), n + 1
+    calls = [lambda n=n: (torch.randn(n, 4), n) for n in range(2, 12)]
+    assert len(captured(f, calls)) == 6
+
+
+def test_views_are_tensors_like_others():
+    data = torch.randn(100, 4)
+    calls = [lambda i=i, n=n: (data[i:i + n],) for i, n in ((0, 8), (8, 16), (24, 30), (3, 5))]
+    assert len(captured(lambda x: x * 2 + x.shape[0], calls)) == 2
+    assert len(captured(lambda x: (x + 1).contiguous().view(-1), [
+        lambda n=n: (torch.randn(n, n + 4).t(),) for n in (3, 5, 8, 9)])) == 2
+    assert len(captured(lambda x: x * 2, [lambda n=n: (torch.randn(n, n + 4)[:, :n - 1],) for n in (3, 5, 8, 9)])) == 3
+
+
+def test_views_of_one_tensor_of_which_one_is_changed():
+    def f(a, b):
+        before = b + 0
+        a.add_(1)
+        return before, b * 2
+
+    def make(n):
+        base = torch.arange(float(2 * n))
+        return base[:n], base[1:n + 1]
+    captured(f, [lambda n=n: make(n) for n in (4, 6, 8)])
+
+
+def test_an_input_that_changes_its_shape():
+    captured(lambda x: (x.unsqueeze_(1), x.shape, x * 2), over("n", 3, sizes=(4, 5, 6)))
+    captured(lambda x: x.t_().add_(1), over("n", 3, sizes=(4, 5, 6)), backend="aot_eager")
+
+
+def test_a_loop_over_time_stays_a_loop_when_its_length_varies():
+    def rnn(x, h):
+        for t in range(x.shape[1]):
+            h = torch.tanh(x[:, t] + h)
+        return h
+    calls = [lambda t=t: (torch.randn(2, t, 3), torch.zeros(2, 3)) for t in (3, 5, 8, 9, 12, 40, 1, 0)]
+    captures = captured(rnn, calls)
+    assert not any(c.fallback for c in captures)
+    assert sum(c.graph is not None for c in captures) <= 6, [c.missed for c in captures]

@@ -84,6 +84,31 @@ class DynamicNumber(LazyConst):
         return term_text(self.term)
 
 
+class VaryingRange(LazyConst):
+    """``range(...)`` of numbers of which one varies; whoever asks for its elements makes them constants."""
+
+    def __init__(self, m: Machine, parts: list[Value]) -> None:
+        varying = next(p for p in parts if isinstance(p, DynamicNumber) and p.varies)
+        examples: list[Any] = [p.example if isinstance(p, DynamicNumber) else p.real for p in parts]
+        super().__init__(m, range(*examples), varying.origin)
+        self.parts = parts
+
+    @property
+    def varies(self) -> bool:
+        return self._machine is not None
+
+    @property
+    def real(self) -> Any:
+        self._machine = None
+        return range(*(p.real for p in self.parts))
+
+    def rebuild(self, e: Emitter) -> str:
+        return f"range({', '.join(map(e.value, self.parts))})" if self.varies else e.literal(self.real)
+
+    def __str__(self) -> str:
+        return f"range({', '.join(map(str, self.parts))})"
+
+
 def number_ref(m: Machine, term: Term, example: Any = None, symbol: Any = None) -> Any:
     """A term as a number of the graph: origins are its inputs, the rest is computed in it."""
     if isinstance(term, Origin):

@@ -40,7 +40,7 @@ from sot.values.iterators import (
     SequenceIterator,
     StandIn,
 )
-from sot.values.numbers import is_dynamic
+from sot.values.numbers import VaryingRange, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -271,6 +271,9 @@ def range_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Break(Reason.BAD_CALL, "range()")
     if any(has_own_index(m, a) for a in args):
         return m.enter(polyfill.range_, args)
+    if any(map(is_dynamic, args)) and all(a.pytype is int for a in args) and not (
+            len(args) == 3 and (is_dynamic(args[2]) or args[2].real == 0)):
+        return VaryingRange(m, args)
     return run_native(m, range, *(index_of(m, a) for a in args))
 
 

@@ -16,6 +16,7 @@ from sot.polyfills import language
 from sot.values.base import ABSENT, ENTERED, NONE, Const, SavedException, TracebackValue, Value, boolean
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import GeneratorValue, IteratorValue
+from sot.values.numbers import VaryingRange
 from sot.values.objects import ExceptionValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def take_jump(m: Machine, frame: Frame, instr: Instr) -> None:
     if instr.target <= frame.last and m.builder.operations:
         rounds = frame.rounds[frame.last] = frame.rounds.get(frame.last, 0) + 1
         if rounds > LOOP_LIMIT:
-            raise Break(Reason.LOOP, str(LOOP_LIMIT))
+            raise Break(Reason.LOOP, f"more than {LOOP_LIMIT} times")
     frame.pc = instr.target
 
 
@@ -78,7 +79,12 @@ def return_value(m: Machine, frame: Frame, instr: Instr) -> Any:
 # ---- iteration
 @op("GET_ITER")
 def get_iter(m: Machine, frame: Frame, instr: Instr) -> None:
-    m.push_result(iteration.get_iter(m, frame.stack.pop()))
+    value = frame.stack[-1]
+    if m.varies.loops and isinstance(value, VaryingRange) and value.varies and (
+            frame.instrs[frame.pc].op == "FOR_ITER" and frame.resumable):
+        raise Break(Reason.LOOP, "another number of times from call to call")
+    frame.stack.pop()
+    m.push_result(iteration.get_iter(m, value))
 
 
 @op("GET_YIELD_FROM_ITER")

@@ -22,6 +22,8 @@ REFUSE_VALUES = frozenset((
     "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize"))
 HARMLESS = frozenset(f"linalg_{n}" for n in ("vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot"))
 WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow"))
+# They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
+OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor", "float_Tensor")}
 TORCHS_OWN = frozenset(("aten", "prim", "prims"))
 
 
@@ -43,6 +45,8 @@ def refusing(kernel: Any) -> str:
 def may_refuse(kernel: Any, args: tuple) -> bool:
     """May it raise because of the values of its arguments?"""
     name = refusing(kernel)
+    if name in OF_TENSORS_ONLY:
+        return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
     return bool(name) and not (name in WHOLE_NUMBERS_ONLY and any(
         isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args))
 
@@ -61,5 +65,5 @@ def changes_unversioned(kernel: Any, args: tuple) -> bool:
     """Does it change a tensor, and no version counter with it?"""
     name = _changing(kernel)
     if name in NORMALIZING:
-        return any(isinstance(a, torch.Tensor) for a in args[3:5])
+        return args[5] is not False and any(isinstance(a, torch.Tensor) for a in args[3:5])     # args[5]: training
     return bool(name) and any(isinstance(a, torch.Tensor) and a.is_inference() for a in args)

@@ -410,3 +410,27 @@ def test_gradients_accumulate_over_calls():
     for a, b in zip(mine.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(a.grad, b.grad)
     assert same(mine.state_dict(), plain.state_dict()) is None
+
+
+def test_batch_norm_that_only_reads_its_statistics_is_no_change():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.table = nn.BatchNorm1d(4), nn.Embedding(6, 4)
+
+        def forward(self, i):
+            self.seen = i.shape
+            return self.table(self.norm(self.table(i)).argmax(1))
+    check(Net().eval(), torch.tensor([1, 5, 2]), graphs=1, breaks=0)
+
+
+def test_dropout_by_a_number_raises_nothing_when_the_graph_runs():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            self.seen = x.shape
+            return nn.functional.dropout(self.norm(x), 0.5)
+    check(Net().train(), torch.rand(3, 4), graphs=1, breaks=0)

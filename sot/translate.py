@@ -92,6 +92,14 @@ class LeavesAreLost(Exception):
     """The backend compiles its graph, and would lose the leaves that the graph makes."""
 
 
+class NumbersVary(Exception):
+    """The frame changes numbers that it was captured with as constants: they are others at the next call."""
+
+    def __init__(self, origins: set[Origin]) -> None:
+        super().__init__(origins)
+        self.origins = origins
+
+
 @dataclass
 class Cached:
     """An entry and what it takes to explain why it does not fit."""
@@ -206,6 +214,9 @@ class Translator:
         while True:
             try:
                 return self.attempt(Machine(function, inputs, varies, keeps_leaves), state, capture)
+            except NumbersVary as e:
+                self.varying.setdefault(id(code), set()).update(e.origins)
+                varies = self.variation(code)
             except FloatsMustBeConstant as e:
                 self.constant.setdefault(id(code), set()).update(e.origins)
                 capture.static = "the backend compiles its graph, and would take a float for a constant"
@@ -233,6 +244,9 @@ class Translator:
     def finish(self, code: CodeType, machine: Machine, state: GlobalState, capture: Capture) -> Callable | None:
         with timed(capture, "execute"), quiet(), paused_collector():
             emitter = self.execute(machine, code, capture)
+        if machine.varies is not STATIC and (
+                counters := machine.changed_numbers() - self.varying.get(id(code), set())):
+            raise NumbersVary(counters)
         if self.whole_program and machine.builder.operations == 0 and SITE_PACKAGES in code.co_filename:
             raise Skip(Reason.NOTHING_CAPTURED)
         machine.guard_distinct()

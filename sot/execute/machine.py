@@ -59,7 +59,7 @@ from sot.torch_compat import StateLog
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, FunctionValue, known_function
 from sot.values.iterators import GeneratorValue, IteratorValue, StandIn
-from sot.values.numbers import DynamicNumber
+from sot.values.numbers import NUMBER_TYPES, DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue
 from sot.values.tensor import TensorValue
 
@@ -252,6 +252,19 @@ class Machine:
         equal = {g.origin for g in self.guards if isinstance(g, EqualsGuard)}
         self.guards = {g: where for g, where in self.guards.items()
                        if not (isinstance(g, TypeGuard) and g.origin in equal)}
+
+    def changed_numbers(self) -> set[Origin]:
+        """Where numbers lie that are guarded to be what they are, and then set to others: counters."""
+        constants = {g.origin: g.value for g in self.guards
+                     if isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES}
+        found = set()
+        for value in self.mutated.values() if constants else ():
+            if isinstance(value, DictValue) and value.origin is not None:
+                for key, new in value.overlay.items():
+                    origin = value.item_origin(key)
+                    if origin in constants and isinstance(new, Const) and new.unguarded != constants[origin]:
+                        found.add(origin)
+        return found
 
     def touch(self, value: Any, undo: Callable[[], None] | None = None) -> None:
         """Announce a mutation: its undo goes to the journal; an existing object will be replayed."""

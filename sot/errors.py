@@ -95,12 +95,13 @@ class NotRebuildable(Exception):
 
 class PyRaise(Exception):
     """An exception of the user's program, raised while it is followed symbolically; ``again`` says that it has
-    been raised before, and keeps its context."""
+    been raised before, and keeps its context. ``chained`` is false if what is handled does not become its context."""
 
-    def __init__(self, value, again: bool = False) -> None:
+    def __init__(self, value, again: bool = False, chained: bool = True) -> None:
         super().__init__(repr(value))
         self.value = value
         self.again = again
+        self.chained = chained and not again
 
 
 class SotError(Exception):

@@ -10,6 +10,7 @@ object that the emitted function owns).
 """
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any, Protocol, TypeVar, dataclass_transform
@@ -70,6 +71,20 @@ class Arg(Origin):
 
     def __str__(self) -> str:
         return self.name
+
+
+@origin
+class HandledOutside(Origin):
+    """The exception that was being handled where the function was called, or None."""
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.const(sys.exception)}()"
+
+    def read(self, inputs: Inputs) -> object:
+        return sys.exception()
+
+    def __str__(self) -> str:
+        return "the exception that the caller handles"
 
 
 class ById:

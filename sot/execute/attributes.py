@@ -203,7 +203,7 @@ def load_computed(m: Machine, obj: Value, name: str) -> Value:
         return obj.attrs
     if isinstance(obj, ExceptionValue) and obj.real is ABSENT:
         simple = {"args": lambda: TupleValue(list(obj.args)), "__cause__": lambda: obj.cause or NONE,
-                  "__context__": lambda: obj.context or NONE, "__suppress_context__": lambda: boolean(obj.suppress),
+                  "__context__": lambda: context_of(m, obj), "__suppress_context__": lambda: boolean(obj.suppress),
                   "__traceback__": lambda: TracebackValue() if obj.trace else NONE}
         if name in simple:
             return simple[name]()
@@ -216,6 +216,10 @@ def load_computed(m: Machine, obj: Value, name: str) -> Value:
     if isinstance(obj, ListValue) and name == "maxlen":
         return m.wrap_new(obj.maxlen)
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
+
+
+def context_of(m: Machine, exception: ExceptionValue) -> Value:
+    return exception.context or (m.handled_outside() if exception.raised_unchained else NONE)
 
 
 WRITABLE = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__type_params__"})

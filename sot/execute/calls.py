@@ -24,10 +24,11 @@ from sot.execute.torch_calls import is_operation, operation
 from sot.guards import short
 from sot.origin import Attr
 from sot.polyfills import builtin as polyfill
+from sot.polyfills.remade import REMADE
 from sot.torch_compat import compiled_original, is_left_to_python
 from sot.values.base import ABSENT, ENTERED, Const, Lazy, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
-from sot.values.iterators import GeneratorValue
+from sot.values.iterators import GeneratorValue, StandIn
 from sot.values.objects import DictValue, ExceptionValue, ListValue, TupleValue
 
 if TYPE_CHECKING:
@@ -262,5 +263,6 @@ def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwarg
         elif instr.op == "RETURN_GENERATOR":
             break
     frame.last = frame.pc - 1
-    frame.generator = GeneratorValue(frame, types.GeneratorType)
+    stands_for = REMADE.get(function.code)
+    frame.generator = StandIn(frame, *stands_for) if stands_for else GeneratorValue(frame, types.GeneratorType)
     return frame.generator

@@ -8,6 +8,7 @@ Guards are never cut: guarding too much is harmless.
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -51,8 +52,8 @@ from sot.execute.opcodes import HANDLERS
 from sot.execute.opcodes.operate import push_truth
 from sot.execute.torch_calls import torch_call
 from sot.graph import GraphBuilder, NumberRef
-from sot.guards import DistinctGuard, EqualsGuard, Guard, TypeGuard
-from sot.origin import Arg, Known, Origin, known
+from sot.guards import DistinctGuard, EqualsGuard, Guard, IsGuard, TypeGuard
+from sot.origin import Arg, HandledOutside, Known, Origin, known
 from sot.polyfills import torch_code
 from sot.symbols import STATIC, Symbols, Variation
 from sot.torch_compat import StateLog
@@ -135,6 +136,7 @@ class Machine:
         self.modes: tuple[Value, ...] = ()          # see overrides.py
         self.hooked = False             # has the trace put a hook on a tensor?
         self.inputs = inputs
+        self.called_in_handler = sys.exception() is not None
         self.steps = 0
         self.frames: list[Frame] = [self._root(function, inputs)]
 
@@ -172,9 +174,10 @@ class Machine:
             if self.steps > INSTRUCTION_LIMIT:
                 raise Skip(Reason.TOO_LONG, str(INSTRUCTION_LIMIT))
             try:
-                done = HANDLERS[instr.op](self, frame, instr)
-            except PyRaise as e:
-                done = self._unwind_or_stop(e.value, e.again)
+                try:
+                    done = HANDLERS[instr.op](self, frame, instr)
+                except PyRaise as e:
+                    done = self._unwind_or_stop(e.value, e.again, e.chained)
             except Break as e:
                 done = Stopped(e)
             except (MemoryError, RecursionError) as e:      # of ours, from values that are too large or too deep
@@ -332,7 +335,7 @@ class Machine:
     def resume_generator(self, generator: GeneratorValue, sent: Value, on_return: str,
                          default: Value | None = None) -> None:
         """Run a suspended generator until its next yield."""
-        if generator.running:
+        if generator.running or generator.failed:
             self.refuse_running(generator)
         self.touch(generator)
         frame = generator.frame
@@ -344,7 +347,8 @@ class Machine:
 
     def refuse_running(self, generator: GeneratorValue) -> None:
         if isinstance(generator, StandIn):
-            raise Break(Reason.UNSUPPORTED, f"a {generator.pytype.__name__} that is stepped while it is stepped")
+            when = "after an exception has left it" if generator.failed else "while it is stepped"
+            raise Break(Reason.UNSUPPORTED, f"a {generator.pytype.__name__} that is stepped {when}")
         self.throw(ValueError, "generator already executing")
 
     def push_generator(self, generator: GeneratorValue) -> None:
@@ -377,7 +381,7 @@ class Machine:
                 self.throw_into(inner, exception, CLOSING if issubclass(exception.pytype, GeneratorExit) else SEND)
             elif not isinstance(inner, (StandIn, IteratorValue)):
                 raise Break(Reason.UNSUPPORTED, "generator.throw into a `yield from` of something else")
-        raise PyRaise(exception)
+        raise PyRaise(exception, chained=self.handled is not frame.outer_handled)
 
     def push_result(self, value: Value) -> None:
         if value is not ENTERED:
@@ -442,11 +446,11 @@ class Machine:
         """Raise a builtin exception in the captured program."""
         raise PyRaise(ExceptionValue(kind, [self.wrap_new(a) for a in args]))
 
-    def _unwind_or_stop(self, exception: Value, again: bool = False) -> Stopped | None:
+    def _unwind_or_stop(self, exception: Value, again: bool = False, chained: bool = True) -> Stopped | None:
         if not any(f.instrs[f.last].handler >= 0 or f.on_return in (FOR_NEXT, NEXT_DEFAULT) for f in self.frames):
             text = exception.describe() if isinstance(exception, ExceptionValue) else str(exception)
             return Stopped(Break(Reason.UNCAUGHT, text))
-        if isinstance(exception, ExceptionValue) and not again:
+        if isinstance(exception, ExceptionValue) and chained and not again:
             self._chain(exception)
         raised_here = not again
         while True:
@@ -478,9 +482,19 @@ class Machine:
                 caller.stack.append(frame.default)
                 return None
 
+    def handled_outside(self) -> Value:
+        """What the program finds handled where it handles nothing: nothing, unless its caller does."""
+        if self.called_in_handler:
+            raise Break(Reason.UNSUPPORTED, "asking for the exception that the caller handles")
+        self.guard(IsGuard(HandledOutside(), None))
+        return NONE
+
     def _chain(self, exception: ExceptionValue) -> None:
         """What is handled becomes the context of what is raised; a cycle is cut, as CPython does."""
         inner = self.handled
+        if inner is None and exception.real is ABSENT and not exception.raised_unchained:
+            self.undoable(lambda: setattr(exception, "raised_unchained", False))
+            exception.raised_unchained = True
         if inner is None or inner is exception:
             return
         seen: set[int] = set()      # for a program may have made a cycle itself
@@ -505,13 +519,9 @@ class Machine:
             exception.trace = (*before, (frame.native, frame.line))
 
     def not_stop_iteration(self, frame: Frame, exception: Value) -> Value:
-        """What leaves a generator's frame (PEP 479). From what a polyfill stands for it would leave as it is, and the
-        iterator would live on, which a generator does not."""
-        if frame.generator is None or not issubclass(exception.pytype, StopIteration):
+        """What leaves a generator's frame (PEP 479)."""
+        if type(frame.generator) is not GeneratorValue or not issubclass(exception.pytype, StopIteration):
             return exception
-        if frame.native.co_filename.startswith(OURS):
-            kind = frame.generator.pytype.__name__
-            raise Break(Reason.UNSUPPORTED, f"a StopIteration that leaves the function of a {kind}")
         made = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
         made.cause = made.context = exception
         made.suppress = True
@@ -519,7 +529,9 @@ class Machine:
 
     def _leave_by_exception(self, frame: Frame) -> None:
         self.frames.pop()
-        if frame.generator is not None:
+        if isinstance(frame.generator, StandIn):
+            frame.generator.running, frame.generator.failed = False, True
+        elif frame.generator is not None:
             frame.generator.frame, frame.generator.running = None, False
 
     # ---- values

@@ -11,8 +11,8 @@ def over(function, at, *args):
 
 def count(value, step):
     while True:
-        yield value
-        value = value + step
+        given, value = value, value + step
+        yield given
 
 
 def accumulate(iterator, function, initial):
@@ -35,8 +35,8 @@ def cycle(iterator):
         seen.append(item)
         yield item
     while seen:
-        for item in seen:
-            yield item
+        for i in range(len(seen)):
+            yield seen[i]
 
 
 def takewhile(predicate, iterator):
@@ -78,14 +78,15 @@ def pairwise(iterator):
 
 def chained(iterator):
     for iterable in iterator:
-        for item in iterable:       # noqa: UP028 (followed also where the iterable has a __next__ of its own)
+        active = iter(iterable)
+        for item in active:       # noqa: UP028 (followed also where the iterable has a __next__ of its own)
             yield item
 
 
 def islice(iterator, start, stop, step):
     """Takes no more from the iterator than the original: up to ``stop``, also after the last element given."""
     i, wanted = 0, start
-    while stop is None or i < stop:
+    while stop is None or i < stop or i < start:
         try:
             item = next(iterator)
         except StopIteration:

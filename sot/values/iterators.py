@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot import _hook
 from sot.errors import Break, NotRebuildable, Reason
+from sot.polyfills.remade import ENDED, advanced
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 
@@ -25,6 +26,7 @@ def finished_generator() -> Generator[None, None, None]:
 
 
 FINISHED = _hook.plain(finished_generator)
+ADVANCED = _hook.plain(advanced)
 REVERSED_LIST: Any = type(reversed([]))
 EMPTY: dict[type, str] = {type(eval(code)): code for code in (       # noqa: S307
     "iter([])", "iter(())", "iter(set())", "iter('')", "iter(b'')", "reversed(())", "reversed([])")}
@@ -315,16 +317,15 @@ class GeneratorValue(Value):
         self.frame: Frame | None = frame
         self.pytype = pytype
         self.started = self.running = False
+        self.failed = False     # of a StandIn: an exception has left it, and what it stands for would live on
         self.handled: Value | None = None       # the exception handled where it is suspended
-        self.stands_for: str | None = None      # the expression that makes the builtin a polyfill stands for
-        self.parts: list[Value] = []
 
     def snapshot(self) -> Callable[[], None]:
-        before = self.frame, self.started, self.running, self.handled
+        before = self.frame, self.started, self.running, self.handled, self.failed
         state = self.frame.snapshot() if self.frame is not None else None
 
         def undo() -> None:
-            self.frame, self.started, self.running, self.handled = before
+            self.frame, self.started, self.running, self.handled, self.failed = before
             if state is not None:
                 state()
         return undo
@@ -344,19 +345,34 @@ class GeneratorValue(Value):
 
 
 class StandIn(GeneratorValue):
-    """A generator of a polyfill in the place of an iterator made in C, such as ``map``.
+    """A generator of a polyfill in the place of an iterator made in C, such as ``map``. See sot.polyfills.remade."""
 
-    ``parts`` are the arguments that make the original, with their iterators where they stand now; that is all there
-    is to ``stateless`` ones, and to others as long as they have not started.
-    """
-
-    def __init__(self, frame: Frame, pytype: type, parts: list[Value], stateless: bool, keywords: str = "") -> None:
+    def __init__(self, frame: Frame, pytype: type, remake: Callable | None) -> None:
         super().__init__(frame, pytype)
-        self.parts, self.stateless, self.keywords = parts, stateless, keywords
+        self.remake = remake
 
     def rebuild(self, e: Emitter) -> str:
         if self.running:
             raise NotRebuildable(f"a {self.pytype.__name__} that is being stepped")
-        if self.frame is None or (self.started and not self.stateless):
-            return e.generator(self)
-        return e.variable(self, f"{e.const(self.pytype)}({', '.join(e.value(p) for p in self.parts)}{self.keywords})")
+        if self.frame is None and self.pytype in ENDED:
+            args = ", ".join(map(repr, ENDED[self.pytype]))
+            return e.variable(self, f"{e.const(self.pytype)}({args})")
+        if self.frame is None or self.remake is None or self.failed:
+            raise NotRebuildable(f"a {self.pytype.__name__}")
+        code = self.remake.__code__
+        args = ", ".join(f"{name}={e.value(self.frame.locals[name])}"
+                         for name in code.co_varnames[:code.co_argcount] if name in self.frame.locals)
+        e.flush()       # for it looks into lists
+        return e.variable(self, f"{e.const(_hook.plain(self.remake))}({args})")
+
+
+class ListedIterator(SequenceIterator):
+    """What ``make(*parts)`` gives, all of it known: the rows of itertools.product and its like."""
+
+    def __init__(self, make: Callable, parts: list[Value], rows: list, pytype: type) -> None:
+        super().__init__(None, rows, pytype)
+        self.make, self.parts = make, parts
+
+    def rebuild(self, e: Emitter) -> str:
+        made = f"{e.const(self.make)}({', '.join(e.value(p) for p in self.parts)})"
+        return e.variable(self, f"{e.const(ADVANCED)}({made}, {self.index + self.ended})")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sot import _hook
 from sot.errors import Break, NotRebuildable, Reason
 from sot.guards import HasKeyGuard, KeysGuard
-from sot.origin import Item, KeyAt, Origin, RawItem, attribute
+from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute
 from sot.tracebacks import Places, traceback_of
 from sot.values.base import ABSENT, Const, Lazy, NotConstant, Value, constants
 
@@ -103,6 +103,7 @@ class ExceptionValue(ObjectValue):
         self.cause: Value | None = None
         self.context: Value | None = None
         self.suppress = False
+        self.raised_unchained = False       # with nothing handled, unless it was outside of the captured function
         self.trace: Places = ()     # the frames it went through; CPython 3.11 relies on a traceback
 
     @property
@@ -116,10 +117,10 @@ class ExceptionValue(ObjectValue):
         self._args = args
 
     def snapshot(self) -> Callable[[], None]:
-        before = (self._args, self.cause, self.context, self.suppress)
+        before = (self._args, self.cause, self.context, self.suppress, self.raised_unchained)
 
         def undo() -> None:
-            self._args, self.cause, self.context, self.suppress = before
+            self._args, self.cause, self.context, self.suppress, self.raised_unchained = before
         return undo
 
     def replay(self, e: Emitter) -> None:
@@ -137,6 +138,8 @@ class ExceptionValue(ObjectValue):
             e.line(f"{name}.__cause__ = {e.value(self.cause)}")
         if self.context is not None:
             e.line(f"{name}.__context__ = {e.value(self.context)}")
+        elif self.raised_unchained:
+            e.line(f"{name}.__context__ = {e.ref(HandledOutside())}")
         if self.suppress:
             e.line(f"{name}.__suppress_context__ = True")
 

@@ -196,11 +196,10 @@ for _name in ("__getitem__", "__contains__", "__len__"):
 # ---- the exception being handled --------------------------------------------------------------------------------
 @handles(sys.exc_info)
 def exc_info(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if m.handled is None:
-        return TupleValue([NONE, NONE, NONE])
-    return TupleValue([Const(m.handled.pytype), m.handled, TracebackValue()])
+    handled = m.handled or m.handled_outside()
+    return TupleValue([NONE] * 3 if handled is NONE else [Const(handled.pytype), handled, TracebackValue()])
 
 
 @handles(sys.exception)
 def exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return m.handled or NONE
+    return m.handled or m.handled_outside()

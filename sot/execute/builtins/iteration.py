@@ -38,7 +38,6 @@ from sot.values.iterators import (
     RangeIterator,
     ReversedIterator,
     SequenceIterator,
-    StandIn,
 )
 from sot.values.numbers import VaryingRange, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, ListValue, MappingProxy, SetValue, TupleValue
@@ -58,16 +57,6 @@ CONTAINERS = (ListValue, TupleValue, DictValue, SetValue)
 def generator(m: Machine, function: Callable[..., Any], *args: Value) -> Value:
     """A generator of a polyfill's generator function, not started."""
     return m.calls.make_generator(m, known_function(m, function), list(args), {})
-
-
-def stand_in(m: Machine, function: Any, kind: type, *args: Value, parts: list[Value] | None = None,
-             stateless: bool = False, keywords: str = "") -> Value:
-    """The same, for what ``kind(*parts)`` is."""
-    made = generator(m, function, *args)
-    assert isinstance(made, GeneratorValue) and made.frame is not None
-    parts = list(args) if parts is None else parts
-    result = made.frame.generator = StandIn(made.frame, kind, parts, stateless, keywords)
-    return result
 
 
 # ---- iterators ----------------------------------------------------------------------------------------------
@@ -285,7 +274,7 @@ def enumerate_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     if isinstance(iterator, IteratorValue):
         return CombinedIterator(enumerate, [iterator], first)
     if iterator is not None:
-        return stand_in(m, polyfill.enumerated, enumerate, iterator, m.wrap_new(first))
+        return generator(m, polyfill.enumerated, iterator, m.wrap_new(first))
     return m.enter(polyfill.enumerate_, [iterable, m.wrap_new(first)])
 
 
@@ -297,10 +286,7 @@ def zip_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return m.enter(polyfill.zip_strictly if strict else polyfill.zip_, args)
     if all(isinstance(i, IteratorValue) for i in iterators) and not strict:
         return CombinedIterator(zip, iterators)  # type: ignore[arg-type]
-    if strict:
-        return stand_in(m, polyfill.zipped_strictly, zip, TupleValue(iterators), parts=iterators,
-                        keywords=", strict=True" if iterators else "")
-    return stand_in(m, polyfill.zipped, zip, TupleValue(iterators), parts=iterators, stateless=True)
+    return generator(m, polyfill.zipped_strictly if strict else polyfill.zipped, TupleValue(iterators))
 
 
 def iterators_of(m: Machine, values: list[Value]) -> list[Value] | None:
@@ -324,9 +310,8 @@ def map_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if iterators is None:
         return m.enter(polyfill.map_, args)
     if len(iterators) == 1:
-        return stand_in(m, polyfill.mapped, map, function, iterators[0], stateless=True)
-    return stand_in(m, polyfill.mapped_many, map, function, TupleValue(iterators), parts=[function, *iterators],
-                    stateless=True)
+        return generator(m, polyfill.mapped, function, iterators[0])
+    return generator(m, polyfill.mapped_many, function, TupleValue(iterators))
 
 
 @handles(filter)
@@ -336,8 +321,8 @@ def filter_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if iterator is None:
         return m.enter(polyfill.filter_, args)
     if is_none(function) or (isinstance(function, Const) and function.real is bool):
-        return stand_in(m, polyfill.filtered_by_truth, filter, iterator, parts=[NONE, iterator], stateless=True)
-    return stand_in(m, polyfill.filtered, filter, function, iterator, stateless=True)
+        return generator(m, polyfill.filtered_by_truth, iterator)
+    return generator(m, polyfill.filtered, function, iterator)
 
 
 @handles(reversed)

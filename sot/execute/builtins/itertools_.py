@@ -1,6 +1,7 @@
 """itertools: natively over known elements where everything is consumed at once, else by generators."""
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from typing import TYPE_CHECKING, Any
@@ -8,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from sot.errors import Break, Reason
 from sot.execute.builtins import iteration
 from sot.execute.builtins.common import index_of, is_none, no_keywords, take
-from sot.execute.builtins.iteration import generator, known_items, stand_in, try_iter
+from sot.execute.builtins.iteration import generator, known_items, try_iter
 from sot.execute.builtins.registry import HANDLERS, handles
 from sot.polyfills import itertools_ as polyfill
 from sot.values.base import NONE, Const, NotConstant, Value, boolean
-from sot.values.iterators import CountIterator, SequenceIterator
+from sot.values.iterators import CountIterator, ListedIterator, SequenceIterator
 from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue
 
@@ -44,11 +45,13 @@ def repeat(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- everything at once: combinations ---------------------------------------------------------------------------
-def _listed(m: Machine, rows: Any, kind: type) -> Value:
+def _listed(m: Machine, rows: Any, make: Any, parts: list[Value]) -> Value:
+    """The rows of ``make(*parts)``, over Values."""
+    kind = type(rows)
     found = list(itertools.islice(rows, iteration.LIMIT + 1))
     if len(found) > iteration.LIMIT:
         raise Break(Reason.TOO_LONG, str(iteration.LIMIT))
-    return SequenceIterator(None, [TupleValue(list(row)) for row in found], kind)
+    return ListedIterator(make, parts, [TupleValue(list(row)) for row in found], kind)
 
 
 def _pools(m: Machine, iterables: list[Value]) -> list[list[Value]] | None:
@@ -62,8 +65,9 @@ def product(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     pools = _pools(m, args)
     if pools is None:
         return m.enter(polyfill.product, [TupleValue(args), times or Const(1)])
-    return _listed(m, itertools.product(*pools, repeat=1 if times is None else index_of(m, times)),
-                   itertools.product)
+    repeat = 1 if times is None else index_of(m, times)
+    return _listed(m, itertools.product(*pools, repeat=repeat), functools.partial(itertools.product, repeat=repeat),
+                   [TupleValue(pool) for pool in pools])
 
 
 def _choosing(native: Any, function: Any) -> None:
@@ -78,7 +82,7 @@ def _choosing(native: Any, function: Any) -> None:
         size = len(pools[0]) if r is None or is_none(r) else index_of(m, r)
         if size < 0:
             m.throw(ValueError, "r must be non-negative")
-        return _listed(m, native(pools[0], size), native)
+        return _listed(m, native(pools[0], size), native, [TupleValue(pools[0]), Const(size)])
 
 
 _choosing(itertools.permutations, polyfill.permutations)
@@ -90,8 +94,7 @@ _choosing(itertools.combinations_with_replacement, polyfill.combinations_with_re
 NAMED = (itertools.accumulate, itertools.groupby)       # the others' parameters have no names
 
 
-def _lazily(native: Any, function: Any, at: int, *parameters: str, required: int, defaults: tuple = (),
-            stateless: bool = False) -> None:
+def _lazily(native: Any, function: Any, at: int, *parameters: str, required: int, defaults: tuple = ()) -> None:
     """``function`` is a generator function that takes an iterator in place of the argument number ``at``."""
     @handles(native)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -103,9 +106,7 @@ def _lazily(native: Any, function: Any, at: int, *parameters: str, required: int
         if iterator is None:
             return m.enter(polyfill.over, [m.wrap_known(function), Const(at), *given])
         given[at] = iterator
-        if not isinstance(native, type) or native is itertools.accumulate:
-            return generator(m, function, *given)
-        return stand_in(m, function, native, *given, stateless=stateless)
+        return generator(m, function, *given)
 
 
 _lazily(itertools.accumulate, polyfill.accumulate, 0, "iterable", "func", "initial", required=1,
@@ -113,8 +114,8 @@ _lazily(itertools.accumulate, polyfill.accumulate, 0, "iterable", "func", "initi
 _lazily(itertools.cycle, polyfill.cycle, 0, "iterable", required=1)
 _lazily(itertools.takewhile, polyfill.takewhile, 1, "predicate", "iterable", required=2)
 _lazily(itertools.dropwhile, polyfill.dropwhile, 1, "predicate", "iterable", required=2)
-_lazily(itertools.starmap, polyfill.starmap, 1, "function", "iterable", required=2, stateless=True)
-_lazily(itertools.filterfalse, polyfill.filterfalse, 1, "function", "iterable", required=2, stateless=True)
+_lazily(itertools.starmap, polyfill.starmap, 1, "function", "iterable", required=2)
+_lazily(itertools.filterfalse, polyfill.filterfalse, 1, "function", "iterable", required=2)
 _lazily(itertools.pairwise, polyfill.pairwise, 0, "iterable", required=1)
 _lazily(itertools.groupby, polyfill.groupby, 0, "iterable", "key", required=1, defaults=(None, NONE))
 _lazily(itertools.chain.from_iterable, polyfill.chained, 0, "iterable", required=1)
@@ -123,7 +124,7 @@ _lazily(itertools.chain.from_iterable, polyfill.chained, 0, "iterable", required
 @handles(itertools.chain)
 def chain(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     no_keywords("chain", kwargs)
-    return stand_in(m, polyfill.chained, itertools.chain, SequenceIterator(None, args, type(iter(()))), parts=args)
+    return generator(m, polyfill.chained, SequenceIterator(TupleValue(args), args, type(iter(()))))
 
 
 @handles(itertools.islice)
@@ -143,7 +144,7 @@ def islice(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     rest = [m.wrap_new(first), last, m.wrap_new(by)]
     if iterator is None:
         return m.enter(polyfill.over, [m.wrap_known(polyfill.islice), Const(0), args[0], *rest])
-    return stand_in(m, polyfill.islice, itertools.islice, iterator, *rest)
+    return generator(m, polyfill.islice, iterator, *rest)
 
 
 @handles(itertools.compress)

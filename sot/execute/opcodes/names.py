@@ -10,7 +10,7 @@ from sot.bytecode import NULL_FIRST, Instr
 from sot.errors import Break, PyRaise, Reason
 from sot.execute.frame import PUSH_THEN_NULL
 from sot.execute.opcodes.table import op
-from sot.values.base import ABSENT, ENTERED, NULL, Const, Lazy, Value
+from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, SuperValue
 from sot.values.objects import ExceptionValue
 
@@ -37,7 +37,10 @@ def push_null(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("COPY")
 def copy(m: Machine, frame: Frame, instr: Instr) -> None:
-    frame.stack.append(frame.stack[-instr.arg])
+    value = frame.stack[-instr.arg]
+    if isinstance(value, SavedException):       # only the copy is ever restored from
+        frame.stack[-instr.arg] = NONE
+    frame.stack.append(value)
 
 
 @op("SWAP")

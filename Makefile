@@ -2,6 +2,7 @@
 # make test   the test-suite                    make bench  the measurements of benchmarks/
 # make lint   ruff and mypy                     make zoo    real models, from ../shared/zoo
 # make docs   the documentation, in build/docs
+# make cpython   CPython's own tests, each function translated
 #
 # Everything runs in $(VENV), made with $(PYTHON) on first use; a stamp file says what is installed there.
 
@@ -16,7 +17,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: all install demo test test-debug bench lint docs zoo clean
+.PHONY: all install demo test test-debug cpython bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -53,6 +54,9 @@ test-debug: install
 	rm -rf build/debug
 	SOT_HOOK_DEBUG=1 $(RUN) setup.py -q build --build-base build/debug --build-lib build/debug/lib
 	PYTHONPATH=build/debug/lib OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_hook.py $(ARGS)
+
+cpython: install
+	OMP_NUM_THREADS=1 $(RUN) tests/cpython.py --jobs $(JOBS) $(ARGS)
 
 bench: install
 	$(RUN) benchmarks/run.py $(ARGS)

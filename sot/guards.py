@@ -15,6 +15,7 @@ from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, Metho
 
 import torch
 
+from sot._hook import plain
 from sot.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart
 from sot.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.torch_compat import GlobalState, Layout, TensorChecks, tensor_summary
@@ -189,6 +190,34 @@ class HasKeyGuard(Guard):
 
     def __hash__(self) -> int:
         return hash((self.origin, str(self.key), self.present))
+
+
+def slot_is_empty(obj: object, name: str) -> bool:
+    """Does a slot of an object hold nothing? Whatever the object's class says to attribute access."""
+    try:
+        object.__getattribute__(obj, name)
+    except AttributeError:
+        return True
+    return False
+
+
+EMPTY = plain(slot_is_empty)
+
+
+@dataclass(frozen=True)
+class EmptySlotGuard(Guard):
+    """A slot of an object holds nothing."""
+
+    name: str
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(EMPTY)}({emit.ref(self.origin)}, {self.name!r})"
+
+    def holds(self, value: object) -> bool:
+        return slot_is_empty(value, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.origin}.{self.name} is not set"
 
 
 @dataclass(frozen=True)

@@ -395,7 +395,7 @@ def stop_at(machine: Machine, cause: Break) -> Emitter:
 def resumable_depth(machine: Machine) -> int:
     """How many calls deep a break can stay: not in a generator, not in code of ours or below a transform."""
     for i, frame in enumerate(machine.frames[1:], 1):
-        if not frame.resumable or frame.native.co_filename.startswith((OURS, TRANSFORMS)):
+        if not frame.resumable or frame.mark is None or frame.native.co_filename.startswith((OURS, TRANSFORMS)):
             return i - 1
     return len(machine.frames) - 1
 

@@ -17,7 +17,7 @@ from sot import marks
 from sot.errors import Break, PyRaise, Reason
 from sot.execute.frame import DISCARD
 from sot.execute.wrapping import is_library
-from sot.guards import HasKeyGuard
+from sot.guards import EmptySlotGuard, HasKeyGuard, slot_is_empty
 from sot.origin import Attr, ClassAttr, known
 from sot.polyfills import builtin as polyfill
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, TracebackValue, Value, boolean
@@ -83,7 +83,8 @@ def load(m: Machine, obj: Value, name: str) -> Value:
     if name == "__class__" and lookup(None, cls, name)[0] is vars(object)["__class__"]:
         return m.wrap_known(cls)
     hook, owner = lookup(None, cls, "__getattribute__")
-    if not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != "__getattribute__":
+    if hook is super.__getattribute__ or (
+            not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != "__getattribute__"):
         raise Break(Reason.UNSUPPORTED, f"{hook} as __getattribute__")
     if isinstance(hook, types.FunctionType):
         function = class_value(m, hook, owner, "__getattribute__")
@@ -161,9 +162,11 @@ def load_slot(m: Machine, obj: Value, name: str) -> Value:
         if name == "default_factory" and isinstance(obj, DictValue):
             return obj.default_factory or NONE
         if obj.real is not ABSENT:
-            if not hasattr(obj.real, name):
+            if slot_is_empty(obj.real, name):
+                if obj.origin is not None:
+                    m.guard(EmptySlotGuard(obj.origin, name))
                 empty_slot(m, obj, name)
-            value = m.wrap_attr(obj, name, getattr(obj.real, name))
+            value = m.wrap_attr(obj, name, object.__getattribute__(obj.real, name))
             obj.slots_read[name] = value
             return value
         if isinstance(obj, TupleValue) or isinstance(obj, ExceptionValue):
@@ -368,6 +371,8 @@ def missing(m: Machine, obj: Value, name: str) -> Value:
                     return value
     elif isinstance(hook, types.FunctionType):
         return class_value(m, hook, owner, "__getattr__").call(m, [obj, Const(name)], {})
+    elif hook is not ABSENT:
+        raise Break(Reason.UNSUPPORTED, f"{hook} as __getattr__")
     return no_attribute(m, f"{obj.pytype.__name__!r} object has no attribute {name!r}", name, obj)
 
 
@@ -414,8 +419,8 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
         return wrap_inside(m, raw, owner, name)
     if kind is classmethod:
         return BoundMethod(wrap_inside(m, raw, owner, name), Const(cls), name)
-    if kind is types.ClassMethodDescriptorType:
-        return m.wrap_known(getattr(cls, name))
+    if kind is types.ClassMethodDescriptorType:     # not by name: super() looks past what the class has
+        return m.wrap_known(raw.__get__(None, cls))
     if kind is types.FunctionType or not hasattr(kind, "__get__") or isinstance(raw, (property, *BUILTIN_METHODS)):
         return class_value(m, raw, owner, name)
     if kind is types.BuiltinFunctionType:

@@ -53,7 +53,7 @@ LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 def is_constant(value: Any) -> bool:
     """Is it a number, a string, a class or the like: immutable, and known by its value?"""
     kind = type(value)
-    return (kind in CONSTANT_TYPES or isinstance(value, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
+    return (kind in CONSTANT_TYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
             or kind.__module__ == "typing"
             or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
 
@@ -102,7 +102,8 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         return Const(real, origin)
     if kind is types.BuiltinFunctionType and not isinstance(real.__self__, (types.ModuleType, type, type(None))):
         return _builtin_method(m, real, origin)
-    if kind in IDENTITY_TYPES or isinstance(real, KNOWN_BY_IDENTITY) or kind.__module__ == "typing":
+    if kind in IDENTITY_TYPES or kind.__module__ == "typing" or (
+            issubclass(kind, KNOWN_BY_IDENTITY) and not isinstance(kind.__getattribute__, types.FunctionType)):
         if not library_owned(m, origin):
             m.guard(IsGuard(origin, real))
         return Const(real, origin)
@@ -125,7 +126,7 @@ def _shared(m: Machine, real: Any, origin: Origin) -> Value:
 
 def _existing(m: Machine, real: Any, origin: Origin) -> Value:
     kind = type(real)
-    if isinstance(real, torch.Tensor):
+    if issubclass(kind, torch.Tensor):      # and not what __class__ says
         return _tensor(m, real, origin)
     m.guard(TypeGuard(origin, kind))
     maker = WRAPPERS.get(kind)

@@ -170,7 +170,7 @@ class BoundMethod(Value):
 
     def rebuild(self, e: Emitter) -> str:
         owner = e.value(self.self_)
-        if isinstance(self.function, FunctionValue):
+        if not isinstance(self.function, Const):
             return e.variable(self, f"MethodType({e.value(self.function)}, {owner})")
         raw = self.function.real
         if hasattr(type(raw), "__get__"):       # not by name: the class may override what is bound here

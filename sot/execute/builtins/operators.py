@@ -62,7 +62,7 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         if varying is not None:
             return varying
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
-        return run_native(m, function, a.real, b.real)
+        return run_native(m, INPLACE[symbol][0] if inplace else function, a.real, b.real)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         in_graph = INPLACE[symbol][0] if inplace and isinstance(a, TensorValue) else function
         result = tensor_operator(m, in_graph, a, b)

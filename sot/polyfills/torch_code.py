@@ -57,3 +57,16 @@ def stacked(data, dtype):
             return data.item()
         return data.detach().to(dtype)
     return torch.tensor(data, dtype=dtype)
+
+
+@polyfills(torch.optim.Optimizer.zero_grad)
+def zero_grad(self, set_to_none=True):
+    for group in self.param_groups:
+        for p in group["params"]:
+            if p.grad is not None:
+                if set_to_none:
+                    p.grad = None
+                elif p.grad.grad_fn is not None:
+                    p.grad.detach_().zero_()
+                else:
+                    p.grad.requires_grad_(False).zero_()

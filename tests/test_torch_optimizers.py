@@ -1,0 +1,79 @@
+"""Optimizers inside of a captured function: losses, parameters and states are those of plain Python."""
+from __future__ import annotations
+
+import pytest
+import torch
+from harness import same
+from torch import nn, optim
+
+import sot
+
+torch.manual_seed(0)
+X = torch.randn(3, 4)
+EVERY = [(optim.SGD, {"lr": 0.1}), (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+         (optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "foreach": True}), (optim.Adam, {}),
+         (optim.Adam, {"foreach": True}), (optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+         (optim.AdamW, {"lr": torch.tensor(1e-3), "foreach": False}), (optim.RMSprop, {}), (optim.Adagrad, {}),
+         (optim.Adadelta, {}), (optim.Adamax, {}), (optim.NAdam, {}), (optim.RAdam, {}), (optim.ASGD, {}),
+         (optim.Rprop, {}), (optim.LBFGS, {"max_iter": 3})]
+
+
+def trained(translate, kind, settings, step):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimizer = kind(model.parameters(), **settings)
+    function = translate(step)
+    losses = [function(model, optimizer, X + i) for i in range(4)]
+    return losses, list(model.parameters()), optimizer.state_dict(), [p.grad for p in model.parameters()]
+
+
+def step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def step_with_closure(model, optimizer, x):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss
+    return optimizer.step(closure).detach()
+
+
+def step_with_schedule(model, optimizer, x):
+    schedule = optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    optimizer.zero_grad(set_to_none=False)
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    schedule.step()
+    return loss.detach(), optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("kind, settings", EVERY, ids=[f"{k.__name__}-{'-'.join(s)}" for k, s in EVERY])
+def test_a_step_is_as_in_plain_python(kind, settings):
+    one = step_with_closure if kind is optim.LBFGS else step
+    assert same(trained(sot.to_static, kind, settings, one), trained(lambda f: f, kind, settings, one)) is None
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam])
+def test_a_schedule_and_clipping(kind):
+    one = step_with_schedule
+    settings = {"lr": 0.1}
+    assert same(trained(sot.to_static, kind, settings, one), trained(lambda f: f, kind, settings, one)) is None
+
+
+def test_a_step_breaks_only_at_the_optimizer():
+    captured = []
+
+    def translate(function):
+        captured.append(sot.to_static(function))
+        return captured[0]
+    trained(translate, optim.Adam, {}, step)
+    stops = [str(c.stopped) for c in sot.api.translation_of(captured[0]).captures if c.stopped]
+    assert stops and all("Adam.step" in s for s in stops), stops

@@ -160,3 +160,20 @@ def converts_by_value(x):
 def test_what_leaves_a_region_by_another_way(fn, args):
     check(fn, *args)
     assert not torch.is_inference_mode_enabled()
+
+
+def clips(model, x):
+    model(x).sum().backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    nn.utils.clip_grad_value_(model.parameters(), 0.1)
+    return norm, [p.grad for p in model.parameters()]
+
+
+def constructs_in_the_old_way(x):
+    return torch.FloatTensor([1, 2.5]), torch.LongTensor([1, 2]), torch.IntTensor([3]), isinstance(x, torch.FloatTensor)
+
+
+@pytest.mark.parametrize("fn, args", [(clips, (CRITIC, X)), (constructs_in_the_old_way, (X,))],
+                         ids=["clipping", "old constructors"])
+def test_helpers_are_one_graph(fn, args):
+    check(fn, *args, graphs=1, breaks=0)

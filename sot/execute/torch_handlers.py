@@ -25,7 +25,7 @@ from sot.torch_compat import (
     exit_inference_mode,
     take_inference_mode,
 )
-from sot.values.base import ABSENT, NONE, Value, boolean
+from sot.values.base import ABSENT, NONE, Const, Value, boolean
 from sot.values.callables import known_function
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -163,6 +163,21 @@ def _constructor(function: Any) -> None:
 
 for _function in (torch.tensor, torch.as_tensor):
     _constructor(_function)
+
+
+def _old_constructor(cls: Any) -> None:
+    @handles(cls)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        kind = float if cls.dtype.is_floating_point else int
+        data = args[0] if len(args) == 1 and not kwargs and not m.modes else NONE
+        if not isinstance(data, (ListValue, TupleValue)) or not data.items or not all(
+                isinstance(v, Const) and type(v.real) in (int, kind) for v in m.settle(data.items)):
+            raise Break(Reason.OPAQUE_CALL, f"torch.{cls.__name__}")
+        return m.torch_call("call_function", torch.tensor, args, {"dtype": Const(cls.dtype), "device": Const("cpu")})
+
+
+for _class in (torch.FloatTensor, torch.DoubleTensor, torch.LongTensor, torch.IntTensor):
+    _old_constructor(_class)
 
 
 # Code that computes something else, and not the same in another way, when it is told that it is being compiled:

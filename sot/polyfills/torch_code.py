@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import torch
 from torch._functorch import eager_transforms
+from torch.utils import _foreach_utils
 
 from sot.execute.builtins.registry import polyfills
 
@@ -70,3 +71,20 @@ def zero_grad(self, set_to_none=True):
                     p.grad.detach_().zero_()
                 else:
                     p.grad.requires_grad_(False).zero_()
+
+
+@polyfills(_foreach_utils._group_tensors_by_device_and_dtype)
+def grouped(tensorlistlist, with_indices=False):
+    groups = {}
+    for i, first in enumerate(tensorlistlist[0]):
+        key = (first.device, first.dtype)
+        if key not in groups:
+            groups[key] = ([[] for _ in tensorlistlist], [])
+        lists, indices = groups[key]
+        for found, given in zip(lists, tensorlistlist, strict=True):
+            found.append(given[i])
+        if with_indices:
+            indices.append(i)
+    if len(groups) > 1:     # in an order of its own
+        return torch._C._group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
+    return groups

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from sot import cache_command
 from sot.backends import BackendError, UnknownBackendError
 from sot.errors import SotError
 from sot.recording import Recording
@@ -26,6 +27,7 @@ from sot.switch import enable
 
 app = typer.Typer(help="Run PyTorch programs with their tensor operations captured as graphs.", no_args_is_help=True,
                   add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(cache_command.app, name="cache")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 Script = Annotated[Path, typer.Argument(help="The program; what follows it are its arguments.", show_default=False)]

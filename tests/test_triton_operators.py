@@ -1,7 +1,7 @@
 """torch's database of operators through kernels: results, and gradients where there are any, are eager's.
 
-``kernel_sources/operators.txt`` lists operators for which kernels are made, forward or backward; each is checked on its first
-sample. All of torch's operators compile: those without kernels are called.
+``kernel_sources/operators.txt`` lists operators for which kernels are made, forward or backward; each is checked on its
+first sample. All of torch's operators compile: those without kernels are called.
 """
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ nothing; what does not fit its checksum is made again. No pickles: a cache can h
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from platformdirs import user_cache_path
@@ -56,8 +58,17 @@ def folder() -> Path:
     return path
 
 
+@functools.cache
+def compiler_version() -> str:
+    """Changes with the code that makes modules."""
+    here = Path(__file__).resolve().parent
+    files = sorted([*here.glob("*.py"), *(here.parent.parent / "graph").rglob("*.py")])
+    return _checksum(b"".join(file.read_bytes() for file in files))
+
+
 def key_of(*parts: str) -> str:
-    """A name for what is made from these texts."""
+    """A name for what is made from these texts, by this version of the compiler."""
+    parts = (compiler_version(), *parts)
     return hashlib.sha256("\0".join((str(FORMAT), *parts)).encode()).hexdigest()[:32]
 
 
@@ -74,10 +85,19 @@ def find(key: str) -> Path | None:
     return path
 
 
-def add(key: str, text: str, title: str) -> Path:
-    """Write a module; the path of its file."""
+def about(path: Path) -> dict[str, Any]:
+    """What is known of a module that was found."""
+    return json.loads(path.with_suffix(".json").read_text())
+
+
+def add(key: str, text: str, title: str, **facts: Any) -> Path:
+    """Write a module; the path of its file.
+
+    Arguments:
+        facts: anything that JSON holds, for ``about``.
+    """
     path = folder() / f"{key}.py"
-    about = {"format": FORMAT, "sha256": _checksum(text.encode()), "title": title}
+    about = {"format": FORMAT, "sha256": _checksum(text.encode()), "title": title, **facts}
     _write(path, text)
     _write(path.with_suffix(".json"), json.dumps(about))
     shrink()
@@ -110,9 +130,9 @@ def clear() -> int:
 
 def shrink(limit: int = LIMIT) -> None:
     """Remove the modules that were not used for longest, until the others are within the limit."""
-    found = list(entries())
-    if sum(e.size for e in found) <= limit:
+    if sum(path.stat().st_size for path in folder().glob("*.py")) <= limit:
         return
+    found = list(entries())
     with _lock():
         total = 0
         for entry in found:

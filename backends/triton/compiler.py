@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 import triton
+from torch import fx
 from torch.fx import GraphModule
 
 from sot.backends import torch_compat
 from sot.backends.triton import availability, cache, runtime
-from sot.backends.triton.module_source import Module, module
+from sot.backends.triton.module_source import module
 from sot.graph import decompositions
 from sot.graph.lowering import NotLowered, lower
+from sot.graph.lowering.driver import note_of
 from sot.graph.program import Program
 from sot.graph.schedule import Cost, cost, schedule
 
@@ -29,10 +32,10 @@ class Compiled:
 
     title: str
     graph: GraphModule
-    program: Program
+    program: Program | None      # not known if the module was found in the cache
     source: str
     cost: Cost
-    path: str
+    found: bool
 
 
 class Compiler:
@@ -71,16 +74,39 @@ class Compiler:
             return lambda inputs: graph.forward(*inputs)
 
     def compile_or_raise(self, graph: GraphModule, title: str) -> Callable[[list[Any]], Any]:
+        key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device, str(self.interpreted))
+        if path := cache.find(key):
+            about = cache.about(path)
+            return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True))
         program = schedule(lower(graph, self.device))
         made = module(program, title, self.interpreted)
-        path = cache.add(self.key(made), made.text, title)
-        run = runtime.load(path).run
-        self.made.append(Compiled(title, graph, program, made.text, cost(program), str(path)))
-        KERNELS.debug("%s: %s\n%s", title, self.made[-1].cost, made.text)
-        return lambda inputs: run(inputs, made.constants)
+        spent = cost(program)
+        # What holds more than its text is found by the text, so that another process makes it, but no file grows.
+        key = key if not made.constants else cache.key_of(made.text)
+        path = cache.find(key) or cache.add(key, made.text, title, cost=dataclasses.astuple(spent))
+        return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False))
 
-    def key(self, made: Module) -> str:
-        return cache.key_of(made.text, torch.__version__, triton.__version__, self.device, str(self.interpreted))
+    def loaded(self, path: Path, constants: tuple[Any, ...], about: Compiled) -> Callable[[list[Any]], Any]:
+        run = runtime.load(path).run
+        self.made.append(about)
+        KERNELS.debug("%s: %s, in %s\n%s", about.title, about.cost, path, about.source)
+        return lambda inputs: run(inputs, constants)
+
+
+def described(graph: GraphModule) -> str:
+    """Everything of a graph that its module depends on, except the values of constants."""
+    lines = []
+    for node in graph.graph.nodes:
+        value = fx.node.map_aggregate(node.meta.get("val"), _described)
+        lines.append(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {value} {note_of(node)}")
+    return "\n".join(lines)
+
+
+def _described(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    strides = value.stride() if value.layout is torch.strided else ()
+    return f"{value.dtype}{tuple(value.shape)}{strides}{value.device}{value.layout}"
 
 
 def compiled(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

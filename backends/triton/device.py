@@ -41,6 +41,15 @@ else:
         return block.to(tl.float32).to(tl.bfloat16)
 
 
+if INTERPRETED:
+    require = _source.require
+else:
+    @triton.jit
+    def require(condition):
+        """In a debug build, stop where a position is out of range."""
+        tl.device_assert(condition, "index out of range")
+
+
 @triton.jit
 def sum_columns(block):
     return tl.sum(block, 1)[:, None]

@@ -40,6 +40,11 @@ def prod_columns(block: Any) -> Any:
     return _block(np.prod(block.handle.data, axis=1, keepdims=True, dtype=block.handle.data.dtype), block.dtype)
 
 
+def require(condition: Any) -> None:
+    if not np.all(condition.handle.data):
+        raise IndexError("index out of range")
+
+
 def to_bf16(block: Any) -> Any:
     bits = torch.from_numpy(np.asarray(block.handle.data, np.float32)).bfloat16().view(torch.int16).numpy()
     return _block(bits.view(np.uint16), tl.bfloat16)

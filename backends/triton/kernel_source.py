@@ -146,8 +146,7 @@ class Writer:
         if stmt.op == "inside":
             value, mask = stmt.args[0], self._mask(self.varies[stmt.name])
             outside = f" | ({mask} == 0)" if mask != "None" else ""
-            yield f"tl.device_assert((({value} >= 0) & ({value} < {stmt.value})){outside}, " \
-                  f'"index out of range for a dimension of {stmt.value}")'
+            yield f"require((({value} >= 0) & ({value} < {stmt.value})){outside})"
         if stmt.op != "const" or not self._inline(stmt):
             yield f"{stmt.name} = {self._expression(stmt)}"
 

@@ -3,6 +3,7 @@
 # make lint   ruff and mypy                     make zoo    real models, from ../shared/zoo
 # make docs   the documentation, in build/docs
 # make cpython   CPython's own tests, each function translated
+# make fuzz   N random programs, compared with plain Python
 #
 # Everything runs in $(VENV), made with $(PYTHON) on first use; a stamp file says what is installed there.
 
@@ -10,6 +11,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 TORCH  ?= torch==2.13.0
 JOBS   ?= 2
+N      ?= 2000
+SEED   ?= 1
 ZOO    ?= ../shared/zoo
 
 BIN := $(VENV)/bin
@@ -17,7 +20,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: all install demo test test-debug cpython bench lint docs zoo clean
+.PHONY: all install demo test test-debug cpython fuzz bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -57,6 +60,9 @@ test-debug: install
 
 cpython: install
 	OMP_NUM_THREADS=1 $(RUN) tests/cpython.py --jobs $(JOBS) $(ARGS)
+
+fuzz: install
+	cd tests && OMP_NUM_THREADS=1 $(abspath $(RUN)) -m fuzzing $(N) --seed $(SEED) --jobs $(JOBS)
 
 bench: install
 	$(RUN) benchmarks/run.py $(ARGS)

@@ -20,6 +20,7 @@ REFUSE_VALUES = frozenset((
     "bincount", "one_hot", "histc", "div", "floor_divide", "remainder", "fmod", "pow", "cholesky", "cholesky_inverse",
     "cholesky_solve", "inverse", "lu_solve", "_linalg_svd", "_linalg_eigh", "_linalg_det", "_linalg_slogdet",
     "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize"))
+BOOLS_REFUSED = frozenset((torch.ops.aten.sub, torch.ops.aten.sub_, torch.ops.aten.rsub))
 HARMLESS = frozenset(f"linalg_{n}" for n in ("vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot"))
 WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow"))
 # They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
@@ -47,6 +48,8 @@ def may_refuse(kernel: Any, args: tuple) -> bool:
     name = refusing(kernel)
     if name in OF_TENSORS_ONLY:
         return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
+    if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
+        return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
     return bool(name) and not (name in WHOLE_NUMBERS_ONLY and any(
         isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args))
 

@@ -270,6 +270,7 @@ class Translator:
         try:
             done = machine.run()
             if not isinstance(done, Stopped):
+                machine.refuse_unclean(going_on=False)
                 try:
                     emitter = Emitter(machine)
                     write_exit(emitter, done.value, 0)
@@ -383,6 +384,7 @@ def stop_at(machine: Machine, cause: Break) -> Emitter:
     reason = cause
     for depth in range(resumable_depth(machine), -1, -1):
         machine.rollback(depth)
+        machine.refuse_unclean(going_on=True)
         emitter = Emitter(machine)
         try:
             write_exit(emitter, None, depth)

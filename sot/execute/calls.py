@@ -6,6 +6,7 @@ called by Python, between two graphs.
 """
 from __future__ import annotations
 
+import contextlib
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
@@ -265,4 +266,7 @@ def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwarg
     frame.last = frame.pc - 1
     stands_for = REMADE.get(function.code)
     frame.generator = StandIn(frame, *stands_for) if stands_for else GeneratorValue(frame, types.GeneratorType)
+    if m.frames[-1].native.co_filename != contextlib.__file__:      # which runs its generators to their end
+        m.generators.append(frame.generator)
+        m.undoable(m.generators.pop)
     return frame.generator

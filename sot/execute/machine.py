@@ -121,7 +121,7 @@ class Machine:
         self.examples: dict[Guard, torch.Tensor] = {}
         self.input_origins: dict[int, Origin] = {}      # of the graph's inputs, by the id of their reference
         self.state_log: StateLog = []
-        self.journal: list[Callable[[], None]] = []
+        self.journal: list[Callable[[], Any]] = []
         self.effects: list[Callable] = []
         self.mutated: dict[int, Value] = {}
         self.compared: set[type] = set()        # types of objects whose identity has been asked
@@ -138,6 +138,7 @@ class Machine:
         self.inputs = inputs
         self.called_in_handler = sys.exception() is not None
         self.steps = 0
+        self.generators: list[GeneratorValue] = []      # all but those that contextlib takes care of
         self.frames: list[Frame] = [self._root(function, inputs)]
 
     def _root(self, function: FunctionType, inputs: tuple) -> Frame:
@@ -275,7 +276,7 @@ class Machine:
         if value.real is not ABSENT:
             self.mutated.setdefault(id(value), value)
 
-    def undoable(self, undo: Callable[[], None]) -> None:
+    def undoable(self, undo: Callable[[], Any]) -> None:
         self.journal.append(undo)
 
     def undo_state(self) -> None:
@@ -440,6 +441,12 @@ class Machine:
         if frame.on_return == CLOSING:
             self.throw(RuntimeError, "generator ignored GeneratorExit")
         self.frames[-1].stack.append(value)
+
+    def refuse_unclean(self, going_on: bool) -> None:
+        """A generator that is given up runs its ``finally`` at once. Emitted code keeps values for longer than that:
+        until it returns, so that there must be none if code of the program goes on before."""
+        if any(g.cleans_up(going_on) for g in self.generators):
+            raise Skip(Reason.UNSUPPORTED, "a generator that may be given up before it has cleaned up")
 
     # ---- exceptions of the user's program
     def throw(self, kind: type, *args: Any) -> Any:

@@ -165,7 +165,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
                                                               concrete)
     kind = "call_method" if isinstance(target, str) else "call_function"
     m.note_assumptions()
-    if name in ("tensor", "as_tensor") and holds_number(graph_args[0]):
+    if any(map(holds_number, graph_args)):
         forget_constant(result)
     check_result(m, name, result, found)
     changed = any(value.fake.requires_grad != before[key][0] for key, value in found.items())

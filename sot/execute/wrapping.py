@@ -154,7 +154,8 @@ def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     try:
         fake, layout = symbolic_fake(m, real, origin)
         ref = m.builder.input(real, str(origin), fake)
-    except (UnsupportedFakeTensorException, RuntimeError):      # a view of something that is not strided, for one
+    except (UnsupportedFakeTensorException, RuntimeError, AssertionError):
+        # a view of something that is not strided, for one, or one of a tensor that was changed under no_grad
         m.guard(TypeGuard(origin, kind))
         return Opaque(real, origin)
     guard = TensorGuard.of(origin, real, layout)

@@ -125,7 +125,8 @@ class FunctionValue(Value):
         made = e.variable(self, f"FunctionType({e.const(self.code)}, {e.const(self.namespace)}, {self.code.co_name!r}, "
                                 f"None, ({cells}))")
         if self.defaults:
-            e.line(f"{made}.__defaults__ = ({''.join(e.value(v) + ', ' for v in self.defaults)})")
+            parts = ''.join(e.value(v) + ', ' for v in self.defaults)
+            e.line(f"{made}.__defaults__ = {e.tuple_display(parts)}")
         if self.kwdefaults:
             pairs = ", ".join(f"{k!r}: {e.value(v)}" for k, v in self.kwdefaults.items())
             e.line(f"{made}.__kwdefaults__ = {{{pairs}}}")

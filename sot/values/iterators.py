@@ -14,6 +14,7 @@ from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from sot.bytecode import Code
     from sot.emit import Emitter
     from sot.execute.frame import Frame
     from sot.execute.machine import Machine
@@ -336,12 +337,31 @@ class GeneratorValue(Value):
     def key(self) -> Any:
         return self
 
+    def cleans_up(self, at_any_yield: bool) -> bool:
+        """Does closing it run code of the program: where it is suspended, or at a yield that may come?"""
+        frame = self.frame
+        if frame is None or not (self.started or at_any_yield):
+            return False
+        if at_any_yield:
+            return any(handles_closing(frame.code, i.handler) for i in frame.instrs if i.op == "YIELD_VALUE")
+        return handles_closing(frame.code, frame.instrs[frame.last].handler)
+
     def rebuild(self, e: Emitter) -> str:
         if self.running:
             raise NotRebuildable("a generator that is running")
         if self.frame is None and self.pytype is GeneratorType:
             return e.variable(self, f"{e.const(FINISHED)}()")
         return e.generator(self)
+
+
+def handles_closing(code: Code, handler: int) -> bool:
+    """Is there more in a chain of handlers than what CPython puts around every generator and ``yield from``?"""
+    while handler >= 0:
+        first = code.instrs[code.handlers[handler].target]
+        if first.op != "CLEANUP_THROW" and (first.op, first.arg) != ("CALL_INTRINSIC_1", "STOPITERATION_ERROR"):
+            return True
+        handler = first.handler
+    return False
 
 
 class StandIn(GeneratorValue):

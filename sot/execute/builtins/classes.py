@@ -9,7 +9,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import Break, Reason
+from sot.errors import Break, Reason, Skip
 from sot.execute.builtins.common import host, hosts, refuse, run_native, slot, take
 from sot.execute.builtins.registry import HANDLERS, handles, polyfills
 from sot.execute.wrapping import is_library, is_plain_class
@@ -46,6 +46,8 @@ def object_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
                 if cls.__new__ is not object.__new__ else f"{cls.__name__}() takes no arguments")
     if cls.__new__ is not object.__new__ and not is_plain_class(cls):
         raise Break(Reason.OPAQUE_CALL, f"{cls.__qualname__}()")
+    if hasattr(cls, "__del__"):     # runs as soon as the last reference goes; after a break there is one more
+        raise Skip(Reason.UNSUPPORTED, f"{cls.__qualname__}(), which has a __del__,")
     if not is_plain_class(cls):
         raise Break(Reason.OPAQUE_CALL, f"{cls.__qualname__}()")
     return ObjectValue(cls)

@@ -1,0 +1,160 @@
+"""Runs a program plainly and translated, and says where they differ.
+
+A program is the text of a module. Both runs have a module of their own and equal arguments; the translated one is
+called several times, with the same arguments and with others, so that entries are made, used, missed and made again.
+"""
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import random
+import signal
+import sys
+import types
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import sot
+import sot.api
+
+from .picture import PROGRAM, Picture, difference
+
+PRELUDE = compile(Path(__file__).with_name("prelude.py").read_text(), "<prelude>", "exec")
+SECONDS = 2     # for a plain call, after which the program is taken for one that does not end
+PATIENCE = 30   # how many times longer a translated call may take
+CALLS = ((4, 3, "k", 0.5, True), (4, 3, "k", 0.5, True), (4, 4, "m", 1.5, True), (6, 2, "k", 0.5, False),
+         (4, 3, "k", -1.0, True))
+
+
+class Endless(BaseException):
+    """The program takes too long to be compared."""
+
+
+class Difference(AssertionError):
+    """What the translated program does is not what the plain one does."""
+
+
+def module_of(code: Any) -> dict[str, Any]:
+    namespace = vars(sys.modules.setdefault("fuzzed", types.ModuleType("fuzzed"))).copy()
+    exec(PRELUDE, namespace)
+    exec(code, namespace)
+    return namespace
+
+
+def arguments(namespace: dict, size: int, n: int, text: str, real: float, on: bool) -> tuple:
+    x = torch.arange(size, dtype=torch.float32) - 1.5
+    w = torch.linspace(0.5, 2.0, size).requires_grad_()
+    return x, w, n, text, real, [3, 1, n], {"k": n, "m": 2}, namespace["Box"](n), on
+
+
+@contextlib.contextmanager
+def limited(seconds: float = SECONDS) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise Endless
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+@contextlib.contextmanager
+def output() -> Iterator[io.StringIO]:
+    """All that is written, to either stream, by logging or as a warning, in order."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(funcName)s:%(lineno)d %(message)s"))
+    logger = logging.getLogger("fuzz")
+    logger.addHandler(handler)
+    logger.propagate = False
+    shown, sys.unraisablehook = sys.unraisablehook, lambda e: print("ignored", e.exc_type.__name__)
+    try:
+        with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream), warnings.catch_warnings():
+            warnings.simplefilter("default")
+            yield stream
+    finally:
+        logger.removeHandler(handler)
+        sys.unraisablehook = shown
+
+
+def call(namespace: dict, program: Callable, case: tuple) -> list[str]:
+    """Call the program, and show what a program can see afterwards."""
+    random.seed(5)
+    torch.default_generator.manual_seed(5)
+    torch.set_grad_enabled(True)
+    args = arguments(namespace, *case)
+    picture = Picture()
+    with output() as stream:
+        try:
+            result, raised = program(*args), None
+        except Exception as e:  # noqa: BLE001 - to be compared
+            result, raised = None, e
+    state = {"output": stream.getvalue(), "result": result, "raised": raised, "args": args, "random": random.random(),
+             "torch": torch.rand(1).item(), "grad_enabled": torch.is_grad_enabled(), "exception": sys.exc_info()[0]}
+    state["globals"] = {k: v for k, v in namespace.items() if k in (
+        "COUNT", "CACHE", "STACK", "STATE", "net", "Base", "Box") or k not in BOTH}
+    return [line for name, value in state.items() for line in picture.lines(name, value)]
+
+
+BOTH = {*module_of(compile("", PROGRAM, "exec")), "helper", "program", "Quiet", "__warningregistry__"}
+
+
+def eager(gm: torch.fx.GraphModule, inputs: Any) -> Callable:
+    return gm.forward
+
+
+def compare(source: str, counts: Counter[str] | None = None) -> None:
+    """Raise Difference where the translated program differs from the plain one, or where the translator failed."""
+    code = compile(source, PROGRAM, "exec", dont_inherit=True)
+    plain, mine = module_of(code), module_of(code)
+    sot.reset()
+    translated = sot.to_static(mine["program"], backend=eager)
+
+    for number, case in enumerate(CALLS):
+        with limited():
+            want = call(plain, plain["program"], case)
+        try:
+            with limited(SECONDS * PATIENCE):
+                got = call(mine, translated, case)
+        except Endless:
+            raise Difference(f"call {number}: the translated program does not end") from None
+        if counts is not None:
+            counts["calls that raise"] += "raised = NoneType None" not in want
+        if found := difference(want, got):
+            raise Difference(f"call {number}, program{case}\n{found}")
+        check_captures(translated.captures, number)
+    for capture in translated.captures if counts is not None else ():
+        kind = "fallback" if capture.fallback else "broken" if capture.stopped else "whole"
+        counts[f"captures: {kind}"] += 1
+        if capture.stopped:
+            counts[f"stopped: {capture.stopped.reason.name}"] += 1
+
+
+def check_captures(captures: list, number: int) -> None:
+    for capture in captures:
+        if capture.stopped is not None and capture.stopped.reason.name == "INTERNAL":
+            raise Difference(f"call {number}: {capture.stopped}")
+
+
+
+
+def differs(source: str) -> str | None:
+    """How the translated program differs; None also for text that is no program, or none that ends."""
+    try:
+        compare(source)
+    except Difference as e:
+        return str(e)
+    except (SyntaxError, Endless):
+        pass
+    except Exception as e:  # noqa: BLE001 - the module itself cannot be made
+        return None
+    return None

@@ -1,0 +1,197 @@
+# ruff: noqa: F401
+"""What every program of the fuzzer finds in its module: executed once for the plain and once for the translated one."""
+import bisect
+import collections
+import contextlib
+import copy
+import dataclasses
+import enum
+import functools
+import itertools
+import logging
+import math
+import operator
+import random
+import sys
+import time
+import warnings
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+import sot
+
+LIMIT = 3
+COUNT = 0
+CACHE = {"k": 1}
+STACK = [1, 2]
+logger = logging.getLogger("fuzz")
+
+
+class Custom(Exception):
+    def __init__(self, number=0):
+        super().__init__(number)
+        self.number = number
+
+
+class Kind(enum.Enum):
+    A = 1
+    B = 2
+
+
+class Point(NamedTuple):
+    a: int
+    b: object = None
+
+
+@dataclasses.dataclass
+class Pair:
+    first: int
+    second: list = dataclasses.field(default_factory=list)
+
+
+class Base:
+    made_count = 0
+
+    def __init__(self, n):
+        self.n = n
+        self.items = [n]
+        self.x = torch.ones(2)
+
+    @classmethod
+    def made(cls, n):
+        cls.made_count += 1
+        return cls(n)
+
+    @staticmethod
+    def keep(n):
+        return n
+
+    def total(self, n):
+        return self.n + sum(self.items) + n
+
+    def push(self, n):
+        self.items.append(n)
+        return self
+
+    def __getitem__(self, i):
+        return self.items[i]
+
+    def __setitem__(self, i, n):
+        self.items[i] = n
+
+    def __len__(self):
+        return len(self.items)
+
+    def __iter__(self):
+        yield from self.items
+
+    def __contains__(self, n):
+        return n in self.items
+
+    def __call__(self, n):
+        return n + self.n
+
+    def __eq__(self, other):
+        return isinstance(other, Base) and self.n == other.n
+
+    def __hash__(self):
+        return hash(self.n)
+
+    def __iadd__(self, n):
+        self.n += n
+        return self
+
+    def __bool__(self):
+        return self.n > 0
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self.n})"
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(0.5))
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.training:
+            self.seen += 1
+        return torch.tanh(x * self.scale)
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        return 3 * x * grad
+
+
+net = Net()
+square = Square.apply
+
+
+def checkpoint(x):
+    return x * 2
+
+
+def bump():
+    global COUNT
+    COUNT += 1
+    return COUNT
+
+
+def gen(n, start):
+    for i in range(n):
+        start = (yield start + i) or start
+
+
+def gen_sum(values):
+    return sum(v for v in values)
+
+
+@functools.lru_cache(maxsize=4)
+def cached(n):
+    return n + 1
+
+
+@contextlib.contextmanager
+def manager(log, n):
+    log.append("in")
+    try:
+        yield n
+    except TypeError:
+        log.append("swallowed")
+    finally:
+        log.append("out")
+
+
+@sot.not_to_static
+def opaque(value):
+    return value
+
+
+@sot.not_to_static
+def append_to(items, n):
+    items.append(n)
+
+
+@sot.not_to_static
+def poke(box):
+    box.n += 1
+    box.items.append(box.n)
+
+
+@sot.not_to_static
+def scale(x):
+    with torch.no_grad():
+        x.mul_(2)

@@ -1,0 +1,137 @@
+"""What the fuzzer has found, each as the small program that is left of it."""
+from __future__ import annotations
+
+import torch
+from harness import Counter, check
+
+import sot
+
+X = torch.arange(1.0, 5.0)
+
+
+def same_for(f, *cases):
+    """One translated function, called with several arguments in turn."""
+    translated = sot.to_static(f, backend=Counter())
+    for case in cases:
+        assert str(translated(*case)) == str(f(*case)), case
+
+
+def test_a_number_that_varies_is_compared_with_a_tensor_of_a_constant():
+    def f(x, r):
+        y = x * 2
+        return ("more" if torch.tensor(1.5) > r else "less"), y
+    same_for(f, *((X, r) for r in (0.5, 1.5, 0.5, -1.0, 2.0)))
+
+
+def test_two_numbers_among_the_inputs_of_a_graph_with_one_name():
+    class Box:
+        n = 3
+
+    def f(x, box, r):
+        for i in (1, 2):
+            x[1:] = r
+            r = i / box.n
+        return x + r
+    box = Box()
+
+    def changed(x, n, r):
+        box.n = n
+        return f(x, box, r)
+    same_for(changed, (X.clone(), 3, 0.5), (X.clone(), 4, 1.5), (X.clone(), 2, 0.25), (X.clone(), 9, -1.0))
+
+
+def test_a_bool_is_subtracted_after_changes():
+    def f(x, table):
+        table.popitem()
+        x[:2] += 1
+        return x - True
+
+    for run in (f, sot.to_static(f)):
+        x, table = X.clone(), {"a": 1, "b": 2}
+        try:
+            run(x, table)
+        except RuntimeError as e:
+            assert "Subtraction" in str(e)
+        assert table == {"a": 1} and x[0] == 2
+
+
+def test_a_generator_that_is_given_up_cleans_up():
+    def steps(log):
+        try:
+            yield 1
+            yield 2
+        finally:
+            log.append("closed")
+
+    def f(x):
+        log = []
+        it = steps(log)
+        log.append(next(it))
+        return x + 1, log
+    check(f, X)
+
+    def g(x):
+        log = []
+        for n in steps(log):
+            log.append(n)
+            break
+        log.append("after")
+        return x + 1, log
+    check(g, X)
+
+    def h(x):
+        log = []
+        it = steps(log)
+        next(it)
+        sot.graph_break()
+        del it
+        log.append("after")
+        return x + 1, log
+    check(h, X)
+
+    def run_to_the_end(x):
+        log = []
+        for n in steps(log):
+            x = x + n
+        return x, log
+    check(run_to_the_end, X, graphs=1, breaks=0)
+
+
+def test_a_context_that_a_generator_leaves_when_it_is_given_up():
+    def steps():
+        with torch.no_grad():
+            yield 1
+
+    def f(x):
+        for _ in steps():
+            break
+        return x * 2, torch.is_grad_enabled()
+    check(f, X)
+
+
+def test_an_object_that_does_something_when_it_goes():
+    class Noisy:
+        def __init__(self, log):
+            self.log = log
+
+        def __del__(self):
+            self.log.append("gone")
+
+    def f(x):
+        log = []
+        noisy = Noisy(log)
+        del noisy
+        log.append("after")
+        return x + 1, log
+    check(f, X)
+
+
+def test_functions_with_equal_defaults_have_defaults_of_their_own():
+    def f(x):
+        made = []
+        for _ in range(2):
+            made.append(lambda n=x.shape[0]: n)
+        return x + 1, made
+
+    first, second = sot.to_static(f)(X)[1]
+    assert first.__defaults__ == second.__defaults__ == (4,) and first.__defaults__ is not second.__defaults__

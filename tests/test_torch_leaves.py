@@ -177,3 +177,24 @@ def constructs_in_the_old_way(x):
                          ids=["clipping", "old constructors"])
 def test_helpers_are_one_graph(fn, args):
     check(fn, *args, graphs=1, breaks=0)
+
+
+class Tagged(nn.Parameter):
+    def doubled(self):
+        return self * 2
+
+
+class Overriding(nn.Parameter):
+    def __mul__(self, other):
+        return torch.full_like(self, 7.0)
+
+
+def test_a_class_of_parameters_that_overrides_nothing_is_captured():
+    def ask(p, x):
+        return p * x, type(p + 1), isinstance(p, Tagged), p.requires_grad
+    check(ask, Tagged(X.clone()), X, graphs=1, breaks=0)
+
+
+def test_a_class_of_parameters_is_what_it_says():
+    check(lambda p, x: (p.doubled(), x * 2), Tagged(X.clone()), X)
+    check(lambda p, x: (p * x, x * 2), Overriding(X.clone()), X)

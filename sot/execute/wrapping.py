@@ -145,9 +145,24 @@ def is_plain_class(kind: type) -> bool:
     return all(c is object or c.__flags__ & (1 << 9) for c in kind.__mro__)
 
 
+MAY_DIFFER = frozenset(("__module__", "__doc__", "__qualname__", "__new__", "__init__", "__repr__", "__annotations__",
+                        "__firstlineno__", "__static_attributes__", "__torch_function__", "__dict__", "__weakref__"))
+
+
+@functools.cache
+def is_plain_tensor(kind: type) -> bool:
+    """Is it Tensor, Parameter, or a class of parameters that only adds to it, and overrides nothing?"""
+    if kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        return True
+    own = kind.__mro__[:kind.__mro__.index(torch.nn.Parameter)] if issubclass(kind, torch.nn.Parameter) else ()
+    disabled = getattr(kind, "__torch_function__", None) is torch._C._disabled_torch_function_impl
+    return bool(own) and disabled and not any(
+        name not in MAY_DIFFER and hasattr(torch.Tensor, name) for cls in own for name in vars(cls))
+
+
 def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     kind = type(real)
-    if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or real.is_nested or (
+    if not is_plain_tensor(kind) or real.is_nested or (
             real.layout != torch.strided) or real.is_quantized or torch._C._functorch.is_functorch_wrapped_tensor(real):
         m.guard(TypeGuard(origin, kind))
         return Opaque(real, origin)

@@ -57,7 +57,7 @@ def modules() -> Iterator[Entry]:
                 break
             made = sample.constructor_input
             module = info.module_cls(*made.args, **made.kwargs).eval()
-            yield Entry(f"nn.{info.name}", module, sample.forward_input.args, sample.forward_input.kwargs)
+            yield Entry(info.name, module, sample.forward_input.args, sample.forward_input.kwargs)
 
 
 def function_of(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,9 +108,8 @@ def comparable(t: torch.Tensor) -> torch.Tensor:
 
 def compare(entry: Entry, translator: str) -> tuple[str, int]:
     """("right", graphs), or what is wrong."""
-    fn = function_of(entry.fn)
     try:
-        wanted, again = outcome(fn, entry), outcome(fn, entry)
+        wanted, again = (outcome(function_of(copy.deepcopy(entry.fn)), entry) for _ in range(2))
     except Exception:
         return "not run", 0
     graphs = []
@@ -120,7 +119,7 @@ def compare(entry: Entry, translator: str) -> tuple[str, int]:
         return gm.forward
     reset(translator)
     try:
-        got = outcome(translate(translator, fn, backend), entry)
+        got = outcome(translate(translator, function_of(copy.deepcopy(entry.fn)), backend), entry)
     except Exception as e:
         return f"{type(e).__name__}: {str(e).strip().splitlines()[0][:100] if str(e).strip() else ''}", len(graphs)
     if differs(again, wanted):
@@ -153,6 +152,7 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)    # fills the memory that ``empty`` and its kin return
     names = set(options.names)
     rows = []
     for what, make in (("operators", operators), ("modules", modules)):

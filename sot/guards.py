@@ -272,9 +272,11 @@ class SameGuard(Guard):
         return f"{emit.ref(self.origin)} {'is' if self.same else 'is not'} {emit.ref(self.other)}"
 
     def explain(self, inputs: Inputs) -> str | None:
-        if (self.origin.read(inputs) is self.other.read(inputs)) is self.same:
-            return None
-        return f"expected that {self}, which no longer holds"
+        try:
+            holds = (self.origin.read(inputs) is self.other.read(inputs)) is self.same
+        except Exception as e:  # noqa: BLE001 - what was there may be anything now
+            return f"expected that {self}, but it is gone ({type(e).__name__}: {e})"
+        return None if holds else f"expected that {self}, which no longer holds"
 
     def __str__(self) -> str:
         return f"{self.origin} and {self.other} are {'one object' if self.same else 'different objects'}"

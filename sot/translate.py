@@ -153,8 +153,8 @@ class Translator:
             return None
         _touched[id(code)] = code
         capture = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
-        capture.missed = self.explain_misses(code, inputs)
         try:
+            capture.missed = self.explain_misses(code, inputs)
             with no_saved_tensors_hooks(), recording.capturing():
                 return self.translate(function, inputs, capture)
         except (CaptureError, BackendError):

@@ -29,6 +29,7 @@ test_with test_raise""".split()     # of these `make test` runs all; `make cpyth
 LIFETIME = "counts on when an object dies: an argument of a call lives as long as its caller's, which PEP 523 makes so"
 LAYOUT = "measures CPython's memory layout or reuse of objects"
 DISTURBS = "disturbs the interpreter in which the translator runs too"
+FRAMES = "reads lines or variables off the frames of a traceback: what follows a break has a frame of its own"
 EXPECTED = {f"{module}.{test}": reason for module, tests, reason in [
     ("test_generators", "test_refcycle", LIFETIME),
     ("test_dict", "test_free_after_iterating test_oob_indexing_dictiter_iternextitem", LIFETIME),
@@ -40,6 +41,10 @@ EXPECTED = {f"{module}.{test}": reason for module, tests, reason in [
     ("test_exceptions", "testExceptionCleanupState test_3114 test_memory_error_cleanup test_recursion_error_cleanup",
      LIFETIME),
     ("test_exceptions", "test_recursion_in_except_handler test_recursion_normalizing_with_no_memory", DISTURBS),
+    ("test_exceptions", """test_lineno_after_other_except test_lineno_after_raise_in_except test_lineno_after_with
+     test_lineno_in_finally_except test_lineno_in_named_except test_lineno_in_try test_name_error_suggestions
+     test_name_error_suggestions_from_globals test_getattr_suggestions_invalid_args
+     test_getattr_suggestions_no_args""", FRAMES),
     ("test_functools", "test_lru_cache_weakrefable", LIFETIME),
     ("test_functools", "test_lru_reentrancy_with_len", DISTURBS),
     ("test_scope", "testLeaks", LIFETIME),

@@ -153,3 +153,24 @@ def test_what_a_generator_handles_becomes_the_context():
             return repr(e.__context__), x + 1
 
     check(fn, torch.ones(2), graphs=1)
+
+
+def test_what_a_delegating_generator_handles_becomes_the_context():
+    def inner():
+        yield
+
+    def outer():
+        try:
+            raise KeyError("handled")
+        except KeyError:
+            yield from inner()
+
+    def fn(x):
+        it = outer()
+        next(it)
+        try:
+            it.throw(ValueError("thrown"))
+        except ValueError as e:
+            return repr(e.__context__), x + 1
+
+    check(fn, torch.ones(2), graphs=1)

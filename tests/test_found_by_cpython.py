@@ -371,3 +371,65 @@ FOUND = [float_steps, enum_finds, view_of_overridden,
 def test_as_python(function):
     found = check(function, torch.ones(2))
     assert not any(c.stopped is not None and c.stopped.reason.name == "INTERNAL" for c in found.captures)
+
+
+def test_what_one_object_was_found_under_may_be_gone():
+    """To explain why an entry does not fit is no reason to raise."""
+    def fn(x, found):
+        return x + len(found["a"]) if found["a"] is found.get("b") else x
+
+    shared = [1]
+    translated = sot.to_static(fn)
+    for found in ({"a": shared, "b": shared}, {"a": [1, 2]}, {"a": shared, "b": shared}):
+        assert torch.equal(translated(torch.ones(2), found), fn(torch.ones(2), found))
+
+
+class Slotted:
+    __slots__ = ("a",)
+
+
+def test_a_slot_that_was_empty():
+    def fn(x, obj):
+        return getattr(obj, "a", "empty"), x + 1
+
+    translated, obj = sot.to_static(fn), Slotted()
+    assert translated(torch.ones(2), obj)[0] == "empty"
+    obj.a = 1
+    assert translated(torch.ones(2), obj)[0] == 1
+    del obj.a
+    assert translated(torch.ones(2), obj)[0] == "empty"
+
+
+def test_super_looks_past_the_class():
+    class First:
+        def __init_subclass__(cls, **kwargs):
+            super().__init_subclass__(**kwargs)
+            cls.first = True
+
+    class Second(First):
+        def __init_subclass__(cls, **kwargs):
+            super(Second, cls).__init_subclass__(**kwargs)
+            cls.second = True
+
+    def fn(x):
+        First.__init_subclass__.__func__(Second)
+        return Second.first, hasattr(Second, "second"), x + 1
+
+    check(fn, torch.ones(2))
+
+
+def test_names_of_operators_in_errors():
+    def fn(x):
+        found = []
+        value = None
+        try:
+            value **= 2
+        except TypeError as e:
+            found.append(str(e))
+        try:
+            value += 2
+        except TypeError as e:
+            found.append(str(e))
+        return found, x + 1
+
+    check(fn, torch.ones(2), graphs=1)

@@ -365,24 +365,30 @@ class Machine:
         self.frames.append(frame)
 
     def throw_into(self, generator: GeneratorValue, exception: Value, on_return: str) -> None:
-        """Raise where a generator is suspended; the innermost of those that it delegates to comes first."""
-        if generator.running:
+        """Raise where a generator is suspended; the innermost of those that it delegates to comes first. What one of
+        them handles becomes the context of the exception; what their caller handles does not."""
+        callers = self.handled
+        self.enter_for_throw(generator, exception, on_return)
+        raise PyRaise(exception, chained=self.handled is not callers)
+
+    def enter_for_throw(self, generator: GeneratorValue, exception: Value, on_return: str) -> None:
+        if generator.running or generator.failed:
             self.refuse_running(generator)
         frame = generator.frame
         self.touch(generator)
         if frame is None or not generator.started:
             generator.frame = None
-            raise PyRaise(exception)
+            raise PyRaise(exception, chained=False)
         frame.on_return, frame.default = on_return, exception
         self.push_generator(generator)
         if frame.last > 0 and frame.instrs[frame.last - 1].op == "SEND":
             frame.last, frame.pc = frame.last - 1, frame.last
             inner = frame.stack[-1]
             if type(inner) is GeneratorValue:
-                self.throw_into(inner, exception, CLOSING if issubclass(exception.pytype, GeneratorExit) else SEND)
+                ending = CLOSING if issubclass(exception.pytype, GeneratorExit) else SEND
+                self.enter_for_throw(inner, exception, ending)
             elif not isinstance(inner, (StandIn, IteratorValue)):
                 raise Break(Reason.UNSUPPORTED, "generator.throw into a `yield from` of something else")
-        raise PyRaise(exception, chained=self.handled is not frame.outer_handled)
 
     def push_result(self, value: Value) -> None:
         if value is not ENTERED:

@@ -1,4 +1,5 @@
 """What is captured, as a ``torch.fx`` graph with fake values: built node by node, cut back, finished."""
-from sot.graph.builder import GraphBuilder, NumberRef, TensorRef
+from sot.graph.builder import GraphBuilder
+from sot.graph.refs import NumberRef, TensorRef
 
 __all__ = ["GraphBuilder", "NumberRef", "TensorRef"]

@@ -8,50 +8,15 @@ The node list is append-only: ``mark()`` and ``cut(mark)`` undo by truncation.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import fx
 
+from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
+from sot.graph.regions import Region
 from sot.torch_compat import FakeTensor, RecordingFakeMode, new_fake_mode
-
-
-class TensorRef:
-    """A tensor of the graph: its node and its fake value. Inputs get their node on first use."""
-
-    __slots__ = ("node", "fake", "real", "label", "version")
-
-    def __init__(self, fake: FakeTensor, node: fx.Node | None = None, real: torch.Tensor | None = None,
-                 label: str = "") -> None:
-        self.fake, self.node, self.real, self.label = fake, node, real, label
-        self.version = version_of(fake)
-
-
-class NumberRef(TensorRef):
-    """A Python number of the graph: an input, or what ``function`` makes of ``operands``, numbers themselves.
-
-    ``fake`` is a SymInt where the number may become a size, ``real`` the number that it is in the captured call.
-    """
-
-    __slots__ = ("function", "operands")
-
-    def __init__(self, fake: Any, real: Any, label: str = "", function: Callable | None = None,
-                 operands: tuple = ()) -> None:
-        self.fake, self.node, self.real, self.label, self.version = fake, None, real, label, 0
-        self.function, self.operands = function, operands
-
-
-def version_of(tensor: torch.Tensor) -> int:
-    """How often a tensor has been changed; tensors of inference mode do not count."""
-    return 0 if tensor.is_inference() else tensor._version
-
-
-def identifier(text: str) -> str:
-    """A Python identifier for a placeholder, made from the user's spelling of a value."""
-    name = re.sub(r"\W+", "_", text).strip("_") or "value"
-    return name if not name[0].isdigit() else "t_" + name
 
 
 class GraphBuilder:
@@ -69,6 +34,9 @@ class GraphBuilder:
         self.changes_traceless = False          # are inputs changed that way, or statistics, or in inference mode?
         self.refuses = False                    # may the graph raise because of the values it gets,
         self.draws_then_refuses = False         # and that after it has drawn random numbers?
+        self.region: Region | None = None       # the subgraph that is being built, if one is
+        self.modules: dict[str, fx.GraphModule] = {}    # finished subgraphs, by name
+        self.tied: list[tuple[TensorRef, int, Any]] = []    # see regions.py
 
     # ---- changes of what exists before the graph runs
     def changed_inputs(self) -> list[TensorRef]:
@@ -87,6 +55,8 @@ class GraphBuilder:
                          label)
 
     def node_of(self, ref: TensorRef) -> fx.Node:
+        if self.region is not None:
+            return self.region.node_of(ref)
         if ref.node is None and isinstance(ref, NumberRef) and ref.function is not None:
             return self._compute(ref)
         if ref.node is None:
@@ -139,6 +109,26 @@ class GraphBuilder:
         self.nodes.append(child)
         return child
 
+    def subgraph(self, name: str) -> fx.Node:
+        """A node for a finished subgraph."""
+        node = self.graph.create_node("get_attr", name)
+        self.nodes.append(node)
+        return node
+
+    def lift(self, refs: Iterable[TensorRef]) -> None:
+        """Make operands of tensors from outside the subgraph, before an operation may change them."""
+        if self.region is not None:
+            for ref in refs:
+                self.region.node_of(ref)
+
+    def tie(self, refs: Iterable[TensorRef], owner: Any) -> None:
+        """None of these may be changed from now on; ``owner`` is what made it so."""
+        self.tied += [(ref, version_of(ref.fake), owner) for ref in refs]
+
+    def changed_tie(self) -> Any:
+        """The owner of a tied tensor that has been changed, or None."""
+        return next((owner for ref, version, owner in self.tied if version_of(ref.fake) != version), None)
+
     def adopt(self, node: fx.Node, fake: Any) -> TensorRef:
         """A reference to the tensor that a node gives."""
         return TensorRef(fake, node)
@@ -170,7 +160,7 @@ class GraphBuilder:
         self.graph.output(tuple(self.node_of(ref) for ref in outputs))
         self.graph.erase_node(self._anchor)
         self.inputs = [ref for ref in self.inputs if ref.node is not None and self._used(ref.node)]
-        return fx.GraphModule({}, self.graph, class_name=identifier(name))
+        return fx.GraphModule(self.modules, self.graph, class_name=identifier(name))
 
     def _used(self, node: fx.Node) -> bool:
         if node.users:

@@ -47,12 +47,16 @@ class Settings:
     full_graph: bool = False
     input_spec: Any = None
     dynamic: bool | None = None
+    control_flow: str = "break"
 
     def __post_init__(self) -> None:
         lookup_backend(self.backend)
+        if self.control_flow not in ("break", "graph"):
+            raise ValueError(f"control_flow is 'break' or 'graph', not {short(self.control_flow)}")
 
     def translator(self) -> Translator:
-        return Translator(lookup_backend(self.backend), full_graph=self.full_graph, dynamic=self.dynamic)
+        return Translator(lookup_backend(self.backend), full_graph=self.full_graph, dynamic=self.dynamic,
+                          control_flow=self.control_flow == "graph")
 
     def check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
         """What checks the arguments of each call of a function, with the hook off; None without input_spec."""
@@ -65,7 +69,7 @@ class Settings:
         return plain(check)
 
     def __str__(self) -> str:
-        more = ", full_graph" if self.full_graph else ""
+        more = ", full_graph" if self.full_graph else ", control_flow 'graph'" if self.control_flow == "graph" else ""
         more += "" if self.dynamic is None else f", dynamic={self.dynamic}"
         return f"backend {backend_name(lookup_backend(self.backend))!r}{more}"
 
@@ -157,12 +161,15 @@ def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
 # ---- to_static ------------------------------------------------------------------------------------------
 @overload
 def to_static(fn_or_module: None = None, *, input_spec: Any = None, backend: str | Backend = "auto",
-              full_graph: bool = False, dynamic: bool | None = None) -> Callable[[F], F]: ...
+              full_graph: bool = False, dynamic: bool | None = None,
+              control_flow: str = "break") -> Callable[[F], F]: ...
 @overload
 def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend = "auto",
-              full_graph: bool = False, dynamic: bool | None = None) -> F: ...
+              full_graph: bool = False, dynamic: bool | None = None,
+              control_flow: str = "break") -> F: ...
 def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
-              full_graph: bool = False, dynamic: bool | None = None) -> Any:
+              full_graph: bool = False, dynamic: bool | None = None,
+              control_flow: str = "break") -> Any:
     """Translate a function or a module into graphs while it runs. A decorator, with or without arguments.
 
     Arguments:
@@ -173,17 +180,22 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
         input_spec: an ``InputSpec`` for each argument, checked at every call before anything runs; see
             sot.input_spec.
         backend: a name out of ``list_backends()``, or a function backend(graph_module, example_inputs) -> callable.
-        full_graph: raise CaptureError where capture would break.
+        full_graph: raise CaptureError where capture would break. Implies ``control_flow="graph"``.
         dynamic: when sizes of tensors, ints and floats may differ from call to call without a new capture. None: from
             their second value on, and the sizes for which ``input_spec`` has a name or None at once. True: at once,
             all that are reached from the arguments. False: never. Sizes of 0 and 1 are always captured on their own.
+        control_flow: what becomes of ``if``, ``while``, ``assert``, ``and``, ``or``, ``not`` and ``x if c else y``
+            where a tensor decides. With "break", Python decides between two graphs. With "graph", both ways become
+            part of one graph, as ``torch.cond`` and ``while_loop``, if they give tensors alike and change nothing
+            else. A tensor that one of them only passes on is a copy of it then, and what comes out requires grad if it
+            does on either way.
 
     Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError or another BackendError for
-    the backend, InputSpecError (a ValueError) for the input_spec.
+    the backend, InputSpecError (a ValueError) for the input_spec, ValueError for control_flow.
     """
     if dynamic not in (None, True, False):
         raise TargetError(f"dynamic is None, True or False, not {short(dynamic)}")
-    settings = Settings(backend, full_graph, input_spec, dynamic)
+    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow)
     return functools.partial(translate, settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)
 

@@ -27,7 +27,11 @@ class Reason(enum.Enum):
 
     # ---- values that only exist at run time
     TENSOR_TRUTH = Text("a branch depends on the value of a tensor{}",
-                        "use torch.where or torch.cond, or accept the break")
+                        "ask for control_flow=\"graph\", which puts both branches into the graph, use torch.where, or "
+                        "accept the break")
+    BRANCH = Text("a branch on a tensor cannot be part of the graph: {}",
+                  "make both ways give tensors alike and change nothing else, use torch.where, or let Python branch: "
+                  "leave out full_graph and control_flow")
     TENSOR_VALUE = Text("a tensor's value is needed as a Python number: {}",
                         "keep the value in a tensor, or move the read out of the function")
     TENSOR_SHAPE = Text("the shape of a result depends on tensor values: {}",
@@ -87,6 +91,15 @@ class Break(CaptureStop):
 
 class Skip(CaptureStop):
     """The current root frame cannot be captured; Python runs all of it."""
+
+
+class Refused(Exception):
+    """It has turned out that a branch on a tensor cannot be part of the graph: capture begins again, and breaks
+    there. ``point`` is the code object and the index of the jump."""
+
+    def __init__(self, point: tuple, why: str) -> None:
+        super().__init__(why)
+        self.point, self.why = point, why
 
 
 class NotRebuildable(Exception):

@@ -24,7 +24,7 @@ import torch
 from sot import _hook, log, marks, recording
 from sot.backends import Backend, BackendError, call_backend
 from sot.emit import Changes, Emitter, assemble, write_exit, write_graph_call
-from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Skip
+from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Refused, Skip
 from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.machine import OURS, Machine, Stopped
@@ -123,9 +123,10 @@ class Translator:
     """What a ``to_static`` function captures with: backend and settings, and the captures made so far."""
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
-                 dynamic: bool | None = None) -> None:
+                 dynamic: bool | None = None, control_flow: bool = False) -> None:
         self.backend = backend
         self.full_graph = full_graph
+        self.control_flow = control_flow or full_graph
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
         self.include: tuple[str, ...] = ()      # names of modules; none are all
         self.exclude: tuple[str, ...] = ()
@@ -210,10 +211,11 @@ class Translator:
         state = GlobalState()
         if self.is_full(code, inputs):
             raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
-        varies, keeps_leaves = self.variation(code), self.runs_as_is
+        varies, keeps_leaves, refused = self.variation(code), self.runs_as_is, dict[Any, str]()
         while True:
             try:
-                return self.attempt(Machine(function, inputs, varies, keeps_leaves), state, capture)
+                return self.attempt(Machine(function, inputs, varies, keeps_leaves, self.control_flow, refused), state,
+                                    capture)
             except NumbersVary as e:
                 self.varying.setdefault(id(code), set()).update(e.origins)
                 varies = self.variation(code)
@@ -226,6 +228,8 @@ class Translator:
                 varies = STATIC
             except LeavesAreLost:
                 self.runs_as_is = keeps_leaves = False
+            except Refused as e:
+                refused[e.point] = e.why
 
     def variation(self, code: CodeType) -> Variation:
         """What may differ from call to call in a capture of this code."""
@@ -270,6 +274,7 @@ class Translator:
         try:
             done = machine.run()
             if not isinstance(done, Stopped):
+                assert done is not None
                 machine.refuse_unclean(going_on=False)
                 try:
                     emitter = Emitter(machine)

@@ -165,7 +165,7 @@ def test_the_report_of_two_breaks_names_lines_reasons_and_remedies():
     assert "1. a branch depends on the value of a tensor" in lines
     assert f"at {report.at(HERE)}" in lines
     assert "if y.mean() > 0:" in lines
-    assert "to mend it: use torch.where or torch.cond, or accept the break" in lines
+    assert f"to mend it: {Reason.TENSOR_TRUTH.hint}" in lines
     assert "called from" not in text and "\x1b" not in text
 
 
@@ -179,7 +179,7 @@ Breaks
          if y.mean() > 0:
      called from
          {report.at(CALLER)}: {CALLER.source}
-     to mend it: use torch.where or torch.cond, or accept the break
+     to mend it: {Reason.TENSOR_TRUTH.hint}
 """ in text
 
 

@@ -13,7 +13,7 @@ import torch
 
 from sot.errors import Break, NotRebuildable, Reason
 from sot.execute.builtins.registry import handles
-from sot.graph.builder import version_of
+from sot.graph.refs import version_of
 from sot.values.base import NONE, Const, NotConstant, Value
 from sot.values.numbers import is_dynamic
 from sot.values.objects import ObjectValue, TupleValue

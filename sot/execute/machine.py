@@ -24,6 +24,7 @@ from sot.execute import (
     effects,
     function_transforms,
     gradients,
+    higher_order,
     hooks,
     introspection,
     overrides,
@@ -32,6 +33,7 @@ from sot.execute import (
 )
 from sot.execute.builtins import operators
 from sot.execute.frame import (
+    BRANCH,
     CLOSING,
     FOR,
     FOR_NEXT,
@@ -48,9 +50,11 @@ from sot.execute.frame import (
     TRIAL,
     Frame,
 )
+from sot.execute.merging import Point
 from sot.execute.opcodes import HANDLERS
 from sot.execute.opcodes.operate import push_truth
 from sot.execute.torch_calls import torch_call
+from sot.execute.ways import Touch, position
 from sot.graph import GraphBuilder, NumberRef
 from sot.guards import DistinctGuard, EqualsGuard, Guard, IsGuard, TypeGuard
 from sot.origin import Arg, HandledOutside, Known, Origin, known
@@ -98,8 +102,8 @@ class Machine:
 
     attributes = attributes
     calls = calls
-    handlers = (torch_handlers, autograd, function_transforms, gradients, effects, hooks, introspection, overrides,
-                torch_code)
+    handlers = (torch_handlers, autograd, function_transforms, gradients, effects, higher_order, hooks, introspection,
+                overrides, torch_code)
     torch_call = torch_call
     through_modes = staticmethod(overrides.through_modes)
     wrap = wrapping.wrap
@@ -111,7 +115,8 @@ class Machine:
     unary = operators.unary
 
     def __init__(self, function: FunctionType, inputs: tuple, varies: Variation = STATIC,
-                 keeps_leaves: bool = False) -> None:
+                 keeps_leaves: bool = False, control_flow: bool = False,
+                 refused: dict[Point, str] | None = None) -> None:
         self.builder = GraphBuilder()
         self.guards: dict[Guard, tuple[str, int]] = {}
         self.varies = varies
@@ -128,6 +133,9 @@ class Machine:
         self.by_id: dict[int, tuple[Any, Value]] = {}
         self.namespaces: dict[int, DictValue] = {}
         self.handled: Value | None = None
+        self.control_flow = control_flow            # do branches on tensors go into the graph,
+        self.refused = refused or {}                # but for these, and why
+        self.watch: list[Touch] | None = None       # what has been touched in the branch that is followed
         self.refusal_seen = False       # see failures.py
         self.shows_frames = False       # the program asks for frames, where capture stops
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
@@ -164,9 +172,13 @@ class Machine:
         self.__dict__.clear()
 
     # ---- the loop
-    def run(self) -> Return | Stopped:
+    def run(self) -> Return | Stopped | None:
+        """Execute until the root frame, or one that is followed by itself, returns or something stops it. None: the
+        frame has come to where one way of a branch ends."""
         while True:
             frame = self.frames[-1]
+            if frame.pc in frame.stops:
+                return None
             instr = frame.instrs[frame.pc]
             frame.mark = self.mark(frame)
             frame.last = frame.pc
@@ -273,6 +285,8 @@ class Machine:
     def touch(self, value: Any, undo: Callable[[], None] | None = None) -> None:
         """Announce a mutation: its undo goes to the journal; an existing object will be replayed."""
         self.journal.append(undo or value.snapshot())
+        if self.watch is not None:
+            self.watch.append(Touch(value, position(self)))
         if value.real is not ABSENT:
             self.mutated.setdefault(id(value), value)
 
@@ -287,6 +301,8 @@ class Machine:
     def effect(self, emit: Callable) -> None:
         """Defer an effect: ``emit(emitter)`` writes its call into emitted code, in program order."""
         self.effects.append(emit)
+        if self.watch is not None:
+            self.watch.append(Touch(None, position(self)))
 
     # ---- frames
     def enter(self, function: FunctionValue | Callable[..., Any], args: list[Value],
@@ -316,7 +332,7 @@ class Machine:
         self.builder.cut(mark.graph)
         if isinstance(done, Stopped):
             raise done.cause
-        if not clean:
+        if not clean or done is None:
             raise Break(Reason.SIDE_EFFECT, str(function))
         return done.value
 
@@ -331,6 +347,7 @@ class Machine:
         del self.frames[depth:]
         if isinstance(done, Stopped):
             raise done.cause
+        assert done is not None
         return done.value
 
     def resume_generator(self, generator: GeneratorValue, sent: Value, on_return: str,
@@ -396,7 +413,7 @@ class Machine:
 
     def return_value(self, value: Value) -> Return | Stopped | None:
         """Leave the current frame with a result."""
-        if len(self.frames) == 1 or self.frames[-1].on_return == TRIAL:
+        if len(self.frames) == 1 or self.frames[-1].on_return in (TRIAL, BRANCH):
             return Return(value)
         frame = self.frames.pop()
         if frame.generator is not None:
@@ -440,6 +457,8 @@ class Machine:
 
     def yield_value(self, value: Value) -> None:
         """Suspend the current generator frame."""
+        if self.frames[-1].on_return == BRANCH:
+            raise Break(Reason.BRANCH, f"{position(self)}: a generator yields in it")
         frame = self.frames.pop()
         frame.generator.running = False
         frame.generator.handled = self.handled if any(isinstance(v, SavedException) for v in frame.stack) else None
@@ -480,7 +499,7 @@ class Machine:
                 frame.stack.append(exception)
                 frame.pc = handler.target
                 return None
-            if len(self.frames) == 1 or frame.on_return == TRIAL:
+            if len(self.frames) == 1 or frame.on_return in (TRIAL, BRANCH):
                 return Stopped(Break(Reason.UNCAUGHT, str(exception)))
             exception = self.not_stop_iteration(frame, exception)
             self._leave_by_exception(frame)

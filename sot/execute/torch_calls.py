@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch._C import _functorch as functorch
 
-from sot.errors import Break, Reason
+from sot.errors import Break, Reason, Refused
 from sot.execute import failures, known_values, overrides
+from sot.execute.ways import position
 from sot.graph import NumberRef
-from sot.graph.builder import version_of
+from sot.graph.refs import version_of
 from sot.symbols import ShapesMustBeStatic
 from sot.torch_compat import (
     DataDependentOutputException,
@@ -160,10 +161,12 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if name.startswith("quantize_per_"):
         raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
     before = {key: (value.fake.requires_grad, version_of(value.fake)) for key, value in found.items()}
+    m.builder.lift(value.ref for value in found.values())
     concrete = numbers and is_concrete(name, graph_args, found)
     result, (target, graph_args, graph_kwargs) = run_on_fakes(m, kind, name, (target, graph_args, graph_kwargs), reason,
                                                               concrete)
     kind = "call_method" if isinstance(target, str) else "call_function"
+    refuse_changes(m, name)
     m.note_assumptions()
     if any(map(holds_number, graph_args)):
         forget_constant(result)
@@ -223,6 +226,15 @@ def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
 def holds_number(arg: Any) -> bool:
     """Is a number that varies among the numbers that a tensor is made of?"""
     return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
+
+
+def refuse_changes(m: Machine, name: str) -> None:
+    """A subgraph changes nothing outside of it, and nothing is changed of which there is a copy in place of itself."""
+    builder = m.builder
+    if builder.tied and (point := builder.changed_tie()) is not None:
+        raise Refused(point, f"{position(m)}: {name} changes a tensor that one way only passes on")
+    if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
+        raise Break(Reason.BRANCH, f"{position(m)}: {name} changes a tensor from outside the branch in place")
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:

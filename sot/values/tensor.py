@@ -151,6 +151,29 @@ class GradFn(Value):
         return f"the grad_fn of {self.tensor}"
 
 
+class TensorNumber(Value):
+    """A number of Python whose value is that of a 0-d tensor; made where branches on tensors go into the graph."""
+
+    def __init__(self, ref: TensorRef, pytype: type) -> None:
+        self.ref, self.pytype = ref, pytype
+
+    def truth(self, m: Machine) -> bool | None:
+        raise Break(Reason.TENSOR_TRUTH)
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.output(self.ref)}.item()")
+
+    def __str__(self) -> str:
+        return f"{self.pytype.__name__} that depends on a tensor"
+
+
+class TensorBool(TensorNumber):
+    """A bool of Python, likewise."""
+
+    def __init__(self, ref: TensorRef) -> None:
+        super().__init__(ref, bool)
+
+
 def is_tensor(value: Value) -> bool:
     return isinstance(value, TensorValue)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sot.errors import Break, NotRebuildable, Reason
-from sot.graph.builder import version_of
+from sot.graph.refs import version_of
 from sot.values.base import Const, Value
 from sot.values.numbers import DynamicNumber
 from sot.values.tensor import TensorValue

@@ -19,7 +19,7 @@ from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, V
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import SliceValue
 from sot.values.objects import DictValue, ListValue, MappingProxy, ObjectValue, SetValue, TupleValue, make_tuple
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorNumber, TensorValue
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -158,6 +158,8 @@ def identical(a: Value, b: Value) -> bool:
         return True
     if isinstance(a, BoundMethod) or isinstance(b, BoundMethod):
         return False
+    if isinstance(a, TensorNumber) or isinstance(b, TensorNumber):
+        raise Break(Reason.UNSUPPORTED, "the identity of a number that depends on a tensor")
     return a.real is not ABSENT and a.real is b.real
 
 

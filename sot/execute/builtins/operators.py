@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sot.errors import Break, Reason
+from sot.execute.builtins import tensor_numbers
 from sot.execute.builtins.common import (
     EXACT,
     NOT_IMPLEMENTED,
@@ -21,7 +22,6 @@ from sot.execute.builtins.common import (
     foldable,
     identical,
     is_native,
-    no_keywords,
     overridden,
     run_native,
     slot,
@@ -30,11 +30,11 @@ from sot.execute.builtins.common import (
 from sot.execute.builtins.registry import HANDLERS, find, handles
 from sot.polyfills import operators as polyfill
 from sot.values import numbers
-from sot.values.base import ENTERED, Const, Opaque, Value, boolean
+from sot.values.base import Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorNumber, TensorValue
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -57,6 +57,8 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     inplace = symbol in INPLACE
     plain = symbol[:-1] if inplace else symbol
     function, name, reflected = BINARY[plain]
+    if tensor_numbers.is_one(a, b):
+        return tensor_numbers.binary(m, symbol, a, b)
     if isinstance(a, DynamicNumber) or isinstance(b, DynamicNumber):
         varying = numbers.arithmetic(m, plain, a, b)
         if varying is not None:
@@ -171,6 +173,8 @@ ORDERINGS = tuple(vars(object)[name] for name in ("__lt__", "__le__", "__gt__", 
 def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     """``a <symbol> b``"""
     function, name, reflected = COMPARE[symbol]
+    if tensor_numbers.is_one(a, b):
+        return tensor_numbers.binary(m, symbol, a, b)
     if numbers.operands(a, b) is not None:
         return numbers.compare(m, symbol, a, b)
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
@@ -280,6 +284,8 @@ def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> 
         return varying
     if isinstance(a, Const) and foldable(a, name):
         return run_native(m, function, a.real)
+    if isinstance(a, TensorNumber):
+        return tensor_numbers.negative(m, a, symbol)
     if isinstance(a, TensorValue):
         return m.torch_call("call_function", function, [a], {})
     result = call_slot(m, a, name, [])
@@ -305,28 +311,6 @@ def truth(m: Machine, value: Value) -> bool | Any:
             method = m.attributes.special(m, value, name)
             return m.enter(check, [method])
     return True
-
-
-@handles(bool)
-def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    no_keywords("bool", kwargs)
-    if not args:
-        return boolean(False)
-    if len(args) > 1:
-        m.throw(TypeError, f"bool expected at most 1 argument, got {len(args)}")
-    result = truth(m, args[0])
-    return result if result is ENTERED else boolean(result)
-
-
-@handles(operator.not_)
-def not_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    result = truth(m, take("not_", args, kwargs, "a", required=1)[0])
-    return m.enter(polyfill.not_, args) if result is ENTERED and m.frames.pop() else boolean(not result)
-
-
-@handles(operator.truth)
-def truth_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return bool_(m, args, kwargs)
 
 
 @handles(operator.is_)

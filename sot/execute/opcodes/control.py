@@ -7,7 +7,8 @@ import torch
 
 from sot.bytecode import Instr
 from sot.errors import Break, PyRaise, Reason
-from sot.execute.builtins import iteration, operators
+from sot.execute import branches, truths
+from sot.execute.builtins import iteration
 from sot.execute.frame import FOR, FOR_NEXT, OR_POP
 from sot.execute.frame import SEND as RETURN_TO_SEND
 from sot.execute.opcodes.operate import decide
@@ -18,6 +19,7 @@ from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.numbers import VaryingRange
 from sot.values.objects import ExceptionValue, ObjectValue, TupleValue
+from sot.values.tensor import TensorBool
 
 if TYPE_CHECKING:
     from sot.execute.frame import Frame
@@ -50,9 +52,13 @@ def is_module(element: Value) -> bool:
 
 
 @op("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE")
-def pop_jump_if(m: Machine, frame: Frame, instr: Instr) -> None:
-    if decide(m, frame) is (instr.op == "POP_JUMP_IF_TRUE"):
+def pop_jump_if(m: Machine, frame: Frame, instr: Instr) -> Any:
+    known = decide(m, frame)
+    if isinstance(known, TensorBool):
+        return branches.jump(m, frame, known)
+    if known is (instr.op == "POP_JUMP_IF_TRUE"):
         take_jump(m, frame, instr)
+    return None
 
 
 @op("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE")
@@ -63,12 +69,15 @@ def pop_jump_if_none(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 @op("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
-def jump_if_or_pop(m: Machine, frame: Frame, instr: Instr) -> None:
-    known = operators.truth(m, frame.stack[-1])
+def jump_if_or_pop(m: Machine, frame: Frame, instr: Instr) -> Any:
+    known = truths.decide(m, frame.stack[-1])
+    if isinstance(known, TensorBool):
+        return branches.jump(m, frame, known)
     if known is ENTERED:
         m.frames[-1].on_return = OR_POP
     else:
         m.jump_or_pop(frame, known)
+    return None
 
 
 @op("RETURN_VALUE")

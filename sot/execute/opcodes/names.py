@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sot.bytecode import NULL_FIRST, Instr
 from sot.errors import Break, PyRaise, Reason
 from sot.execute.frame import PUSH_THEN_NULL
+from sot.execute.merging import Undecided
 from sot.execute.opcodes.table import op
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, SuperValue
@@ -69,6 +70,8 @@ def load_fast(m: Machine, frame: Frame, instr: Instr) -> None:
                 f"cannot access local variable {instr.arg!r} where it is not associated with a value")
     if type(value) is Lazy:
         value = frame.locals[instr.arg] = m.wrap(value.real, value.origin)
+    elif type(value) is Undecided:
+        value.refuse()
     frame.stack.append(value)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from sot.bytecode import NULL_FIRST, Instr
 from sot.errors import Break, Reason
+from sot.execute import truths
 from sot.execute.builtins import iteration, operators, subscript
 from sot.execute.builtins.common import is_empty
 from sot.execute.frame import PUSH_BOOL, PUSH_NOT
@@ -14,6 +15,7 @@ from sot.values.base import ENTERED, NONE, NULL, Const, Value, boolean
 from sot.values.iterators import SliceValue
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, TupleValue
+from sot.values.tensor import TensorBool, TensorNumber
 from sot.values.text import NumberText, joined
 
 if TYPE_CHECKING:
@@ -47,10 +49,10 @@ def unary_invert(m: Machine, frame: Frame, instr: Instr) -> None:
     m.push_result(operators.unary(m, "~", frame.stack.pop()))
 
 
-def decide(m: Machine, frame: Frame) -> bool | None:
+def decide(m: Machine, frame: Frame) -> bool | TensorBool | None:
     """Pop a value and decide its truth. None: user code was entered, and the instruction will run again."""
     value = frame.stack.pop()
-    known = operators.truth(m, value)
+    known = truths.decide(m, value)
     if known is ENTERED:
         frame.pc = frame.last
         return None
@@ -61,20 +63,22 @@ def decide(m: Machine, frame: Frame) -> bool | None:
 def unary_not(m: Machine, frame: Frame, instr: Instr) -> None:
     known = decide(m, frame)
     if known is not None:
-        frame.stack.append(boolean(not known))
+        frame.stack.append(truths.inverted(m, known))
 
 
 @op("TO_BOOL")
 def to_bool(m: Machine, frame: Frame, instr: Instr) -> None:
     known = decide(m, frame)
     if known is not None:
-        frame.stack.append(boolean(known))
+        frame.stack.append(known if isinstance(known, TensorBool) else boolean(known))
 
 
 def same_object(a: Value, b: Value) -> bool:
     """``a is b``: one Value, or constants whose identity Python fixes."""
     if a is b:
         return True
+    if isinstance(a, TensorNumber) or isinstance(b, TensorNumber):
+        raise Break(Reason.UNSUPPORTED, "the identity of a number that depends on a tensor")
     if isinstance(a, Const) and isinstance(b, Const):
         if a.pytype is not b.pytype:
             return False

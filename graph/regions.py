@@ -1,0 +1,122 @@
+"""Subgraphs: the branches of a ``cond``, the body of a ``while_loop``.
+
+A ``Region`` takes the place of the builder's graph while a branch is followed. A tensor from outside becomes an
+operand: a placeholder of the subgraph when it is first used. When it is known what a branch gives, ``close`` makes
+its GraphModule. Torch's higher-order operations are functional: a branch must not change its operands, nor give
+one of them, or two tensors that share memory. The first is noticed by versions; for the second, copies are given.
+Where a copy stands for the tensor itself, neither may be changed afterwards: they are *tied*.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import fx
+
+from sot.graph.refs import TensorRef, identifier, version_of
+
+if TYPE_CHECKING:
+    from sot.graph.builder import GraphBuilder
+
+Cond = torch.ops.higher_order.cond
+While = torch.ops.higher_order.while_loop
+WHILE_TRUE = "while_true"   # the kind of a subgraph that is a loop's condition: it gives a tensor, and no tuple
+
+
+class Operand(NamedTuple):
+    """A tensor from outside: its placeholder, and its version when it was first used."""
+
+    ref: TensorRef
+    node: fx.Node
+    version: int
+
+
+class Region:
+    """A subgraph that is being built."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
+        self.graph = fx.Graph()
+        self.nodes: list[fx.Node] = []
+        self.anchor = self.graph.create_node("placeholder", "anchor")
+        self.operations = 0
+        self.operands: dict[int, Operand] = {}
+        self.parameters: list[TensorRef] = []
+        self.initial: list[TensorRef] = []      # of the loop's first round, for the parameters
+        self._outer: tuple = ()
+
+    def __enter__(self) -> Region:
+        b = self.builder
+        self._outer = b.region, b.graph, b.nodes, b.operations
+        b.region, b.graph, b.nodes, b.operations = self, self.graph, self.nodes, self.operations
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        b = self.builder
+        self.operations = b.operations
+        b.region, b.graph, b.nodes, b.operations = self._outer
+
+    # ---- operands
+    def placeholder(self, fake: torch.Tensor, name: str) -> fx.Node:
+        with self.graph.inserting_before(self.anchor):
+            node = self.graph.create_node("placeholder", name)
+        node.target = node.name     # which is unique, and becomes the parameter's
+        node.meta["example_value"] = fake
+        return node
+
+    def parameter(self, ref: TensorRef, name: str) -> None:
+        """A tensor that the subgraph is given, and that ``ref`` stands for in it: what a loop carries."""
+        ref.node, ref.version = self.placeholder(ref.fake, name), version_of(ref.fake)
+        self.parameters.append(ref)
+
+    def node_of(self, ref: TensorRef) -> fx.Node:
+        if ref.node is not None and ref.node.graph is self.graph:
+            return ref.node
+        found = self.operands.get(id(ref))
+        if found is None:
+            name = ref.node.name if ref.node is not None else identifier(ref.label)
+            version = version_of(ref.fake) if isinstance(ref.fake, torch.Tensor) else 0
+            found = self.operands[id(ref)] = Operand(ref, self.placeholder(ref.fake, name), version)
+        return found.node
+
+    def is_inside(self, ref: TensorRef) -> bool:
+        return ref.node is not None and ref.node.graph is self.graph
+
+    def changed(self) -> TensorRef | None:
+        """An operand or parameter that has been changed in place."""
+        operands = ((o.ref, o.version) for o in self.operands.values() if isinstance(o.ref.fake, torch.Tensor))
+        parameters = ((ref, ref.version) for ref in self.parameters)
+        return next((ref for ref, version in (*operands, *parameters) if version_of(ref.fake) != version), None)
+
+    def sharing(self, ref: TensorRef) -> list[TensorRef]:
+        """What the subgraph is given of the memory of a tensor; for a parameter also what the first round is given."""
+        found = [o.ref for o in self.operands.values() if isinstance(o.ref.fake, torch.Tensor)
+                 and shares_memory(o.ref.fake, ref.fake)]
+        inside = [p for p in self.parameters if shares_memory(p.fake, ref.fake)]
+        return [*found, *inside, *(self.initial if inside else ())]
+
+    def used(self) -> list[TensorRef]:
+        """The operands that nodes use."""
+        return [o.ref for o in self.operands.values() if o.node.users]
+
+    # ---- results
+    def close(self, outputs: Iterable[TensorRef], operands: Sequence[TensorRef], kind: str) -> str:
+        """Make the GraphModule of (parameters, operands) -> outputs; answers the name under which it is kept."""
+        order = [self.node_of(ref) for ref in (*self.parameters, *operands)]
+        for node in order:
+            self.anchor.prepend(node)
+        given = tuple(self.node_of(ref) for ref in outputs)
+        self.graph.output(given[0] if kind == WHILE_TRUE else given)
+        for operand in self.operands.values():
+            if operand.node not in order:
+                self.graph.erase_node(operand.node)
+        self.graph.erase_node(self.anchor)
+        modules = self.builder.modules
+        name = f"{kind}_{len(modules)}"
+        modules[name] = fx.GraphModule(modules, self.graph, class_name=kind)
+        return name
+
+
+def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata

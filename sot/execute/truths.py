@@ -1,0 +1,80 @@
+"""The truth of values where a tensor may decide it."""
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.execute.builtins import operators
+from sot.execute.builtins.common import no_keywords, take
+from sot.execute.builtins.registry import handles
+from sot.polyfills import operators as polyfill
+from sot.torch_compat import DataDependentOutputException
+from sot.values.base import ENTERED, Value, boolean
+from sot.values.objects import TupleValue
+from sot.values.tensor import TensorBool, TensorNumber, TensorValue
+
+if TYPE_CHECKING:
+    from sot.execute.machine import Machine
+
+
+def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
+    """``bool(value)``: known, ENTERED, or in a tensor if branches on tensors are to go into the graph."""
+    if not m.control_flow or not isinstance(value, (TensorValue, TensorNumber)):
+        return operators.truth(m, value)
+    if isinstance(value, TensorValue) and value.fake.numel() == 1:
+        try:
+            return m.builder.run("call_function", bool, (value.ref,), {})
+        except DataDependentOutputException:
+            return as_truth(m, value)
+    return as_truth(m, value) if isinstance(value, TensorNumber) else operators.truth(m, value)
+
+
+def as_truth(m: Machine, value: Value) -> TensorBool:
+    """The truth of a tensor with one element."""
+    if isinstance(value, TensorBool):
+        return value
+    if isinstance(value, TensorNumber):
+        value = TensorValue(value.ref)
+    assert isinstance(value, TensorValue)
+    result: Value = value
+    if value.fake.dim():
+        result = m.torch_call("call_method", "reshape", [result, TupleValue([])], {})
+    if value.fake.dtype is not torch.bool:
+        result = m.torch_call("call_method", "bool", [result], {})
+    assert isinstance(result, TensorValue)
+    return TensorBool(result.ref)
+
+
+def inverted(m: Machine, truth: bool | Value) -> Value:
+    """``not truth``, of what ``decide`` answers or its Value."""
+    if isinstance(truth, TensorBool):
+        made = m.torch_call("call_function", torch.logical_not, [TensorValue(truth.ref)], {})
+        assert isinstance(made, TensorValue)
+        return TensorBool(made.ref)
+    return boolean(not (truth.constant() if isinstance(truth, Value) else truth))
+
+
+# ---- builtins -----------------------------------------------------------------------------------------------------
+@handles(bool, operator.truth)
+def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    no_keywords("bool", kwargs)
+    if not args:
+        return boolean(False)
+    if len(args) > 1:
+        m.throw(TypeError, f"bool expected at most 1 argument, got {len(args)}")
+    result = decide(m, args[0])
+    if not isinstance(result, TensorBool):
+        return result if result is ENTERED else boolean(result)
+    if not isinstance(args[0], TensorValue) or args[0].ref is not result.ref:
+        return result
+    copied = m.torch_call("call_method", "clone", [args[0]], {})    # the tensor may be changed later
+    assert isinstance(copied, TensorValue)
+    return TensorBool(copied.ref)
+
+
+@handles(operator.not_)
+def not_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    result = decide(m, take("not_", args, kwargs, "a", required=1)[0])
+    return m.enter(polyfill.not_, args) if result is ENTERED and m.frames.pop() else inverted(m, result)

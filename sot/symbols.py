@@ -139,7 +139,7 @@ class Symbols:
     def layout_changed(self, fake: FakeTensor, real: torch.Tensor) -> bool:
         """Has the trace changed the sizes or strides of an input in place?"""
         _, before = self._layouts.get(id(fake)) or (fake, self.torch.layout_of(real))
-        return self.torch.layout_of(fake) != before
+        return not self.torch.is_same(self.torch.layout_of(fake), before)
 
     # ---- terms and symbolic numbers
     def example(self, number: Any) -> Any:

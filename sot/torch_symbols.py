@@ -75,8 +75,14 @@ def fake_of(mode: FakeTensorMode, real: torch.Tensor, sizes: Sequence[Any], stri
 
 
 def layout_of(tensor: torch.Tensor) -> list[Any]:
-    """Sizes and strides as expressions: comparing them assumes nothing."""
-    return [n.node.expr if isinstance(n, SymInt) else int(n) for n in (*tensor.shape, *tensor.stride())]
+    """Sizes and strides, which may be symbolic."""
+    return [*tensor.shape, *tensor.stride()]
+
+
+def is_same(a: list[Any], b: list[Any]) -> bool:
+    """Are two layouts known to be equal? Asking assumes nothing."""
+    left, right = ([n.node.expr if isinstance(n, SymInt) else int(n) for n in layout] for layout in (a, b))
+    return left == right
 
 
 def expression(number: Any) -> Any:

@@ -142,3 +142,20 @@ def ahead_of_time(
             partition_fn=partitioners.min_cut_rematerialization_partition,
             decompositions=decompositions,
         )
+
+
+# ---- graphs with symbolic sizes ----
+
+
+def has_symbols(gm: GraphModule) -> bool:
+    """Whether an input of an ATen graph is, or has a shape made of, symbolic numbers."""
+    return any(is_symbolic(node.meta.get("val")) for node in gm.graph.find_nodes(op="placeholder"))
+
+
+def with_sizes_of(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
+    """The ATen graph as it is for these inputs: every size and number in it is known."""
+    make_fx = _import("torch.fx.experimental.proxy_tensor").make_fx
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = [mode.from_tensor(v.detach()) if isinstance(v, torch.Tensor) else v for v in inputs]
+    with torch.no_grad(), mode:
+        return make_fx(lambda *values: gm.forward(*values))(*fakes)

@@ -211,3 +211,21 @@ def test_the_error_is_at_most_twice_eagers(name, dtype):
 
 def error(got: torch.Tensor, exact: torch.Tensor) -> float:
     return (got.double() - exact).abs().mean().item()
+
+
+# ---- sizes that change ----
+def test_a_graph_with_symbolic_sizes_is_compiled_for_each_set_of_sizes():
+    made = Kernels()
+    weight = numbers(8, 4, grad=True)
+
+    def f(x, w):
+        return (x * 2).softmax(-1) @ w * x.shape[0]
+    run = sot.to_static(f, backend=made)
+    for rows in (3, 5, 7, 5):
+        x = numbers(rows, 8, grad=True)
+        wanted = torch.autograd.grad(f(x, weight).sum(), (x, weight))
+        torch.testing.assert_close(torch.autograd.grad(run(x, weight).sum(), (x, weight)), wanted)
+        torch.testing.assert_close(run(x, weight), f(x, weight))
+    assert all(m.cost.kernels for m in made.made) and not made.failed
+    assert len(made.made) == 6, "three sizes, forward and backward"
+    sot.reset()

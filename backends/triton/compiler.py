@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from sot.backends import torch_compat
 from sot.backends.triton import availability, cache, runtime
 from sot.backends.triton.module_source import module
-from sot.graph import decompositions
+from sot.graph import decompositions, passes
 from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.program import Program
@@ -24,6 +24,7 @@ from sot.graph.schedule import Cost, cost, schedule
 
 BACKENDS = logging.getLogger("sot.backends")
 KERNELS = logging.getLogger("sot.kernels")
+Run = Callable[[list[Any]], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +61,16 @@ class Compiler:
     def compiler_of(self, title: str) -> torch_compat.AtenCompiler:
         return lambda graph, inputs: self.compile(graph, title)
 
-    def compile(self, graph: GraphModule, title: str) -> Callable[[list[Any]], Any]:
+    def compile(self, graph: GraphModule, title: str) -> Run:
         """A function of the list of a functional ATen graph's inputs; the graph itself where compilation fails."""
+        if torch_compat.has_symbols(graph):
+            return BySize(self, graph, title)
+        return self.attempt(lambda: self.compile_or_raise(graph, title), graph, title)
+
+    def attempt(self, compile_graph: Callable[[], Run], graph: GraphModule, title: str) -> Run:
+        """What ``compile_graph`` gives, or the graph as it is, and why."""
         try:
-            return self.compile_or_raise(graph, title)
+            return compile_graph()
         except Exception as error:
             if self.strict:
                 raise
@@ -73,11 +80,12 @@ class Compiler:
             BACKENDS.log(level, "triton: a %s graph runs eagerly, because %s", title, reason)
             return lambda inputs: graph.forward(*inputs)
 
-    def compile_or_raise(self, graph: GraphModule, title: str) -> Callable[[list[Any]], Any]:
+    def compile_or_raise(self, graph: GraphModule, title: str) -> Run:
         key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device, str(self.interpreted))
         if path := cache.find(key):
             about = cache.about(path)
             return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True))
+        passes.run(graph)
         program = schedule(lower(graph, self.device))
         made = module(program, title, self.interpreted)
         spent = cost(program)
@@ -86,11 +94,33 @@ class Compiler:
         path = cache.find(key) or cache.add(key, made.text, title, cost=dataclasses.astuple(spent))
         return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False))
 
-    def loaded(self, path: Path, constants: tuple[Any, ...], about: Compiled) -> Callable[[list[Any]], Any]:
+    def loaded(self, path: Path, constants: tuple[Any, ...], about: Compiled) -> Run:
         run = runtime.load(path).run
         self.made.append(about)
         KERNELS.debug("%s: %s, in %s\n%s", about.title, about.cost, path, about.source)
         return lambda inputs: run(inputs, constants)
+
+
+class BySize:
+    """A graph with symbolic sizes, compiled for each set of sizes that it is called with; beyond a limit, as it is."""
+
+    LIMIT = 16
+
+    def __init__(self, compiler: Compiler, graph: GraphModule, title: str) -> None:
+        self.compiler, self.graph, self.title = compiler, graph, title
+        self.known: dict[tuple, Run] = {}
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        sizes = tuple((v.shape, v.stride()) if isinstance(v, torch.Tensor) else v for v in inputs)
+        run = self.known.get(sizes)
+        if run is None:
+            if len(self.known) == self.LIMIT:
+                return self.graph.forward(*inputs)
+            run = self.known[sizes] = self.compiler.attempt(lambda: self.compiled(inputs), self.graph, self.title)
+        return run(inputs)
+
+    def compiled(self, inputs: list[Any]) -> Run:
+        return self.compiler.compile_or_raise(torch_compat.with_sizes_of(self.graph, inputs), self.title)
 
 
 def described(graph: GraphModule) -> str:

@@ -74,11 +74,15 @@ class Lowering:
                     raise NotLowered(f"a node {other} is not of ATen")
         return self.program
 
-    def _input(self, node: fx.Node) -> View:
+    def _input(self, node: fx.Node) -> Any:
         value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor) or has_symbols(value):
-            raise NotLowered(f"the input {node.name} is not a tensor of known shape")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise NotLowered(f"the input {node.name} is a number that is not known")
         self.program.inputs.append(node.name)
+        if not isinstance(value, torch.Tensor):
+            return value
+        if has_symbols(value):
+            raise NotLowered(f"the input {node.name} is not a tensor of known shape")
         return self._buffer(node.name, value).view()
 
     def _constant(self, node: fx.Node) -> Any:

@@ -1,0 +1,104 @@
+"""Passes over ATen graphs: each does what it says, and results stay what they were."""
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from sot.graph import passes
+from sot.graph.passes import InvalidGraph
+
+aten = torch.ops.aten
+
+
+def traced(fn, *args):
+    return make_fx(fn, tracing_mode="fake")(*args)
+
+
+def operators(gm) -> list[str]:
+    return [n.target._schema.name[6:] for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
+
+
+# A program for each rule, in which it must apply, and what is left of it.
+PROOFS = {
+    "a view as it is": (lambda x: aten.view(aten.expand(aten.permute(x, [0, 1]), [3, 4]), [3, 4]) + 2, ["add"]),
+    "times one": (lambda x: aten.mul(x, 1.0) + 2, ["add"]),
+    "divided by one": (lambda x: aten.div(x, 1) + 2, ["add"]),
+    "to the power of one": (lambda x: aten.pow(x, 1) + 2, ["add"]),
+    "twice the same relu": (lambda x: aten.relu(aten.relu(x)) + 2, ["relu", "add"]),
+}
+
+
+@pytest.mark.parametrize("rule", passes.RULES, ids=lambda r: r.name)
+def test_a_rule_applies_and_keeps_results(rule):
+    program, left = PROOFS[rule.name]
+    gm = traced(program, torch.randn(3, 4))
+    assert passes.rewrite(gm.graph)
+    gm.recompile()
+    assert operators(gm) == left
+    special = torch.tensor([float("nan"), -0.0, float("inf"), 1e-40]).expand(3, 4).contiguous()
+    for x in (torch.randn(3, 4), special):
+        torch.testing.assert_close(gm(x), program(x), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_rule_does_not_change_types():
+    gm = traced(lambda x: aten.mul(x, 1.0) + 2, torch.arange(3))
+    assert passes.rewrite(gm.graph) == 0
+
+
+def test_what_is_not_used_goes_and_what_draws_stays():
+    def f(x):
+        x.sin().cos()
+        torch.rand(3)
+        return x + 1
+    gm = traced(f, torch.randn(3))
+    assert passes.run(gm)["dead_code"] == 2
+    assert operators(gm) == ["rand", "add"]
+
+
+def test_what_is_computed_twice_is_computed_once():
+    gm = traced(lambda x, y: (x @ y).sin() + (x @ y).cos(), torch.randn(3, 3), torch.randn(3, 3))
+    passes.run(gm)
+    assert operators(gm) == ["mm", "sin", "cos", "add"]
+
+
+def test_two_results_are_never_one_tensor():
+    gm = traced(lambda x: ((x + 1).t(), (x + 1)[0], x.sin(), x.sin()), torch.randn(3, 3))
+    passes.run(gm)
+    assert len({r.untyped_storage().data_ptr() for r in gm(torch.randn(3, 3))}) == 4
+
+
+def test_random_numbers_are_not_shared():
+    gm = traced(lambda x: torch.rand_like(x) - torch.rand_like(x), torch.randn(3))
+    passes.run(gm)
+    assert gm(torch.ones(3)).abs().sum() > 0
+
+
+def test_the_verifier_names_the_pass_that_broke_the_graph():
+    def misplaced(graph):
+        *_, last, output = graph.nodes
+        graph.inserting_before(next(iter(graph.nodes))).__enter__()
+        new = graph.call_function(aten.neg.default, (last,))
+        output.args = (new,)
+        return 1
+
+    def untyped(graph):
+        *_, last, output = graph.nodes
+        with graph.inserting_before(output):
+            output.args = (graph.call_function(aten.neg.default, (last,)),)
+        return 1
+
+    def shorter(graph):
+        *_, output = graph.nodes
+        output.args = (next(iter(graph.nodes)),)
+        return 1
+    for broken, message in ((misplaced, "misplaced"), (untyped, "no fake value"), (shorter, "other tensors")):
+        gm = traced(lambda x: x.sum(0), torch.randn(3, 4))
+        with pytest.raises(InvalidGraph, match=f"after the pass {broken.__name__}.*{message}|{message}"):
+            passes.run(gm, {broken.__name__: broken})
+
+
+def test_graphs_are_printed_on_request(caplog):
+    with caplog.at_level("DEBUG", logger="sot.passes"):
+        passes.run(traced(lambda x: aten.mul(x, 1) + 1, torch.randn(3)))
+    assert "rewrite changed 1 nodes" in caplog.text and "aten.add.Tensor" in caplog.text

@@ -41,6 +41,7 @@ from sot.guards import (
     TypeGuard,
     ValuesGuard,
 )
+from sot.limits import unrolling
 from sot.origin import Origin
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
@@ -128,6 +129,7 @@ class Translator:
         self.full_graph = full_graph
         self.control_flow = control_flow or full_graph
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
+        unrolling()     # raises for a value of SOT_UNROLL that means nothing
         self.include: tuple[str, ...] = ()      # names of modules; none are all
         self.exclude: tuple[str, ...] = ()
         self.whole_program = False              # then libraries' functions without tensor operations are left alone

@@ -57,6 +57,7 @@ from sot.execute.torch_calls import torch_call
 from sot.execute.ways import Touch, position
 from sot.graph import GraphBuilder, NumberRef
 from sot.guards import DistinctGuard, EqualsGuard, Guard, IsGuard, TypeGuard
+from sot.limits import unrolling
 from sot.origin import Arg, HandledOutside, Known, Origin, known
 from sot.polyfills import torch_code
 from sot.symbols import STATIC, Symbols, Variation
@@ -146,6 +147,7 @@ class Machine:
         self.inputs = inputs
         self.called_in_handler = sys.exception() is not None
         self.steps = 0
+        self.unrolling = unrolling()
         self.generators: list[GeneratorValue] = []      # all but those that contextlib takes care of
         self.frames: list[Frame] = [self._root(function, inputs)]
 

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 
-LOOP_LIMIT = 128     # rounds that are unrolled
-
-
 # ---- jumps
 @op("JUMP")
 def jump(m: Machine, frame: Frame, instr: Instr) -> None:
@@ -39,8 +36,10 @@ def take_jump(m: Machine, frame: Frame, instr: Instr) -> None:
     """Go to the target. A loop that goes around too often is left to Python, which comes back for its body."""
     if instr.target <= frame.last and m.builder.operations:
         rounds = frame.rounds[frame.last] = frame.rounds.get(frame.last, 0) + 1
-        if rounds > LOOP_LIMIT:
-            raise Break(Reason.LOOP, f"more than {LOOP_LIMIT} times")
+        if rounds > m.unrolling.rounds:
+            raise Break(Reason.LOOP, f"more than {m.unrolling.rounds} times")
+        if m.steps > m.unrolling.instructions:
+            raise Break(Reason.LOOP, f"after more than {m.unrolling.instructions} instructions")
     frame.pc = instr.target
 
 

@@ -28,7 +28,8 @@ def captured(fn, calls, **settings):
             if name == "raised" and differs and got.raised is not None:
                 raise got.raised
             assert not differs, differs
-    captures = sot.api.translation_of(translated).captures
+    captures = [c for c in sot.api.translation_of(translated).captures if (
+        "filelock" not in c.place.file)]        # whose audit hook sees that functions are made
     assert not [c.stopped for c in captures if c.stopped is not None and c.stopped.reason.name == "INTERNAL"]
     return captures
 

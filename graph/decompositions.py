@@ -25,23 +25,13 @@ Table = dict[Any, Callable[..., Any]]
 
 # Operators by name that torch would take apart, and why they are kept.
 KEPT: dict[str, str] = {
-    **dict.fromkeys(("aten.var", "aten.var_mean", "aten.mean", "aten.any", "aten.all", "aten.amax", "aten.amin"),
-                    "one kernel each"),
-    **dict.fromkeys(("aten.sum", "aten.prod", "aten.argmax", "aten.argmin"), "one kernel each"),
-    **dict.fromkeys(("aten.floor_divide", "aten.remainder", "aten.fmod", "aten.hypot", "aten.nextafter",
-                     "aten.copysign", "aten.sign", "aten.sgn", "aten.triu", "aten.tril", "aten.embedding",
-                     "aten.select_scatter", "aten.slice_scatter", "aten.constant_pad_nd", "aten.repeat",
-                     "aten.roll", "aten.fmax", "aten.fmin", "aten.lgamma", "aten.isposinf", "aten.isneginf",
-                     "aten.frac", "aten.square", "aten.isfinite", "aten.arange", "aten.full_like"),
+    **dict.fromkeys(("aten.sum", "aten.all", "aten.var", "aten.var_mean"), "one kernel each"),
+    **dict.fromkeys(("aten.floor_divide", "aten.sgn", "aten.frac", "aten.square", "aten.isfinite", "aten.isposinf",
+                     "aten.isneginf", "aten.tril", "aten.triu", "aten.roll", "aten.select_scatter", "aten.arange"),
                     "one expression each"),
-    **dict.fromkeys(("aten.addmm", "aten.baddbmm", "aten.addmv", "aten.addbmm", "aten.mv", "aten.dot", "aten.vdot",
-                     "aten.convolution_backward", "aten._scaled_dot_product_flash_attention_for_cpu",
-                     "aten.max_pool2d_with_indices_backward", "aten.avg_pool2d", "aten.upsample_bilinear2d"),
-                    "the library's kernel is better"),
-    **dict.fromkeys(("aten.native_dropout", "aten.bernoulli", "aten.bernoulli_", "aten.rand_like", "aten.randn_like",
-                     "aten.uniform", "aten.normal", "aten.rrelu_with_noise", "aten.exponential", "aten.geometric",
-                     "aten.cauchy", "aten.log_normal", "aten.randint_like", "aten.random"),
-                    "random numbers are eager's own"),
+    **dict.fromkeys(("aten.baddbmm", "aten.mv", "aten.dot", "aten.vdot", "aten.upsample_bilinear2d",
+                     "aten._scaled_dot_product_flash_attention_for_cpu"), "the library's kernel is better"),
+    **dict.fromkeys(("aten.bernoulli", "aten.native_dropout"), "random numbers are eager's own"),
 }
 _own: Table = {}
 

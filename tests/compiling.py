@@ -4,7 +4,9 @@ Importing this switches the interpreter on, and must come before Triton is impor
 """
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -25,6 +27,8 @@ from sot.backends.triton.compiler import Compiled, Compiler
 from sot.graph import ir, reference
 from sot.graph.ir import Kernel
 from sot.graph.program import Program, View
+
+atexit.register(shutil.rmtree, os.environ["SOT_CACHE_DIR"], ignore_errors=True)
 
 
 class Kernels(Compiler):

@@ -27,6 +27,8 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include "_guards.h"
+#include "_guards_compat.h"
 #include "_hook_compat.h"
 
 #ifdef __GLIBC__
@@ -316,6 +318,9 @@ static inline Py_ssize_t count_locals(PyCodeObject *code)
    as the frame would have been. Anything else might come back here without being counted. */
 static PyObject *ask(PyObject *entry, Arguments arguments)
 {
+    if (Py_IS_TYPE(entry, &EntryType)) { /* what it calls counts itself */
+        return entry_ask(entry, view.callback, arguments.items, arguments.count);
+    }
     if (PyFunction_Check(entry) && is_skipped_code((PyCodeObject *)PyFunction_GET_CODE(entry))) {
         return PyObject_Vectorcall(entry, arguments.items, arguments.count, NULL);
     }
@@ -327,14 +332,29 @@ static PyObject *ask(PyObject *entry, Arguments arguments)
     return answer;
 }
 
+/* The entry that has answered is asked first next time; one that says PLAIN may be a last resort. Nobody else sees the tuple, see get_entries(). */
+static void move_to_front(PyObject *entries, Py_ssize_t index)
+{
+    PyObject *entry = PyTuple_GET_ITEM(entries, index);
+    for (; index > 0; index--) {
+        PyTuple_SET_ITEM(entries, index, PyTuple_GET_ITEM(entries, index - 1));
+    }
+    PyTuple_SET_ITEM(entries, 0, entry);
+}
+
 /* The first answer that is not MISS, else MISS. An entry may replace the entries meanwhile. */
 static PyObject *ask_entries(PyObject *entries, Arguments arguments)
 {
     PyObject *answer = Py_NewRef(MISS);
     Py_INCREF(entries);
     for (Py_ssize_t i = 0; answer == MISS && i < PyTuple_GET_SIZE(entries); i++) {
+        PyObject *entry = Py_NewRef(PyTuple_GET_ITEM(entries, i));
         Py_DECREF(answer);
-        answer = ask(PyTuple_GET_ITEM(entries, i), arguments);
+        answer = ask(entry, arguments);
+        if (answer != MISS && answer != PLAIN && i > 0 && entry == PyTuple_GET_ITEM(entries, i)) {
+            move_to_front(entries, i);
+        }
+        Py_DECREF(entry);
     }
     Py_DECREF(entries);
     return answer;
@@ -474,6 +494,24 @@ static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
     }
     return take(tstate, frame, slot);
 }
+
+/* ---- for entries -------------------------------------------------------------------------------- */
+
+PyObject *visible_callback(void)
+{
+    return view.callback;
+}
+
+PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf)
+{
+    int before = view.hidden;
+    view.hidden = 1;
+    PyObject *result = PyObject_Vectorcall(callable, args, nargsf, NULL);
+    view.hidden = before;
+    return result;
+}
+
+#include "_hook_direct.h"
 
 /* ---- plain(fn) ---------------------------------------------------------------------------------- */
 
@@ -638,6 +676,16 @@ static int check_entries(PyObject *entries)
     return 0;
 }
 
+/* The hook changes the order in the tuple that it keeps. */
+static PyObject *copy_entries(PyObject *entries)
+{
+    PyObject *copy = PyTuple_New(PyTuple_GET_SIZE(entries));
+    for (Py_ssize_t i = 0; copy != NULL && i < PyTuple_GET_SIZE(entries); i++) {
+        PyTuple_SET_ITEM(copy, i, Py_NewRef(PyTuple_GET_ITEM(entries, i)));
+    }
+    return copy;
+}
+
 static PyObject *set_entries(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *code, *entries;
@@ -649,7 +697,11 @@ static PyObject *set_entries(PyObject *Py_UNUSED(module), PyObject *args)
     if (slot == NULL) {
         return NULL;
     }
-    replace_entries(slot, Py_NewRef(entries));
+    PyObject *own = copy_entries(entries);
+    if (own == NULL) {
+        return NULL;
+    }
+    replace_entries(slot, own);
     Py_RETURN_NONE;
 }
 
@@ -660,7 +712,7 @@ static PyObject *get_entries(PyObject *Py_UNUSED(module), PyObject *object)
         return NULL;
     }
     Slot *slot = find_slot(code);
-    return slot != NULL && slot->entries != NULL ? Py_NewRef(slot->entries) : PyTuple_New(0);
+    return slot != NULL && slot->entries != NULL ? copy_entries(slot->entries) : PyTuple_New(0);
 }
 
 static PyObject *reset(PyObject *Py_UNUSED(module), PyObject *object)
@@ -675,6 +727,19 @@ static PyObject *reset(PyObject *Py_UNUSED(module), PyObject *object)
         replace_entries(slot, NULL);
     }
     Py_RETURN_NONE;
+}
+
+/* Of a field of objects: (offset, whether an empty one reads as None), or None for other kinds of fields. */
+static PyObject *member_offset(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    if (!Py_IS_TYPE(object, &PyMemberDescr_Type)) {
+        return PyErr_Format(PyExc_TypeError, "expected a member descriptor, not %R", object);
+    }
+    PyMemberDef *member = ((PyMemberDescrObject *)object)->d_member;
+    if ((member->type != T_OBJECT && member->type != T_OBJECT_EX) || member->offset < 0) {
+        Py_RETURN_NONE;
+    }
+    return Py_BuildValue("(nN)", member->offset, PyBool_FromLong(member->type == T_OBJECT));
 }
 
 static PyObject *stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
@@ -704,6 +769,7 @@ static PyMethodDef methods[] = {
     {"get_entries", get_entries, METH_O, "The callables asked for frames of a code object."},
     {"reset", reset, METH_O, "Forgets the entries of a code object, and that it is skipped."},
     {"plain", plain, METH_O, "A callable that calls fn with this thread's callback hidden."},
+    {"member_offset", member_offset, METH_O, "Where a field is in its objects: (offset, is an empty one None), or None."},
     {"stats", stats, METH_NOARGS, "How many frames were looked at, answered, missed and left plain."},
 #ifdef SOT_HOOK_DEBUG
     {"debug_counts", debug_counts, METH_NOARGS, "How many objects this module keeps alive."},
@@ -722,7 +788,8 @@ static struct PyModuleDef definition = {
 static int prepare(void)
 {
     if (PyType_Ready(&SentinelType) < 0 || PyType_Ready(&RegistrationType) < 0
-        || PyType_Ready(&PlainType) < 0 || PyType_Ready(&TailType) < 0) {
+        || PyType_Ready(&PlainType) < 0 || PyType_Ready(&TailType) < 0
+        || PyType_Ready(&DirectType) < 0) {
         return -1;
     }
     slot_index = PyUnstable_Eval_RequestCodeExtraIndex(free_slot);
@@ -732,7 +799,7 @@ static int prepare(void)
     }
     MISS = new_sentinel("MISS");
     PLAIN = new_sentinel("PLAIN");
-    return MISS != NULL && PLAIN != NULL ? 0 : -1;
+    return MISS != NULL && PLAIN != NULL ? entry_prepare(MISS, PLAIN) : -1;
 }
 
 PyMODINIT_FUNC PyInit__hook(void)
@@ -740,7 +807,9 @@ PyMODINIT_FUNC PyInit__hook(void)
     PyObject *module = prepare() == 0 ? PyModule_Create(&definition) : NULL;
     if (module != NULL && (PyModule_AddObjectRef(module, "MISS", MISS) < 0
                            || PyModule_AddObjectRef(module, "PLAIN", PLAIN) < 0
-                           || PyModule_AddObjectRef(module, "Tail", (PyObject *)&TailType) < 0)) {
+                           || PyModule_AddObjectRef(module, "Tail", (PyObject *)&TailType) < 0
+                           || PyModule_AddObjectRef(module, "Direct", (PyObject *)&DirectType) < 0
+                           || PyModule_AddObjectRef(module, "Entry", (PyObject *)&EntryType) < 0)) {
         Py_CLEAR(module);
     }
     return module;

@@ -17,12 +17,13 @@ from typing import Any, NoReturn, TypeVar, overload
 import torch
 
 from sot import marks
-from sot._hook import plain, set_callback
+from sot._hook import Direct, plain
 from sot.backends import Backend, backend_name, lookup_backend
 from sot.errors import SotError
 from sot.guards import short
 from sot.input_spec import CallCheck
 from sot.marks import InModule, NotToStatic, NotToStaticModule, Translated, in_module, name_of
+from sot.program import module_forward
 from sot.translate import Translator
 
 F = TypeVar("F")
@@ -78,25 +79,16 @@ class Settings:
 class StaticFunction(Translated):
     """A function, method or other callable, called under a translator."""
 
-    __slots__ = ("settings", "translator", "_call", "_callback", "_check")
+    __slots__ = ("settings", "translator", "__call__")      # each has a callable of its own: C, unless it checks first
 
     def __init__(self, fn: Callable[..., Any], settings: Settings, translator: Translator | None = None) -> None:
         super().__init__(fn)
         self.settings = settings
         self.translator = translator or settings.translator()
-        self._callback = self.translator.callback
-        self._call = python_call(fn)
-        self._check = settings.check(fn, self.translator)
+        call = python_call(fn)
+        direct = Direct(call, self.translator.callback, call if isinstance(call, FunctionType) else None)
+        self.__call__ = checked(settings.check(fn, self.translator), direct)     # type: ignore[method-assign]
         forget_with(self, self.translator)
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if self._check is not None:
-            self._check(args, kwargs)
-        previous = set_callback(self._callback)
-        try:
-            return self._call(*args, **kwargs)
-        finally:
-            set_callback(previous)
 
     @property
     def captures(self) -> list:
@@ -114,30 +106,31 @@ class StaticFunction(Translated):
 class StaticModule(InModule):
     """What torch calls for a module instance that is translated: ``_call_impl``, so hooks run as ever."""
 
-    __slots__ = ("settings", "translator", "_callback", "_check")
+    __slots__ = ("settings", "translator", "__call__")
 
     def __init__(self, module: torch.nn.Module, settings: Settings, translator: Translator | None = None) -> None:
         super().__init__(module)
         self.settings = settings
         self.translator = translator or settings.translator()
-        self._callback = self.translator.callback
-        self._check = settings.check(type(module).forward, self.translator)
+        self.__call__ = checked(settings.check(type(module).forward, self.translator), Direct(
+            "_call_impl", self.translator.callback, *module_forward(module)), self._module)
         forget_with(self, self.translator)
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        module = self.module
-        if self._check is not None:
-            self._check((module, *args), kwargs)
-        previous = set_callback(self._callback)
-        try:
-            return module._call_impl(*args, **kwargs)
-        finally:
-            set_callback(previous)
 
     @property
     def captures(self) -> list:
         """What the translator has captured, frame by frame: a list of ``sot.records.Capture``."""
         return self.translator.captures
+
+
+def checked(check: Callable[..., None] | None, call: Direct, owner: weakref.ref | None = None) -> Callable[..., Any]:
+    """What calls after a look at the arguments, if there is one; ``owner`` is the module that comes before them."""
+    if check is None:
+        return call
+
+    def check_and_call(*args: Any, **kwargs: Any) -> Any:
+        check(args if owner is None else (owner(), *args), kwargs)
+        return call(*args, **kwargs)
+    return check_and_call
 
 
 def forget_with(owner: object, translator: Translator) -> None:

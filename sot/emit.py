@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CellType, CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Protocol
 
 from sot import _hook
-from sot.errors import NotRebuildable, Reason, Skip
+from sot.errors import NotRebuildable
 from sot.execute.frame import DISCARD, Frame
-from sot.execute.machine import Machine, argument_count
+from sot.execute.machine import Machine
 from sot.execute.overrides import write_modes
 from sot.graph import TensorRef
 from sot.guards import Guard, TensorGuard
@@ -36,18 +36,7 @@ from sot.resume import (
     place_of_call,
     step_code,
 )
-from sot.torch_compat import (
-    MODE_COUNTS,
-    REGIONS,
-    STATE_SETTERS,
-    GlobalState,
-    StateLog,
-    TensorChecks,
-    is_users_stop,
-    leave_regions,
-    random_state,
-    set_random_state,
-)
+from sot.torch_compat import TensorChecks
 from sot.values.base import ABSENT, NONE, Const, Lazy, Null, SavedException, Value
 from sot.values.iterators import GeneratorValue
 from sot.values.objects import DELETED, ObjectValue
@@ -56,6 +45,12 @@ from sot.values.tensor import TensorValue
 BUILT_IN = {"MISS": _hook.MISS, "PLAIN": _hook.PLAIN, "CellType": CellType, "FunctionType": FunctionType,
             "MethodType": MethodType, "deque": deque, "partial": functools.partial, "Tail": _hook.Tail}
 LITERALS = (int, str, bytes, bool, type(None))
+
+
+class Places(Protocol):
+    """What loads values before the emitted function is called."""
+
+    def has(self, origin: Origin) -> bool: ...
 
 
 class Emitter:
@@ -69,7 +64,9 @@ class Emitter:
         self.outputs: dict[int, tuple[TensorRef, str]] = {}
         self._refs: dict[Origin, str] = {}
         self._loaded: set[Origin] = set()
-        self._walking = False
+        self._program: Places | None = None     # while the first half is written
+        self.given: dict[str, Origin] = {}
+        self.leaves = False
         self._consts: dict[int, str] = {}
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
@@ -92,19 +89,23 @@ class Emitter:
         name = self._refs.get(origin)
         if name is None:
             name = self._refs[origin] = self.fresh("t")
-        if self._walking and origin not in self._loaded:
-            expression = origin.expr(self)
+        if self._program is not None and origin not in self._loaded:
+            if self._program.has(origin):
+                self.given[name] = origin
+            else:
+                expression = origin.expr(self)
+                self.walk.append(f"{name} = {expression}")
             self._loaded.add(origin)
-            self.walk.append(f"{name} = {expression}")
         return name
 
-    def write_walk(self, guards: Iterable[Guard], examples: dict[Guard, Any], state: GlobalState,
-                   callback: Any) -> None:
-        """Every guard in the order in which capture met it, the tensors together, then what else is needed."""
-        self._walking = True
-        modes = " or ".join(f"{self.const(count)}()" for count in MODE_COUNTS)
-        self.walk.append(f"if {self.const(_hook.get_callback)}() is not {self.const(callback)} "
-                         f"or not {self.const(state.check)}() or {modes}: return MISS")
+    def wanted(self) -> list[Origin]:
+        """What the second half reads."""
+        return [*self._refs]
+
+    def write_walk(self, guards: Iterable[Guard], examples: dict[Guard, Any], program: Places) -> dict[str, Origin]:
+        """The guards that are left to Python in the order in which capture met them, the tensors together, then what
+        else is needed. What the program can load is not loaded here: its names, and what they stand for."""
+        self._program = program
         tensors = [g for g in guards if isinstance(g, TensorGuard)]
         last = [g for g in guards if g.after_tensors]
         for guard in guards:
@@ -118,6 +119,7 @@ class Emitter:
         self.walk += [f"if not ({guard.test(self)}): return MISS" for guard in last]
         for origin in list(self._refs):
             self.ref(origin)
+        return self.given
 
     def write_guard(self, guard: Guard) -> None:
         test = guard.test(self)
@@ -351,68 +353,8 @@ def write_exit(e: Emitter, value: Value | None, depth: int) -> None:
     else:
         function, args = e.leave(depth)
         result = f"Tail({function}, ({args}))"
+        e.leaves = True
     e.flush()
     e.replay()
     write_modes(e)
     e.line(f"return {result}")
-
-
-class Changes:
-    """What a graph does to its surroundings before it may fail."""
-
-    def __init__(self, machine: Machine) -> None:
-        builder = machine.builder
-        self.inputs = [machine.input_origins[id(ref)] for ref in builder.changed_inputs()]
-        self.traceless = builder.changes_traceless
-        self.refuses, self.draws_then_refuses = builder.refuses, builder.draws_then_refuses
-
-
-def write_graph_call(e: Emitter, compiled: Callable, inputs: list[str], state_log: StateLog,
-                     changes: Changes) -> list[str]:
-    """The call of the graph. If it raises and has changed nothing, Python runs the frame from the start."""
-    names = "".join(name + ", " for _, name in e.outputs.values())
-    call = f"{e.const(_hook.plain(compiled))}({', '.join(inputs)})"
-    before: list[str] = []
-    failed = [f"if {e.const(is_users_stop)}(error): raise"]
-    if any(setter in REGIONS for setter, _, _ in state_log):
-        failed.append(f"{e.const(leave_regions)}()")
-    failed += [f"{e.const(setter)}(*{e.const(args)})" for _, _, (setter, args) in reversed(state_log)
-               if setter in STATE_SETTERS]
-    again = not changes.traceless and (changes.refuses or not changes.inputs)
-    if again and changes.inputs:
-        versions = "".join(f"{e.ref(origin)}._version, " for origin in changes.inputs)
-        before.append(f"versions = ({versions})")
-        failed.append(f"if versions != ({versions}): raise")
-    if again and changes.draws_then_refuses:
-        before.append(f"random = {e.const(random_state)}()")
-        failed.append(f"{e.const(set_random_state)}(random)")
-    failed.append("return PLAIN" if again else "raise")
-    line = f"{names}= {call}" if names else call
-    if failed[1:] == ["raise"]:
-        return [line]
-    return [*before, "try:", f"    {line}", "except Exception as error:", *(f"    {text}" for text in failed)]
-
-
-
-def assemble(e: Emitter, code: CodeType, graph_call: list[str]) -> tuple[FunctionType, str]:
-    """Compile the entry, and give its source too; its lines are the first line of the user's function."""
-    count = argument_count(code) + len(code.co_freevars)
-    body = ["try:", *(f"    {line}" for line in e.walk), "except Exception:", "    return MISS", *graph_call, *e.tail]
-    source = f"def entry({', '.join(f'a{i}' for i in range(count))}):\n" + "".join(f"    {line}\n" for line in body)
-    try:
-        compiled = compile(source, code.co_filename, "exec")
-    except (SyntaxError, RecursionError, MemoryError) as error:       # all three say: nested too deeply
-        raise Skip(Reason.DEPTH, str(error)) from error
-    exec(compiled, e.names)
-    function = e.names.pop("entry")
-    function.__code__ = on_one_line(function.__code__, code)
-    _hook.skip(function.__code__)
-    return function, source
-
-
-def on_one_line(emitted: CodeType, user: CodeType) -> CodeType:
-    """The emitted code, as if all of it stood on the first line of the user's function."""
-    full, rest = divmod(len(emitted.co_code) // 2, 8)
-    table = b"\xef\x00" * full + (bytes([0xe8 | (rest - 1), 0]) if rest else b"")     # "no column", line delta 0
-    return emitted.replace(co_linetable=table, co_firstlineno=user.co_firstlineno, co_name=user.co_name,
-                           co_qualname=user.co_qualname)

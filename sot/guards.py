@@ -9,16 +9,18 @@ the exception: all of them are checked together, at the end, by one call.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
+from typing import Any
 
 import torch
 
 from sot._hook import plain
 from sot.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart
 from sot.terms import Term, function_of, leaves, term_code, term_text, term_value
-from sot.torch_compat import GlobalState, Layout, TensorChecks, tensor_summary
+from sot.torch_compat import GlobalState, Layout, TensorChecks, tensor_spec, tensor_summary
 
 NAMED = (type, FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -47,6 +49,36 @@ def short(value: object, limit: int = 60) -> str:
             text = repr(value) if shows_itself(value) else text
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+# What compares in C, and runs no code of a user.
+CONSTANTS = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), torch.dtype, torch.device,
+                       torch.layout, torch.memory_format})
+
+
+def is_constant(value: object) -> bool:
+    """Is it a value that ``same_constant`` and the guard program compare alike?"""
+    return type(value) in CONSTANTS or (type(value) in (tuple, torch.Size) and all(
+        map(is_constant, value)))   # type: ignore[call-overload]
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """One type and one value: 1, 1.0 and True are three constants, and so are 0.0 and -0.0."""
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is float:
+        return a != a and b != b or a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
+    if kind is complex:
+        return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
+    if kind in (tuple, torch.Size):
+        return len(a) == len(b) and all(map(same_constant, a, b))
+    return bool(a == b)
+
+
+def code_and_defaults(function: FunctionType) -> tuple:
+    """What a guard on the code of a function compares by identity."""
+    return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
 @dataclass(frozen=True)
@@ -102,16 +134,13 @@ class EqualsGuard(Guard):
     value: object
 
     def test(self, emit: Emit) -> str:
-        ref, kind = emit.ref(self.origin), emit.const(type(self.value))
-        if self.value != self.value:  # NaN never equals itself
-            return f"type({ref}) is {kind} and {ref} != {ref}"
-        literal = repr(self.value) if type(self.value) in (int, str) else emit.const(self.value)
-        return f"type({ref}) is {kind} and {ref} == {literal}"
+        ref, kind = emit.ref(self.origin), type(self.value)
+        if kind in (int, str):
+            return f"type({ref}) is {emit.const(kind)} and {ref} == {self.value!r}"
+        return f"{emit.const(same_constant)}({ref}, {emit.const(self.value)})"
 
     def holds(self, value: object) -> bool:
-        if self.value != self.value:
-            return type(value) is type(self.value) and value != value
-        return type(value) is type(self.value) and value == self.value
+        return same_constant(value, self.value)
 
     def __str__(self) -> str:
         return f"{self.origin} == {short(self.value)}"
@@ -159,10 +188,10 @@ class KeysGuard(Guard):
     keys: tuple
 
     def test(self, emit: Emit) -> str:
-        return f"[*{emit.ref(self.origin)}] == {emit.const(list(self.keys), 'keys')}"
+        return f"{emit.const(same_constant)}((*{emit.ref(self.origin)},), {emit.const(self.keys, 'keys')})"
 
     def holds(self, value: object) -> bool:
-        return list(value) == list(self.keys)  # type: ignore[call-overload]
+        return same_constant(tuple(value), self.keys)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"the keys of {self.origin} are {short(list(self.keys))}"
@@ -227,17 +256,17 @@ class CodeGuard(Guard):
     function: FunctionType
 
     def test(self, emit: Emit) -> str:
-        ref, f = emit.ref(self.origin), self.function
-        parts = [f"{ref}.__code__ is {emit.const(f.__code__)}"]
-        for name in ("__defaults__", "__kwdefaults__"):
-            value = getattr(f, name)
+        ref = emit.ref(self.origin)
+        parts = []
+        for name, value in zip(("__code__", "__defaults__", "__kwdefaults__"), code_and_defaults(self.function),
+                               strict=True):
             parts.append(f"{ref}.{name} is {'None' if value is None else emit.const(value)}")
         return " and ".join(parts)
 
     def holds(self, value: object) -> bool:
         return isinstance(value, FunctionType) and all(
-            getattr(value, name) is getattr(self.function, name)
-            for name in ("__code__", "__defaults__", "__kwdefaults__"))
+            found is wanted for found, wanted in zip(code_and_defaults(value), code_and_defaults(self.function),
+                                                     strict=True))
 
     def __str__(self) -> str:
         return f"the code of {self.origin} is that of {self.function.__qualname__}"
@@ -366,6 +395,10 @@ class TensorGuard(Guard):
         for i, (was, now) in enumerate(zip(strides, value.stride(), strict=True)):
             if not found and was is not None and was != now and min(was, now) > 1:
                 yield Stride(self.origin, i), was
+
+    def spec(self, example: torch.Tensor) -> Any:
+        """What the guard program compares a tensor with, None if it cannot."""
+        return tensor_spec(example, self.layout)
 
     def holds(self, value: object) -> bool:
         return bool(self.checks.check(value))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,13 @@ from torch.utils.hooks import RemovableHandle
 
 from sot import kernels
 
+try:
+    from sot import _tensors
+except ImportError:     # not built, or for another version of torch: TensorChecks do it
+    _tensors = None  # type: ignore[assignment]
+
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
-           "GlobalState", "TensorChecks", "UnsupportedFakeTensorException",
+           "GlobalState", "TensorChecks", "tensor_spec", "UnsupportedFakeTensorException",
            "UnsupportedOperatorException", "new_fake_mode", "quiet",
            "tensor_summary", "COMPILING_FLAGS", "PURE_STATE_READS", "STATE_SETTERS"]
 
@@ -49,6 +55,13 @@ class TensorChecks:
         strides: Any = [list(t.stride()) if at is None else list(at[1]) for t, at in zip(examples, found, strict=True)]
         checks = TensorGuards(*examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         self.check = checks.check
+
+
+def tensor_spec(example: torch.Tensor, layout: Layout) -> Any:
+    """What the guard program compares tensors with, a few nanoseconds each; None if it cannot be said in C."""
+    if _tensors is None or example.layout != torch.strided:
+        return None
+    return _tensors.spec(example, tuple(layout[0]), tuple(layout[1]), torch.Tensor)
 
 
 class GlobalState:
@@ -101,6 +114,10 @@ def take_hook_id() -> int:
     return taken
 
 
+# Names in torch.nn.modules.module: the hooks that are called for every module.
+GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if re.match("_global_(forward|backward)_", name))
+
+
 def in_function_transform() -> bool:
     """Is this inside of torch.vmap, torch.func.grad and the like?"""
     return functorch.maybe_current_level() is not None
@@ -112,11 +129,13 @@ def in_backward() -> bool:
 
 
 # How many modes see every operation: ``torch.device`` as a context, a default device, modes of a user, torch.func's.
-MODE_COUNTS = (torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack, functorch.maybe_current_level)
+# Each with the answer that there are none.
+NO_MODES = ((torch._C._len_torch_function_stack, 0), (torch._C._len_torch_dispatch_stack, 0),
+            (functorch.maybe_current_level, None))
 
 
 def in_mode() -> bool:
-    return any(count() for count in MODE_COUNTS[:2])
+    return any(count() for count, _ in NO_MODES[:2])
 
 
 @functools.cache

@@ -23,7 +23,8 @@ import torch
 
 from sot import _hook, log, marks, recording
 from sot.backends import Backend, BackendError, call_backend
-from sot.emit import Changes, Emitter, assemble, write_exit, write_graph_call
+from sot.emit import Emitter, write_exit
+from sot.entry import Changes, GraphCall, make_entry, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Refused, Skip
 from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
@@ -266,9 +267,8 @@ class Translator:
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
         with timed(capture, "emit"):
             if recording.current is not None:
-                call.append(f"{emitter.const(recording.current.runs_of(capture).count)}()")
-            emitter.write_walk(machine.guards, machine.examples, state, self.callback)
-            entry, capture.code = assemble(emitter, code, call)
+                emitter.tail.insert(0, f"{emitter.const(recording.current.runs_of(capture).count)}()")
+            entry, capture.code = make_entry(emitter, machine, code, state, self.callback, call)
         return self.keep(code, entry, machine, state)
 
     def execute(self, machine: Machine, code: CodeType, capture: Capture) -> Emitter:
@@ -291,11 +291,12 @@ class Translator:
         finally:
             restore_state(machine)
 
-    def compile(self, machine: Machine, emitter: Emitter, capture: Capture) -> list[str]:
-        """Give the graph to the backend; the lines that call what comes back."""
+    def compile(self, machine: Machine, emitter: Emitter, capture: Capture) -> GraphCall:
+        """Give the graph to the backend; the call of what comes back."""
         builder = machine.builder
         if builder.operations == 0:
-            return [f"{emitter.const(s)}(*{emitter.const(values)})" for s, values, _ in machine.state_log]
+            return GraphCall(before=[f"{emitter.const(s)}(*{emitter.const(values)})"
+                                     for s, values, _ in machine.state_log])
         changes = Changes(machine)
         check_layouts(machine)
         module = builder.finish((ref for ref, _ in emitter.outputs.values()), capture.name)
@@ -313,7 +314,7 @@ class Translator:
             raise LeavesAreLost
         if recording.current is not None:
             compiled = recording.current.counted(compiled, capture)
-        inputs = [emitter.ref(machine.input_origins[id(ref)]) for ref in builder.inputs]
+        inputs = [machine.input_origins[id(ref)] for ref in builder.inputs]
         return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
 
     # ---- the cache
@@ -436,9 +437,8 @@ def restore_state(machine: Machine) -> None:
 def plain_entry(machine: Machine, code: CodeType, state: GlobalState, callback: Any) -> Callable:
     """The entry of a frame in which there is nothing to capture: Python runs it while the guards hold."""
     emitter = Emitter(machine)
-    emitter.write_walk(machine.guards, machine.examples, state, callback)
     emitter.line("return PLAIN")
-    return assemble(emitter, code, [])[0]
+    return make_entry(emitter, machine, code, state, callback, GraphCall())[0]
 
 
 def describe(machine: Machine, cause: Break) -> BreakRecord:

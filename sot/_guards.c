@@ -1,0 +1,840 @@
+/* The guard program of an entry: what must hold for captured code to be run again, without Python objects.
+
+   In: a tree of nodes, in preorder. A node is a place that a value is loaded from (an argument, an object that the
+   entry holds, an item, a field ... of its parent) and checks on that value. Beside it pairs and groups of nodes that
+   must be one object, or different ones.
+   Out: yes or no, and the value of every node.
+
+   What makes it cheap is that a value which was checked once need not be checked again while nothing that the checks
+   have read has changed. So each node keeps the words that its checks and the loads of its children have read: the
+   version tag of a dict, an object's class, the address of its dict, a cell's contents. A call compares words, from
+   the top down: as long as the words above are as they were, the memory below is still what it was, and safe to read.
+   Where a word differs, the node that it belongs to is checked for real, and those of its children that are other
+   objects now.
+
+   Words hold addresses, and another object may have come to an address meanwhile. That is harmless where the words
+   say all that the checks depend on. What compares the contents of constants keeps the constant alive instead.
+   Tensors have no words: their metadata is compared at every call.
+
+   Nothing here runs Python code: loads read dicts, lists and fields past all overrides, and sot/program.py makes a
+   node only of what means the same as the Python expression. */
+
+#define PY_SSIZE_T_CLEAN
+#include "_guards.h"
+
+#include "_guards_compat.h"
+
+typedef enum { ARG, HELD, DICT, TYPE_DICT, ITEM, INDEX, CELL, FIELD, KEY } Step;
+static const char *const STEPS[] = {"arg", "held", "dict", "type_dict", "item", "index", "cell", "field", "key", NULL};
+
+typedef enum { TYPE, IS, EQUALS, LENGTH, KEYS, HAS, LACKS, EMPTY, CODE, LOOKUP, TENSOR } Kind;
+static const char *const KINDS[] = {"type", "is", "equals", "length", "keys", "has", "lacks", "empty", "code",
+                                    "lookup", "tensor", NULL};
+
+typedef struct {
+    Kind kind;
+    PyObject *operand;
+    PyObject *second;  /* of "lookup": what is found, or NULL for nothing */
+    Py_ssize_t number; /* of "length"; of "has" and "lacks": the hash of the key */
+    const void *spec;  /* of "tensor" */
+} Check;
+
+typedef struct {
+    Step step;
+    int end; /* the nodes of its subtree are those up to here */
+    int reads_type, reads_slot, reads_dict, reads_items, reads_size;
+    int first_check, check_count;
+    int first_word;
+    int known; /* do the words of the whole subtree stand for its checks, for the value it has? */
+    PyObject *operand;
+    Py_ssize_t number;
+    Py_hash_t hash;
+    PyObject *kept;
+} Node;
+
+typedef struct {
+    const uintptr_t *address;
+    uintptr_t expected;
+} Word;
+
+struct Program {
+    int count, word_count, check_count, tensor_count, arg_tensor_count, pair_count, group_count;
+    int busy;
+    int tensors_changed; /* other tensors than when they were last found to be different objects */
+    unsigned long long entered;
+    Node *nodes;
+    PyObject **values;
+    Check *checks;
+    Word *words;
+    int *owners;  /* of each word */
+    TensorCheck *tensors; /* arguments first */
+    int (*pairs)[3];
+    int **groups; /* each begins with its length */
+    PyObject **table; /* a hash set of the tensors that are no arguments */
+    size_t table_mask;
+    unsigned long long thread_keys[2];
+};
+
+static const uintptr_t zero = 0;
+static const TensorApi *tensor_api;
+
+/* ---- constants ------------------------------------------------------------------------------------------ */
+
+static int same_float(double a, double b)
+{
+    return memcmp(&a, &b, sizeof(double)) == 0 || (a != a && b != b);
+}
+
+/* One type and one value: 1, 1.0 and True are three constants, and so are 0.0 and -0.0. */
+static int same_constant(PyObject *a, PyObject *b)
+{
+    if (a == b) {
+        return 1;
+    }
+    if (Py_TYPE(a) != Py_TYPE(b)) {
+        return 0;
+    }
+    if (PyFloat_CheckExact(a)) {
+        return same_float(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+    }
+    if (PyComplex_CheckExact(a)) {
+        Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+        return same_float(x.real, y.real) && same_float(x.imag, y.imag);
+    }
+    if (PyTuple_Check(a)) {
+        Py_ssize_t size = PyTuple_GET_SIZE(a);
+        int same = size == PyTuple_GET_SIZE(b);
+        for (Py_ssize_t i = 0; same && i < size; i++) {
+            same = same_constant(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i));
+        }
+        return same;
+    }
+    int same = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (same < 0) {
+        PyErr_Clear();
+    }
+    return same == 1;
+}
+
+/* ---- loads ---------------------------------------------------------------------------------------------- */
+
+static PyObject *dict_item(PyObject *dict, PyObject *key, Py_hash_t hash)
+{
+    PyObject *found = _PyDict_GetItem_KnownHash(dict, key, hash);
+    if (found == NULL && PyErr_Occurred()) {
+        PyErr_Clear();
+    }
+    return found;
+}
+
+static PyObject *nth_key(PyObject *dict, Py_ssize_t index)
+{
+    PyObject *key;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(dict, &position, &key, NULL)) {
+        if (index-- == 0) {
+            return key;
+        }
+    }
+    return NULL;
+}
+
+static PyObject **items_of(PyObject *value)
+{
+    return PyList_Check(value) ? ((PyListObject *)value)->ob_item : ((PyTupleObject *)value)->ob_item;
+}
+
+static PyObject **field_of(PyObject *value, const Node *node)
+{
+    return (PyObject **)((char *)value + node->number);
+}
+
+/* Borrowed, or NULL. */
+static PyObject *load(const Node *node, PyObject *from)
+{
+    switch (node->step) {
+    case HELD:
+        return node->operand;
+    case DICT: {
+        PyObject **slot = _PyObject_GetDictPtr(from);
+        return slot != NULL ? *slot : NULL;
+    }
+    case TYPE_DICT:
+        return PyType_Check(from) ? dict_of_type((PyTypeObject *)from) : NULL;
+    case ITEM:
+        return PyDict_Check(from) ? dict_item(from, node->operand, node->hash) : NULL;
+    case KEY:
+        return PyDict_CheckExact(from) ? nth_key(from, node->number) : NULL;
+    case INDEX:
+        return (PyList_Check(from) || PyTuple_Check(from)) && node->number < Py_SIZE(from)
+            ? items_of(from)[node->number] : NULL;
+    case CELL:
+        return PyCell_Check(from) ? PyCell_GET(from) : NULL;
+    case FIELD: /* its parent's type is checked; NULL is None in some fields, and missing in others */
+        return *field_of(from, node) != NULL ? *field_of(from, node) : node->operand;
+    default:
+        return NULL;
+    }
+}
+
+/* ---- checks --------------------------------------------------------------------------------------------- */
+
+static Py_ssize_t length_of(PyObject *value)
+{
+    if (PyList_Check(value) || PyTuple_Check(value)) {
+        return Py_SIZE(value);
+    }
+    if (PyDict_Check(value)) {
+        return PyDict_GET_SIZE(value);
+    }
+    return PyAnySet_Check(value) ? PySet_GET_SIZE(value) : -1;
+}
+
+static int has_keys(PyObject *dict, PyObject *keys)
+{
+    PyObject *key;
+    Py_ssize_t position = 0, i = 0;
+    if (!PyDict_CheckExact(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(keys)) {
+        return 0;
+    }
+    while (PyDict_Next(dict, &position, &key, NULL)) {
+        if (!same_constant(PyTuple_GET_ITEM(keys, i++), key)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int has_code(PyObject *value, PyObject *code_and_defaults)
+{
+    if (!PyFunction_Check(value)) {
+        return 0;
+    }
+    PyFunctionObject *f = (PyFunctionObject *)value;
+    PyObject *found[] = {f->func_code, f->func_defaults, f->func_kwdefaults};
+    for (int i = 0; i < 3; i++) {
+        if ((found[i] != NULL ? found[i] : Py_None) != PyTuple_GET_ITEM(code_and_defaults, i)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int holds(const Check *check, PyObject *value)
+{
+    switch (check->kind) {
+    case TYPE:
+        return (PyObject *)Py_TYPE(value) == check->operand;
+    case IS:
+        return value == check->operand;
+    case EQUALS:
+        return same_constant(check->operand, value);
+    case LENGTH:
+        return length_of(value) == check->number;
+    case KEYS:
+        return has_keys(value, check->operand);
+    case HAS:
+    case LACKS:
+        return PyDict_Check(value)
+            && (dict_item(value, check->operand, check->number) != NULL) == (check->kind == HAS);
+    case EMPTY:
+        return PyDict_Check(value) && PyDict_GET_SIZE(value) == 0;
+    case CODE:
+        return has_code(value, check->operand);
+    case LOOKUP:
+        return PyType_Check(value) && _PyType_Lookup((PyTypeObject *)value, check->operand) == check->second;
+    case TENSOR: /* all of them are checked together */
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- words ---------------------------------------------------------------------------------------------- */
+
+/* NULL stands for what has no word: look at it every time. */
+static Word *put(Word *word, const void *address)
+{
+    *word = address != NULL ? (Word){address, *(const uintptr_t *)address} : (Word){&zero, 1};
+    return word + 1;
+}
+
+static Word *put_items(Program *p, const Node *node, PyObject *value, Word *word)
+{
+    word = put(word, &((PyVarObject *)value)->ob_size);
+    if (PyList_Check(value)) {
+        word = put(word, &((PyListObject *)value)->ob_item);
+    }
+    const Node *end = p->nodes + node->end;
+    for (const Node *child = node + 1; child < end; child = p->nodes + child->end) {
+        if (child->step == INDEX) {
+            word = put(word, items_of(value) + child->number);
+        }
+    }
+    return word;
+}
+
+static Word *put_code(PyFunctionObject *f, Word *word)
+{
+    word = put(word, &f->func_code);
+    word = put(word, &f->func_defaults);
+    return put(word, &f->func_kwdefaults);
+}
+
+/* What the checks of a node and the loads of its children have read. `count_words` says how much room there is. */
+static void remember(Program *p, Node *node, PyObject *value)
+{
+    Word *word = p->words + node->first_word, *end = p->words + node[1].first_word;
+    if (node->reads_type) {
+        word = put(word, &value->ob_type);
+    }
+    if (node->reads_slot) {
+        word = put(word, _PyObject_GetDictPtr(value));
+    }
+    if (node->reads_dict) {
+        word = put(word, word_of_dict_version(value));
+    }
+    if (node->reads_items) {
+        word = put_items(p, node, value, word);
+    } else if (node->reads_size && !PyDict_Check(value)) {
+        word = put(word, PyAnySet_Check(value) ? (void *)&((PySetObject *)value)->used
+                                                : (void *)&((PyVarObject *)value)->ob_size);
+    } else if (node->reads_size) {
+        word = put(word, word_of_dict_version(value));
+    }
+    for (int i = 0; i < node->check_count; i++) {
+        const Check *check = p->checks + node->first_check + i;
+        if (check->kind == CODE) {
+            word = put_code((PyFunctionObject *)value, word);
+        } else if (check->kind == EQUALS) {
+            Py_XSETREF(node->kept, Py_NewRef(value));
+        }
+    }
+    if (node->step == HELD && PyType_Check(value)) {
+        word = put(word, word_of_type_version((PyTypeObject *)value));
+    }
+    const Node *last = p->nodes + node->end;
+    for (const Node *child = node + 1; child < last; child = p->nodes + child->end) {
+        if (child->step == FIELD) {
+            word = put(word, field_of(value, child));
+        } else if (child->step == CELL) {
+            word = put(word, &((PyCellObject *)value)->ob_ref);
+        }
+    }
+    for (; word < end; word++) {
+        *word = (Word){&zero, 0};
+    }
+}
+
+static int child_words(const Node *child)
+{
+    return child->step == FIELD || child->step == CELL || child->step == INDEX;
+}
+
+/* How many words `remember` writes at most. */
+static int count_words(Program *p, const Node *node)
+{
+    int count = node->reads_type + node->reads_slot + node->reads_dict + (node->reads_items ? 2 : node->reads_size);
+    for (int i = 0; i < node->check_count; i++) {
+        count += p->checks[node->first_check + i].kind == CODE ? 3 : 0;
+    }
+    count += node->step == HELD && PyType_Check(node->operand);
+    const Node *end = p->nodes + node->end;
+    for (const Node *child = node + 1; child < end; child = p->nodes + child->end) {
+        count += child_words(child);
+    }
+    return count;
+}
+
+/* ---- running -------------------------------------------------------------------------------------------- */
+
+static int visit_node(Program *p, int i, PyObject *value);
+
+/* Checks a node and, as far as they are other objects than before, its children. */
+static int enter(Program *p, int i, PyObject *value)
+{
+    Node *node = p->nodes + i;
+    node->known = 0;
+    p->entered++;
+    p->values[i] = value;
+    for (int c = 0; c < node->check_count; c++) {
+        const Check *check = p->checks + node->first_check + c;
+        p->tensors_changed |= check->kind == TENSOR && node->step != ARG;
+        if (!holds(check, value)) {
+            return 0;
+        }
+    }
+    for (int child = i + 1; child < node->end; child = p->nodes[child].end) {
+        PyObject *found = load(p->nodes + child, value);
+        if (found == NULL || !visit_node(p, child, found)) {
+            return 0;
+        }
+    }
+    remember(p, node, value);
+    node->known = 1;
+    return 1;
+}
+
+/* The node is known for the value it has: are its words, and those below it, as they were? */
+static int unchanged(Program *p, int i)
+{
+    const Word *word = p->words + p->nodes[i].first_word, *end = p->words + p->nodes[p->nodes[i].end].first_word;
+    while (word < end) {
+        if (*word->address == word->expected) {
+            word++;
+            continue;
+        }
+        int owner = p->owners[word - p->words];
+        if (!enter(p, owner, p->values[owner])) {
+            return 0;
+        }
+        word = p->words + p->nodes[p->nodes[owner].end].first_word;
+    }
+    return 1;
+}
+
+static int visit_node(Program *p, int i, PyObject *value)
+{
+    return p->nodes[i].known && p->values[i] == value ? unchanged(p, i) : enter(p, i, value);
+}
+
+/* A subtree in which something did not hold is not known, nor is what it is a part of. */
+static void forget(Program *p, int root)
+{
+    for (int i = root; i < p->nodes[root].end; i++) {
+        p->nodes[i].known = 0;
+    }
+}
+
+static size_t place_in_table(Program *p, PyObject *value)
+{
+    size_t place = ((uintptr_t)value >> 4) * (size_t)0x9E3779B97F4A7C15u >> 20 & p->table_mask;
+    while (p->table[place] != NULL && p->table[place] != value) {
+        place = (place + 1) & p->table_mask;
+    }
+    return place;
+}
+
+/* Are the tensors that are no arguments different objects? Fills the table. */
+static int fill_table(Program *p)
+{
+    memset(p->table, 0, (p->table_mask + 1) * sizeof(PyObject *));
+    for (int t = p->arg_tensor_count; t < p->tensor_count; t++) {
+        PyObject *value = p->values[p->tensors[t].node];
+        size_t place = place_in_table(p, value);
+        if (p->table[place] != NULL) {
+            return 0;
+        }
+        p->table[place] = value;
+    }
+    p->tensors_changed = 0;
+    return 1;
+}
+
+static int tensors_differ(Program *p)
+{
+    if (p->tensors_changed && !fill_table(p)) {
+        return 0;
+    }
+    for (int t = 0; t < p->arg_tensor_count; t++) {
+        PyObject *value = p->values[p->tensors[t].node];
+        if (p->tensor_count > p->arg_tensor_count && p->table[place_in_table(p, value)] != NULL) {
+            return 0;
+        }
+        for (int other = 0; other < t; other++) {
+            if (p->values[p->tensors[other].node] == value) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+static int relations_hold(Program *p)
+{
+    for (int i = 0; i < p->pair_count; i++) {
+        int *pair = p->pairs[i];
+        if ((p->values[pair[0]] == p->values[pair[1]]) != pair[2]) {
+            return 0;
+        }
+    }
+    for (int g = 0; g < p->group_count; g++) {
+        const int *members = p->groups[g] + 1;
+        for (int i = 1; i < p->groups[g][0]; i++) {
+            for (int j = 0; j < i; j++) {
+                if (p->values[members[i]] == p->values[members[j]]) {
+                    return 0;
+                }
+            }
+        }
+    }
+    return tensors_differ(p);
+}
+
+static int thread_keys_are_the_same(const Program *p)
+{
+    unsigned long long keys[2];
+    tensor_api->thread_keys(keys);
+    return keys[0] == p->thread_keys[0] && keys[1] == p->thread_keys[1];
+}
+
+static int run(Program *p, PyObject *const *args, Py_ssize_t count)
+{
+    if (p->tensor_count > 0 && !thread_keys_are_the_same(p)) {
+        return 0;
+    }
+    for (int t = 0; t < p->arg_tensor_count; t++) {
+        const Node *node = p->nodes + p->tensors[t].node;
+        if (node->number >= count) {
+            return 0;
+        }
+        if (p->values[p->tensors[t].node] != args[node->number]) { /* another object: what is known is of the old one */
+            p->nodes[p->tensors[t].node].known = 0;
+            p->values[p->tensors[t].node] = args[node->number];
+        }
+    }
+    if (p->arg_tensor_count > 0 && !tensor_api->all_match(p->tensors, p->arg_tensor_count, p->values)) {
+        return 0; /* what differs most often */
+    }
+    for (int i = 0; i < p->count; i = p->nodes[i].end) {
+        const Node *root = p->nodes + i;
+        PyObject *value = root->step == HELD ? root->operand : root->number < count ? args[root->number] : NULL;
+        if (value == NULL || !visit_node(p, i, value)) {
+            forget(p, i);
+            return 0;
+        }
+    }
+    int others = p->tensor_count - p->arg_tensor_count;
+    return (others == 0 || tensor_api->all_match(p->tensors + p->arg_tensor_count, others, p->values))
+        && relations_hold(p);
+}
+
+int program_holds(Program *p, PyObject *const *args, Py_ssize_t count)
+{
+    if (p->busy) { /* a key with a hash of somebody else's has come back here */
+        return 0;
+    }
+    p->busy = 1;
+    int holds = run(p, args, count);
+    p->busy = 0;
+    return holds;
+}
+
+PyObject *const *program_values(Program *p)
+{
+    return p->values;
+}
+
+int program_size(Program *p)
+{
+    return p->count;
+}
+
+PyObject *program_statistics(Program *p)
+{
+    return Py_BuildValue("{s:i,s:i,s:i,s:K}", "nodes", p->count, "words", p->word_count, "tensors", p->tensor_count,
+                         "entered", p->entered);
+}
+
+/* ---- making --------------------------------------------------------------------------------------------- */
+
+static int index_of(const char *name, const char *const *names)
+{
+    for (int i = 0; names[i] != NULL; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return i;
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "a guard program knows no %s", name);
+    return -1;
+}
+
+static int make_tensor_check(Program *p, Check *check)
+{
+    if (tensor_api == NULL) {
+        tensor_api = PyCapsule_Import(TENSOR_API_NAME, 0);
+    }
+    check->spec = tensor_api != NULL ? PyCapsule_GetPointer(check->operand, TENSOR_SPEC_NAME) : NULL;
+    if (check->spec == NULL) {
+        return -1;
+    }
+    tensor_api->thread_keys(p->thread_keys);
+    p->tensor_count++;
+    return 0;
+}
+
+/* A check is (kind, operand, second). */
+static int make_check(Program *p, Node *node, PyObject *spec)
+{
+    Check *check = p->checks + p->check_count;
+    const char *name;
+    PyObject *operand, *second;
+    if (!PyArg_ParseTuple(spec, "sOO:check", &name, &operand, &second)) {
+        return -1;
+    }
+    int kind = index_of(name, KINDS);
+    if (kind < 0) {
+        return -1;
+    }
+    *check = (Check){.kind = kind, .operand = Py_NewRef(operand)};
+    p->check_count++;
+    node->check_count++;
+    switch (check->kind) {
+    case LENGTH:
+        check->number = PyLong_AsSsize_t(operand);
+        node->reads_size = 1;
+        break;
+    case HAS:
+    case LACKS:
+        check->number = PyObject_Hash(operand);
+        node->reads_dict = 1;
+        break;
+    case KEYS:
+    case EMPTY:
+        node->reads_dict = 1;
+        break;
+    case LOOKUP:
+        check->second = Py_IsNone(second) ? NULL : Py_NewRef(PyTuple_GET_ITEM(second, 0));
+        break;
+    case TENSOR:
+        return make_tensor_check(p, check);
+    default:
+        break;
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* May the class of a value be another one while the words above the node are the same? */
+static int reads_type(Program *p, const Node *node)
+{
+    if (node->step == HELD) {
+        return PyType_HasFeature(Py_TYPE(node->operand), Py_TPFLAGS_HEAPTYPE) || PyModule_Check(node->operand);
+    }
+    if (node->step == DICT || node->step == TYPE_DICT) {
+        return 0;
+    }
+    for (int i = 0; i < node->check_count && (node->step == ITEM || node->step == KEY); i++) {
+        const Check *check = p->checks + node->first_check + i;
+        PyTypeObject *type = (PyTypeObject *)check->operand;
+        if (check->kind == TYPE && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type != &PyModule_Type) {
+            return 0;
+        }
+        if (check->kind == IS || check->kind == TENSOR || check->kind == EQUALS || check->kind == EMPTY) {
+            return 0; /* whatever its class */
+        }
+    }
+    return 1;
+}
+
+/* A node is (step, parent, operand, number, checks); parents come first, and subtrees are together. */
+static int make_node(Program *p, int i, PyObject *spec)
+{
+    Node *node = p->nodes + i;
+    const char *name;
+    int parent;
+    PyObject *operand, *checks;
+    if (!PyArg_ParseTuple(spec, "siOnO!:node", &name, &parent, &operand, &node->number, &PyTuple_Type, &checks)) {
+        return -1;
+    }
+    int step = index_of(name, STEPS);
+    if (step < 0) {
+        return -1;
+    }
+    node->step = step;
+    node->end = i + 1;
+    node->first_check = p->check_count;
+    node->operand = step == FIELD && Py_IsNone(operand) ? NULL : Py_NewRef(operand);
+    if (step == FIELD && node->operand != NULL) { /* (None,): what is missing reads as None */
+        Py_SETREF(node->operand, Py_NewRef(Py_None));
+    }
+    if (step == ITEM && (node->hash = PyObject_Hash(operand)) == -1) {
+        return -1;
+    }
+    for (Py_ssize_t c = 0; c < PyTuple_GET_SIZE(checks); c++) {
+        if (make_check(p, node, PyTuple_GET_ITEM(checks, c)) < 0) {
+            return -1;
+        }
+    }
+    if ((step == ARG || step == HELD) != (parent < 0) || parent >= i) {
+        PyErr_SetString(PyExc_ValueError, "a guard program is a tree in preorder");
+        return -1;
+    }
+    if (parent >= 0) {
+        Node *above = p->nodes + parent;
+        above->reads_slot |= step == DICT;
+        above->reads_dict |= step == ITEM || step == KEY;
+        above->reads_items |= step == INDEX;
+        for (; parent >= 0; parent = p->owners[parent]) { /* until there are words, the parents of nodes */
+            p->nodes[parent].end = i + 1;
+        }
+    }
+    return 0;
+}
+
+static const void *tensor_spec(Program *p, const Node *node)
+{
+    for (int c = 0; c < node->check_count; c++) {
+        if (p->checks[node->first_check + c].kind == TENSOR) {
+            return p->checks[node->first_check + c].spec;
+        }
+    }
+    return NULL;
+}
+
+static int make_tensors(Program *p)
+{
+    p->table_mask = 15;
+    while (p->table_mask < (size_t)p->tensor_count * 2) {
+        p->table_mask = p->table_mask * 2 + 1;
+    }
+    p->tensors = PyMem_Calloc(p->tensor_count + 1, sizeof(TensorCheck));
+    p->table = PyMem_Calloc(p->table_mask + 1, sizeof(PyObject *));
+    if (p->tensors == NULL || p->table == NULL) {
+        return -1;
+    }
+    int count = 0;
+    for (int arguments = 1; arguments >= 0; arguments--) {
+        for (int i = 0; i < p->count; i++) {
+            const void *spec = tensor_spec(p, p->nodes + i);
+            if (spec != NULL && (p->nodes[i].step == ARG) == arguments) {
+                p->tensors[count++] = (TensorCheck){spec, i};
+                p->arg_tensor_count += arguments;
+            }
+        }
+    }
+    p->tensors_changed = 1;
+    return 0;
+}
+
+static int make_words(Program *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        Node *node = p->nodes + i;
+        node->reads_type = reads_type(p, node);
+        node->first_word = p->word_count;
+        p->word_count += count_words(p, node);
+    }
+    p->nodes[p->count].first_word = p->word_count;
+    PyMem_Free(p->owners);
+    p->words = PyMem_Calloc(p->word_count + 1, sizeof(Word));
+    p->owners = PyMem_Calloc(p->word_count + 1, sizeof(int));
+    if (p->words == NULL || p->owners == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < p->count; i++) {
+        for (int word = p->nodes[i].first_word; word < p->nodes[i + 1].first_word; word++) {
+            p->owners[word] = i;
+        }
+    }
+    return 0;
+}
+
+static int make_pairs(Program *p, PyObject *pairs)
+{
+    p->pairs = PyMem_Calloc(PyList_GET_SIZE(pairs) + 1, sizeof(*p->pairs));
+    if (p->pairs == NULL) {
+        return -1;
+    }
+    for (; p->pair_count < PyList_GET_SIZE(pairs); p->pair_count++) {
+        int *pair = p->pairs[p->pair_count];
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(pairs, p->pair_count), "iip:pair", &pair[0], &pair[1], &pair[2])) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int make_groups(Program *p, PyObject *groups)
+{
+    p->groups = PyMem_Calloc(PyList_GET_SIZE(groups) + 1, sizeof(int *));
+    for (; p->groups != NULL && p->group_count < PyList_GET_SIZE(groups); p->group_count++) {
+        PyObject *members = PyList_GET_ITEM(groups, p->group_count);
+        Py_ssize_t size = PyTuple_GET_SIZE(members);
+        int *group = p->groups[p->group_count] = PyMem_Calloc(size + 1, sizeof(int));
+        if (group == NULL) {
+            return -1;
+        }
+        group[0] = (int)size;
+        for (Py_ssize_t i = 0; i < size; i++) {
+            group[i + 1] = (int)PyLong_AsLong(PyTuple_GET_ITEM(members, i));
+        }
+    }
+    return p->groups != NULL ? 0 : -1;
+}
+
+static int make(Program *p, PyObject *nodes, PyObject *pairs, PyObject *groups)
+{
+    Py_ssize_t checks = 0;
+    p->count = (int)PyList_GET_SIZE(nodes);
+    for (int i = 0; i < p->count; i++) {
+        PyObject *node = PyList_GET_ITEM(nodes, i);
+        if (!PyTuple_Check(node) || PyTuple_GET_SIZE(node) != 5 || !PyTuple_Check(PyTuple_GET_ITEM(node, 4))) {
+            PyErr_SetString(PyExc_TypeError, "a node is (step, parent, operand, number, checks)");
+            return -1;
+        }
+        checks += PyTuple_GET_SIZE(PyTuple_GET_ITEM(node, 4));
+    }
+    p->nodes = PyMem_Calloc(p->count + 1, sizeof(Node));
+    p->values = PyMem_Calloc(p->count + 1, sizeof(PyObject *));
+    p->checks = PyMem_Calloc(checks + 1, sizeof(Check));
+    p->owners = PyMem_Calloc(p->count + 1, sizeof(int));
+    if (p->nodes == NULL || p->values == NULL || p->checks == NULL || p->owners == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < p->count; i++) {
+        PyObject *node = PyList_GET_ITEM(nodes, i);
+        p->owners[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(node, 1));
+        if (make_node(p, i, node) < 0) {
+            return -1;
+        }
+    }
+    return make_tensors(p) < 0 || make_words(p) < 0 || make_pairs(p, pairs) < 0 ? -1 : make_groups(p, groups);
+}
+
+Program *program_new(PyObject *nodes, PyObject *pairs, PyObject *groups)
+{
+    Program *p = PyMem_Calloc(1, sizeof(Program));
+    if (p != NULL && make(p, nodes, pairs, groups) == 0) {
+        return p;
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_NoMemory();
+    }
+    program_free(p);
+    return NULL;
+}
+
+void program_free(Program *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    for (int i = 0; p->nodes != NULL && i < p->count; i++) {
+        Py_XDECREF(p->nodes[i].operand);
+        Py_XDECREF(p->nodes[i].kept);
+    }
+    for (int i = 0; i < p->check_count; i++) {
+        Py_XDECREF(p->checks[i].operand);
+        Py_XDECREF(p->checks[i].second);
+    }
+    for (int i = 0; i < p->group_count; i++) {
+        PyMem_Free(p->groups[i]);
+    }
+    void *parts[] = {p->nodes, p->values, p->checks, p->words, p->owners, p->tensors, p->pairs, p->groups, p->table};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        PyMem_Free(parts[i]);
+    }
+    PyMem_Free(p);
+}
+
+int program_traverse(Program *p, visitproc visit, void *arg)
+{
+    for (int i = 0; i < p->count; i++) {
+        Py_VISIT(p->nodes[i].operand);
+        Py_VISIT(p->nodes[i].kept);
+    }
+    for (int i = 0; i < p->check_count; i++) {
+        Py_VISIT(p->checks[i].operand);
+        Py_VISIT(p->checks[i].second);
+    }
+    return 0;
+}

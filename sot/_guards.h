@@ -1,0 +1,67 @@
+/* What _hook.c, _entry.c, _guards.c and _tensors.cpp know of each other. */
+
+#ifndef SOT_GUARDS_H
+#define SOT_GUARDS_H
+
+#include <Python.h>
+
+/* ---- _tensors.cpp, by way of a capsule: this part of the package does not need torch --------------- */
+
+#define TENSOR_API_NAME "sot._tensors.api"
+#define TENSOR_SPEC_NAME "sot._tensors.spec"
+
+typedef struct {
+    const void *spec; /* what _tensors.spec() has made */
+    int node;         /* whose value is to meet it */
+} TensorCheck;
+
+typedef struct {
+    /* Are these values tensors with the metadata that the specifications say? No Python code runs. */
+    int (*all_match)(const TensorCheck *checks, int count, PyObject *const *values);
+    /* The dispatch keys that this thread adds to and takes from those of every tensor. */
+    void (*thread_keys)(unsigned long long keys[2]);
+} TensorApi;
+
+#ifndef __cplusplus
+
+/* ---- _guards.c ------------------------------------------------------------------------------------- */
+
+typedef struct Program Program;
+
+/* NULL with an exception. See _guards.c for what the arguments hold. */
+Program *program_new(PyObject *nodes, PyObject *pairs, PyObject *groups);
+void program_free(Program *program);
+int program_traverse(Program *program, visitproc visit, void *arg);
+int program_size(Program *program);
+
+/* Do all guards hold for these arguments? Never raises. */
+int program_holds(Program *program, PyObject *const *args, Py_ssize_t count);
+
+/* The value of each node when program_holds() last said yes: borrowed. */
+PyObject *const *program_values(Program *program);
+
+/* The words that stand for checks, and how often a node was looked at anew: for tests and measurements. */
+PyObject *program_statistics(Program *program);
+
+/* ---- _entry.c -------------------------------------------------------------------------------------- */
+
+extern PyTypeObject EntryType;
+
+int entry_prepare(PyObject *miss, PyObject *plain);
+
+/* A new reference: the answer, MISS or PLAIN; NULL with an exception. */
+PyObject *entry_ask(PyObject *entry, PyObject *callback, PyObject *const *args, Py_ssize_t count);
+
+/* Does what it does need the callback of its translator to be set? */
+int entry_needs_callback(PyObject *entry);
+
+/* Do the guards of its program hold? */
+int entry_program_holds(PyObject *entry, PyObject *const *args, Py_ssize_t count);
+
+/* ---- _hook.c --------------------------------------------------------------------------------------- */
+
+PyObject *visible_callback(void);
+PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf);
+
+#endif
+#endif

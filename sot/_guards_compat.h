@@ -1,0 +1,72 @@
+/* What differs between CPython 3.11, 3.12 and 3.13 in what guards read: dicts of types and version tags.
+
+   Every change of a dict gives it a version tag that no dict ever had; types have one that changes with them or one
+   of their bases. On 3.12 and 3.13 the public header calls a dict's tag deprecated; nothing replaces it for who asks
+   rather than wants to be told. 3.13 does not change it where a dict has its values inside of the object that it
+   belongs to: such a dict gets a table of its own first, which programs cannot tell from what it had. */
+
+#ifndef SOT_GUARDS_COMPAT_H
+#define SOT_GUARDS_COMPAT_H
+
+/* Not in a header of 3.13. */
+PyAPI_FUNC(void) _PyTraceback_Add(const char *name, const char *file, int line);
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+/* A new reference, or NULL if the object is gone. */
+static inline PyObject *referent(PyObject *reference)
+{
+    PyObject *object = PyWeakref_GET_OBJECT(reference);
+    return Py_IsNone(object) ? NULL : Py_NewRef(object);
+}
+
+/* Borrowed. */
+static inline PyObject *dict_of_type(PyTypeObject *type)
+{
+#if PY_VERSION_HEX < 0x030C0000
+    return type->tp_dict;
+#else
+    PyObject *dict = PyType_GetDict(type);
+    Py_XDECREF(dict);
+    return dict;
+#endif
+}
+
+#if PY_VERSION_HEX < 0x030D0000
+
+static inline int has_version(PyDictObject *Py_UNUSED(dict)) { return 1; }
+
+#else
+
+/* Taking out the last item gives the dict a table of its own; there is room in it to put the item back. */
+static int own_table(PyObject *dict)
+{
+    PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
+    int done = item != NULL && PyDict_SetItem(dict, PyTuple_GET_ITEM(item, 0), PyTuple_GET_ITEM(item, 1)) == 0;
+    Py_XDECREF(item);
+    if (!done) {
+        PyErr_Clear();
+    }
+    return done;
+}
+
+static inline int has_version(PyDictObject *dict)
+{
+    return dict->ma_values == NULL || (dict->ma_used > 0 && own_table((PyObject *)dict) && dict->ma_values == NULL);
+}
+
+#endif
+
+/* The word that changes with a dict; NULL if there is none. */
+static inline const void *word_of_dict_version(PyObject *dict)
+{
+    return has_version((PyDictObject *)dict) ? &((PyDictObject *)dict)->ma_version_tag : NULL;
+}
+
+/* The word that changes with a class; NULL if it has no version now. What is behind the version never changes. */
+static inline const void *word_of_type_version(PyTypeObject *type)
+{
+    return type->tp_version_tag != 0 ? &type->tp_version_tag : NULL;
+}
+
+#endif

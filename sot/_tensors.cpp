@@ -1,0 +1,246 @@
+/* sot._tensors: compares the metadata of tensors, a few nanoseconds each.
+
+   In: an example, and which of its sizes and strides matter. Out: a specification, and whether a value meets it:
+   class, dispatch keys (conjugate and negative bits are among them), dtype, device, sizes, strides, requires_grad.
+
+   Reads torch's own C++ objects by its header, so it fits the minor version of torch that it was built for only; with
+   another one it refuses to be imported, and torch's slower guards do the work. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <c10/core/TensorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstring>
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "_guards.h"
+
+namespace {
+
+/* Where a Python tensor has the address of the C++ one: found by looking, because torch has moved it. */
+Py_ssize_t impl_offset = 0;
+
+c10::TensorImpl *impl_of(PyObject *tensor)
+{
+    return *reinterpret_cast<c10::TensorImpl **>(reinterpret_cast<char *>(tensor) + impl_offset);
+}
+
+constexpr int64_t ANY = -1; /* sizes are never negative; a negative stride is none that torch makes */
+
+/* Equal specifications are one object: most tensors of a model are alike, and what is read stays in the cache. */
+struct Spec {
+    PyTypeObject *type;
+    uint64_t keys;
+    c10::ScalarType dtype;
+    c10::Device device;
+    bool requires_grad;
+    std::vector<int64_t> numbers; /* sizes, then strides */
+    Py_ssize_t users;
+
+    bool operator==(const Spec &other) const
+    {
+        return type == other.type && keys == other.keys && dtype == other.dtype && device == other.device
+            && requires_grad == other.requires_grad && numbers == other.numbers;
+    }
+};
+
+std::list<Spec> specs;
+
+inline bool same(const int64_t *expected, const int64_t *found, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (expected[i] != found[i] && expected[i] != ANY) {
+            return false;
+        }
+    }
+    return true;
+}
+
+inline bool matches(const Spec &spec, PyObject *value)
+{
+    if (Py_TYPE(value) != spec.type) {
+        return false;
+    }
+    const c10::TensorImpl *impl = impl_of(value);
+    const int64_t count = static_cast<int64_t>(spec.numbers.size()) / 2, *numbers = spec.numbers.data();
+    return impl->key_set().raw_repr() == spec.keys && impl->dim() == count
+        && same(numbers, impl->sizes().data(), count) && same(numbers + count, impl->strides().data(), count)
+        && impl->dtype() == spec.dtype && impl->device() == spec.device && impl->requires_grad() == spec.requires_grad;
+}
+
+int all_match(const TensorCheck *checks, int count, PyObject *const *values)
+{
+    constexpr int AHEAD = 4; /* tensors that memory is asked for before they are read */
+    for (int i = 0; i < count; i++) {
+        if (i + AHEAD < count) {
+            PyObject *next = values[checks[i + AHEAD].node];
+            if (Py_TYPE(next) == static_cast<const Spec *>(checks[i + AHEAD].spec)->type) {
+                const char *memory = reinterpret_cast<const char *>(impl_of(next));
+                __builtin_prefetch(memory);
+                __builtin_prefetch(memory + 64);
+                __builtin_prefetch(memory + 128);
+            }
+        }
+        if (!matches(*static_cast<const Spec *>(checks[i].spec), values[checks[i].node])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+void thread_keys(unsigned long long keys[2])
+{
+    c10::impl::LocalDispatchKeySet local = c10::impl::tls_local_dispatch_key_set();
+    keys[0] = local.included_.raw_repr();
+    keys[1] = local.excluded_.raw_repr();
+}
+
+TensorApi api = {all_match, thread_keys};
+
+/* ---- Python -------------------------------------------------------------------------------------------- */
+
+void free_spec(PyObject *capsule)
+{
+    void *memory = PyCapsule_GetPointer(capsule, TENSOR_SPEC_NAME);
+    for (auto spec = specs.begin(); spec != specs.end(); ++spec) {
+        if (&*spec == memory && --spec->users == 0) {
+            PyTypeObject *type = spec->type;
+            specs.erase(spec);
+            Py_DECREF(type);
+            return;
+        }
+    }
+}
+
+/* The one specification that is equal to this one. */
+Spec *share(Spec &&made)
+{
+    for (Spec &spec : specs) {
+        if (spec == made) {
+            spec.users++;
+            return &spec;
+        }
+    }
+    Py_INCREF(made.type);
+    specs.push_front(std::move(made));
+    return &specs.front();
+}
+
+/* A tuple of integers and None. */
+bool read_numbers(PyObject *tuple, std::vector<int64_t> &numbers)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *item = PyTuple_GET_ITEM(tuple, i);
+        numbers.push_back(Py_IsNone(item) ? ANY : PyLong_AsLongLong(item));
+    }
+    return !PyErr_Occurred();
+}
+
+/* Tensors whose sizes are where the header says, and say all about how they are stored. */
+bool is_plain(const c10::TensorImpl *impl)
+{
+    return impl->layout() == c10::kStrided && !impl->is_python_dispatch() && !impl->is_nested()
+        && !impl->has_symbolic_sizes_strides()
+        && !impl->key_set().has_any(c10::DispatchKeySet(c10::DispatchKey::FuncTorchGradWrapper)
+                                    | c10::DispatchKeySet(c10::DispatchKey::FuncTorchBatched)
+                                    | c10::DispatchKeySet(c10::DispatchKey::Functionalize));
+}
+
+PyObject *spec(PyObject *, PyObject *args)
+{
+    PyObject *example, *sizes, *strides, *tensor_class;
+    if (!PyArg_ParseTuple(args, "OO!O!O!:spec", &example, &PyTuple_Type, &sizes, &PyTuple_Type, &strides,
+                          &PyType_Type, &tensor_class)) {
+        return nullptr;
+    }
+    if (!PyObject_TypeCheck(example, reinterpret_cast<PyTypeObject *>(tensor_class)) || !is_plain(impl_of(example))) {
+        Py_RETURN_NONE;
+    }
+    const c10::TensorImpl *impl = impl_of(example);
+    Spec made{Py_TYPE(example), impl->key_set().raw_repr(), c10::typeMetaToScalarType(impl->dtype()), impl->device(),
+              impl->requires_grad(), {}, 1};
+    if (!read_numbers(sizes, made.numbers) || !read_numbers(strides, made.numbers)) {
+        return nullptr;
+    }
+    if (PyTuple_GET_SIZE(sizes) != impl->dim() || PyTuple_GET_SIZE(strides) != impl->dim()) {
+        PyErr_SetString(PyExc_ValueError, "a tensor has as many sizes and strides as it has dimensions");
+        return nullptr;
+    }
+    return PyCapsule_New(share(std::move(made)), TENSOR_SPEC_NAME, free_spec);
+}
+
+PyObject *meets(PyObject *, PyObject *args)
+{
+    PyObject *capsule, *value;
+    if (!PyArg_ParseTuple(args, "OO:meets", &capsule, &value)) {
+        return nullptr;
+    }
+    void *memory = PyCapsule_GetPointer(capsule, TENSOR_SPEC_NAME);
+    return memory != nullptr ? PyBool_FromLong(matches(*static_cast<Spec *>(memory), value)) : nullptr;
+}
+
+/* Finds the address of the C++ tensor in a Python one. False with an exception. */
+bool find_impl(PyObject *torch)
+{
+    PyObject *tensor = PyObject_CallMethod(torch, "empty", "i", 1);
+    PyObject *number = tensor != nullptr ? PyObject_GetAttrString(tensor, "_cdata") : nullptr;
+    void *address = number != nullptr ? PyLong_AsVoidPtr(number) : nullptr;
+    for (Py_ssize_t at = sizeof(PyObject); address != nullptr && at < 48 && impl_offset == 0; at += sizeof(void *)) {
+        if (std::memcmp(reinterpret_cast<char *>(tensor) + at, &address, sizeof(address)) == 0) {
+            impl_offset = at;
+        }
+    }
+    Py_XDECREF(number);
+    Py_XDECREF(tensor);
+    if (impl_offset == 0 && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ImportError, "sot._tensors: tensors of this version of torch are made differently");
+    }
+    return impl_offset != 0;
+}
+
+bool fits(PyObject *torch)
+{
+    PyObject *version = PyObject_GetAttrString(torch, "__version__");
+    PyObject *text = version != nullptr ? PyObject_Str(version) : nullptr;
+    const char *found = text != nullptr ? PyUnicode_AsUTF8(text) : nullptr;
+    bool same = found != nullptr && std::strncmp(found, SOT_TORCH_VERSION, std::strlen(SOT_TORCH_VERSION)) == 0;
+    if (found != nullptr && !same) {
+        PyErr_Format(PyExc_ImportError, "sot._tensors was built for torch %s, and this is %s", SOT_TORCH_VERSION, found);
+    }
+    Py_XDECREF(version);
+    Py_XDECREF(text);
+    return same;
+}
+
+PyMethodDef methods[] = {
+    {"spec", spec, METH_VARARGS,
+     "spec(example, sizes, strides, torch.Tensor): what is compared, None in sizes and strides being whatever; None if "
+     "the example is not a plain tensor."},
+    {"meets", meets, METH_VARARGS, "meets(spec, value): is it such a tensor?"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "sot._tensors", "Compares the metadata of tensors.", -1, methods,
+    nullptr, nullptr, nullptr, nullptr,
+};
+
+} // namespace
+
+PyMODINIT_FUNC PyInit__tensors(void)
+{
+    PyObject *torch = PyImport_ImportModule("torch");
+    bool ready = torch != nullptr && fits(torch) && find_impl(torch);
+    Py_XDECREF(torch);
+    PyObject *module = ready ? PyModule_Create(&definition) : nullptr;
+    PyObject *capsule = module != nullptr ? PyCapsule_New(&api, TENSOR_API_NAME, nullptr) : nullptr;
+    if (capsule == nullptr || PyModule_AddObject(module, "api", capsule) < 0) {
+        Py_XDECREF(capsule);
+        Py_CLEAR(module);
+    }
+    return module;
+}

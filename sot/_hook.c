@@ -729,17 +729,37 @@ static PyObject *reset(PyObject *Py_UNUSED(module), PyObject *object)
     Py_RETURN_NONE;
 }
 
+/* Where the getters of functions get it from; what is not there they show as None. */
+static Py_ssize_t function_field(PyObject *descriptor)
+{
+    static const struct { const char *name; Py_ssize_t offset; } fields[] = {
+        {"__code__", offsetof(PyFunctionObject, func_code)},
+        {"__defaults__", offsetof(PyFunctionObject, func_defaults)},
+        {"__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults)},
+    };
+    for (size_t i = 0; PyDescr_TYPE(descriptor) == &PyFunction_Type && i < sizeof(fields) / sizeof(*fields); i++) {
+        if (PyUnicode_CompareWithASCIIString(PyDescr_NAME(descriptor), fields[i].name) == 0) {
+            return fields[i].offset;
+        }
+    }
+    return -1;
+}
+
 /* Of a field of objects: (offset, whether an empty one reads as None), or None for other kinds of fields. */
 static PyObject *member_offset(PyObject *Py_UNUSED(module), PyObject *object)
 {
+    if (Py_IS_TYPE(object, &PyGetSetDescr_Type)) {
+        Py_ssize_t offset = function_field(object);
+        return offset >= 0 ? Py_BuildValue("(nO)", offset, Py_True) : Py_NewRef(Py_None);
+    }
     if (!Py_IS_TYPE(object, &PyMemberDescr_Type)) {
-        return PyErr_Format(PyExc_TypeError, "expected a member descriptor, not %R", object);
+        return PyErr_Format(PyExc_TypeError, "expected a descriptor of a field, not %R", object);
     }
     PyMemberDef *member = ((PyMemberDescrObject *)object)->d_member;
     if ((member->type != T_OBJECT && member->type != T_OBJECT_EX) || member->offset < 0) {
         Py_RETURN_NONE;
     }
-    return Py_BuildValue("(nN)", member->offset, PyBool_FromLong(member->type == T_OBJECT));
+    return Py_BuildValue("(nO)", member->offset, member->type == T_OBJECT ? Py_True : Py_False);
 }
 
 static PyObject *stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))

@@ -11,7 +11,7 @@ import functools
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from types import CellType, FunctionType, MemberDescriptorType, ModuleType
+from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
@@ -154,15 +154,15 @@ class Builder:
         if issubclass(kind, type):
             raise NotInC
         found = self.finds(kind, name)
-        if type(found) is MemberDescriptorType:
-            return self.field(base, found)
         if name == "__dict__":
             return self.dict_of(base)
+        if type(found) in (MemberDescriptorType, GetSetDescriptorType):
+            return self.field(base, found)
         if found is not ABSENT and hasattr(type(found), "__set__"):
             raise NotInC
         return self.item(self.dict_of(base), name)
 
-    def field(self, base: Node, descriptor: MemberDescriptorType) -> Node:
+    def field(self, base: Node, descriptor: MemberDescriptorType | GetSetDescriptorType) -> Node:
         place = _hook.member_offset(descriptor)
         if place is None:
             raise NotInC

@@ -121,10 +121,6 @@ class Emitter:
             self.ref(origin)
         return self.given
 
-    def write_guard(self, guard: Guard) -> None:
-        test = guard.test(self)
-        self.walk.append(f"if not ({test}): return MISS")
-
     def const(self, value: object, hint: str = "k") -> str:
         """The name of an object that the entry holds."""
         name = self._consts.get(id(value))

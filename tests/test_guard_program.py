@@ -2,7 +2,8 @@
 costs no second look.
 
 Each test of a change warms a module up until the program knows it by its words alone, changes it, and compares the
-next call with plain Python. C and the guards' own ``explain`` must agree on every state of a program: the last part makes up states.
+next call with plain Python. C and the guards' own ``explain`` must agree on every state of a program: the last part
+makes up states.
 """
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ CHANGES = {
     "another function": lambda m: setattr(m, "added", by_closure(1)),
     "an attribute past __setattr__": lambda m: m.__dict__.update(scale=8.0),
     "an attribute that is deleted": lambda m: (setattr(Model, "scale", 8.5), delattr(m, "scale")),
-    "another __dict__": lambda m: setattr(m.inner, "__dict__", m.inner.__dict__ | {"options": {"power": 3, "names": []}}),
+    "another __dict__": lambda m: setattr(m.inner, "__dict__", vars(m.inner) | {"options": {"power": 3, "names": []}}),
     "an item of a dict": lambda m: m.inner.options.update(power=3),
     "a longer list": lambda m: m.inner.options["names"].append("c"),
     "another tuple": lambda m: setattr(m.inner, "sizes", (4, 3)),
@@ -277,8 +278,8 @@ CONSTANTS = [0, 1, 1.0, True, False, 0.0, -0.0, 0.5, float("nan"), None, "name",
 @st.composite
 def mutation(draw):
     """A change of the arguments, as a function of their dict."""
-    kind = draw(st.sampled_from(["tensor", "item", "alias", "length", "flag", "key", "rate", "nested", "class", "weight",
-                                 "data", "grad", "hook", "names", "swap", "attribute"]))
+    kind = draw(st.sampled_from(["tensor", "item", "alias", "length", "flag", "key", "rate", "nested", "class",
+                                 "weight", "data", "grad", "hook", "names", "swap", "attribute"]))
     tensor, constant = draw(st.sampled_from(TENSORS)), draw(st.sampled_from(CONSTANTS))
     index = draw(st.integers(0, 1))
 

@@ -149,16 +149,29 @@ static PyObject **field_of(PyObject *value, const Node *node)
     return (PyObject **)((char *)value + node->number);
 }
 
+/* Borrowed, or NULL. An object without a dict so far gets one, as if Python asked for it. */
+static PyObject *dict_of_object(PyObject *object)
+{
+    PyObject **slot = _PyObject_GetDictPtr(object);
+    if (slot != NULL && *slot == NULL) {
+        PyObject *made = PyObject_GenericGetDict(object, NULL);
+        if (made == NULL) {
+            PyErr_Clear();
+        }
+        Py_XDECREF(made);
+        slot = _PyObject_GetDictPtr(object);
+    }
+    return slot != NULL ? *slot : NULL;
+}
+
 /* Borrowed, or NULL. */
 static PyObject *load(const Node *node, PyObject *from)
 {
     switch (node->step) {
     case HELD:
         return node->operand;
-    case DICT: {
-        PyObject **slot = _PyObject_GetDictPtr(from);
-        return slot != NULL ? *slot : NULL;
-    }
+    case DICT:
+        return dict_of_object(from);
     case TYPE_DICT:
         return PyType_Check(from) ? dict_of_type((PyTypeObject *)from) : NULL;
     case ITEM:

@@ -44,14 +44,27 @@ def refusing(kernel: Any) -> str:
 
 
 def may_refuse(kernel: Any, args: tuple) -> bool:
-    """May it raise because of the values of its arguments?"""
+    """May it raise because of the values of its arguments, or of where they lie in memory, which fakes do not tell?"""
     name = refusing(kernel)
+    if kernel._schema.is_mutable and overlaps(args):
+        return True
     if name in OF_TENSORS_ONLY:
         return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
     if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
     return bool(name) and not (name in WHOLE_NUMBERS_ONLY and any(
         isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args))
+
+
+def overlaps(args: tuple) -> bool:
+    """Is what is changed, the first argument, in memory that another argument has too, laid out in another way?"""
+    strided = [a for a in args if isinstance(a, torch.Tensor) and a.layout is torch.strided]
+    if not strided or strided[0] is not args[0]:
+        return False
+    first, *others = strided
+    return any(other.untyped_storage()._cdata == first.untyped_storage()._cdata
+               and (other.shape, other.stride(), other.storage_offset())
+               != (first.shape, first.stride(), first.storage_offset()) for other in others)
 
 
 # They update running statistics, and say nothing about it in their schema.

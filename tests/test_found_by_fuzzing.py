@@ -135,3 +135,14 @@ def test_functions_with_equal_defaults_have_defaults_of_their_own():
 
     first, second = sot.to_static(f)(X)[1]
     assert first.__defaults__ == second.__defaults__ == (4,) and first.__defaults__ is not second.__defaults__
+
+
+def test_output_before_a_change_that_overlapping_memory_forbids():
+    def f(x):
+        try:
+            print("before")
+        finally:
+            x.add_(x[-1])
+        return x
+
+    check(f, torch.ones(3, 3))

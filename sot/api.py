@@ -19,6 +19,7 @@ import torch
 from sot import marks
 from sot._hook import Direct, plain
 from sot.backends import Backend, backend_name, lookup_backend
+from sot.checking.calls import beside_python, call_module, rate_of
 from sot.errors import SotError
 from sot.guards import short
 from sot.input_spec import CallCheck
@@ -49,17 +50,19 @@ class Settings:
     input_spec: Any = None
     dynamic: bool | None = None
     control_flow: str = "break"
+    check: float | None = None
 
     def __post_init__(self) -> None:
         lookup_backend(self.backend)
+        rate_of(self.check)
         if self.control_flow not in ("break", "graph"):
             raise ValueError(f"control_flow is 'break' or 'graph', not {short(self.control_flow)}")
 
     def translator(self) -> Translator:
         return Translator(lookup_backend(self.backend), full_graph=self.full_graph, dynamic=self.dynamic,
-                          control_flow=self.control_flow == "graph")
+                          control_flow=self.control_flow == "graph", check=rate_of(self.check))
 
-    def check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
+    def argument_check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
         """What checks the arguments of each call of a function, with the hook off; None without input_spec."""
         if self.input_spec is None:
             return None
@@ -87,7 +90,8 @@ class StaticFunction(Translated):
         self.translator = translator or settings.translator()
         call = python_call(fn)
         direct = Direct(call, self.translator.callback, call if isinstance(call, FunctionType) else None)
-        self.__call__ = checked(settings.check(fn, self.translator), direct)     # type: ignore[method-assign]
+        static = checked(settings.argument_check(fn, self.translator), direct)
+        self.__call__ = beside_python(static, name_of(fn), call, rate_of(settings.check))   # type: ignore[method-assign]
         forget_with(self, self.translator)
 
     @property
@@ -112,8 +116,9 @@ class StaticModule(InModule):
         super().__init__(module)
         self.settings = settings
         self.translator = translator or settings.translator()
-        self.__call__ = checked(settings.check(type(module).forward, self.translator), Direct(
+        static = checked(settings.argument_check(type(module).forward, self.translator), Direct(
             "_call_impl", self.translator.callback, *module_forward(module)), self._module)
+        self.__call__ = beside_python(static, name_of(module), call_module, rate_of(settings.check), self._module)
         forget_with(self, self.translator)
 
     @property
@@ -155,14 +160,14 @@ def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
 @overload
 def to_static(fn_or_module: None = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
-              control_flow: str = "break") -> Callable[[F], F]: ...
+              control_flow: str = "break", check: float | None = None) -> Callable[[F], F]: ...
 @overload
 def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
-              control_flow: str = "break") -> F: ...
+              control_flow: str = "break", check: float | None = None) -> F: ...
 def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
-              control_flow: str = "break") -> Any:
+              control_flow: str = "break", check: float | None = None) -> Any:
     """Translate a function or a module into graphs while it runs. A decorator, with or without arguments.
 
     Arguments:
@@ -182,13 +187,15 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
             part of one graph, as ``torch.cond`` and ``while_loop``, if they give tensors alike and change nothing
             else. A tensor that one of them only passes on is a copy of it then, and what comes out requires grad if it
             does on either way.
+        check: the share of calls, from 0 to 1, that plain Python makes too, on copies, to compare; None asks
+            SOT_CHECK. A difference is a CheckWarning; see sot.checking.
 
     Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError or another BackendError for
     the backend, InputSpecError (a ValueError) for the input_spec, ValueError for control_flow.
     """
     if dynamic not in (None, True, False):
         raise TargetError(f"dynamic is None, True or False, not {short(dynamic)}")
-    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow)
+    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check)
     return functools.partial(translate, settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)
 

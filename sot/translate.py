@@ -23,6 +23,7 @@ import torch
 
 from sot import _hook, log, marks, recording
 from sot.backends import Backend, BackendError, call_backend
+from sot.checking.calls import CheckedGraph
 from sot.emit import Emitter, write_exit
 from sot.entry import Changes, GraphCall, make_entry, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Refused, Skip
@@ -125,8 +126,9 @@ class Translator:
     """What a ``to_static`` function captures with: backend and settings, and the captures made so far."""
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
-                 dynamic: bool | None = None, control_flow: bool = False) -> None:
+                 dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0) -> None:
         self.backend = backend
+        self.check = check          # the share of calls that are compared with plain Python
         self.full_graph = full_graph
         self.control_flow = control_flow or full_graph
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
@@ -312,6 +314,8 @@ class Translator:
         if getattr(compiled, "__self__", compiled) is not module and gradients.shows_leaves(
                 machine, [ref for ref, _ in emitter.outputs.values()]):
             raise LeavesAreLost
+        if self.check:
+            compiled = CheckedGraph(compiled, module, self.backend, capture.name, self.check)
         if recording.current is not None:
             compiled = recording.current.counted(compiled, capture)
         inputs = [machine.input_origins[id(ref)] for ref in builder.inputs]

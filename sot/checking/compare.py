@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from sot.marks import InModule
+
 
 # ---- copies -----------------------------------------------------------------------------------------------
 def copied(value: Any) -> Any:
@@ -85,8 +87,13 @@ def difference(got: Any, want: Any, path: str, seen: set[tuple[int, int]] | None
         return difference(got.args, want.args, f"the {type(got).__name__}'s args", seen)
     if type(got).__eq__ is object.__eq__:
         return None if callable(got) and not isinstance(got, torch.nn.Module) else difference(
-            getattr(got, "__dict__", {}), getattr(want, "__dict__", {}), f"vars({path})", seen)
+            attributes(got), attributes(want), f"vars({path})", seen)
     return None if is_equal(got, want) else f"{path} is {got!r:.80}, and plain Python has {want!r:.80}"
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """Without the mark of a translated module, of which a copy is plain."""
+    return {name: item for name, item in getattr(value, "__dict__", {}).items() if not isinstance(item, InModule)}
 
 
 def tensor_difference(got: torch.Tensor, want: torch.Tensor, path: str) -> str | None:

@@ -57,8 +57,9 @@ def smallest(module: GraphModule, inputs: Sequence[Any], backend: Backend) -> tu
     values.run(*copied(list(inputs)))
     set_random_state(random)
 
-    def differs(start: int, end: int) -> tuple[GraphModule, list[Any]] | None:
-        piece, given = extract(module, operations[start:end + 1], values.kept)
+    def differs(start: int, end: int, everywhere: bool = False) -> tuple[GraphModule, list[Any]] | None:
+        nodes = operations[start:end + 1]
+        piece, given = extract(module, nodes, nodes if everywhere else nodes[-1:], values.kept)
         try:
             found = graph_difference(call_backend(backend, piece, copied(given)), piece, given)
         except Exception:       # another failure than the one that is looked for
@@ -68,12 +69,13 @@ def smallest(module: GraphModule, inputs: Sequence[Any], backend: Backend) -> tu
     low, high = 0, len(operations) - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if differs(0, middle) else (middle + 1, high)
+        low, high = (low, middle) if differs(0, middle, everywhere=True) else (middle + 1, high)
     return next((found for start in range(low, -1, -1) if (found := differs(start, low))), None)
 
 
-def extract(module: GraphModule, nodes: Sequence[Node], values: dict[Node, Any]) -> tuple[GraphModule, list[Any]]:
-    """These nodes as a graph of their own; what they take from others are its inputs, and the last one its output."""
+def extract(module: GraphModule, nodes: Sequence[Node], outputs: Sequence[Node],
+            values: dict[Node, Any]) -> tuple[GraphModule, list[Any]]:
+    """These nodes as a graph of their own, some of them its outputs; what they take from others are its inputs."""
     graph, copies, given = Graph(), dict[Node, Node](), []
     for node in nodes:
         for source in node.all_input_nodes:
@@ -84,5 +86,5 @@ def extract(module: GraphModule, nodes: Sequence[Node], values: dict[Node, Any])
             elif source not in copies:
                 copies[source] = graph.node_copy(source)
         copies[node] = graph.node_copy(node, copies.__getitem__)
-    graph.output((copies[nodes[-1]],))
+    graph.output(tuple(copies[node] for node in outputs))
     return GraphModule(module, graph), given

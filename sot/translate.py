@@ -192,6 +192,8 @@ class Translator:
         _hook.skip(code)
 
     def note_fallback(self, capture: Capture, stop: CaptureStop) -> None:
+        if self.whole_program and SITE_PACKAGES in capture.place.file and stop.reason is Reason.UNSUPPORTED:
+            stop = Skip(Reason.NOTHING_CAPTURED)    # a library's loop around the program: what it calls has its turn
         capture.stopped, capture.fallback = BreakRecord(stop.reason, stop.detail, capture.place), True
         if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:
             raise CaptureError(str(capture.stopped)) from stop

@@ -162,20 +162,23 @@ import torch
 def broken(x):
     return x + 1 if x.sum() > 0 else x
 
+def numbers():
+    return torch.rand(3) + 1        # known when they have been drawn
+
 @pytest.mark.sot(max_breaks=0)
 def test_whole():
     torch.sin(torch.ones(3)) + 1
 
 @pytest.mark.sot(max_breaks=0)
 def test_broken():
-    broken(torch.ones(3))
+    broken(numbers())
 
 @pytest.mark.sot(max_breaks=1)
 def test_allowed():
-    broken(torch.ones(3))
+    broken(numbers())
 
 def test_report(sot_report):
-    broken(torch.ones(3))
+    broken(numbers())
     assert len(sot_report().breaks) == 1
 
 @pytest.mark.sot(max_brakes=0)
@@ -183,7 +186,7 @@ def test_misspelt():
     pass
 
 def test_unmarked():
-    assert broken(torch.ones(3)).sum() == 6
+    assert broken(numbers()).sum() >= 6
 '''
 
 

@@ -56,10 +56,13 @@ def test_what_to_write_instead_is_captured_whole(name):
 ROOT = BREAKS.parent.parent
 
 
+MACROS = {"SOT_TORCH_VERSION"}      # of the extension's source
+
+
 def test_every_environment_variable_is_described():
     sources = [*(ROOT / "sot").glob("**/*.py"), *(ROOT / "backends").glob("**/*.py"), *(ROOT / "graph").glob("**/*.py"),
                ROOT / "setup.py"]
-    used = {name for path in sources for name in re.findall(r'"(SOT_[A-Z_]+)"', path.read_text(encoding="utf-8"))}
+    used = {name for path in sources for name in re.findall(r'"(SOT_[A-Z_]+)"', path.read_text(encoding="utf-8"))} - MACROS
     described = set(re.findall(r"`(SOT_[A-Z_]+)`", (BREAKS.parent / "environment.md").read_text(encoding="utf-8")))
     assert used == described
 

@@ -1,6 +1,8 @@
 """What the fuzzer has found, each as the small program that is left of it."""
 from __future__ import annotations
 
+import collections.abc
+
 import torch
 from harness import Counter, check
 
@@ -146,3 +148,26 @@ def test_output_before_a_change_that_overlapping_memory_forbids():
         return x
 
     check(f, torch.ones(3, 3))
+
+
+def test_a_generator_that_catches_ordinary_exceptions_may_be_given_up():
+    def numbers():
+        try:
+            yield 1
+        except (IndexError, KeyError):
+            return
+        except ValueError as error:
+            print(error)
+
+    def f(x):
+        return x + next(numbers()) + (2 in Both())      # collections.abc.Sequence.__iter__ is such a one
+
+    check(f, torch.ones(2), graphs=1, breaks=0)
+
+
+class Both(collections.abc.Sequence):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        return (1, 2, 3)[i]

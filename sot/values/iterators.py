@@ -1,6 +1,7 @@
 """Iterators over known elements, slices, and suspended generators."""
 from __future__ import annotations
 
+import builtins
 from collections import OrderedDict
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -354,14 +355,33 @@ class GeneratorValue(Value):
         return e.generator(self)
 
 
+PASSES_ON = frozenset(("PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT", "CLEANUP_THROW"))
+
+
 def handles_closing(code: Code, handler: int) -> bool:
-    """Is there more in a chain of handlers than what CPython puts around every generator and ``yield from``?"""
-    while handler >= 0:
-        first = code.instrs[code.handlers[handler].target]
-        if first.op != "CLEANUP_THROW" and (first.op, first.arg) != ("CALL_INTRINSIC_1", "STOPITERATION_ERROR"):
+    """Would the program's handlers do anything about a GeneratorExit, other than to pass it on?
+
+    What CPython puts around every generator and ``yield from`` does not, and ``except`` of ordinary exceptions does not.
+    """
+    pc = code.handlers[handler].target if handler >= 0 else -1
+    while pc >= 0:
+        instr = code.instrs[pc]
+        if instr.op == "RERAISE":
+            pc = code.handlers[instr.handler].target if instr.handler >= 0 else -1
+        elif instr.op == "POP_JUMP_IF_FALSE":       # it is no ordinary exception
+            pc = instr.target
+        elif (instr.op in PASSES_ON or (instr.op, instr.arg) == ("CALL_INTRINSIC_1", "STOPITERATION_ERROR")
+                or instr.op == "LOAD_GLOBAL" and is_ordinary(instr.arg)):
+            pc += 1
+        else:
             return True
-        handler = first.handler
     return False
+
+
+def is_ordinary(name: str) -> bool:
+    """Is it the name of one of Python's exceptions that a GeneratorExit is not?"""
+    found = getattr(builtins, name, None)
+    return isinstance(found, type) and issubclass(found, Exception)
 
 
 class StandIn(GeneratorValue):

@@ -62,9 +62,9 @@ MACROS = {"SOT_TORCH_VERSION"}      # of the extension's source
 def test_every_environment_variable_is_described():
     sources = [*(ROOT / "sot").glob("**/*.py"), *(ROOT / "backends").glob("**/*.py"), *(ROOT / "graph").glob("**/*.py"),
                ROOT / "setup.py"]
-    used = {name for path in sources for name in re.findall(r'"(SOT_[A-Z_]+)"', path.read_text(encoding="utf-8"))} - MACROS
+    used = {name for path in sources for name in re.findall(r'"(SOT_[A-Z_]+)"', path.read_text(encoding="utf-8"))}
     described = set(re.findall(r"`(SOT_[A-Z_]+)`", (BREAKS.parent / "environment.md").read_text(encoding="utf-8")))
-    assert used == described
+    assert used - MACROS == described
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/guide.md", "docs/backends.md", "docs/deployment.md"])

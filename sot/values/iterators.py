@@ -361,7 +361,7 @@ PASSES_ON = frozenset(("PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY"
 def handles_closing(code: Code, handler: int) -> bool:
     """Would the program's handlers do anything about a GeneratorExit, other than to pass it on?
 
-    What CPython puts around every generator and ``yield from`` does not, and ``except`` of ordinary exceptions does not.
+    What CPython puts around every generator and ``yield from`` does not, nor does ``except`` of ordinary exceptions.
     """
     pc = code.handlers[handler].target if handler >= 0 else -1
     while pc >= 0:

@@ -29,6 +29,8 @@ from text import batch, masked_batch
 from torch import Tensor, nn
 
 import sot
+from sot.recording import Recording, recorded
+from sot.reports.build import report_of
 
 TOLERANCE = 1e-5
 STEPS = 3
@@ -59,6 +61,7 @@ def bert() -> nn.Module:
     return BertForMaskedLM(BertConfig())
 
 
+REPORT = "build/demo-report.html"
 JOBS = {
     "resnet": Job(
         "ResNet-50",
@@ -284,7 +287,11 @@ def two_breaks(x: Tensor) -> Tensor:
 def show_report(console: Console) -> None:
     console.print("\nA function with two breaks, as sot.explain shows it:\n", style="bold")
     sot.reset()
-    print(sot.explain(two_breaks)(torch.linspace(-1, 2, 12).reshape(3, 4)))
+    with recorded(Recording("make demo")) as recording:
+        print(sot.explain(two_breaks)(torch.linspace(-1, 2, 12).reshape(3, 4)))
+        sot.explain(resnet50().eval())(torch.randn(1, 3, 64, 64))
+    report_of(recording).save(REPORT)
+    console.print(f"The same as a page, with ResNet-50: {REPORT}")
 
 
 def main() -> int:

@@ -121,14 +121,14 @@ current: Recording | None = None
 
 
 @contextmanager
-def recorded(recording: Recording) -> Iterator[None]:
+def recorded(recording: Recording) -> Iterator[Recording]:
     """Record what runs inside; and if a recording is on already, it goes on afterwards and has all of this, too."""
     outer = current
     if outer is not None:
         outer.pause()
     recording.start()
     try:
-        yield
+        yield recording
     except BaseException as error:
         recording.outcome = f"failed: {type(error).__name__}: {error}"
         raise

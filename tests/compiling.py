@@ -1,6 +1,6 @@
 """Compile with the Triton backend, run in Triton's interpreter, and compare with eager.
 
-Importing this switches the interpreter on, and must come before Triton is imported.
+The interpreter is switched on by ``conftest.py``, before anything imports Triton.
 """
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import shutil
 import tempfile
 
-os.environ.setdefault("TRITON_INTERPRET", "1")
 os.environ["SOT_CACHE_DIR"] = tempfile.mkdtemp(prefix="sot-tests-")     # nothing of other runs is found
 
 from collections.abc import Callable
@@ -22,12 +21,16 @@ from torch.utils._pytree import tree_leaves
 
 pytest.importorskip("triton", reason="the package triton is not installed")
 
+import triton
+
 import sot
 from sot.backends.triton.compiler import Compiled, Compiler
 from sot.graph import ir, reference
 from sot.graph.ir import Kernel
 from sot.graph.program import Program, View
 
+if isinstance(triton.language.sum, triton.JITFunction):
+    raise RuntimeError("Triton's library is not interpreted: set TRITON_INTERPRET=1 before anything imports Triton")
 atexit.register(shutil.rmtree, os.environ["SOT_CACHE_DIR"], ignore_errors=True)
 
 

@@ -1,4 +1,9 @@
-"""Fixtures that several tests use."""
+"""What holds for the whole test run, and fixtures that several tests use."""
+
+import os
+
+# Triton decides when it is imported whether its library is interpreted, and torch._dynamo, onnx and inductor import it.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
 from harness import Counter

@@ -64,7 +64,7 @@ def test_other_values_are_captured_anew_and_then_a_break():
     for n in range(5):
         i = torch.tensor([n, 1])
         assert torch.equal(translated(X, i), X * i.max().item() + 1)
-    captures = translated.captures
+    captures = [c for c in translated.captures if c.place.file == __file__]     # and not of libraries' audit hooks
     assert captures[0].stopped is None and "the values of i are [0, 1]" in {str(g) for g in captures[0].guards}
     assert captures[1].stopped.reason.name == "TENSOR_VALUE"
     assert captures[1].missed == ["expected the values of i are [0, 1], got tensor([1, 1])"]

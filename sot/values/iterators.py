@@ -355,7 +355,7 @@ class GeneratorValue(Value):
         return e.generator(self)
 
 
-PASSES_ON = frozenset(("PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT", "CLEANUP_THROW"))
+PASSES_ON = frozenset(("PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT"))
 
 
 def handles_closing(code: Code, handler: int) -> bool:
@@ -366,7 +366,7 @@ def handles_closing(code: Code, handler: int) -> bool:
     pc = code.handlers[handler].target if handler >= 0 else -1
     while pc >= 0:
         instr = code.instrs[pc]
-        if instr.op == "RERAISE":
+        if instr.op in ("RERAISE", "CLEANUP_THROW"):
             pc = code.handlers[instr.handler].target if instr.handler >= 0 else -1
         elif instr.op == "POP_JUMP_IF_FALSE":       # it is no ordinary exception
             pc = instr.target

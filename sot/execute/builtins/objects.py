@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.errors import Break, PyRaise, Reason
+from sot.errors import Break, PyRaise, Reason, Skip
 from sot.execute.builtins.common import (
     call_slot,
     foldable,
@@ -369,20 +369,17 @@ def bound_super(cls: type, self_: Value) -> Value:
 
 
 def _implicit_super(m: Machine) -> Value:
+    """What raises looks at the frame that it is in, which must be Python's own."""
     frame = m.frames[-1]
     cell = frame.cells.get("__class__")
     if cell is None or not frame.native.co_varnames:
-        m.throw(RuntimeError, "super(): __class__ cell not found")
+        raise Skip(Reason.UNSUPPORTED, "super() outside of a method")
     assert isinstance(cell, CellValue)
     name = frame.native.co_varnames[0]
     held = frame.cells[name].get(m) if name in frame.cells else frame.locals.get(name, ABSENT)
-    if held is ABSENT:
-        m.throw(RuntimeError, "super(): arg[0] deleted")
     cls = cell.get(m)
-    if cls is ABSENT:
-        m.throw(RuntimeError, "super(): empty __class__ cell")
-    if not isinstance(cls, Const) or not isinstance(cls.real, type):
-        m.throw(RuntimeError, f"super(): __class__ is not a type ({cls.pytype.__name__})")
+    if held is ABSENT or not isinstance(cls, Const) or not isinstance(cls.real, type):
+        raise Skip(Reason.UNSUPPORTED, "super() without an object or a class")
     return bound_super(cls.real, held if name in frame.cells else settled(m, frame, name, held))
 
 

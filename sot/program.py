@@ -168,7 +168,7 @@ class Builder:
             raise NotInC
         offset, missing_is_none = place
         self.has_type(base)
-        value = descriptor.__get__(base.value)
+        value = descriptor.__get__(base.value, type(base.value))
         return self.child(base, "field", (None,) if missing_is_none else None, offset, value)
 
     # ---- guards

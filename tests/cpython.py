@@ -50,6 +50,7 @@ EXPECTED = {f"{module}.{test}": reason for module, tests, reason in [
     ("test_functools", "test_lru_reentrancy_with_len", DISTURBS),
     ("test_scope", "testLeaks", LIFETIME),
     ("test_raise", "test_3611", LIFETIME),
+    ("test_raise", "test_class_cause_nonexception_result", "3.13: a cause whose class makes no exception"),
     ("test_descr", "test_delete_hook test_remove_subclass test_subtype_resurrection test_slots", LIFETIME),
     ("test_descr", "test_subclasses", LAYOUT),
     ("test_descr", "test_file_fault", DISTURBS),

@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import functools
 import math
+import os
 import re
 import types
 import typing
@@ -502,3 +503,15 @@ def copies(x):
     c = copy.deepcopy(b)
     s = copy.copy(b)
     return d, e["a"] is d["a"], f, c.child[0] is c, c is b, s.child is b.child, copy.copy([1]), x + 1
+
+
+def test_a_method_of_c_code_is_bound_with_the_type_of_its_object(tmp_path):
+    """Some of 3.13's methods, os.DirEntry's for one, crash where their ``__get__`` is not told the type."""
+    (tmp_path / "folder").mkdir()
+
+    def names(x):
+        with os.scandir(tmp_path) as entries:
+            found = [(entry.name, entry.is_dir()) for entry in entries]
+        return found, x + 1
+
+    check(names, X)

@@ -8,6 +8,7 @@ makes up states.
 from __future__ import annotations
 
 import copy
+import sys
 import types
 
 import pytest
@@ -23,6 +24,10 @@ from sot.api import translation_of
 
 X = torch.arange(6.0).reshape(2, 3)
 FACTOR = 3.0
+
+# What is looked at again costs time, never a wrong answer.
+unversioned = pytest.mark.skipif(
+    sys.version_info >= (3, 13), reason="3.13 gives some dicts of objects no version: they are looked at in every call")
 
 
 def scaled(x, by=2.0):
@@ -167,6 +172,7 @@ def test_a_change_is_seen_by_the_next_call(what, restored):
         assert not same(*outcomes), what
 
 
+@unversioned
 def test_an_unchanged_model_is_not_looked_at_again():
     model = Model()
     warm(model)
@@ -178,6 +184,7 @@ def test_an_unchanged_model_is_not_looked_at_again():
     assert after["entered"] == before and after["nodes"] > 40, after
 
 
+@unversioned
 def test_a_new_argument_costs_a_look_at_the_argument_only():
     model = Model()
     warm(model)
@@ -188,6 +195,7 @@ def test_a_new_argument_costs_a_look_at_the_argument_only():
     assert entry.statistics()["entered"] == before + 5
 
 
+@unversioned
 def test_a_change_that_does_not_matter_costs_a_look_at_what_has_changed():
     model = Model()
     backend = warm(model)

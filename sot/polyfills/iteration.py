@@ -1,6 +1,8 @@
 """Python that says what the builtins do that consume iterables, for elements that user code has to make."""
 from __future__ import annotations
 
+import sys
+
 
 # ---- iterators
 def by_index(sequence):
@@ -39,12 +41,17 @@ def throw_class(generator, kind):
     return generator.throw(kind())
 
 
+CLOSE_ANSWERS = sys.version_info >= (3, 13)
+
+
 def close_generator(generator):
     """``generator.close()``"""
     try:
         generator.throw(GeneratorExit())
-    except (GeneratorExit, StopIteration):
+    except GeneratorExit:
         return None
+    except StopIteration as stop:
+        return stop.value if CLOSE_ANSWERS else None
     raise RuntimeError("generator ignored GeneratorExit")
 
 

@@ -175,7 +175,7 @@ class BoundMethod(Value):
             return e.variable(self, f"MethodType({e.value(self.function)}, {owner})")
         raw = self.function.real
         if hasattr(type(raw), "__get__"):       # not by name: the class may override what is bound here
-            return e.variable(self, f"{e.const(raw)}.__get__({owner})")
+            return e.variable(self, f"{e.const(raw)}.__get__({owner}, {e.const(type)}({owner}))")
         if isinstance(self.self_, Const) and isinstance(self.self_.real, type):
             first = next((vars(c)[self.name] for c in self.self_.real.__mro__ if self.name in vars(c)), None)
             if isinstance(first, (classmethod, staticmethod, FunctionType)):

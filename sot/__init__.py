@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sot.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from sot.api import ignore_module, not_to_static, to_static
+    from sot.api import ignore_module, not_to_static, to_static, translation_of
     from sot.assertion import assert_captured
     from sot.backends import list_backends, register_backend
     from sot.deploy.loading import load
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from sot.input_spec import InputSpec
     from sot.log import set_code_level, set_verbosity
     from sot.marks import graph_break, mark_dynamic
-    from sot.switch import disable, enable
+    from sot.switch import disable, enable, enable_to_static
     from sot.translate import reset
 
 HOMES = {
-    "api": ("ignore_module", "not_to_static", "to_static"),
+    "api": ("ignore_module", "not_to_static", "to_static", "translation_of"),
     "assertion": ("assert_captured",),
     "backends": ("list_backends", "register_backend"),
     "deploy.loading": ("load",),
@@ -37,7 +37,7 @@ HOMES = {
     "input_spec": ("InputSpec",),
     "log": ("set_code_level", "set_verbosity"),
     "marks": ("graph_break", "mark_dynamic"),
-    "switch": ("disable", "enable"),
+    "switch": ("disable", "enable", "enable_to_static"),
     "translate": ("reset",),
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names}
@@ -50,6 +50,7 @@ __all__ = [
     "assert_captured",
     "disable",
     "enable",
+    "enable_to_static",
     "explain",
     "graph_break",
     "ignore_module",
@@ -63,6 +64,7 @@ __all__ = [
     "set_code_level",
     "set_verbosity",
     "to_static",
+    "translation_of",
 ]
 
 

@@ -23,7 +23,8 @@ from sot.checking.calls import beside_python, call_module, rate_of
 from sot.errors import SotError
 from sot.guards import short
 from sot.input_spec import CallCheck
-from sot.marks import InModule, NotToStatic, NotToStaticModule, Translated, in_module, name_of
+from sot.inspection import Inspected
+from sot.marks import InModule, NotToStatic, NotToStaticModule, Translated, call_impl, in_module, name_of
 from sot.program import module_forward
 from sot.translate import Translator
 
@@ -79,25 +80,76 @@ class Settings:
 
 
 # ---- what is called in place of a function or a module --------------------------------------------------
-class StaticFunction(Translated):
+class Everything:
+    """All translations that exist, and whether they are on: see ``sot.enable_to_static``."""
+
+    def __init__(self) -> None:
+        self.on = True
+        self.members: weakref.WeakSet[Translation] = weakref.WeakSet()
+
+    def turn(self, on: bool) -> None:
+        self.on = on
+        for translation in list(self.members):
+            translation.turn(on)
+
+
+everything = Everything()
+
+
+class Translation(Inspected):
+    """Common to what stands for a function and for a module. Its ``__call__`` is one of two: ``captured``, in C unless
+    arguments are checked first, or ``python``."""
+
+    __slots__ = ()
+    settings: Settings
+    captured: Callable[..., Any]
+    python: Callable[..., Any]
+
+    def begin(self) -> None:
+        """Take calls, unless everything is off."""
+        self.turn(everything.on)
+        everything.members.add(self)
+        # When it is freed, what was captured for it goes, too: code objects would keep it.
+        weakref.finalize(self, self.translator.forget).atexit = False
+
+    def turn(self, on: bool) -> None:
+        """Translate calls from now on, or leave them to Python."""
+        self.__call__ = self.captured if on else self.python    # type: ignore[method-assign]
+
+    def end(self) -> None:
+        """Leave all calls to Python from now on, and forget what was captured."""
+        everything.members.discard(self)
+        self.turn(False)
+        self.translator.forget()
+        self.translator.captures.clear()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class StaticFunction(Translation, Translated):
     """A function, method or other callable, called under a translator."""
 
-    __slots__ = ("settings", "translator", "__call__")      # each has a callable of its own: C, unless it checks first
+    __slots__ = ("settings", "translator", "captured", "python", "__call__")
 
     def __init__(self, fn: Callable[..., Any], settings: Settings, translator: Translator | None = None) -> None:
-        super().__init__(fn)
-        self.settings = settings
-        self.translator = translator or settings.translator()
+        Translated.__init__(self, fn)
+        translator = translator or settings.translator()
         call = python_call(fn)
-        direct = Direct(call, self.translator.callback, call if isinstance(call, FunctionType) else None)
-        static = checked(settings.argument_check(fn, self.translator), direct)
-        self.__call__ = beside_python(static, name_of(fn), call, rate_of(settings.check))   # type: ignore[method-assign]
-        forget_with(self, self.translator)
+        direct = Direct(call, translator.callback, call if isinstance(call, FunctionType) else None)
+        static = checked(settings.argument_check(fn, translator), direct)
+        self.settings, self.translator, self.python = settings, translator, call
+        self.captured = beside_python(static, name_of(fn), call, rate_of(settings.check))
+        self.begin()
 
     @property
-    def captures(self) -> list:
-        """What the translator has captured, frame by frame: a list of ``sot.records.Capture``."""
-        return self.translator.captures
+    def _title(self) -> str:
+        return name_of(self.__wrapped__)
+
+    def rollback(self) -> Callable[..., Any]:
+        """End the translation, for whoever calls this: from now on Python runs the function, which is answered."""
+        self.end()
+        return self.__wrapped__
 
     def again(self, fn: Callable[..., Any]) -> StaticFunction:
         return StaticFunction(fn, self.settings)
@@ -107,24 +159,35 @@ class StaticFunction(Translated):
         return by_name if isinstance(by_name, str) else (StaticFunction, (self.__wrapped__, self.settings))
 
 
-class StaticModule(InModule):
+class StaticModule(Translation, InModule):
     """What torch calls for a module instance that is translated: ``_call_impl``, so hooks run as ever."""
 
-    __slots__ = ("settings", "translator", "__call__")
+    __slots__ = ("settings", "translator", "captured", "python", "__call__")
 
     def __init__(self, module: torch.nn.Module, settings: Settings, translator: Translator | None = None) -> None:
-        super().__init__(module)
-        self.settings = settings
-        self.translator = translator or settings.translator()
-        static = checked(settings.argument_check(type(module).forward, self.translator), Direct(
-            "_call_impl", self.translator.callback, *module_forward(module)), self._module)
-        self.__call__ = beside_python(static, name_of(module), call_module, rate_of(settings.check), self._module)
-        forget_with(self, self.translator)
+        InModule.__init__(self, module)
+        translator = translator or settings.translator()
+        owner = self._module
+        static = checked(settings.argument_check(type(module).forward, translator), Direct(
+            "_call_impl", translator.callback, *module_forward(module)), owner)
+
+        def python(*args: Any, **kwargs: Any) -> Any:
+            return call_impl(owner(), *args, **kwargs)
+        self.settings, self.translator, self.python = settings, translator, python
+        self.captured = beside_python(static, name_of(module), call_module, rate_of(settings.check), owner)
+        self.begin()
 
     @property
-    def captures(self) -> list:
-        """What the translator has captured, frame by frame: a list of ``sot.records.Capture``."""
-        return self.translator.captures
+    def _title(self) -> str:
+        return name_of(self.module).removeprefix("a ")
+
+    def rollback(self) -> torch.nn.Module:
+        """End the translation: from now on Python runs the module, which is answered."""
+        module = self.module
+        self.end()
+        if module.__dict__.get("_compiled_call_impl") is self:
+            del module.__dict__["_compiled_call_impl"]
+        return module
 
 
 def checked(check: Callable[..., None] | None, call: Direct, owner: weakref.ref | None = None) -> Callable[..., Any]:
@@ -136,11 +199,6 @@ def checked(check: Callable[..., None] | None, call: Direct, owner: weakref.ref 
         check(args if owner is None else (owner(), *args), kwargs)
         return call(*args, **kwargs)
     return check_and_call
-
-
-def forget_with(owner: object, translator: Translator) -> None:
-    """When ``owner`` is freed, what was captured for it goes, too: code objects would keep it."""
-    weakref.finalize(owner, translator.forget).atexit = False
 
 
 def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -327,8 +385,18 @@ def module_name(module: object) -> str:
 
 
 def translation_of(target: object) -> StaticFunction | StaticModule | None:
-    """What ``to_static`` made of a target, if it did."""
-    if isinstance(target, MethodType):
-        target = target.__func__
-    found = target if isinstance(target, StaticFunction) else in_module(target)
+    """What ``to_static`` made of a target, if it did.
+
+    It has ``code``, ``graphs``, ``guards``, ``explain()``, ``rollback()``.
+
+    Arguments:
+        target: a translated function, also as a method of an instance; a module, which is itself after ``to_static``
+            and has no place for these names; a class of modules, of which it is ``forward``.
+    """
+    found: Any = in_module(target)
+    if found is None:
+        is_module = isinstance(target, torch.nn.Module) or isinstance(target, type)
+        found = getattr(target, "forward", None) if is_module else target
+    if isinstance(found, MethodType):
+        found = found.__func__
     return found if isinstance(found, StaticFunction | StaticModule) else None

@@ -98,6 +98,10 @@ class Emitter:
             self._loaded.add(origin)
         return name
 
+    def loaded(self) -> list[tuple[Origin, str]]:
+        """What exists outside of the entry and is used in it, and its name there."""
+        return [*self._refs.items()]
+
     def wanted(self) -> list[Origin]:
         """What the second half reads."""
         return [*self._refs]

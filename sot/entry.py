@@ -6,13 +6,14 @@ graph's results as the last of them. An entry whose result is one of the graph's
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType
 from typing import Any
 
 from sot import _hook
-from sot.emit import Emitter
+from sot.emit import BUILT_IN, Emitter
 from sot.errors import Reason, Skip
 from sot.execute.machine import Machine, argument_count
 from sot.guards import Guard, TensorGuard
@@ -31,6 +32,10 @@ from sot.torch_compat import (
 )
 
 STOP = "<stop>"
+Plain = type(_hook.plain(len))
+WORD = re.compile(r"\w+")
+NAMED = (FunctionType, BuiltinFunctionType, MethodDescriptorType, CodeType, type)
+PRINTED = (int, float, str, bytes, bool, complex)
 
 
 class Changes:
@@ -120,6 +125,7 @@ def make_entry(e: Emitter, machine: Machine, code: CodeType, state: GlobalState,
         call = graph.lines(e)
     given = e.write_walk(left, machine.examples, builder)
     function, source = assemble(e, code, call, [*given, *["results"] * direct])
+    source = "".join(f"# {line}\n" for line in legend(e, code, source, direct)) + source
     answer, index = shortcut(e) if not e.walk else (None, -1)
     if answer is None and index >= 0 and not direct:
         index = -1
@@ -150,6 +156,30 @@ def assemble(e: Emitter, code: CodeType, graph_call: list[str], given: list[str]
     body = [*walk, *graph_call, *e.tail]
     source = f"def entry({parameters}):\n" + "".join(f"    {line}\n" for line in body)
     return compiled_function(source, "entry", e.names, code), source
+
+
+def legend(e: Emitter, code: CodeType, source: str, direct: bool) -> Iterator[str]:
+    """What the names in the emitted source stand for, as far as it has them."""
+    used = set(WORD.findall(source))
+    for i, name in enumerate((*code.co_varnames[:argument_count(code)], *code.co_freevars)):
+        if f"a{i}" in used:
+            yield f"a{i}: {name}" + ", a variable of an outer function" * (name in code.co_freevars)
+    yield from (f"{name}: {origin}" for origin, name in e.loaded() if name in used)
+    if direct:
+        yield "results: those of the graph, which has run"
+    yield from (f"{name}: {described(value)}" for name, value in e.names.items()
+                if name in used and name not in BUILT_IN)
+
+
+def described(value: object) -> str:
+    """A constant in a few words; nothing of the program's runs for it."""
+    if isinstance(value, Plain):
+        return f"{described(value.__wrapped__)}, with the hook off"
+    if type(value) in NAMED:
+        code = getattr(value, "__code__", value)
+        where = f", from {code.co_filename}:{code.co_firstlineno}" if isinstance(code, CodeType) else ""
+        return f"{getattr(value, '__qualname__', None) or getattr(value, 'co_qualname', '')}{where}"
+    return repr(value) if type(value) in PRINTED else f"a {type(value).__qualname__}"
 
 
 def compiled_function(source: str, name: str, names: dict[str, Any], user: CodeType) -> FunctionType:

@@ -16,9 +16,10 @@ from typing import Any
 
 from sot import recording
 from sot._hook import get_callback, set_callback
-from sot.api import Settings, module_name
+from sot.api import Settings, everything, module_name
 from sot.backends import Backend, BackendError, UnknownBackendError
 from sot.errors import SotError
+from sot.guards import short
 from sot.recording import Recording
 from sot.reports.build import report_of
 from sot.translate import Translator
@@ -58,6 +59,44 @@ def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: M
 def disable() -> Switch:
     """Translate nothing more in this thread, but functions marked with to_static; also as ``with sot.disable():``."""
     return Switch(None)
+
+
+class StaticSwitch:
+    """What ``enable_to_static`` answers: in a ``with`` statement, what was before comes back at its end."""
+
+    def __init__(self, on: bool) -> None:
+        self.before = everything.on
+        turn_everything(on)
+
+    def __enter__(self) -> StaticSwitch:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        turn_everything(self.before)
+
+
+def enable_to_static(on: bool) -> StaticSwitch:
+    """Switch every translation off, or on again; also as ``with sot.enable_to_static(False):``.
+
+    While off, what ``to_static`` has translated, or translates then, is plain Python, and so is what ``enable`` asked
+    for in this thread. What was captured is kept. Raises ValueError for what is neither True nor False.
+    """
+    if not isinstance(on, bool):
+        raise ValueError(f"enable_to_static needs True or False, not {short(on)}")
+    return StaticSwitch(on)
+
+
+def turn_everything(on: bool) -> None:
+    if on == everything.on:
+        return
+    everything.turn(on)
+    if on:
+        set_callback(_paused.pop("callback", None))
+    else:
+        _paused["callback"] = set_callback(None)
+
+
+_paused: dict[str, Any] = {}    # the callback of the whole program while everything is off
 
 
 def is_enabled() -> bool:

@@ -11,8 +11,8 @@ from translating import X, scale
 import sot
 from sot import _hook
 from sot.errors import Reason
-from sot.explanation import Explanation
 from sot.guards import EqualsGuard, SameGuard, TypeGuard
+from sot.inspection import Explanation
 from sot.origin import Arg, Attr, CellContents, Global, Item, known
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
 from sot.reports import lines as report

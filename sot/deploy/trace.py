@@ -101,14 +101,14 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
         result = call(*args, **kwargs)
     except CaptureError as e:
         raise SaveError(f"{name} cannot be saved: it is not captured whole. {e}") from e
-    captures = [c for c in call.captures if c.graph is not None]
-    if not runs or len(captures) != 1:
+    graphs, effects = call.graphs, [effect for c in call.captures for effect in c.effects]
+    if not runs or len(graphs) != 1:
         raise SaveError(f"{name} cannot be saved: " + (
-            "it has no operation on tensors" if not runs else f"it is {len(captures)} graphs, not one"))
-    if captures[0].effects:
-        raise SaveError(f"{name} cannot be saved: beside its graph it changes {', '.join(captures[0].effects)}, and a "
+            "it has no operation on tensors" if not runs else f"it is {len(graphs)} graphs, not one"))
+    if effects:
+        raise SaveError(f"{name} cannot be saved: beside its graph it changes {', '.join(effects)}, and a "
                         f"file has no place for that. Change tensors in place (buffer.add_(1)), or do it outside")
-    return described(name, runs[0], captures[0].graph.origins, owner, (args, kwargs), result, inspect.signature(fn))
+    return described(name, runs[0], graphs[0].origins, owner, (args, kwargs), result, inspect.signature(fn))
 
 
 def called(module: torch.nn.Module, given: Iterable[str]) -> FunctionType:

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from sot.graph.switches import parsed
 from sot.graph.torch_compat import torch_decompositions
 
 Table = dict[Any, Callable[..., Any]]
@@ -65,18 +66,10 @@ def table(switches: str | None = None) -> Table:
     Raises:
         ValueError: for a switch that does not begin with a sign.
     """
-    off, on = parsed(os.environ.get("SOT_DECOMPOSE", "") if switches is None else switches)
+    off, on = parsed("SOT_DECOMPOSE", os.environ.get("SOT_DECOMPOSE", "") if switches is None else switches)
     rules = {op: fn for op, fn in torchs_own().items() if name_of(op) not in KEPT or name_of(op) in on}
     rules |= _own
     return {op: fn for op, fn in rules.items() if name_of(op) not in off}
-
-
-def parsed(switches: str) -> tuple[frozenset[str], frozenset[str]]:
-    words = [word.strip() for word in switches.split(",") if word.strip()]
-    for word in words:
-        if word[0] not in "+-":
-            raise ValueError(f"SOT_DECOMPOSE: {word!r} must begin with + (use the rule) or - (do not)")
-    return (frozenset(w[1:] for w in words if w[0] == "-"), frozenset(w[1:] for w in words if w[0] == "+"))
 
 
 def name_of(operator: Any) -> str:

@@ -1,21 +1,25 @@
 """Passes over functional ATen graphs, by name and in order; a verifier runs after each that changed something.
 
 ``SOT_LOG=passes`` prints every graph that a pass changed. A rewrite is a row of ``RULES``: an operator, when it
-applies, and what takes its place; each is proved by a test on random inputs. What only concerns one kernel (constants,
-equal expressions) is done when kernels are built, in ``sot.graph.ir.Builder``.
+applies, and what takes its place; or of ``CHAINS``, two operators in a row and the one that they are. Each is proved
+by a test on random inputs. Patterns of several operators are in ``sot.graph.rewrites``. What only concerns one kernel
+(constants, equal expressions) is done when kernels are built, in ``sot.graph.ir.Builder``.
 """
 from __future__ import annotations
 
 import dataclasses
 import logging
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
+from sot.graph import rewriting
+
 PASSES = logging.getLogger("sot.passes")
-aten = torch.ops.aten
+aten, prims = torch.ops.aten, torch.ops.prims
 
 
 class InvalidGraph(ValueError):
@@ -55,9 +59,24 @@ RULES = (
     Rule("times one", (aten.mul.Tensor, aten.mul.Scalar), other_is(1)),
     Rule("divided by one", (aten.div.Tensor, aten.div.Scalar), other_is(1)),
     Rule("to the power of one", (aten.pow.Tensor_Scalar,), other_is(1)),
+    Rule("minus zero", (aten.sub.Tensor, aten.sub.Scalar), other_is(0)),
+    Rule("plus zero, of whole numbers", (aten.add.Tensor, aten.add.Scalar),
+         lambda node, source: other_is(0)(node, source) and not node.meta["val"].is_floating_point()),
+    Rule("of the type that it is", (aten._to_copy.default, prims.convert_element_type.default), same),
     Rule("twice the same relu", (aten.relu.default,), lambda node, source: source.target is aten.relu.default),
+    Rule("twice the same absolute value", (aten.abs.default,), lambda node, source: source.target is aten.abs.default),
 )
 BY_TARGET = {target: rule for rule in RULES for target in rule.targets}
+
+# Two operators, the second of the first's result, and the arguments with which the second does the work of both.
+Chain = Callable[[fx.Node, fx.Node], tuple[Any, ...]]
+CHAINS: dict[tuple[Any, Any], Chain] = {
+    **{(second, first): lambda second, first: (first.args[0], second.args[1])
+       for first in (aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.dims)
+       for second in (aten.view.default, aten._unsafe_view.default)},
+    (aten.permute.default, aten.permute.default): lambda second, first: (
+        first.args[0], [first.args[1][d] for d in second.args[1]]),     # type: ignore[index, union-attr]
+}
 
 
 def rewrite(graph: fx.Graph) -> int:
@@ -71,6 +90,32 @@ def rewrite(graph: fx.Graph) -> int:
             graph.erase_node(node)
             count += 1
     return count
+
+
+def chains(graph: fx.Graph) -> int:
+    """Make one operator of two where ``CHAINS`` has the pair, and torch agrees on the result."""
+    count = 0
+    for node in list(graph.nodes):
+        first = node.args[0] if node.op == "call_function" and node.args else None
+        combine = CHAINS.get((node.target, first.target)) if isinstance(first, fx.Node) else None
+        if not isinstance(first, fx.Node) or combine is None or node.kwargs:
+            continue
+        args = combine(node, first)
+        if gives(node.target, args, node.meta["val"]):
+            node.args = args
+            count += 1
+    return count
+
+
+def gives(target: Any, args: tuple[Any, ...], expected: torch.Tensor) -> bool:
+    """Does the operator give a tensor laid out like this?"""
+    source, *rest = args
+    try:
+        with expected.fake_mode:    # type: ignore[attr-defined]
+            found = target(source.meta["val"], *rest)
+    except RuntimeError:
+        return False
+    return bool(found.shape == expected.shape and found.stride() == expected.stride())
 
 
 # ---- passes -------------------------------------------------------------------------------------------------
@@ -99,6 +144,37 @@ def common_subexpressions(graph: fx.Graph) -> int:
         else:
             known[key] = node
     return count
+
+
+FOLDED = 1 << 16      # elements, at most, of a constant that is computed while compiling
+
+
+def constant_folding(graph: fx.Graph) -> int:
+    """Compute now what depends on constant tensors only, unless it is given out."""
+    owner, count, given_out = graph.owning_module, 0, escaping(graph)
+    for node in list(graph.nodes):
+        if node.op != "call_function" or owner is None or node in given_out or not folds(node):
+            continue
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: operator.attrgetter(str(n.target))(owner))
+        with torch.no_grad():
+            value = node.target(*args, **kwargs)
+        name = f"folded_{node.name}"
+        owner.register_buffer(name, value.clone(memory_format=torch.preserve_format))
+        with graph.inserting_before(node):
+            constant = graph.get_attr(name)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
+        graph.erase_node(node)
+        count += 1
+    return count
+
+
+def folds(node: fx.Node) -> bool:
+    """Is it a small tensor that an operator computes of constants?"""
+    value, sources = node.meta.get("val"), node.all_input_nodes
+    return (bool(sources) and all(n.op == "get_attr" for n in sources) and is_pure(node)
+            and isinstance(node.target, torch._ops.OpOverload) and isinstance(value, torch.Tensor)
+            and not isinstance(value.numel(), torch.SymInt) and value.numel() <= FOLDED)
 
 
 def is_pure(node: fx.Node) -> bool:
@@ -131,7 +207,8 @@ def may_be_view(node: fx.Node) -> bool:
 
 
 PIPELINE: dict[str, Callable[[fx.Graph], int]] = {
-    "rewrite": rewrite, "common_subexpressions": common_subexpressions, "dead_code": dead_code,
+    "constant_folding": constant_folding, "rewrite": rewrite, "chains": chains, "patterns": rewriting.aten,
+    "common_subexpressions": common_subexpressions, "dead_code": dead_code,
 }
 
 

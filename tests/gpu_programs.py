@@ -108,7 +108,7 @@ COUNTS: dict[str, list[tuple[int, int]]] = {
     "rotary embedding": [(1, 0), (1, 0)],
     "GELU MLP": [(1, 2), (1, 4)],
     "Adam step": [(1, 0)],
-    "transformer block": [(9, 6), (9, 12)],
+    "transformer block": [(4, 5), (7, 9)],
     "ResNet block": [(4, 2), (3, 2)],
     "LSTM step": [(1, 2), (2, 4)],
 }

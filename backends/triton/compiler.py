@@ -16,7 +16,7 @@ from torch.fx import GraphModule
 from sot.backends import torch_compat
 from sot.backends.triton import availability, cache, runtime
 from sot.backends.triton.module_source import module
-from sot.graph import decompositions, passes
+from sot.graph import decompositions, passes, rewriting
 from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.program import Program
@@ -54,6 +54,8 @@ class Compiler:
         self.failed: list[str] = []
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        if torch_compat.symbolic_mode(gm) is None:
+            gm = rewriting.captured(gm, lambda: torch_compat.fake_inputs(gm, example_inputs))
         return torch_compat.ahead_of_time(
             gm, example_inputs, self.compiler_of("forward"), self.compiler_of("backward"),
             self.compiler_of("inference"), decompositions.table())

@@ -12,6 +12,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from inspect import CO_VARARGS, CO_VARKEYWORDS
+from keyword import iskeyword
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Protocol
 
@@ -34,6 +35,7 @@ from sot.resume import (
     generator_code,
     live_names,
     place_of_call,
+    read_cells,
     step_code,
 )
 from sot.torch_compat import TensorChecks
@@ -72,7 +74,6 @@ class Emitter:
         self._kept: list[Any] = []
         self._later: deque[Callable[[], None]] = deque()
         self._positions: list[str] = []
-        self._displays: set[str] = set()
         self._completing: set[int] = set()
         self._replayed: set[int] = set()
         self._count = 0
@@ -174,11 +175,13 @@ class Emitter:
         while self._later:
             self._later.popleft()()
 
-    def tuple_display(self, parts: str) -> str:
-        """A new tuple. The compiler makes one object of displays of the same constants; the program made several."""
-        again = parts in self._displays
-        self._displays.add(parts)
-        return f"tuple([{parts}])" if again else f"({parts})"
+    def tuple_display(self, parts: Iterable[str]) -> str:
+        """A new tuple. A display of constants is one object for the compiler, however often it runs; the program made
+        several."""
+        parts = [*parts]
+        inner = "".join(f"{part}, " for part in parts)
+        is_made = not parts or any(part.isidentifier() and not iskeyword(part) for part in parts)
+        return f"({inner})" if is_made else f"tuple([{inner}])"
 
     def set_position(self, iterator: str, index: int) -> None:
         """Advance an iterator over a list when all lists are as the program left them: it refuses to pass the end."""
@@ -279,6 +282,9 @@ class Emitter:
                 args.append(self.value(frame.locals[which]))
             else:
                 args.append(self.value(handled[which] if layout.slots[which] == SAVED else stack[which]))
+        for name in read_cells(native, pc).intersection(native.co_cellvars):
+            if frame.cells[name].contents is ABSENT:
+                raise NotRebuildable(f"{name}, which has no value and may be read, and which inner functions share")
         cells = [self.value(frame.cells[n]) for n in (*native.co_cellvars, *native.co_freevars)]
         return layout, "".join(a + ", " for a in args), "".join(c + ", " for c in cells)
 

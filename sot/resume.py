@@ -202,18 +202,30 @@ def _head(code: CodeType) -> int:
 def live_names(code: CodeType, pc: int) -> frozenset[str]:
     """The local variables (no cells) whose values may be used from `pc` on."""
     code, pc = source(code, pc)
-    return _liveness(code, 0)[pc]
+    return _live_names(code, 0)[pc]
+
+
+def read_cells(code: CodeType, pc: int) -> frozenset[str]:
+    """The variables that inner functions share which the code itself may read from `pc` on before it sets them. Without
+    a value that is an UnboundLocalError, but in E and R, where they are free variables, another error."""
+    code, pc = source(code, pc)
+    return _liveness(code, 0, frozenset(code.co_cellvars))[pc]
 
 
 @_per_place
-def _liveness(code: CodeType, _: int) -> list[frozenset[str]]:
-    """For each instruction. Backward data flow, along jumps and into handlers."""
-    decoded = decode(code)
-    instrs = decoded.instrs
+def _live_names(code: CodeType, _: int) -> list[frozenset[str]]:
     names = frozenset(code.co_varnames) - {*_cells(code)}
     sees_all = not SHOWS_FRAMES.isdisjoint(code.co_names) or any(
-        i.op in ("LOAD_GLOBAL", "LOAD_NAME") and i.arg in SEES_ALL_LOCALS for i in instrs)
-    always = names if sees_all else names & {_super_argument(code)}
+        i.op in ("LOAD_GLOBAL", "LOAD_NAME") and i.arg in SEES_ALL_LOCALS for i in decode(code).instrs)
+    return _liveness(code, 0, names, names if sees_all else names & {_super_argument(code)})
+
+
+@_per_place
+def _liveness(code: CodeType, _: int, names: frozenset[str], always: frozenset[str] = frozenset()
+              ) -> list[frozenset[str]]:
+    """For each instruction, those of the names that may be read. Backward data flow, along jumps and into handlers."""
+    decoded = decode(code)
+    instrs = decoded.instrs
     live = [always] * (len(instrs) + 1)
     changed = True
     while changed:
@@ -223,9 +235,9 @@ def _liveness(code: CodeType, _: int) -> list[frozenset[str]]:
             before = always if instr.op in NO_FALL_THROUGH else live[pc + 1]
             if instr.target is not None:
                 before |= live[instr.target]
-            if instr.op == "STORE_FAST":
+            if instr.op in ("STORE_FAST", "STORE_DEREF"):
                 before -= {instr.arg}
-            elif instr.op in ("LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST"):
+            elif instr.op in ("LOAD_FAST", "LOAD_FAST_AND_CLEAR", "DELETE_FAST", "LOAD_DEREF", "DELETE_DEREF"):
                 before |= names & {instr.arg}
             if instr.handler >= 0:
                 before |= live[decoded.handlers[instr.handler].target]

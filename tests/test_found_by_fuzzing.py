@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import collections.abc
+import warnings
 
+import pytest
 import torch
 from harness import Counter, check
 
@@ -171,3 +173,42 @@ class Both(collections.abc.Sequence):
 
     def __getitem__(self, i):
         return (1, 2, 3)[i]
+
+
+def test_tuples_of_constants_that_one_entry_makes_are_several():
+    def f(x):
+        made = []
+        for v in x:
+            made += [lambda n=len(made): n, (3, float(v) > 0)]
+        return len({*map(id, made)}), len({id(part.__defaults__) for part in made[::2]}), made[1::2]
+    check(f, X)
+
+
+@pytest.mark.parametrize("size", [2, 4, 0])
+def test_a_resized_out_is_warned_about_once_at_the_users_line(size):
+    def f(x, y):
+        z = x * 2
+        torch.add(x, 1.0, out=y)
+        return y * z
+    seen = []
+    for run in (f, sot.to_static(f)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert torch.equal(run(X, torch.zeros(size)), (X + 1) * X * 2)
+        seen.append([(str(w.message), w.filename, w.lineno) for w in caught])
+    assert seen[0] == seen[1] and len(seen[0]) == (size == 2)
+
+
+def test_a_shared_variable_without_a_value_is_an_unbound_local_after_a_break():
+    def f(x, on):
+        y = x * float(x[1])
+        if on:
+            v = 3
+        get = lambda: v     # noqa: E731
+        try:
+            y = y + v
+        except NameError as e:
+            return type(e), str(e)
+        return y * get()
+    check(f, X, True)
+    check(f, X, False)

@@ -238,7 +238,7 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
     if name == "__closure__":
         return TupleValue(list(obj.closure)) if obj.closure else NONE
     if name == "__defaults__":
-        return TupleValue(list(obj.defaults)) if obj.defaults else NONE
+        return obj.made_defaults or (TupleValue(list(obj.defaults)) if obj.defaults else NONE)
     if name == "__kwdefaults__" and obj.real is ABSENT:
         return keyword_defaults(obj)
     if name == "__dict__":

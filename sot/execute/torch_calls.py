@@ -20,7 +20,7 @@ from torch._C import _functorch as functorch
 from sot.errors import Break, Reason, Refused
 from sot.execute import failures, known_values, overrides
 from sot.execute.ways import position
-from sot.graph import NumberRef
+from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
 from sot.symbols import ShapesMustBeStatic
 from sot.torch_compat import (
@@ -160,6 +160,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
     if name.startswith("quantize_per_"):
         raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
+    if "out" in graph_kwargs:
+        refuse_resize(m, kind, name, (target, graph_args, graph_kwargs))
     before = {key: (value.fake.requires_grad, version_of(value.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
     concrete = numbers and is_concrete(name, graph_args, found)
@@ -212,6 +214,21 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
     if found is None:
         raise stop
     return found
+
+
+def refuse_resize(m: Machine, kind: str, name: str, call: known_values.Call) -> None:
+    """A tensor given as ``out`` that has another shape than the result is resized, and torch warns: a break."""
+    target, args, kwargs = call
+    given = kwargs["out"] if isinstance(kwargs["out"], tuple) else (kwargs["out"],)
+    if not all(isinstance(ref, TensorRef) and ref.fake.numel() for ref in given):
+        return
+    try:
+        made = m.builder.run(kind, target, args, {k: v for k, v in kwargs.items() if k != "out"})
+    except Exception:  # noqa: BLE001 - what is wrong with it is seen when it runs with its ``out``
+        return
+    made = made if isinstance(made, tuple) else (made,)
+    if any(result.shape != ref.fake.shape for result, ref in zip(made, given, strict=False)):
+        raise Break(Reason.SIDE_EFFECT, f"{name}, which resizes its out,")
 
 
 def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:

@@ -8,6 +8,7 @@ from sot.errors import Break, NotRebuildable, Reason
 from sot.guards import SameGuard
 from sot.origin import Attr, CellContents, Item, Origin, known
 from sot.values.base import ABSENT, Const, Lazy, Value
+from sot.values.objects import TupleValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +91,7 @@ class FunctionValue(Value):
         self.code, self.namespace, self.real, self.origin = code, namespace, real, origin
         self.name = name or code.co_name
         self.defaults: tuple = ()
+        self.made_defaults: Value | None = None     # the tuple that they came in
         self.kwdefaults: dict[str, Any] = {}
         self.closure: tuple[CellValue, ...] = ()
         self.annotations: Value | None = None
@@ -101,6 +103,8 @@ class FunctionValue(Value):
         self = cls(real.__code__, real.__globals__, name=real.__qualname__, real=real, origin=origin)
         base = Attr(origin, "__defaults__")
         self.defaults = tuple(Lazy(v, Item(base, i)) for i, v in enumerate(real.__defaults__ or ()))
+        if real.__defaults__:
+            self.made_defaults = TupleValue([*self.defaults], tuple, real.__defaults__, base)
         named = Attr(origin, "__kwdefaults__")
         self.kwdefaults = {k: Lazy(v, Item(named, k)) for k, v in (real.__kwdefaults__ or {}).items()}
         cells = Attr(origin, "__closure__")
@@ -124,9 +128,8 @@ class FunctionValue(Value):
         cells = "".join(e.value(c) + ", " for c in self.closure)
         made = e.variable(self, f"FunctionType({e.const(self.code)}, {e.const(self.namespace)}, {self.code.co_name!r}, "
                                 f"None, ({cells}))")
-        if self.defaults:
-            parts = ''.join(e.value(v) + ', ' for v in self.defaults)
-            e.line(f"{made}.__defaults__ = {e.tuple_display(parts)}")
+        if self.made_defaults is not None:
+            e.line(f"{made}.__defaults__ = {e.value(self.made_defaults)}")
         if self.kwdefaults:
             pairs = ", ".join(f"{k!r}: {e.value(v)}" for k, v in self.kwdefaults.items())
             e.line(f"{made}.__kwdefaults__ = {{{pairs}}}")

@@ -180,9 +180,10 @@ class TupleValue(ObjectValue):
         return tuple(v.key() if isinstance(v, Value) else v.real for v in self.items)
 
     def rebuild(self, e: Emitter) -> str:
-        inner = "".join(e.value(v) + ", " for v in self.items)
+        parts = [e.value(v) for v in self.items]
         if self.pytype is tuple:
-            return e.variable(self, e.tuple_display(inner))
+            return e.variable(self, e.tuple_display(parts))
+        inner = "".join(f"{part}, " for part in parts)
         if takes_a_sequence(self.pytype):
             return e.variable(self, f"{e.const(self.pytype)}(({inner}))")
         made = e.variable(self, f"tuple.__new__({e.const(self.pytype)}, ({inner}))")

@@ -223,7 +223,7 @@ def set_function_attribute(m: Machine, frame: Frame, instr: Instr) -> None:
 def set_part(m: Machine, function: FunctionValue, flag: int, value: Value) -> None:
     items = value.items_list(m) if not isinstance(value, DictValue) else []
     if flag == DEFAULTS:
-        function.defaults = tuple(items or ())
+        function.defaults, function.made_defaults = tuple(items or ()), value
     elif flag == KEYWORD_DEFAULTS:
         assert isinstance(value, DictValue)
         function.kwdefaults = {k: value.get(m, k) for k in value.keys(m)}

@@ -11,9 +11,10 @@ from sot.errors import Break, PyRaise, Reason
 from sot.execute.frame import PUSH_THEN_NULL
 from sot.execute.merging import Undecided
 from sot.execute.opcodes.table import op
+from sot.origin import known
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, SuperValue
-from sot.values.objects import ExceptionValue
+from sot.values.objects import ExceptionValue, TupleValue
 
 if TYPE_CHECKING:
     from sot.execute.frame import Frame
@@ -53,7 +54,10 @@ def swap(m: Machine, frame: Frame, instr: Instr) -> None:
 @op("LOAD_CONST")
 def load_const(m: Machine, frame: Frame, instr: Instr) -> None:
     constant = instr.arg    # a function stands in our own code only
-    frame.stack.append(m.wrap_known(constant) if isinstance(constant, FunctionType) else m.wrap_new(constant))
+    value = m.wrap_known(constant) if isinstance(constant, FunctionType) else m.wrap_new(constant)
+    if isinstance(value, TupleValue):       # it is that very object, in every run
+        value.real, value.origin = constant, known(constant, "a constant")
+    frame.stack.append(value)
 
 
 @op("LOAD_ASSERTION_ERROR")

@@ -45,6 +45,7 @@ from sot.guards import (
 )
 from sot.limits import unrolling
 from sot.origin import Origin
+from sot.progress import working
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.torch_compat import (
@@ -68,6 +69,7 @@ TRANSFORMS = os.path.join(TORCH, "_functorch", "")     # their levels end with t
 ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep,
          *(str(Path(__file__).resolve().parent.parent / name) + os.sep for name in ("sot", "graph", "backends")))
 SITE_PACKAGES = os.sep + "site-packages" + os.sep
+STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
@@ -470,7 +472,8 @@ def paused_collector() -> Iterator[None]:
 def timed(capture: Capture, stage: str) -> Iterator[None]:
     start = time.perf_counter()
     try:
-        yield
+        with working(f"{STAGES[stage]} {capture.name}", capture.place):
+            yield
     finally:
         capture.seconds[stage] = capture.seconds.get(stage, 0.0) + time.perf_counter() - start
 

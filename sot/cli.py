@@ -171,8 +171,8 @@ def violations(report: Report, max_breaks: int | None, max_recompiles: int | Non
     if max_recompiles is not None and len(report.recaptures) > max_recompiles:
         yield f"{len(report.recaptures)} functions captured again, {max_recompiles} allowed"
         for again in report.recaptures:
-            yield annotate(again.function.file, again.function.line,
-                           f"{again.function.function} was captured again: {'; '.join(again.causes)}")
+            where = again.begins or again.function
+            yield annotate(where.file, where.line, f"{again.name} was captured again: {'; '.join(again.causes)}")
     if min_coverage is not None and 100 * (report.coverage or 0) < min_coverage:
         yield f"{100 * (report.coverage or 0):.1f} % of operations in graphs, {min_coverage:g} % wanted"
 

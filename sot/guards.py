@@ -32,6 +32,8 @@ def shows_itself(value: object, depth: int = 3) -> bool:
     if kind in (list, tuple, set, frozenset, dict):
         parts = [*value, *value.values()] if isinstance(value, dict) else [*value]  # type: ignore[misc]
         return depth > 0 and len(parts) <= 20 and all(shows_itself(v, depth - 1) for v in parts)
+    if issubclass(kind, torch.Tensor):
+        return False        # shown with its values, which takes operations
     shown = kind.__repr__
     ours = ("torch", "numpy", "enum", "sot")
     return not isinstance(shown, FunctionType) or shown.__module__.partition(".")[0] in ours
@@ -43,6 +45,8 @@ def short(value: object, limit: int = 60) -> str:
     name = getattr(value, "__qualname__", None) if isinstance(value, NAMED) else None
     if name is not None:
         text = f"{kind.__name__} {name}"
+    elif kind in (torch.Tensor, torch.nn.Parameter):
+        text = f"a {tensor_summary(value)}"     # type: ignore[arg-type]
     else:
         text = f"an object of class {kind.__qualname__}"
         with contextlib.suppress(Exception):

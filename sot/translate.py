@@ -47,6 +47,7 @@ from sot.limits import unrolling
 from sot.origin import Origin
 from sot.progress import working
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
+from sot.reports import wording
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.torch_compat import (
     GlobalState,
@@ -162,8 +163,8 @@ class Translator:
         _touched[id(code)] = code
         capture = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         try:
-            capture.missed = self.explain_misses(code, inputs)
             with no_saved_tensors_hooks(), recording.capturing():
+                capture.missed = self.explain_misses(code, inputs)
                 return self.translate(function, inputs, capture)
         except (CaptureError, BackendError):
             raise
@@ -342,12 +343,15 @@ class Translator:
         return [c for c in self.entries.get(id(code), ()) if not any(g.explain(inputs) for g in c.program())]
 
     def explain_misses(self, code: CodeType, inputs: tuple) -> list[str]:
-        """For each entry of this code, the guard that did not hold."""
+        """For each entry of this code, the guard that did not hold; nothing for those of the rest of another function,
+        which is the same code after a break in a call."""
         found = []
         for cached in self.entries.get(id(code), ()):
             guards: list[Any] = [StateGuard(cached.state), *cached.guards]
-            found.append(next((text for g in guards if (text := g.explain(inputs))),
-                              "all guards hold one by one: tensors alias each other"))
+            if not any(wording.is_structure(g) and g.explain(inputs) for g in guards):
+                why = next((text for g in guards if (text := g.explain(inputs))),
+                           "all guards hold one by one: tensors alias each other")
+                found.append(wording.said(why, wording.names_in(cached.guards)))
             numbers = (g for g in guards if isinstance(g, ValuesGuard)
                        or isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
             varying = self.varying.setdefault(id(code), set())

@@ -204,4 +204,4 @@ def test_the_mark_and_the_fixture(python, tmp_path):
 
 def test_reports_are_versioned_json(python, program, tmp_path):
     python("-m", "sot", "run", "--report", "r.json", program)
-    assert json.loads((tmp_path / "r.json").read_text())["version"] == 1
+    assert json.loads((tmp_path / "r.json").read_text())["version"] == 2

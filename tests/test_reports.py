@@ -9,8 +9,10 @@ import sot
 from sot.recording import Recording, recorded
 from sot.reports.build import report_of
 from sot.reports.compare import compare
+from sot.reports.lines import shortened
 from sot.reports.model import ReportError, load
-from sot.reports.page import page, percent
+from sot.reports.page import folds, page, percent, timeline
+from sot.reports.scopes import scope_of
 
 
 def breaks_once(x):
@@ -119,7 +121,7 @@ def test_a_new_capture_says_why():
         f(torch.ones(3))
         f(torch.ones(3, dtype=torch.float64))
     again, = report_of(recording).recaptures
-    assert again.function.function == "scale" and "float64" in again.causes[0]
+    assert again.name == "scale" and "float64" in again.causes[0]
 
 
 def test_a_failure_is_the_outcome():
@@ -135,6 +137,72 @@ def test_the_time_of_capture_is_laid_out_in_order(report):
     assert {s.stage for s in report.stages} == {"execute", "backend", "emit"}
 
 
+class Gate:
+    def forward(self, x):
+        y = torch.sin(x)
+        if y.sum() > 0:
+            y = y * 2
+        return y
+
+
+class Gates:
+    def forward(self, x):
+        with torch.no_grad():
+            y = x.cos()
+        gate = Gate()
+        return gate.forward(gate.forward(y))
+
+
+def test_operations_and_breaks_count_for_the_function_that_has_them_and_not_for_its_caller():
+    report = sot.explain(Gates().forward)(UP).report
+    found = {f.name: (f.in_graphs, f.in_python, f.breaks, f.captures > 0) for f in report.functions}
+    # after each break bool() is Python's; the comparison before it is in the graph
+    assert found == {"Gates.forward": (1, 0, 0, True), "Gate.forward": (8, 2, 1, False)}
+    assert report.in_graphs == 9 and report.in_python == 2
+
+
+def test_changes_of_torchs_state_are_no_operations():
+    report = sot.explain(Gates().forward)(UP).report
+    assert not [o for graph in report.graphs for o in graph.operations if "grad_enabled" in o.name]
+
+
+def test_the_rest_of_another_function_is_not_a_new_capture():
+    report = sot.explain(Gates().forward)(UP).report
+    assert report.recaptures == []
+
+
+def test_what_is_said_of_the_rest_of_a_function_has_the_names_of_the_program():
+    def inner(x, factor):
+        sot.graph_break()
+        return x * factor
+
+    def outside(x, factor):
+        return inner(x, factor) + 1
+
+    f, recording = sot.to_static(outside, backend="eager"), Recording("names")
+    with recorded(recording):
+        f(UP, "abc" == 1 or 2)
+        f(UP.double(), 3)
+    report = report_of(recording)
+    text = report.to_json()
+    assert "__call" not in "".join(c for r in report.recaptures for c in r.causes)
+    assert "inner's x is a float32 tensor of shape (3,) on cpu" in text
+    assert not [g.sentence for g in report.guards if "__call" in g.sentence or "__stack" in g.sentence]
+    assert {r.begins.source for r in report.recaptures if r.begins} == {"return x * factor"}
+
+
+def test_values_of_tensors_are_not_printed_for_a_report():
+    table, other = {"weight": torch.randn(40)}, {"weight": torch.randn(41)}
+    f = sot.to_static(lambda x, t: x if t["weight"] is None else x * 2, backend="eager")
+    recording = Recording("misses")
+    with recorded(recording):
+        f(UP, table)
+        f(UP, {"weight": None})
+        f(UP, other)
+    assert recording.in_python.total() == 0
+    assert "a float32 tensor of shape (41,) on cpu" in "".join(report_of(recording).recaptures[-1].causes)
+
+
 # ---- JSON -------------------------------------------------------------------------------------------------
 def test_json_comes_back_as_it_went(report, tmp_path):
     report.save(tmp_path / "r.json")
@@ -142,8 +210,8 @@ def test_json_comes_back_as_it_went(report, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("{", "is no JSON"), ("[]", "is no report of version 1"), ('{"version": 9}', "but of 9"),
-    ('{"version": 1}', "is not a whole report"),
+    ("{", "is no JSON"), ("[]", "is no report of version 2"), ('{"version": 9}', "but of 9"),
+    ('{"version": 2}', "is not a whole report"),
 ])
 def test_what_is_no_report_is_refused(tmp_path, text, message):
     (tmp_path / "x.json").write_text(text)
@@ -157,7 +225,7 @@ def test_a_missing_file_is_refused(tmp_path):
 
 
 def test_json_has_nothing_but_json(report):
-    assert json.loads(report.to_json())["version"] == 1
+    assert json.loads(report.to_json())["version"] == 2
 
 
 # ---- the page ---------------------------------------------------------------------------------------------
@@ -176,6 +244,37 @@ def test_source_is_text_and_not_markup():
     def f(x):
         return x + 1 if "<script>alert(1)</script>" else x
     assert "<script>alert(1)" not in page(sot.explain(f)(UP).report)
+
+
+def test_what_is_far_from_any_operation_is_folded_in_the_source(report):
+    source, = report.files
+    pieces = list(folds(source))
+    assert [line.number for _, lines in pieces for line in lines] == [line.number for line in source.lines]
+    assert not any(line.state for folded, lines in pieces if folded for line in lines)
+    assert any(folded for folded, _ in pieces) and not source.library
+
+
+def test_the_timeline_has_the_longest_captures_in_their_order(report, monkeypatch):
+    rows, others = timeline(report)
+    assert len(rows) == len(report.graphs) and others == 0 and rows[0]["line"].source == "y = torch.sin(x) * 2"
+    monkeypatch.setattr("sot.reports.page.CAPTURES_SHOWN", 1)
+    (longest,), others = timeline(report)
+    assert longest["seconds"] == max(row["seconds"] for row in rows) and others == len(rows) - 1
+
+
+def test_files_of_packages_are_named_from_where_packages_are():
+    folder = "/usr/lib/python3.11/site-packages"
+    assert shortened(f"{folder}/transformers/models/bert.py") == "transformers/models/bert.py"
+    assert shortened("/home/somebody/train.py") == "/home/somebody/train.py"
+
+
+@pytest.mark.parametrize(("line", "name"), [(1, "<module>"), (3, "f"), (4, "f"), (5, "f.g"), (7, "f"), (9, "C.m")])
+def test_a_line_belongs_to_the_innermost_function(tmp_path, line, name):
+    file = tmp_path / "m.py"
+    file.write_text("import torch\n\n@cache\ndef f(x):\n    def g(): pass\n\n    return [y for y in x]\n"
+                    "class C:\n    m2 = 1\n".replace("m2 = 1", "def m(self): return lambda: 1"))
+    assert scope_of(str(file), line, "?").name == name
+    assert scope_of("<no file>", 7, "h").name == "h"
 
 
 def test_an_empty_report_has_a_page():

@@ -28,11 +28,13 @@ from sot.reports.model import (
     SourceLine,
     Stage,
 )
+from sot.reports.scopes import Scope, scope_of
+from sot.torch_compat import LEAVING, STATE_PAIRS, STATE_SETTERS
 from sot.version import VERSION
 
 FRAME = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*)')
 Captured = list[tuple[Capture, Runs]]
-Where = tuple[str, str]      # of a function: file and name
+CHANGES_OF_STATE = {*STATE_SETTERS, *STATE_PAIRS, *LEAVING}
 ALWAYS_TOLD = {Reason.TENSOR_TRUTH, Reason.TENSOR_VALUE, Reason.TENSOR_SHAPE, Reason.USER_BREAK}
 
 
@@ -47,11 +49,11 @@ def report_of(recording: Recording) -> Report:
         elapsed=recording.elapsed,
         outcome=recording.outcome,
         versions={"sot": VERSION, "torch": torch.__version__, "python": platform.python_version()},
-        functions=functions_of(captured, recording.in_python),
+        functions=functions_of(captured, breaks, recording.in_python),
         graphs=graphs,
         breaks=breaks,
         guards=guards_of(captured),
-        recaptures=[Recapture(line_of(c.place), list(c.missed)) for c, _ in captured if c.missed and c.graph],
+        recaptures=[recapture_of(c) for c, _ in captured if c.missed and c.graph],
         stages=list(stages_of(captured, recording.started)),
         files=files_of(graphs, breaks, recording.in_python),
     )
@@ -63,12 +65,11 @@ def line_of(place: Place) -> Line:
 
 # ---- graphs and breaks ----------------------------------------------------------------------------------
 def graph_of(record: GraphRecord, capture: Capture, runs: Runs) -> Graph:
-    nodes = list(record.module.graph.nodes)
     return Graph(
         name=record.name,
         function=line_of(record.place),
-        operations=[operation_of(node) for node in nodes if node.op.startswith("call_")],
-        inputs=sum(node.op == "placeholder" for node in nodes),
+        operations=graph_operations(record),
+        inputs=sum(node.op == "placeholder" for node in record.module.graph.nodes),
         runs=runs.times,
         seconds=sum(capture.seconds.values()),
         code=record.module.code.strip(),
@@ -80,6 +81,22 @@ def operation_of(node: Any) -> Operation:
     target = node.target
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     return Operation(name, innermost(node.meta.get("stack_trace") or ""))
+
+
+def recapture_of(capture: Capture) -> Recapture:
+    return Recapture(capture.name, line_of(capture.place), begins(capture), [*dict.fromkeys(capture.missed)])
+
+
+def begins(capture: Capture) -> Line | None:
+    """The line of the first operation of its graph."""
+    operations = graph_operations(capture.graph) if capture.graph else []
+    return next((line for o in operations if (line := o.line)), None)
+
+
+def graph_operations(record: GraphRecord) -> list[Operation]:
+    """The operations on tensors: without changes of torch's state, which have places of their own in a graph."""
+    return [operation_of(node) for node in record.module.graph.nodes
+            if node.op.startswith("call_") and node.target not in CHANGES_OF_STATE]
 
 
 def innermost(trace: str) -> Line | None:
@@ -117,48 +134,54 @@ def is_idle(capture: Capture) -> bool:
 def guards_of(captured: Captured) -> list[Guard]:
     counts: Counter[tuple[str, str, str, Line]] = Counter()
     for capture, _ in captured:
-        modules = lines.modules_guarded(record.guard for record in capture.guards)
-        for record in capture.guards:
+        for record, group, sentence in lines.told(capture.guards):
             place = Place(record.file, record.line, capture.place.function)
-            counts[str(record), lines.group_of(record.guard, modules), capture.name, line_of(place)] += 1
+            counts[sentence, group, capture.name, line_of(place)] += 1
     return [Guard(*key, count) for key, count in counts.items()]
 
 
 # ---- functions, times, sources ---------------------------------------------------------------------------
-def functions_of(captured: Captured, in_python: Counter[Place]) -> list[Function]:
-    """One entry a function: those that were captured, and those whose operations Python ran."""
-    by_function: dict[Where, Captured] = defaultdict(list)
+def functions_of(captured: Captured, breaks: Iterable[Break], in_python: Counter[Place]) -> list[Function]:
+    """One entry a function in which operations ran or capture stopped, be it that it was captured itself or followed
+    from its caller; those with most operations first."""
+    captures, graphs, stops, ran, python = (Counter[Scope]() for _ in range(5))
     for capture, runs in captured:
-        by_function[capture.place.file, capture.place.function].append((capture, runs))
-    plain: dict[Where, Counter[Place]] = defaultdict(Counter)
+        where = scope_of(capture.place.file, capture.place.line, capture.name)
+        captures[where] += 1
+        if capture.graph is not None:
+            graphs[where] += 1
+            for place, count in operations_by_line(capture.graph, runs.operations):
+                ran[scope_of(place.file, place.line, place.function)] += count
+    for b in breaks:
+        stops[scope_of(b.line.file, b.line.line, b.line.function)] += not b.fallback
     for place, count in in_python.items():
-        plain[place.file, place.function][place] += count
-    functions = []
-    for where in by_function | plain:
-        found, python = by_function.get(where, []), plain.get(where, Counter())
-        first = found[0][0].place if found else min(python, key=lambda place: place.line)
-        functions.append(Function(
-            name=found[0][0].name if found else first.function,
-            line=line_of(first),
-            captures=len(found),
-            graphs=sum(c.graph is not None for c, _ in found),
-            breaks=sum(c.stopped is not None and not c.fallback for c, _ in found),
-            in_graphs=sum(runs.operations for _, runs in found),
-            in_python=python.total(),
-        ))
-    return sorted(functions, key=lambda f: -(f.in_graphs + f.in_python))
+        python[scope_of(place.file, place.line, place.function)] += count
+    return sorted((Function(where.name, line_of(Place(where.file, where.line, where.name)), captures[where],
+                            graphs[where], stops[where], ran[where], python[where])
+                   for where in dict.fromkeys((*graphs, *stops, *ran, *python))),
+                  key=lambda f: (-(f.in_graphs + f.in_python), f.line.file, f.line.line))
+
+
+def operations_by_line(graph: GraphRecord, total: int) -> Iterator[tuple[Place, int]]:
+    """``total`` operations, as a graph ran them, shared out among the lines of its nodes."""
+    operations = graph_operations(graph)
+    for i, operation in enumerate(operations):
+        line = operation.line
+        place = graph.place if line is None else Place(line.file, line.line, line.function)
+        yield place, total * (i + 1) // len(operations) - total * i // len(operations)
 
 
 def stages_of(captured: Captured, started: float) -> Iterator[Stage]:
     for capture, _ in captured:
         start = capture.began - started
+        line = begins(capture) or line_of(capture.place)
         for stage, seconds in capture.seconds.items():
-            yield Stage(capture.name, stage, start, seconds)
+            yield Stage(capture.name, line, stage, start, seconds)
             start += seconds
 
 
 def files_of(graphs: Iterable[Graph], breaks: Iterable[Break], in_python: Counter[Place]) -> list[SourceFile]:
-    """The user's files in which anything happened, line by line."""
+    """The files in which anything happened, line by line, the program's own first."""
     graph_runs: dict[str, Counter[int]] = defaultdict(Counter)
     python_runs: dict[str, Counter[int]] = defaultdict(Counter)
     broken: dict[str, set[int]] = defaultdict(set)
@@ -172,10 +195,10 @@ def files_of(graphs: Iterable[Graph], breaks: Iterable[Break], in_python: Counte
     for place, count in in_python.items():
         python_runs[place.file][place.line] += count
     files = []
-    for path in sorted({*graph_runs, *python_runs, *broken}):
+    for path in sorted({*graph_runs, *python_runs, *broken}, key=lambda path: (lines.SITE_PACKAGES in path, path)):
         text = linecache.getlines(path)
         if text and users_file(path):
-            files.append(SourceFile(path, [
+            files.append(SourceFile(path, lines.SITE_PACKAGES in path, [
                 source_line(i, line.rstrip("\n"), i in broken[path], graph_runs[path][i], python_runs[path][i])
                 for i, line in enumerate(text, 1)]))
     return files

@@ -17,10 +17,12 @@ from sot.errors import Reason
 from sot.guards import Guard, TypeGuard
 from sot.origin import Arg, CellContents, Global, Known, Origin
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
+from sot.reports.wording import is_call, is_structure, names_in, said
 
 INDENT = "    "
 GUARDS_SHOWN = 8  # in each group, unless everything is asked for
 FRAMES_SHOWN = 6
+SITE_PACKAGES = os.path.join("", "site-packages", "")
 STACK_PREFIX = "__stack"  # of the parameters of resume functions which are no variable of the program
 Lines = Iterator[str]
 
@@ -41,8 +43,9 @@ def milliseconds(seconds: float) -> str:
 
 
 def shortened(file: str) -> str:
-    """A file as seen from the working directory, if it is in there."""
-    return file.removeprefix(os.path.join(os.getcwd(), ""))
+    """A file as seen from the working directory, if it is in there, or from where packages are installed."""
+    short = file.removeprefix(os.path.join(os.getcwd(), ""))
+    return short.rpartition(SITE_PACKAGES)[2] if os.path.isabs(short) else short
 
 
 def at(place: Place) -> str:
@@ -116,7 +119,7 @@ def fallbacks_lines(captures: Sequence[Capture]) -> Lines:
 def recapture_lines(capture: Capture) -> Lines:
     """A frame that was captured again, and which guard of each earlier capture did not hold."""
     yield f"{capture.name}, at {at(capture.place)}"
-    yield from capture.missed
+    yield from dict.fromkeys(capture.missed)
 
 
 # ---- graphs ---------------------------------------------------------------------------------------------
@@ -162,7 +165,7 @@ def is_argument(origin: Any) -> bool:
 
 
 def is_intermediate(origin: Any) -> bool:
-    return isinstance(origin, Arg) and origin.name.startswith(STACK_PREFIX)
+    return isinstance(origin, Arg) and origin.name.startswith(STACK_PREFIX) or is_call(origin)
 
 
 def is_global(origin: Any) -> bool:
@@ -195,12 +198,19 @@ def group_of(guard: Any, modules: set[Origin]) -> str:
 
 def grouped(records: Iterable[GuardRecord]) -> dict[str, Counter[str]]:
     """The sentences of guards, with how often each is there, by what they protect."""
-    records = list(records)
-    modules = modules_guarded(r.guard for r in records)
     groups: dict[str, Counter[str]] = {}
-    for record in records:
-        groups.setdefault(group_of(record.guard, modules), Counter())[str(record)] += 1
+    for _, title, sentence in told(list(records)):
+        groups.setdefault(title, Counter())[sentence] += 1
     return groups
+
+
+def told(records: Sequence[GuardRecord]) -> Iterator[tuple[GuardRecord, str, str]]:
+    """Each guard that says something about the program, with its group and its sentence."""
+    guards = [record.guard for record in records]
+    modules, names = modules_guarded(guards), names_in(guards)
+    for record in records:
+        if not is_structure(record.guard):
+            yield record, group_of(record.guard, modules), said(str(record), names)
 
 
 def guards_lines(records: Iterable[GuardRecord], verbose: bool = False) -> Lines:

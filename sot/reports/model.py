@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from sot.errors import SotError
 
-VERSION = 1
+VERSION = 2
 T = TypeVar("T")
 
 
@@ -81,17 +81,21 @@ class Guard:
 
 @dataclass(frozen=True)
 class Recapture:
-    """A function that was captured again; ``causes`` has a sentence for each entry that did not fit."""
+    """A function that was captured again; ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
+    line of the first operation: after a break the rest of a function is captured on its own."""
 
+    name: str
     function: Line
+    begins: Line | None
     causes: list[str]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A piece of the time that capture took."""
+    """A piece of the time that capture took. ``line`` is that of the first operation, or of the function."""
 
     function: str
+    line: Line
     stage: str
     start: float
     seconds: float
@@ -127,7 +131,10 @@ class Function:
 
 @dataclass(frozen=True)
 class SourceFile:
+    """A file in which operations ran. ``library``: it belongs to an installed package."""
+
     path: str
+    library: bool
     lines: list[SourceLine]
 
 

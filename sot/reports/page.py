@@ -9,8 +9,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sot.reports.lines import count, milliseconds, shortened
-from sot.reports.model import Guard, Line, Report, Stage
+from sot.reports.model import Guard, Line, Report, SourceFile, SourceLine, Stage
 
+LONG_FOLD = 12  # lines without tensor operations in a row that are folded
+CAPTURES_SHOWN = 50     # in the timeline
 AROUND = 2      # lines of source shown before and after one that is marked
 
 
@@ -24,7 +26,7 @@ def template() -> Any:
     environment = Environment(loader=PackageLoader("sot", "reports"), autoescape=True, undefined=StrictUndefined,
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"count": count, "duration": milliseconds, "percent": percent, "short": shortened,
-                            "at": at}
+                            "at": at, "folds": folds}
     environment.globals |= {"excerpt": excerpt, "anchor": anchor}
     return environment.get_template("page.html.j2")
 
@@ -51,6 +53,15 @@ def excerpt(report: Report, line: Line) -> list[tuple[int, str, bool]]:
     return [(s.number, s.text, s.number == line.line) for s in file.lines[first - 1:line.line + AROUND]]
 
 
+def folds(file: SourceFile) -> Iterator[tuple[bool, list[SourceLine]]]:
+    """The lines of a file in pieces, and whether a piece is to be folded: many lines in which nothing happened."""
+    busy = [i for i, line in enumerate(file.lines) if line.state]
+    near = {i for found in busy for i in range(found - AROUND, found + AROUND + 1)}
+    for shown, piece in itertools.groupby(enumerate(file.lines), lambda pair: pair[0] in near):
+        several = [line for _, line in piece]
+        yield not shown and len(several) >= LONG_FOLD, several
+
+
 def guards_by_group(guards: Iterable[Guard]) -> dict[str, list[Guard]]:
     """Guards by what they protect; the largest group first, and in it what is there most often."""
     groups: dict[str, list[Guard]] = {}
@@ -60,23 +71,27 @@ def guards_by_group(guards: Iterable[Guard]) -> dict[str, list[Guard]]:
             for group in sorted(groups, key=lambda g: -sum(guard.count for guard in groups[g]))}
 
 
-def timeline(report: Report) -> Iterator[dict[str, Any]]:
-    """Bars: a row a capture, with the share of the whole time at which each stage starts and that it takes."""
+def timeline(report: Report) -> tuple[list[dict[str, Any]], int]:
+    """Bars: a row a capture, with the share of the whole time at which each stage starts and that it takes; those that
+    took longest, in the order in which they were made, and how many others there are."""
     whole = max([report.elapsed, *(s.start + s.seconds for s in report.stages)], default=0.0) or 1.0
-    def of_one_capture(stage: Stage) -> tuple[str, float]:
-        return stage.function, first_start(report.stages, stage)
-    for (function, start), stages in itertools.groupby(report.stages, of_one_capture):
+    rows: list[dict[str, Any]] = []
+    for _, stages in itertools.groupby(report.stages, lambda stage: (stage.line, first_start(report.stages, stage))):
         several = list(stages)
-        yield {"function": function, "start": start, "seconds": sum(s.seconds for s in several),
-               "bars": [(s.stage, 100 * s.start / whole, max(100 * s.seconds / whole, 0.15), s.seconds)
-                        for s in several]}
+        rows.append({"function": several[0].function, "line": several[0].line,
+                     "seconds": sum(s.seconds for s in several),
+                     "bars": [(s.stage, 100 * s.start / whole, max(100 * s.seconds / whole, 0.15), s.seconds)
+                              for s in several]})
+    shortest = sorted(rows, key=lambda row: -row["seconds"])[CAPTURES_SHOWN:]
+    left_out = {id(row) for row in shortest}
+    return [row for row in rows if id(row) not in left_out], len(shortest)
 
 
 def first_start(stages: list[Stage], stage: Stage) -> float:
     """When the capture began that a stage belongs to: stages follow on each other without a gap."""
     start = stage.start
     for other in reversed(stages[:stages.index(stage)]):
-        if other.function != stage.function or abs(other.start + other.seconds - start) > 1e-9:
+        if other.line != stage.line or abs(other.start + other.seconds - start) > 1e-9:
             break
         start = other.start
     return start

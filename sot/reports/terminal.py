@@ -32,7 +32,7 @@ def summary(report: Report) -> Group:
         parts.append(Text("Captured again", style="bold"))
         for again in report.recaptures[:RECAPTURES_SHOWN]:
             causes = "".join(f"\n  {cause}" for cause in again.causes)
-            text = Text(f"{again.function.function}, at {at(again.function)}{causes}")
+            text = Text(f"{again.name}, at {at(again.begins or again.function)}{causes}")
             parts.append(Padding(text, (0, 2), expand=False))
         parts += more(len(report.recaptures) - RECAPTURES_SHOWN, "function")
     return Group(*parts)

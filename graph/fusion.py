@@ -48,6 +48,8 @@ def fused(a: Kernel, b: Kernel, dropped: frozenset[str]) -> Kernel | None:
     """
     if len(a.body) + len(b.body) > STATEMENTS or len(a.buffers.keys() | b.buffers.keys()) > BUFFERS:
         return None
+    if a.changed() & b.buffers.keys() or b.changed() & a.buffers.keys():
+        return None     # other programs of the kernel may still have to store there
     tried: list[Space] = []
     for space in spaces(a, b):
         if space not in tried:
@@ -93,7 +95,8 @@ def at(stmt: Stmt) -> Index:
 
 
 def moved(store: Store, axes: dict[str, Index], names: dict[str, str], ranges: ix.Ranges) -> Store:
-    return Store(store.buffer, ix.substitute(store.index, axes, ranges), names[store.value])
+    values = {**axes, **{n: ix.index(names[n]) for n in store.index.names if n in names}}
+    return Store(store.buffer, ix.substitute(store.index, values, ranges), names[store.value], store.how)
 
 
 # ---- proposing spaces ------------------------------------------------------------------------------------

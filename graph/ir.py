@@ -11,7 +11,8 @@
 
 The axes before the bar are independent, those after it are reduced over. A statement that depends on a reduced axis
 has a value at each point, every other one a value for each row; a reduction turns the first into the second. Loads
-happen before stores; no buffer is stored twice. ``Builder`` is the one place where statements are made: it folds
+happen before stores; no buffer is stored twice. A store at looked-up places, of which some may be the same, is ``add``
+(all are added to what is there) or ``put`` (one of them stays); the rest of such a buffer is kept. ``Builder`` is the one place where statements are made: it folds
 constants and shares equal statements. Kernels print as above, and ``parse`` reads that back.
 """
 from __future__ import annotations
@@ -75,12 +76,15 @@ class Stmt:
 
 @dataclasses.dataclass(frozen=True)
 class Store:
+    """``how`` is ``store``, which fills the buffer, or ``add`` or ``put``, which change some of its places."""
+
     buffer: str
     index: Index
     value: str
+    how: str = "store"
 
     def __str__(self) -> str:
-        return f"store {self.buffer}[{self.index}] {self.value}"
+        return f"{self.how} {self.buffer}[{self.index}] {self.value}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +121,15 @@ class Kernel:
         return (s for s in self.body if s.op == "load")
 
     def read(self) -> frozenset[str]:
-        return frozenset(s.buffer for s in self.loads())
+        """The buffers that must hold something before."""
+        return frozenset(s.buffer for s in self.loads()) | self.changed()
 
     def written(self) -> frozenset[str]:
         return frozenset(s.buffer for s in self.stores)
+
+    def changed(self) -> frozenset[str]:
+        """The buffers of which only some places are stored to."""
+        return frozenset(s.buffer for s in self.stores if s.how != "store")
 
     def __str__(self) -> str:
         axes = " ".join(f"{v}:{n}" for v, n in self.rows)
@@ -320,7 +329,7 @@ def renumbered(kernel: Kernel) -> Kernel:
     body = tuple(dataclasses.replace(
         s, name=names[s.name], args=tuple(names[a] for a in s.args),
         index=None if s.index is None else moved(s.index)) for s in kernel.body)
-    stores = tuple(Store(s.buffer, moved(s.index), names[s.value]) for s in kernel.stores)
+    stores = tuple(dataclasses.replace(s, index=moved(s.index), value=names[s.value]) for s in kernel.stores)
     touched = {s.buffer for s in body if s.buffer} | {s.buffer for s in stores}
     buffers = {name: memory for name, memory in kernel.buffers.items() if name in touched}
     return dataclasses.replace(kernel, body=body, stores=stores, buffers=buffers)
@@ -344,7 +353,9 @@ def verify(kernel: Kernel) -> None:
         _require(store.value in types, store, "stores an unknown value")
         _require(store.buffer in kernel.buffers, store, "stores to an unknown buffer")
         _require(types[store.value] == kernel.buffers[store.buffer].dtype, store, "has another type than its buffer")
-        if store.value in varying and kernel.reduced:
+        _require(store.how != "add" or store.buffer not in {s.buffer for s in kernel.loads()}, store,
+                 "changes what the kernel reads")
+        if store.value in varying and kernel.reduced and store.how == "store":
             missing = {v for v, n in kernel.reduced if n > 1} - store.index.names
             _require(not missing, store, "would be stored to one place many times")
         _verify_bounds(store, store.index, kernel.buffers[store.buffer].size, ranges)
@@ -382,6 +393,7 @@ def _require(holds: bool, where: object, message: str) -> None:
 
 # ---- reading ---------------------------------------------------------------------------------------------
 HEAD = re.compile(r"kernel (\w+) over([^|]*)(?:\|(.*))?$")
+STORES = ("store ", "add ", "put ")
 STATEMENT = re.compile(r"(\w+):(\w+) = (\w+) ?(.*)$")
 ACCESS = re.compile(r"(\w+)\[(.*)\](?: if (\w+) else (.*))?$")
 
@@ -394,8 +406,8 @@ def parse(text: str) -> Kernel:
         raise InvalidKernel(f"not the first line of a kernel: {lines[0]!r}")
     buffers = {name: Memory(dtype, int(size)) for _, name, dtype, size in
                (line.split() for line in lines if line.startswith("buffer "))}
-    stores = [_parsed_store(line) for line in lines if line.startswith("store ")]
-    body = [_parsed_statement(line) for line in lines[1:] if not line.startswith(("buffer ", "store "))]
+    stores = [_parsed_store(line) for line in lines if line.startswith(STORES)]
+    body = [_parsed_statement(line) for line in lines[1:] if not line.startswith(("buffer ", *STORES))]
     return Kernel(head[1], _axes(head[2]), _axes(head[3] or ""), tuple(body), tuple(stores), buffers)
 
 
@@ -404,11 +416,12 @@ def _axes(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _parsed_store(line: str) -> Store:
-    access, value = line.removeprefix("store ").rsplit(" ", 1)
+    how, rest = line.split(" ", 1)
+    access, value = rest.rsplit(" ", 1)
     found = ACCESS.match(access)
     if found is None:
         raise InvalidKernel(f"not a store: {line!r}")
-    return Store(found[1], ix.parse(found[2]), value)
+    return Store(found[1], ix.parse(found[2]), value, how)
 
 
 def _parsed_statement(line: str) -> Stmt:

@@ -24,7 +24,10 @@ def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
         values[stmt.name] = _evaluate(stmt, values, memory, over)
     for store in kernel.stores:
         at, value = np.broadcast_arrays(ix.evaluate(store.index, values), values[store.value])
-        memory[store.buffer][at.reshape(-1)] = value.reshape(-1)
+        if store.how == "add":
+            np.add.at(memory[store.buffer], at.reshape(-1), value.reshape(-1))
+        else:
+            memory[store.buffer][at.reshape(-1)] = value.reshape(-1)
 
 
 def _evaluate(stmt: Stmt, values: Mapping[str, Any], memory: Mapping[str, np.ndarray], over: tuple[int, ...]) -> Any:

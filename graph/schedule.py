@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from graphlib import TopologicalSorter
 
 from sot.graph import index as ix
-from sot.graph.fusion import at, fused
-from sot.graph.ir import REDUCTIONS, Builder, Kernel, Store, pruned, renumbered
+from sot.graph.fusion import at, fused, moved
+from sot.graph.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.lowering.driver import axes_of
 from sot.graph.ops import BYTES
 from sot.graph.program import Buffer, Extern, Program, Step
@@ -248,7 +248,7 @@ class Plan:
     def _is_inlined(self, number: int, kernel: Kernel) -> bool:
         buffer = kernel.stores[0].buffer
         users = self.readers[buffer]
-        if buffer in self.kept or len(kernel.body) > INLINED or not users:
+        if buffer in self.kept or len(kernel.body) > INLINED or not users or len(self.writers[buffer]) > 1:
             return False
         if not self.are_kernels(users):
             return False
@@ -275,7 +275,7 @@ class Plan:
         kernel = self.kernel(number)
         store = next(s for s in kernel.stores if s.buffer == buffer)
         users = self.readers[store.buffer] - {number}
-        if store.buffer in self.kept or not users or not self.are_kernels(users):
+        if store.buffer in self.kept or not users or not self.are_kernels(users) or len(self.writers[buffer]) > 1:
             return
         cone = pruned(kernel.body, (store,))
         if len(cone) > RECOMPUTED or any(s.op in REDUCTIONS for s in cone):
@@ -321,7 +321,7 @@ def substituted(kernel: Kernel, producer: Kernel) -> Kernel:
             names[stmt.name] = value
         else:
             names |= builder.copy_one(stmt, names)
-    stores = tuple(Store(s.buffer, s.index, names[s.value]) for s in kernel.stores)
+    stores = tuple(moved(s, {}, names, builder.ranges) for s in kernel.stores)
     return renumbered(dataclasses.replace(kernel, body=pruned(builder.body, stores), stores=stores,
                                           buffers={**producer.buffers, **kernel.buffers}))
 

@@ -178,7 +178,8 @@ def narrow(monkeypatch):
 @pytest.mark.parametrize("f", [
     lambda x: x.softmax(-1), lambda x: F.layer_norm(x, (70,)), lambda x: x.sum(0), lambda x: x.var(1),
     lambda x: (x.max(1), x.argmin(0)), lambda x: F.log_softmax(x, 1).sum(), lambda x: x.prod(1), lambda x: x.sin() * 2,
-], ids=["softmax", "layer norm", "columns", "variance", "extremes", "loss", "product", "map"])
+    lambda x: x.mean(1, keepdim=True).expand(9, 70) + torch.arange(70),
+], ids=["softmax", "layer norm", "columns", "variance", "extremes", "loss", "product", "map", "of a row, everywhere"])
 def test_rows_in_pieces(f, narrow):
     made = check_compiled(f, numbers(9, 70, grad=True))
     looping = any("for start in range" in m.source for m in made)

@@ -83,7 +83,8 @@ class Compiler:
             return lambda inputs: graph.forward(*inputs)
 
     def compile_or_raise(self, graph: GraphModule, title: str) -> Run:
-        key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device, str(self.interpreted))
+        key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device, str(self.interpreted),
+                           str(torch.are_deterministic_algorithms_enabled()))
         if path := cache.find(key):
             about = cache.about(path)
             return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True))

@@ -90,7 +90,7 @@ class Writer:
         for stage in range(max(self.stage.values(), default=0) + 1):
             yield from self._rows_of(stage)
             yield from self._pass(stage)
-        yield from (self._store(s) for s in self.kernel.stores if s.value not in self.points)
+        yield from (self._store(s) for s in self.kernel.stores if not self._is_at_points(s))
 
     def _rows_of(self, stage: int) -> Iterator[str]:
         """What is computed once for each row, after ``stage`` passes."""
@@ -101,7 +101,7 @@ class Writer:
     def _pass(self, stage: int) -> Iterator[str]:
         """One loop over the columns: the reductions, and the stores, that are possible by now."""
         reductions = [s for s in self.kernel.body if s.op in REDUCTIONS and self.stage[s.name] == stage + 1]
-        stores = [s for s in self.kernel.stores if s.value in self.points and self.stage[s.value] == stage]
+        stores = [s for s in self.kernel.stores if self._is_at_points(s) and self._known_after(s) == stage]
         if not reductions and not stores:
             return
         for stmt in reductions:
@@ -111,7 +111,7 @@ class Writer:
         yield "    r = start + tl.arange(0, COLUMNS)[None, :]"
         yield from ("    " + line for line in self._columns())
         self.note = ""
-        needed = self._cone({s.args[0] for s in reductions} | {s.value for s in stores})
+        needed = self._cone({s.args[0] for s in reductions}.union(*({s.value} | s.index.names for s in stores)))
         for stmt in needed:
             yield from ("    " + line for line in self._statement(stmt))
         for stmt in reductions:
@@ -120,6 +120,14 @@ class Writer:
         yield from ("    " + self._store(s) for s in stores)
         for stmt in reductions:
             yield f"{stmt.name} = {REDUCE[stmt.op]}({stmt.name}_all)"
+
+    def _is_at_points(self, store: Store) -> bool:
+        """Is it made for each column, rather than once for each row?"""
+        return store.value in self.points or bool(store.index.names & self.points)
+
+    def _known_after(self, store: Store) -> int:
+        """After how many passes its value, and its place, are known."""
+        return max(self.stage.get(name, 0) for name in (store.value, *store.index.names))
 
     def _cone(self, wanted: set[str]) -> list[Stmt]:
         """The statements at points that these values need, in order."""
@@ -197,14 +205,20 @@ class Writer:
     def _store(self, store: Store) -> str:
         mask = self._mask(store.index.names | {n for n, _ in self.kernel.rows})
         guard = f", {mask}" if mask != "None" else ""
+        if store.how == "add":
+            value = f"{store.value} + tl.zeros({self._shape(store)}, {TYPES[self.stmts[store.value].dtype]})"
+            return f'tl.atomic_add({self._pointer(store.buffer, store.index, True)}, {value}{guard}, sem="relaxed")'
         value = self._widened(store)
         return f"tl.store({self._pointer(store.buffer, store.index, True)}, {value}{guard})"
 
     def _widened(self, store: Store) -> str:
         """The value, as wide as the places that it is stored to."""
-        if self.kernel.reduced and store.index.names & {n for n, _ in self.kernel.reduced}:
-            return f"tl.broadcast_to({store.value}, [ROWS, COLUMNS])"
-        return store.value if not self.kernel.reduced else f"tl.broadcast_to({store.value}, [ROWS, 1])"
+        return f"tl.broadcast_to({store.value}, {self._shape(store)})" if self.kernel.reduced else store.value
+
+    def _shape(self, store: Store) -> str:
+        """Of the block of places."""
+        columns = "COLUMNS" if store.index.names & self.points else "1"
+        return f"[ROWS, {columns}]" if self.kernel.reduced else "[ROWS]"
 
     def _pointer(self, buffer: str, at: Index, over_rows: bool = False, over_columns: bool = False) -> str:
         """A block of places as high and wide as asked for, even where the position is always the same."""

@@ -93,7 +93,7 @@ class ModuleWriter:
 
     def _launch(self, kernel: Kernel) -> Iterator[str]:
         for name in kernel.buffers:
-            if name in kernel.written() and name not in self.program.inputs:
+            if name in kernel.written() - kernel.changed() and name not in self.program.inputs:
                 yield f"{name} = {allocation(self.program.buffers[name])}"
         blocks = chosen(kernel, self.interpreted)
         settings = {**sizes_of(kernel, blocks), **options_of(kernel, blocks)}

@@ -69,7 +69,7 @@ class Lowering:
                     self.values[node] = self._call(node)
                 case "output":
                     self.program.outputs = tuple(self.resolve(node.args[0]))
-                    self._materialize(views(self.program.outputs))
+                    self.materialize(views(self.program.outputs))
                 case other:
                     raise NotLowered(f"a node {other} is not of ATen")
         return self.program
@@ -174,7 +174,7 @@ class Lowering:
         at = ix.dot(own, tensor.strides, tensor.offset)
         if tensor.buffer in self.free and mask is None:
             return inlined(b, self.free[tensor.buffer], at)
-        self._materialize((tensor,))
+        self.materialize((tensor,))
         return b.load(tensor.buffer, at, NAMES[tensor.dtype], mask, other)
 
     def value(self, b: Builder, operand: Any, axes: Sequence[Index], dtype: str) -> str:
@@ -212,7 +212,7 @@ class Lowering:
 
     def extern(self, node: fx.Node) -> Any:
         args, kwargs = self.resolve(node.args), self.resolve(node.kwargs)
-        self._materialize(views((args, kwargs)))
+        self.materialize(views((args, kwargs)))
         if getattr(getattr(node.target, "_schema", None), "is_mutable", False):
             raise NotLowered(f"{node.target} changes its arguments")
         value: Any = node.meta.get("val")
@@ -229,7 +229,7 @@ class Lowering:
         self.program.steps.append(Extern(node.target, args, kwargs, names, many, self.note))
         return found if many else found[0]
 
-    def _materialize(self, needed: Any) -> None:
+    def materialize(self, needed: Any) -> None:
         """Give memory to what has so far been computed wherever it was read."""
         for view in needed:
             if kernel := self.free.pop(view.buffer, None):

@@ -270,38 +270,3 @@ def copy(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
         return None
     return low.kernel(node, node.meta["val"], (), lambda b, axes, _: converted(
         b, low.read(b, given["src"], axes), node))
-
-
-# ---- writing to looked-up places: where there is one in each line, every element asks whether it is the one ---
-def _scattered(low: Lowering, node: fx.Node, given: dict[str, Any], adds: bool) -> Any:
-    base, where = given["self"], given["index"]
-    source = given["src"] if "src" in given else given["value"]
-    if not base.shape or len(where.shape) != len(base.shape):
-        return None
-    dim = given["dim"] % len(base.shape)
-    if where.shape != tuple(1 if d == dim else n for d, n in enumerate(base.shape)):
-        return None
-    kind = NAMES[base.dtype]
-    if adds and kind == "b1":
-        return None
-    if isinstance(source, View) and (source.dtype != base.dtype or source.shape != where.shape):
-        return None
-
-    def body(b: Builder, axes: list[Index], _: Any) -> str:
-        line = [Index() if d == dim else axis for d, axis in enumerate(axes)]
-        place = b.index(position(low, b, where, line, base.shape[dim], False))
-        chosen = b.emit("eq", place, b.index(axes[dim]))
-        old = low.value(b, base, axes, kind)
-        new = low.value(b, source, line, kind)
-        return b.emit("where", chosen, b.emit("add", old, new) if adds else new, old)
-    return low.kernel(node, node.meta["val"], (), body)
-
-
-@lowers("scatter.value", "scatter.src")
-def scatter(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    return _scattered(low, node, given, adds=False)
-
-
-@lowers("scatter_add")
-def scatter_add(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    return _scattered(low, node, given, adds=True)

@@ -12,8 +12,10 @@
 The axes before the bar are independent, those after it are reduced over. A statement that depends on a reduced axis
 has a value at each point, every other one a value for each row; a reduction turns the first into the second. Loads
 happen before stores; no buffer is stored twice. A store at looked-up places, of which some may be the same, is ``add``
-(all are added to what is there) or ``put`` (one of them stays); the rest of such a buffer is kept. ``Builder`` is the one place where statements are made: it folds
-constants and shares equal statements. Kernels print as above, and ``parse`` reads that back.
+(all are added to what is there) or ``put`` (one of them stays); the rest of such a buffer is kept.
+
+``Builder`` is the one place where statements are made: it folds constants and shares equal statements. Kernels print
+as above, and ``parse`` reads that back.
 """
 from __future__ import annotations
 

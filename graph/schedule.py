@@ -18,6 +18,7 @@ from sot.graph.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.lowering.driver import axes_of
 from sot.graph.ops import BYTES
 from sot.graph.program import Buffer, Extern, Program, Step
+from sot.graph.splitting import split
 
 RECOMPUTED = 24      # statements, at most, that are computed again rather than stored
 INLINED = 40         # statements, and
@@ -76,7 +77,7 @@ def schedule(program: Program) -> Program:
     plan.fuse()
     plan.recompute()
     plan.fuse()
-    return dataclasses.replace(program, steps=plan.ordered())
+    return split(dataclasses.replace(program, steps=plan.ordered()))
 
 
 class Plan:

@@ -127,7 +127,9 @@ class Emitter:
         return self.given
 
     def const(self, value: object, hint: str = "k") -> str:
-        """The name of an object that the entry holds."""
+        """The name of an object that the entry holds; a class that the program makes is made anew."""
+        if (made := self.machine.made_classes.get(id(value))) is not None:
+            return self.value(made)
         name = self._consts.get(id(value))
         if name is None:
             name = self._consts[id(value)] = self.fresh(hint)
@@ -137,6 +139,8 @@ class Emitter:
     def literal(self, value: Any) -> str:
         if type(value) in LITERALS or (type(value) is float and math.isfinite(value)):
             return repr(value) if not (type(value) in (int, float) and value < 0) else f"({value!r})"
+        if type(value) is tuple and self.machine.made_classes:
+            return self.tuple_display("".join(self.literal(v) + ", " for v in value))
         return self.const(value)
 
     def key(self, key: Any) -> str:

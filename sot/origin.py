@@ -87,6 +87,13 @@ class HandledOutside(Origin):
         return "the exception that the caller handles"
 
 
+def root(origin: Origin) -> Origin:
+    """Where the path of an origin begins."""
+    while (base := getattr(origin, "base", None) or getattr(origin, "namespace", None)) is not None:
+        origin = base
+    return origin
+
+
 class ById:
     """Holds any object and compares by identity, so that origins over it are hashable."""
 

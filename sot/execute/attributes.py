@@ -69,6 +69,8 @@ def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
 
 def class_value(m: Machine, raw: Any, owner: type, name: str) -> Value:
     """The Value of what a class holds under a name."""
+    if (made := m.made_classes.get(id(owner))) is not None and (member := made.member(name)) is not None:
+        return member
     return m.wrap(raw, ClassAttr(known(owner, owner.__qualname__), name))
 
 
@@ -388,6 +390,9 @@ def like_real(m: Machine, error: AttributeError, obj: Value) -> Any:
     return no_attribute(m, str(error), error.name, obj)
 
 
+OF_ANY_CLASS = frozenset({"__name__", "__qualname__", "__module__", "__mro__", "__base__", "__bases__"})
+
+
 # ---- classes and modules ----------------------------------------------------------------------------------
 def load_from_class(m: Machine, cls: type, name: str) -> Value:
     """``cls.name``"""
@@ -395,6 +400,11 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
     if meta_raw is not ABSENT and is_data_descriptor(meta_raw):
         if isinstance(meta_raw, property):
             return property_part(m, meta_raw, meta_owner, name, "fget").call(m, [Const(cls)], {})
+        made = m.made_classes.get(id(cls))
+        if made is not None and (member := made.member(name)) is not None:
+            return member
+        if made is not None and name not in OF_ANY_CLASS:
+            raise Break(Reason.UNSUPPORTED, f"reading .{name} of a class that is being made")
         try:
             return m.wrap_known(getattr(cls, name))
         except AttributeError as e:
@@ -489,11 +499,14 @@ def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> Non
         obj.fields = {**fields, name: value}
         return
     if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and (
-            not name.startswith("__") or name == "__wrapped__"):
+            not name.startswith("__") or name in ("__wrapped__", "__isabstractmethod__")):
         function_attrs(obj).attrs.set(m, name, value)
         return
     if isinstance(obj, TensorValue):
         obj.store_attr(m, name, value)
+        return
+    if isinstance(obj, Const) and (made := m.made_classes.get(id(obj.real))) is not None:
+        m.classes.store(m, made, name, value)
         return
     if not isinstance(obj, ObjectValue):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")

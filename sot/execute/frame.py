@@ -24,6 +24,7 @@ PUSH_WHOLE = "push_whole"   # pushed; a break must not be inside, as what calls 
 OR_POP = "or_pop"         # `and` and `or` of 3.11: the result decides whether the value below stays, and the jump
 CLOSING = "closing"       # a generator that is closed because what delegates to it is; ``default`` is the exception
 TRIAL = "trial"     # a call that is followed to see what it does; its result ends the trial
+CLASS = "class"     # the body of a class statement: its names become a class
 BRANCH = "branch"   # one way of a branch on a tensor; the result ends it
 RESUMABLE = frozenset({PUSH, DISCARD, PUSH_ITERATOR})
 
@@ -34,7 +35,7 @@ class Frame:
     """One activation. ``mark`` is the checkpoint at the start of the current instruction."""
 
     __slots__ = ("code", "instrs", "function", "namespace", "builtins", "locals", "cells", "stack", "pc", "last",
-                 "on_return", "generator", "mark", "default", "rounds", "outer_handled", "stops", "loop")
+                 "on_return", "generator", "mark", "default", "rounds", "outer_handled", "stops", "loop", "names")
 
     def __init__(self, code: CodeType, namespace: dict, function: FunctionValue | None = None) -> None:
         self.code: Code = decode(code)
@@ -52,6 +53,7 @@ class Frame:
         self.rounds: dict[int, int] = {}    # how often each backward jump was taken
         self.outer_handled: Value | None = None     # of a generator that runs: what its caller handles
         self.stops: frozenset[int] = NOWHERE    # where one way of a branch on a tensor ends
+        self.names: Any = None      # of a class body: where its names are kept, a DictValue
         self.loop: Any = None                   # the loop that a tensor ends, if its body is being followed
 
     @property

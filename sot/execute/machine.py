@@ -21,6 +21,7 @@ from sot.execute import (
     attributes,
     autograd,
     calls,
+    class_statements,
     effects,
     function_transforms,
     gradients,
@@ -35,35 +36,28 @@ from sot.execute.builtins import operators
 from sot.execute.frame import (
     BRANCH,
     CLOSING,
-    FOR,
     FOR_NEXT,
-    NEXT,
     NEXT_DEFAULT,
-    OR_POP,
     PUSH,
-    PUSH_BOOL,
-    PUSH_ITERATOR,
-    PUSH_NOT,
-    PUSH_THEN_NULL,
-    PUSH_WHOLE,
     SEND,
     TRIAL,
     Frame,
 )
 from sot.execute.merging import Point
 from sot.execute.opcodes import HANDLERS
-from sot.execute.opcodes.operate import push_truth
+from sot.execute.returns import RETURNS
 from sot.execute.torch_calls import torch_call
 from sot.execute.ways import Touch, position
 from sot.graph import GraphBuilder, NumberRef
 from sot.guards import DistinctGuard, EqualsGuard, Guard, IsGuard, TypeGuard
 from sot.limits import unrolling
-from sot.origin import Arg, HandledOutside, Known, Origin, known
+from sot.origin import Arg, HandledOutside, Known, Origin, known, root
 from sot.polyfills import torch_code
 from sot.symbols import STATIC, Symbols, Variation
 from sot.torch_compat import StateLog
-from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
+from sot.values.base import ABSENT, ENTERED, NONE, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, FunctionValue, known_function
+from sot.values.classes import ClassValue
 from sot.values.iterators import GeneratorValue, IteratorValue, StandIn
 from sot.values.numbers import NUMBER_TYPES, DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue
@@ -102,6 +96,7 @@ class Machine:
     """Executes one root frame symbolically."""
 
     attributes = attributes
+    classes = class_statements
     calls = calls
     handlers = (torch_handlers, autograd, function_transforms, gradients, effects, higher_order, hooks, introspection,
                 overrides, torch_code)
@@ -133,6 +128,7 @@ class Machine:
         self.compared: set[type] = set()        # types of objects whose identity has been asked
         self.by_id: dict[int, tuple[Any, Value]] = {}
         self.namespaces: dict[int, DictValue] = {}
+        self.made_classes: dict[int, ClassValue] = {}   # by the id of their stand-in
         self.handled: Value | None = None
         self.control_flow = control_flow            # do branches on tensors go into the graph,
         self.refused = refused or {}                # but for these, and why
@@ -192,7 +188,7 @@ class Machine:
                 try:
                     done = HANDLERS[instr.op](self, frame, instr)
                 except PyRaise as e:
-                    done = self._unwind_or_stop(e.value, e.again, e.chained)
+                    done = self.unwind_or_stop(e.value, e.again, e.chained)
             except Break as e:
                 done = Stopped(e)
             except (MemoryError, RecursionError) as e:      # of ours, from values that are too large or too deep
@@ -219,9 +215,14 @@ class Machine:
 
     # ---- logs
     def guard(self, guard: Guard) -> None:
-        if guard not in self.guards:
+        if guard not in self.guards and not (self.made_classes and self._of_made_class(guard)):
             frame = self.frames[-1]
             self.guards[guard] = (frame.native.co_filename, frame.line)
+
+    def _of_made_class(self, guard: Guard) -> bool:
+        """Is it about a class that the captured program itself makes?"""
+        start = getattr(root(guard.origin), "held", None) if hasattr(guard, "origin") else None
+        return start is not None and id(start.value) in self.made_classes
 
     @property
     def symbols(self) -> Symbols:
@@ -420,42 +421,7 @@ class Machine:
         frame = self.frames.pop()
         if frame.generator is not None:
             frame.generator.frame, frame.generator.running = None, False
-        caller = self.frames[-1]
-        if frame.on_return in (PUSH, FOR_NEXT, PUSH_WHOLE):
-            caller.stack.append(value)
-        elif frame.on_return == PUSH_ITERATOR:
-            if attributes.lookup(self, value.pytype, "__next__")[0] in (ABSENT, None):
-                message = f"iter() returned non-iterator of type {value.pytype.__name__!r}"
-                return self._unwind_or_stop(ExceptionValue(TypeError, [Const(message)]))
-            caller.stack.append(value)
-        elif frame.on_return == PUSH_THEN_NULL:
-            caller.stack += [value, NULL]
-        elif frame.on_return in (PUSH_BOOL, PUSH_NOT):
-            push_truth(self, value, frame.on_return)
-        elif frame.on_return == OR_POP:
-            self.jump_or_pop(caller, bool(value.constant()))
-        elif frame.on_return == FOR:
-            caller.stack.pop()
-            caller.pc = caller.instrs[caller.last].target
-        elif frame.on_return == SEND:
-            caller.stack.append(value)
-            caller.pc = caller.instrs[caller.last].target
-        elif frame.on_return == NEXT_DEFAULT:
-            caller.stack.append(frame.default)
-        elif frame.on_return == NEXT:
-            args = [] if value is NONE or value.real is None else [value]
-            return self._unwind_or_stop(ExceptionValue(StopIteration, args))
-        elif frame.on_return == CLOSING:
-            return self._unwind_or_stop(frame.default, again=True)
-        return None
-
-    def jump_or_pop(self, frame: Frame, truth: bool) -> None:
-        """JUMP_IF_TRUE_OR_POP and JUMP_IF_FALSE_OR_POP, when the truth of the value is known."""
-        instr = frame.instrs[frame.last]
-        if truth is (instr.op == "JUMP_IF_TRUE_OR_POP"):
-            frame.pc = instr.target
-        else:
-            frame.stack.pop()
+        return RETURNS[frame.on_return](self, frame, value)
 
     def yield_value(self, value: Value) -> None:
         """Suspend the current generator frame."""
@@ -480,7 +446,7 @@ class Machine:
         """Raise a builtin exception in the captured program."""
         raise PyRaise(ExceptionValue(kind, [self.wrap_new(a) for a in args]))
 
-    def _unwind_or_stop(self, exception: Value, again: bool = False, chained: bool = True) -> Stopped | None:
+    def unwind_or_stop(self, exception: Value, again: bool = False, chained: bool = True) -> Stopped | None:
         if not any(f.instrs[f.last].handler >= 0 or f.on_return in (FOR_NEXT, NEXT_DEFAULT) for f in self.frames):
             text = exception.describe() if isinstance(exception, ExceptionValue) else str(exception)
             return Stopped(Break(Reason.UNCAUGHT, text))

@@ -75,8 +75,17 @@ def jump_if_or_pop(m: Machine, frame: Frame, instr: Instr) -> Any:
     if known is ENTERED:
         m.frames[-1].on_return = OR_POP
     else:
-        m.jump_or_pop(frame, known)
+        jump_or_pop(frame, known)
     return None
+
+
+def jump_or_pop(frame: Frame, truth: bool) -> None:
+    """JUMP_IF_TRUE_OR_POP and JUMP_IF_FALSE_OR_POP, when the truth of the value is known."""
+    instr = frame.instrs[frame.last]
+    if truth is (instr.op == "JUMP_IF_TRUE_OR_POP"):
+        frame.pc = instr.target
+    else:
+        frame.stack.pop()
 
 
 @op("RETURN_VALUE")

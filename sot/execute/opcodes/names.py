@@ -102,7 +102,7 @@ def delete_fast(m: Machine, frame: Frame, instr: Instr) -> None:
 def load_fast_and_clear(m: Machine, frame: Frame, instr: Instr) -> None:
     """Around an inlined comprehension (PEP 709): what the comprehension's variable shadows goes to the stack."""
     name = instr.arg
-    if name in frame.cells:
+    if name in frame.cells and name in frame.native.co_cellvars:    # a class body may have a free variable so named
         frame.stack.append(frame.cells.pop(name))
     elif name in frame.locals:
         load_fast(m, frame, instr)
@@ -126,7 +126,7 @@ def load_closure(m: Machine, frame: Frame, instr: Instr) -> None:
 def load_deref(m: Machine, frame: Frame, instr: Instr) -> None:
     value = frame.cells[instr.arg].get(m)
     if value is ABSENT:
-        _empty_cell(m, frame, instr.arg)
+        empty_cell(m, frame, instr.arg)
     frame.stack.append(value)
 
 
@@ -140,11 +140,11 @@ def store_deref(m: Machine, frame: Frame, instr: Instr) -> None:
 def delete_deref(m: Machine, frame: Frame, instr: Instr) -> None:
     cell = frame.cells[instr.arg]
     if cell.get(m) is ABSENT:
-        _empty_cell(m, frame, instr.arg)
+        empty_cell(m, frame, instr.arg)
     cell.set(m, ABSENT)
 
 
-def _empty_cell(m: Machine, frame: Frame, name: str) -> None:
+def empty_cell(m: Machine, frame: Frame, name: str) -> None:
     if name in frame.native.co_freevars:
         m.throw(NameError, f"cannot access free variable {name!r} where it is not associated with a value "
                            "in enclosing scope")
@@ -156,11 +156,11 @@ def _empty_cell(m: Machine, frame: Frame, name: str) -> None:
 def load_global(m: Machine, frame: Frame, instr: Instr) -> None:
     value = m.namespace(frame.namespace).get(m, instr.arg)
     if value is ABSENT:
-        value = _builtin(m, frame, instr.arg)
+        value = builtin(m, frame, instr.arg)
     frame.stack.append(value)
 
 
-def _builtin(m: Machine, frame: Frame, name: str) -> Value:
+def builtin(m: Machine, frame: Frame, name: str) -> Value:
     found = frame.namespace.get("__builtins__", builtins)
     held = found.__dict__ if isinstance(found, ModuleType) else found
     if name not in held:
@@ -181,12 +181,6 @@ def delete_global(m: Machine, frame: Frame, instr: Instr) -> None:
     if namespace.get(m, instr.arg) is ABSENT:
         m.throw(NameError, f"name {instr.arg!r} is not defined")
     namespace.delete(m, instr.arg)
-
-
-@op("LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS", "SETUP_ANNOTATIONS", "LOAD_CLASSDEREF",
-    "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_BUILD_CLASS")
-def class_body(m: Machine, frame: Frame, instr: Instr) -> None:
-    raise Break(Reason.CLASS_BODY)
 
 
 # ---- attributes

@@ -1,0 +1,94 @@
+"""Classes that the program makes, and the descriptors that their bodies make.
+
+A class statement makes another class at every call. Capture follows it with a *stand-in*: a real class of the same
+bases and names, made once, so that lookup, ``isinstance`` and the MRO are CPython's own. Its functions are empty
+shells; ``ClassValue.members`` says what they stand for. The stand-in never leaves capture: guards on it are dropped
+(``Machine.guard``), and emitted code makes the class anew wherever the stand-in would stand (``Emitter.const``).
+"""
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from sot.errors import NotRebuildable
+from sot.values.base import Const, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.emit import Emitter
+    from sot.execute.machine import Machine
+
+DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
+
+
+class ClassValue(Const):
+    """A class made during capture; ``real`` is its stand-in, ``members`` what its body has left."""
+
+    def __init__(self, stand_in: type, bases: tuple[type, ...], members: dict[str, Value]) -> None:
+        super().__init__(stand_in)
+        self.bases, self.members = bases, members
+        self.written: dict[str, Value] = {}     # by statements after the body
+
+    def member(self, name: str) -> Value | None:
+        """What the class holds under a name; None for what ``type`` itself has put there."""
+        return self.written.get(name) or self.members.get(name)
+
+    def write(self, m: Machine, name: str, value: Value, shell: Any) -> None:
+        """``cls.name = value``"""
+        m.touch(self, self._undo(name))
+        self.written[name] = value
+        setattr(self.real, name, shell)
+
+    def _undo(self, name: str) -> Callable[[], None]:
+        before, had = self.written.get(name), name in vars(self.real)
+        shell = vars(self.real).get(name)
+
+        def undo() -> None:
+            if before is None:
+                self.written.pop(name, None)
+            else:
+                self.written[name] = before
+            if had:
+                setattr(self.real, name, shell)
+            else:
+                delattr(self.real, name)
+        return undo
+
+    def replay(self, e: Emitter) -> None:
+        """Nothing: the class does not exist before ``rebuild`` makes it, as it is in the end."""
+
+    def rebuild(self, e: Emitter) -> str:
+        bases = "".join(e.const(b) + ", " for b in self.bases)
+        body = ", ".join(f"{name!r}: {e.value(v)}" for name, v in self.members.items())
+        made = e.variable(self, f"{e.const(self.pytype)}({self.real.__name__!r}, ({bases}), {{{body}}})")
+        e.later(lambda: self._fill(e, made))
+        return made
+
+    def _fill(self, e: Emitter, made: str) -> None:
+        for name, value in self.written.items():
+            e.line(f"{made}.{name} = {e.value(value)}")
+
+    def __str__(self) -> str:
+        return f"class {self.real.__qualname__}"
+
+
+class DescriptorValue(Value):
+    """A property, static method, class method or cached property over functions; ``parts`` are its arguments."""
+
+    def __init__(self, kind: type, parts: list[Value]) -> None:
+        self.pytype, self.parts = kind, parts
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def key(self) -> Any:
+        return self
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.pytype not in DESCRIPTORS:
+            raise NotRebuildable(str(self))
+        return e.variable(self, f"{e.const(self.pytype)}({', '.join(e.value(p) for p in self.parts)})")
+
+    def __str__(self) -> str:
+        return f"a {self.pytype.__name__}"

@@ -6,6 +6,7 @@ Nothing here knows of Python frames: this package imports torch and itself only.
 from __future__ import annotations
 
 from .errors import BackendError, BackendUnavailableError, UnknownBackendError
+from .modes import ModeError, with_mode
 from .registry import (
     Backend,
     backend_name,
@@ -20,6 +21,7 @@ __all__ = [
     "Backend",
     "BackendError",
     "BackendUnavailableError",
+    "ModeError",
     "UnknownBackendError",
     "backend_name",
     "call_backend",
@@ -27,4 +29,5 @@ __all__ = [
     "lookup_backend",
     "register_backend",
     "unregister_backend",
+    "with_mode",
 ]

@@ -7,8 +7,8 @@ that mode.  `DynamoBackend` sets up both, so inductor, aot_eager and the rest ru
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -56,13 +56,21 @@ def _further_arguments(compile_graph: Callable[..., Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class DynamoBackend:
-    """A backend of torch.compile by its name there."""
+    """A backend of torch.compile by its name there, and what its mode asks for."""
 
     name: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def modes(self) -> dict[str, DynamoBackend]:
+        known = torch_compat.dynamo_modes(self.name)
+        return {mode: DynamoBackend(self.name, options) for mode, options in known.items()}
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         check_requirements(self.name)
         compile_graph = torch_compat.dynamo_backend(self.name)
         mode, fakes = torch_compat.fake_inputs(gm, example_inputs)
         with torch_compat.compiling(mode):
+            if self.options:
+                return compile_graph(gm, fakes, config_patches=dict(self.options))
             return compile_graph(gm, fakes)

@@ -35,6 +35,11 @@ def dynamo_backend(name: str) -> Any:
     return _import("torch._dynamo").lookup_backend(name)
 
 
+def dynamo_modes(name: str) -> dict[str, dict[str, Any]]:
+    """The modes of a backend, and what each sets in its configuration: only inductor has some."""
+    return dict(_import("torch._inductor").list_mode_options()) if name == "inductor" else {}
+
+
 # ---- example inputs ----
 
 

@@ -18,7 +18,7 @@ import torch
 
 from sot import marks
 from sot._hook import Direct, plain
-from sot.backends import Backend, backend_name, lookup_backend
+from sot.backends import Backend, backend_name, lookup_backend, with_mode
 from sot.checking.calls import beside_python, call_module, rate_of
 from sot.errors import SotError
 from sot.guards import short
@@ -52,15 +52,20 @@ class Settings:
     dynamic: bool | None = None
     control_flow: str = "break"
     check: float | None = None
+    mode: str | None = None
 
     def __post_init__(self) -> None:
-        lookup_backend(self.backend)
+        self.compiler()
         rate_of(self.check)
         if self.control_flow not in ("break", "graph"):
             raise ValueError(f"control_flow is 'break' or 'graph', not {short(self.control_flow)}")
 
+    def compiler(self) -> Backend:
+        """What compiles the graphs. Raises UnknownBackendError, ModeError or another BackendError."""
+        return with_mode(lookup_backend(self.backend), self.mode)
+
     def translator(self) -> Translator:
-        return Translator(lookup_backend(self.backend), full_graph=self.full_graph, dynamic=self.dynamic,
+        return Translator(self.compiler(), full_graph=self.full_graph, dynamic=self.dynamic,
                           control_flow=self.control_flow == "graph", check=rate_of(self.check))
 
     def argument_check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
@@ -75,6 +80,7 @@ class Settings:
 
     def __str__(self) -> str:
         more = ", full_graph" if self.full_graph else ", control_flow 'graph'" if self.control_flow == "graph" else ""
+        more += "" if self.mode is None else f", mode {self.mode!r}"
         more += "" if self.dynamic is None else f", dynamic={self.dynamic}"
         return f"backend {backend_name(lookup_backend(self.backend))!r}{more}"
 
@@ -218,14 +224,15 @@ def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
 @overload
 def to_static(fn_or_module: None = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
-              control_flow: str = "break", check: float | None = None) -> Callable[[F], F]: ...
+              control_flow: str = "break", check: float | None = None,
+              mode: str | None = None) -> Callable[[F], F]: ...
 @overload
 def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
-              control_flow: str = "break", check: float | None = None) -> F: ...
+              control_flow: str = "break", check: float | None = None, mode: str | None = None) -> F: ...
 def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
-              control_flow: str = "break", check: float | None = None) -> Any:
+              control_flow: str = "break", check: float | None = None, mode: str | None = None) -> Any:
     """Translate a function or a module into graphs while it runs. A decorator, with or without arguments.
 
     Arguments:
@@ -247,13 +254,15 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
             does on either way.
         check: the share of calls, from 0 to 1, that plain Python makes too, on copies, to compare; None asks
             SOT_CHECK. A difference is a CheckWarning; see sot.checking.
+        mode: what the backend is to spend on a graph, by a name that the backend knows: inductor has those of
+            torch.compile ("reduce-overhead", "max-autotune", ...). None is its "default".
 
-    Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError or another BackendError for
-    the backend, InputSpecError (a ValueError) for the input_spec, ValueError for control_flow.
+    Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError, ModeError or another
+    BackendError for the backend and its mode, InputSpecError for the input_spec, ValueError for control_flow.
     """
     if dynamic not in (None, True, False):
         raise TargetError(f"dynamic is None, True or False, not {short(dynamic)}")
-    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check)
+    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode)
     return functools.partial(translate, settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)
 

@@ -18,7 +18,6 @@ from sot.api import (
     refuse_unreachable,
     translation_of,
 )
-from sot.backends import lookup_backend
 from sot.guards import short
 from sot.inspection import Explanation
 from sot.marks import name_of
@@ -51,7 +50,7 @@ def explain(fn_or_module: Any) -> Callable[..., Explanation]:
 def explained(kind: Callable[..., Any], target: Any, root: Any, settings: Settings, /, *args: Any,
               **kwargs: Any) -> Explanation:
     """Call ``kind(target)`` once under a translator of its own; ``root`` is the function that it runs."""
-    translator = Translator(lookup_backend(settings.backend), full_graph=False, strict=False)
+    translator = Translator(settings.compiler(), full_graph=False, strict=False)
     call = kind(target, settings, translator)
     look_again(root)
     recording = Recording(name_of(target).removeprefix("a "))

@@ -60,6 +60,8 @@ def fused(a: Kernel, b: Kernel, dropped: frozenset[str]) -> Kernel | None:
 
 
 def _in_space(a: Kernel, b: Kernel, space: Space, dropped: frozenset[str]) -> Kernel | None:
+    if not (_in_order(a, space.first, space) and _in_order(b, space.second, space)):
+        return None
     builder = Builder(dict(space.rows + space.reduced))
     names = builder.copy(a.body, space.first, {})
     stores = [moved(s, space.first, names, builder.ranges) for s in a.stores]
@@ -76,6 +78,12 @@ def _in_space(a: Kernel, b: Kernel, space: Space, dropped: frozenset[str]) -> Ke
     buffers = {**a.buffers, **b.buffers}
     return renumbered(Kernel(f"{a.name}_{b.name}", space.rows, space.reduced, pruned(builder.body, stores),
                              tuple(stores), buffers))
+
+
+def _in_order(kernel: Kernel, axes: dict[str, Index], space: Space) -> bool:
+    """Is the axis of a scan one axis of the space, too?"""
+    return not kernel.is_ordered or len(space.reduced) == 1 and axes[kernel.reduced[0][0]] == ix.index(
+        space.reduced[0][0])
 
 
 def _overwritten_too_early(a: Kernel, b: Kernel, space: Space) -> bool:

@@ -10,7 +10,8 @@
     store y[p0] v3
 
 The axes before the bar are independent, those after it are reduced over. A statement that depends on a reduced axis
-has a value at each point, every other one a value for each row; a reduction turns the first into the second. Loads
+has a value at each point, every other one a value for each row; a reduction turns the first into the second, and a
+scan (``cumsum``) gives each point what is made of those up to it, along the one reduced axis. Loads
 happen before stores; no buffer is stored twice. A store at looked-up places, of which some may be the same, is ``add``
 (all are added to what is there) or ``put`` (one of them stays); the rest of such a buffer is kept.
 
@@ -29,7 +30,7 @@ import numpy as np
 
 from sot.graph import index as ix
 from sot.graph.index import Index
-from sot.graph.ops import DTYPES, FLOATS, NUMPY, OPS, REDUCTIONS, apply, rounded
+from sot.graph.ops import DTYPES, FLOATS, NUMPY, OPS, REDUCTIONS, SCANS, apply, rounded
 
 STRUCTURAL = frozenset(("load", "index", "const", "cast", "inside"))
 
@@ -40,7 +41,7 @@ class InvalidKernel(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Stmt:
-    """``op`` is a row of ``OPS`` or ``REDUCTIONS``, or in ``STRUCTURAL``.
+    """``op`` is a row of ``OPS``, ``REDUCTIONS`` or ``SCANS``, or in ``STRUCTURAL``.
 
     A load may have an argument: where that is false it gives ``value`` and does not touch memory. ``inside`` gives its
     argument, a position that must be in ``[0, value)``: if it is not, the kernel fails.
@@ -119,6 +120,11 @@ class Kernel:
         """How many points are reduced to one."""
         return math.prod(size for _, size in self.reduced)
 
+    @property
+    def is_ordered(self) -> bool:
+        """Does it matter in which order the points of the reduced axis stand?"""
+        return any(s.op in SCANS for s in self.body)
+
     def loads(self) -> Iterator[Stmt]:
         return (s for s in self.body if s.op == "load")
 
@@ -150,7 +156,7 @@ def points(kernel: Kernel) -> frozenset[str]:
     """The values that differ along the reduced axes."""
     varying = {name for name, _ in kernel.reduced}
     for stmt in kernel.body:
-        if stmt.op not in REDUCTIONS and stmt.uses() & varying:
+        if stmt.op in SCANS or stmt.op not in REDUCTIONS and stmt.uses() & varying:
             varying.add(stmt.name)
     return frozenset(varying)
 
@@ -177,6 +183,7 @@ class Builder:
         return self._simpler(op, stmts) or self._add(Stmt("", dtype, op, args))
 
     def reduce(self, op: str, value: str) -> str:
+        """A reduction, or a scan."""
         return self._add(Stmt("", self.by_name[value].dtype, op, (value,)))
 
     def const(self, value: Any, dtype: str) -> str:
@@ -287,7 +294,7 @@ class Builder:
                 return self.cast(args[0], stmt.dtype)
             case "inside":
                 return self.index(self.inside(args[0], stmt.value))
-        return self.reduce(stmt.op, *args) if stmt.op in REDUCTIONS else self.emit(stmt.op, *args)
+        return self.reduce(stmt.op, *args) if stmt.op in REDUCTIONS or stmt.op in SCANS else self.emit(stmt.op, *args)
 
 
 def nothing(dtype: str) -> Any:
@@ -350,6 +357,8 @@ def verify(kernel: Kernel) -> None:
         _verify_types(stmt, [types[a] for a in stmt.args], kernel)
         if stmt.op in REDUCTIONS:
             _require(bool(kernel.reduced), stmt, "reduces, and no axis is reduced")
+        if stmt.op in SCANS:
+            _require(len(kernel.reduced) == 1, stmt, "goes along one axis, and not one is reduced")
         types[stmt.name] = stmt.dtype
     for store in kernel.stores:
         _require(store.value in types, store, "stores an unknown value")
@@ -377,7 +386,7 @@ def _verify_types(stmt: Stmt, types: list[str], kernel: Kernel) -> None:
         _require(len(types) == op.arity, stmt, f"takes {op.arity} arguments")
         _require(len(set(of)) == 1 and of[0] in op.takes, stmt, f"is not defined for {', '.join(types)}")
         _require(stmt.dtype == ("b1" if op.result == "b1" else of[0]), stmt, "has a wrong type")
-    elif stmt.op in REDUCTIONS:
+    elif stmt.op in REDUCTIONS or stmt.op in SCANS:
         _require(types == [stmt.dtype], stmt, "has another type than its argument")
     else:
         _require(stmt.op in STRUCTURAL, stmt, "is not known")

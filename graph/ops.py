@@ -102,6 +102,8 @@ for _name, _fn in {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.l
     define(_name, 2, _fn, "b1")
 define("where", 3, np.where)
 
+# Over the one reduced axis, in order: a value at each point, of those up to it.
+SCANS: dict[str, Callable[..., Any]] = {"cumsum": np.cumsum, "cumprod": np.cumprod}
 REDUCTIONS: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from sot.graph import index as ix
 from sot.graph.ir import Kernel, Stmt
-from sot.graph.ops import NUMPY, OPS, REDUCTIONS, apply, rounded
+from sot.graph.ops import NUMPY, OPS, REDUCTIONS, SCANS, apply, rounded
 
 
 def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
@@ -56,4 +56,8 @@ def _evaluate(stmt: Stmt, values: Mapping[str, Any], memory: Mapping[str, np.nda
         full = np.broadcast_to(args[0], size)
         with np.errstate(all="ignore"):
             return REDUCTIONS[stmt.op](full, axis=over, keepdims=True).astype(NUMPY[stmt.dtype])
+    if stmt.op in SCANS:
+        size = tuple(values[name].shape for name in values if not name.startswith("v"))[0]
+        with np.errstate(all="ignore"):
+            return SCANS[stmt.op](np.broadcast_to(args[0], size), axis=over[0], dtype=NUMPY[stmt.dtype])
     return rounded(apply(stmt.op, *args), "b1" if OPS[stmt.op].result == "b1" else stmt.dtype)

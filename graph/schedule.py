@@ -16,7 +16,7 @@ from sot.graph import index as ix
 from sot.graph.fusion import at, fused, moved
 from sot.graph.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.lowering.driver import axes_of
-from sot.graph.ops import BYTES
+from sot.graph.ops import BYTES, SCANS
 from sot.graph.program import Buffer, Extern, Program, Step
 from sot.graph.splitting import split
 
@@ -279,7 +279,7 @@ class Plan:
         if store.buffer in self.kept or not users or not self.are_kernels(users) or len(self.writers[buffer]) > 1:
             return
         cone = pruned(kernel.body, (store,))
-        if len(cone) > RECOMPUTED or any(s.op in REDUCTIONS for s in cone):
+        if len(cone) > RECOMPUTED or any(s.op in REDUCTIONS or s.op in SCANS for s in cone):
             return
         axes = tuple((v, n) for v, n in kernel.rows + kernel.reduced if v in store.index.names)
         alone = renumbered(dataclasses.replace(kernel, rows=axes, reduced=(), body=cone, stores=(store,)))

@@ -44,7 +44,7 @@ def parts_of(kernel: Kernel, wide: int) -> int:
     """Into how many parts the first reduced axis is cut; 1 if the kernel stays as it is."""
     if kernel.width < wide or kernel.row_count > FEW or not any(s.op in REDUCTIONS for s in kernel.body):
         return 1
-    if kernel.changed() or any(load.buffer in kernel.written() for load in kernel.loads()):
+    if kernel.changed() or kernel.is_ordered or any(load.buffer in kernel.written() for load in kernel.loads()):
         return 1
     size = kernel.reduced[0][1]
     wanted = max(PROGRAMS // kernel.row_count, 2)

@@ -19,9 +19,9 @@ def chosen(kernel: Kernel, interpreted: bool = False, whole: int = WHOLE) -> Blo
         return Blocks(min(line, power_of_two(kernel.row_count)), 0, False, 4)
     columns = power_of_two(kernel.width)
     lanes = LANES if along_rows(kernel) else 1
-    is_whole = columns <= (whole if lanes == 1 else max(tile // lanes, 1))
+    is_whole = kernel.is_ordered or columns <= (whole if lanes == 1 else max(tile // lanes, 1))
     columns = columns if is_whole else min(columns, max(LOOP // lanes, 32))
-    rows = min(power_of_two(kernel.row_count), max(tile // columns, lanes))
+    rows = min(power_of_two(kernel.row_count), max(tile // columns, 1 if kernel.is_ordered else lanes))
     return Blocks(rows, columns, is_whole, warps(rows * columns))
 
 

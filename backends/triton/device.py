@@ -51,6 +51,16 @@ else:
 
 
 @triton.jit
+def cumsum_columns(block):
+    return tl.cumsum(block, 1)
+
+
+@triton.jit
+def cumprod_columns(block):
+    return tl.cumprod(block, 1)
+
+
+@triton.jit
 def sum_columns(block):
     return tl.sum(block, 1)[:, None]
 

@@ -10,10 +10,10 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
-from sot.backends.triton.expressions import COMBINE, REDUCE, TYPES, literal, written
+from sot.backends.triton.expressions import COMBINE, REDUCE, SCAN, TYPES, literal, written
 from sot.graph.index import Index
 from sot.graph.ir import Kernel, Stmt, Store, points
-from sot.graph.ops import REDUCTIONS, neutral
+from sot.graph.ops import REDUCTIONS, SCANS, neutral
 
 INT32_MAX = 2**31 - 1
 
@@ -177,6 +177,8 @@ class Writer:
                 return self._load(stmt)
         if stmt.op in REDUCTIONS:
             return f"{REDUCE[stmt.op]}({self._kept(stmt)})"
+        if stmt.op in SCANS:
+            return f"{SCAN[stmt.op]}(tl.broadcast_to({self._arg(stmt.args[0])}, [ROWS, COLUMNS]))"
         dtype = self.stmts[stmt.args[-1]].dtype
         return written(stmt.op, dtype, *map(self._arg, stmt.args))
 
@@ -251,7 +253,9 @@ class Writer:
         rows = frozenset(n for n, _ in self.kernel.rows)
         found: dict[str, frozenset[str]] = {n: frozenset((n,)) for n, _ in self.kernel.rows + self.kernel.reduced}
         for stmt in self.kernel.body:
-            found[stmt.name] = rows if stmt.op in REDUCTIONS else frozenset().union(*(found[u] for u in stmt.uses()))
+            everywhere = rows | {n for n, _ in self.kernel.reduced}
+            found[stmt.name] = rows if stmt.op in REDUCTIONS else everywhere if stmt.op in SCANS else frozenset().union(
+                *(found[u] for u in stmt.uses()))
         return found
 
     def _kept(self, stmt: Stmt) -> str:

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from sot.backends.triton.blocks import chosen
-from sot.backends.triton.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE
+from sot.backends.triton.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE, SCAN
 from sot.backends.triton.kernel_source import Blocks, source
 from sot.graph.ir import Kernel
 from sot.graph.program import Buffer, Extern, Program, Step, View
 from sot.graph.schedule import is_view
 
-FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), "to_bf16", "require"})
+FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), *SCAN.values(), "to_bf16", "require"})
 POINTERS = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16", "i64": "i64", "i32": "i32", "i16": "i16",
             "i8": "i8", "u8": "u8", "b1": "i1"}
 HEAD = """import torch

@@ -22,6 +22,7 @@ from sot.graph.program import Buffer, Extern, Program, View, is_dense, views
 
 Rule = Callable[["Lowering", fx.Node, dict[str, Any]], Any]
 LOWERINGS: dict[str, Rule] = {}
+Axes = tuple[tuple[str, int], ...]
 
 
 class NotLowered(Exception):
@@ -83,7 +84,7 @@ class Lowering:
             return value
         if has_symbols(value):
             raise NotLowered(f"the input {node.name} is not a tensor of known shape")
-        return self._buffer(node.name, value).view()
+        return self.buffer(node.name, value).view()
 
     def _constant(self, node: fx.Node) -> Any:
         value = operator.attrgetter(str(node.target))(self.gm)
@@ -91,7 +92,7 @@ class Lowering:
             return value
         name = identifier(str(node.target))
         self.program.constants[name] = value
-        return self._buffer(name, value).view()
+        return self.buffer(name, value).view()
 
     def _call(self, node: fx.Node) -> Any:
         if node.target is operator.getitem:
@@ -152,18 +153,18 @@ class Lowering:
         inner = [ix.index(f"r{i}" if n > 1 else 0) for i, n in enumerate(reduced)]
         result = builder.cast(body(builder, axes, inner), NAMES[value.dtype])
         name = node.name if item is None else f"{node.name}_{item}"
-        buffer = self._buffer(name, value)
-        store = Store(name, ix.dot(axes, buffer.strides), result)
-        statements = pruned(builder.body, (store,))
-        touched = dict.fromkeys([*(s.buffer for s in statements if s.buffer), name])
-        memory = {b: self.program.buffers[b].memory for b in touched}
-        self._step(Kernel(name, rows, over, statements, (store,), memory))
+        buffer = self.buffer(name, value)
+        self.step(name, rows, over, builder, Store(name, ix.dot(axes, buffer.strides), result))
         return buffer.view()
 
-    def _step(self, kernel: Kernel) -> None:
-        kernel = renumbered(kernel)
-        if not kernel.reduced and not any(kernel.loads()):
-            self.free[kernel.stores[0].buffer] = kernel
+    def step(self, name: str, rows: Axes, over: Axes, builder: Builder, store: Store) -> None:
+        """Append a kernel with one store; what needs no memory is computed where it is read."""
+        statements = pruned(builder.body, (store,))
+        touched = dict.fromkeys([*(s.buffer for s in statements if s.buffer), store.buffer])
+        memory = {b: self.program.buffers[b].memory for b in touched}
+        kernel = renumbered(Kernel(name, rows, over, statements, (store,), memory))
+        if not kernel.reduced and not kernel.read():
+            self.free[store.buffer] = kernel
         else:
             self.program.steps.append(kernel)
 
@@ -221,7 +222,7 @@ class Lowering:
         alias = tuple(v.buffer for v in views((args, kwargs))) if may_alias(node.target) else ()
         if any(isinstance(r, torch.SymInt | torch.SymFloat | torch.SymBool) for r in results):
             raise NotLowered(f"{node.target} gives a number that is not known before it runs")
-        found = [self._buffer(f"{node.name}_{i}" if many else node.name, r, alias).view()
+        found = [self.buffer(f"{node.name}_{i}" if many else node.name, r, alias).view()
                  if isinstance(r, torch.Tensor) and not has_symbols(r) else r for i, r in enumerate(results)]
         if any(isinstance(r, torch.Tensor) for r in found):
             raise NotLowered(f"{node.target} gives a tensor whose shape is not known before it runs")
@@ -235,7 +236,7 @@ class Lowering:
             if kernel := self.free.pop(view.buffer, None):
                 self.program.steps.append(kernel)
 
-    def _buffer(self, name: str, value: torch.Tensor, alias: tuple[str, ...] = ()) -> Buffer:
+    def buffer(self, name: str, value: torch.Tensor, alias: tuple[str, ...] = ()) -> Buffer:
         strides = tuple(value.stride()) if value.layout is torch.strided else ()
         shape = tuple(value.shape) if value.layout is torch.strided else ()
         self.program.buffers[name] = Buffer(name, value.dtype, shape, strides, value.device, alias)

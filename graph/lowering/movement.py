@@ -58,9 +58,9 @@ def moved(low: Lowering, node: fx.Node, source: View, place: Callable[[list[Inde
     return low.kernel(node, node.meta["val"], (), lambda b, axes, _: low.read(b, source, place(axes, b)))
 
 
-@lowers("flip")
+@lowers("flip", "rev")
 def flip(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    source = given["self"]
+    source = next(iter(given.values()))
     flipped = {d % max(len(source.shape), 1) for d in given["dims"]}
     return moved(low, node, source, lambda axes, b: [
         axis * -1 + (n - 1) if d in flipped else axis

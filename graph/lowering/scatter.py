@@ -15,7 +15,7 @@ from torch import fx
 
 from sot.graph import index as ix
 from sot.graph.index import Index
-from sot.graph.ir import Builder, Kernel, Store, pruned, renumbered
+from sot.graph.ir import Builder, Store
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.movement import position
 from sot.graph.ops import NAMES
@@ -40,10 +40,7 @@ def changed(low: Lowering, node: fx.Node, base: View, shape: Sequence[int], how:
     axes = [ix.index(f"p{i}" if n > 1 else 0) for i, n in enumerate(shape)]
     element, place = body(builder, axes)
     store = Store(result.buffer, ix.dot(place, result.strides, result.offset), element, how)
-    statements = pruned(builder.body, (store,))
-    touched = dict.fromkeys([*(s.buffer for s in statements if s.buffer), result.buffer])
-    memory = {name: low.program.buffers[name].memory for name in touched}
-    low.program.steps.append(renumbered(Kernel(f"{node.name}_{how}", rows, (), statements, (store,), memory)))
+    low.step(f"{node.name}_{how}", rows, (), builder, store)
     return result
 
 

@@ -191,7 +191,7 @@ class Emitter:
         """Advance an iterator over a list when all lists are as the program left them: it refuses to pass the end."""
         self._positions.append(f"{iterator}.__setstate__({index})")
 
-    def complete(self, value: ObjectValue) -> None:
+    def complete(self, value: Value) -> None:
         """Fill an object, and write what the trace has changed in it, before what follows."""
         self.value(value)
         if id(value) in self._completing:

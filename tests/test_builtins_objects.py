@@ -505,6 +505,15 @@ def copies(x):
     return d, e["a"] is d["a"], f, c.child[0] is c, c is b, s.child is b.child, copy.copy([1]), x + 1
 
 
+@program
+def deep_copies_of_tensors(x):
+    y = x * 2
+    kept = {"best": y, "again": [y, x]}
+    saved = copy.deepcopy(kept)
+    y += 1
+    return y, saved, saved["best"] is saved["again"][0], saved["best"] is y
+
+
 def test_a_method_of_c_code_is_bound_with_the_type_of_its_object(tmp_path):
     """Some of 3.13's methods, os.DirEntry's for one, crash where their ``__get__`` is not told the type."""
     (tmp_path / "folder").mkdir()

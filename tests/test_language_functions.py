@@ -298,6 +298,19 @@ def yield_from_throws(x):
 
 
 @program
+def a_generator_left_in_a_named_handler(x):
+    def gen():
+        while True:
+            try:
+                yield x
+            except ValueError as e:
+                yield x * e.args[0]
+    g = gen()
+    next(g)
+    return g.throw(ValueError(5))
+
+
+@program
 def generator_expressions(x):
     n = 2
     g = (v * n for v in range(4) if v)

@@ -18,6 +18,7 @@ from sot.execute.frame import Frame
 from sot.graph import TensorRef
 from sot.values.base import ABSENT, Const, Lazy, Value
 from sot.values.callables import CellValue
+from sot.values.keys import PythonKey
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorBool, TensorNumber, TensorValue
 
@@ -276,7 +277,7 @@ def reachable(roots: Iterable[Any]) -> set[int]:
                 todo.append(vars(item))
         elif isinstance(item, dict):
             todo += item.values()
-            todo += [k for k in item if isinstance(k, Value)]
+            todo += [k.value if isinstance(k, PythonKey) else k for k in item if isinstance(k, (Value, PythonKey))]
         elif isinstance(item, (list, tuple)):
             todo += item
     return seen

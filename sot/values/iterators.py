@@ -355,7 +355,9 @@ class GeneratorValue(Value):
         return e.generator(self)
 
 
-PASSES_ON = frozenset(("PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT"))
+# Local variables die with the frame, whatever is put there: at the end of ``except ... as e``, say, None.
+PASSES_ON = frozenset(("PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT",
+                       "LOAD_CONST", "STORE_FAST", "DELETE_FAST"))
 
 
 def handles_closing(code: Code, handler: int) -> bool:

@@ -14,6 +14,7 @@ from sot.guards import HasKeyGuard, KeysGuard
 from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute
 from sot.tracebacks import Places, traceback_of
 from sot.values.base import ABSENT, Const, Lazy, NotConstant, Value, constants
+from sot.values.keys import PythonKey, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -346,15 +347,20 @@ class SetValue(ObjectValue):
         except (TypeError, KeyError):
             return list(self.items.values())
 
+    def elements(self, e: Emitter) -> str:
+        for key in self.items:
+            finish(e, key)
+        return ", ".join(e.value(v) for v in self.items.values())
+
     def rebuild(self, e: Emitter) -> str:
-        inner = ", ".join(e.value(v) for v in self.items.values())
+        inner = self.elements(e)
         return e.variable(self, f"{e.const(self.pytype)}([{inner}])")
 
     def replay(self, e: Emitter) -> None:
         super().replay(e)
         if self.changed:
             name = e.value(self)
-            inner = ", ".join(e.value(v) for v in self.items.values())
+            inner = self.elements(e)
             e.line(f"set.clear({name}), set.update({name}, [{inner}])")
 
 
@@ -392,6 +398,8 @@ class DictValue(ObjectValue):
             return ABSENT
         if not self.plain_keys and not self.namespace:
             self.refuse_python_keys(m)
+        if isinstance(key, PythonKey):
+            raise Break(Reason.UNSUPPORTED, f"looking for {key.value} in a dict that existed before")
         if self.pytype is dict or issubclass(self.pytype, dict):
             present = dict.__contains__(self.base, key)
         else:
@@ -485,7 +493,8 @@ class DictValue(ObjectValue):
 
     # ---- emission
     def _key_code(self, e: Emitter, key: Any) -> str:
-        found = self.key_values.get(key)
+        finish(e, key)
+        found = key.value if isinstance(key, PythonKey) else self.key_values.get(key)
         return e.value(found) if found is not None else e.key(key)
 
     def rebuild(self, e: Emitter) -> str:

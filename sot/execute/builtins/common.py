@@ -17,7 +17,8 @@ from sot.execute.wrapping import is_library
 from sot.values import numbers
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
-from sot.values.iterators import SliceValue
+from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
+from sot.values.keys import PythonKey
 from sot.values.objects import DictValue, ListValue, MappingProxy, ObjectValue, SetValue, TupleValue, make_tuple
 from sot.values.tensor import TensorNumber, TensorValue
 
@@ -179,8 +180,32 @@ def key_of(m: Machine, value: Value) -> Any:
         m.throw(TypeError, f"unhashable type: {value.pytype.__name__!r}")
     if isinstance(value, Const) and m.compares_by_python(value.unguarded):
         raise Break(Reason.UNSUPPORTED, f"hashing {value}")
+    if isinstance(value, ObjectValue) and is_python(slot(m, value, "__hash__"), slot(m, value, "__eq__")):
+        return PythonKey(value, hash(follow(m, hash, value)), lambda a, b: bool(follow(m, operator.eq, a, b)), state_of)
     m.compared.add(value.pytype)
     return value.key()
+
+
+def is_python(*methods: Any) -> bool:
+    return any(isinstance(f, types.FunctionType) for f in methods)
+
+
+def follow(m: Machine, function: Any, *args: Value) -> Any:
+    """The constant that a method of the program without effects computes; a break otherwise."""
+    outer, m.watch = m.watch, []
+    try:
+        result = m.evaluate(Const(function), [*args])
+        clean = all(isinstance(touch.value, (GeneratorValue, IteratorValue)) for touch in m.watch)
+    finally:
+        m.watch = outer
+    if not clean or not isinstance(result, Const):
+        raise Break(Reason.UNSUPPORTED if clean else Reason.SIDE_EFFECT, f"{function.__name__} of {args[0]}")
+    return result.real
+
+
+def state_of(value: Value) -> Any:
+    assert isinstance(value, ObjectValue)
+    return dict(value.attrs.overlay) if value.has_attrs else {}, dict(value.slots)
 
 
 def equal(m: Machine, a: Value, b: Value) -> bool | None:

@@ -10,6 +10,8 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sot.errors import Break, PyRaise, Reason
 from sot.execute.builtins import subscript
 from sot.execute.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
@@ -243,9 +245,22 @@ def deep(m: Machine, value: Value, memo: dict[int, Value]) -> Value:
         old = value.items_list(m) or []
         new = [deep(m, v, memo) for v in old]
         return value if all(a is b for a, b in zip(old, new, strict=True)) else TupleValue(new)
+    if isinstance(value, TensorValue):
+        made = memo[id(value)] = deep_tensor(m, value)
+        return made
     if isinstance(value, TupleValue) or slot(m, value, "__deepcopy__") is not None:
         refuse_copy(value)
     return copied(m, value, lambda v: deep(m, v, memo), memo)
+
+
+def deep_tensor(m: Machine, value: TensorValue) -> Value:
+    """A clone, where nothing tells it from a copy of the storage: no gradient, no attribute, no view of anything."""
+    fake = value.ref.fake
+    held = value.real is not ABSENT and vars(value.real)
+    if (value.pytype is not torch.Tensor or fake.requires_grad or value.attrs or held or fake._is_view()
+            or fake.is_conj() or fake.is_neg() or not fake.is_contiguous()):
+        refuse_copy(value)
+    return m.torch_call("call_function", torch.clone, [value], {})
 
 
 def is_atomic(m: Machine, value: Value) -> bool:

@@ -1,0 +1,144 @@
+"""Keys and members whose ``__hash__`` and ``__eq__`` are Python code: probed as a real dict probes them."""
+import dataclasses
+
+import pytest
+import torch
+from harness import check
+
+X = torch.arange(1.0, 5.0)
+PROGRAMS: list = []
+
+
+def program(fn):
+    PROGRAMS.append(fn)
+    return fn
+
+
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
+def test_is_captured_whole(fn):
+    check(fn, X, graphs=1, breaks=0)
+
+
+class Point:
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def __eq__(self, other):
+        return isinstance(other, Point) and (self.a, self.b) == (other.a, other.b)
+
+    def __hash__(self):
+        return hash((self.a, self.b))
+
+    def __repr__(self):
+        return f"Point({self.a}, {self.b})"
+
+
+class Collides(Point):
+    def __hash__(self):
+        return 7
+
+    def __eq__(self, other):
+        return all(p == q for p, q in zip((self.a, self.b), (other.a, other.b)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    name: str
+    n: int = 0
+
+
+@program
+def found_by_an_equal_key(x):
+    table = {Point(1, 2): x * 2}
+    table[Point(1, 2)] = x * 3
+    table[Point(3, 4)] = x
+    return table[Point(1, 2)], len(table), Point(5, 6) in table, table.get(Point(3, 4)), list(map(repr, table))
+
+
+@program
+def what_collides_is_compared(x):
+    table = {}
+    for i in range(4):
+        table[Collides(i % 3, 0)] = x + i
+    table.pop(Collides(1, 0))
+    return table, [k.a for k in table]
+
+
+@program
+def members(x):
+    made = {Point(1, 2), Point(1, 2), Point(3, 4)}
+    made.discard(Point(3, 4))
+    made.add(Point(8, 9))
+    return x * len(made), sorted(p.a for p in made), Point(8, 9) in made
+
+
+@program
+def frozen_dataclasses(x):
+    table = {Frozen("a"): x, Frozen("b", 2): x * 2}
+    return table[Frozen("b", 2)], table, {Frozen("a"), Frozen("a")}
+
+
+@program
+def within_tuples(x):
+    table = {(Point(1, 2), "k"): x * 2}
+    return table[Point(1, 2), "k"]
+
+
+@program
+def counted(x):
+    counts = {}
+    for p in (Point(0, 0), Point(1, 0), Point(0, 0)):
+        counts[p] = counts.get(p, 0) + 1
+    return x * max(counts.values()), {repr(k): v for k, v in counts.items()}
+
+
+def test_a_hash_with_effects_is_left_to_python():
+    class Counts:
+        asked = 0
+
+        def __hash__(self):
+            Counts.asked += 1
+            return 1
+
+    def fn(x):
+        Counts.asked = 0
+        table = {Counts(): x * 2}
+        return list(table.values()), Counts.asked
+    check(fn, X, again=False)
+
+
+def test_a_key_that_is_changed_later_stays_where_it_was():
+    def fn(x):
+        key = Point(1, 2)
+        table = {key: x * 2}
+        key.a = 5
+        return key in table, Point(1, 2) in table, Point(5, 2) in table, len(table)
+    check(fn, X)
+
+
+def test_a_changed_key_that_leaves_is_stored_under_its_old_hash():
+    def fn(x):
+        key = Point(1, 2)
+        table = {key: x * 2}
+        key.a = 5
+        return table, key in table
+    check(fn, X)
+
+
+def test_a_dict_that_existed_before_is_asked_by_python():
+    def fn(x, table):
+        return x * table[Point(1, 2)], Point(3, 4) in table
+    check(fn, X, {Point(1, 2): 3})
+
+
+def test_an_unhashable_object_raises():
+    class Plain:
+        def __eq__(self, other):
+            return True
+
+    def fn(x):
+        try:
+            return {Plain(): x}
+        except TypeError as e:
+            return str(e), x + 1
+    check(fn, X, graphs=1, breaks=0)

@@ -5,7 +5,7 @@ Nothing here knows of Python frames: this package imports torch and itself only.
 
 from __future__ import annotations
 
-from .errors import BackendError, BackendUnavailableError, UnknownBackendError
+from .errors import BackendError, BackendUnavailableError, BackendWarning, UnknownBackendError
 from .modes import ModeError, with_mode
 from .registry import (
     Backend,
@@ -16,11 +16,13 @@ from .registry import (
     register_backend,
     unregister_backend,
 )
+from .rescue import rescued
 
 __all__ = [
     "Backend",
     "BackendError",
     "BackendUnavailableError",
+    "BackendWarning",
     "ModeError",
     "UnknownBackendError",
     "backend_name",
@@ -28,6 +30,7 @@ __all__ = [
     "list_backends",
     "lookup_backend",
     "register_backend",
+    "rescued",
     "unregister_backend",
     "with_mode",
 ]

@@ -13,3 +13,13 @@ class BackendUnavailableError(BackendError):
 
 class UnknownBackendError(ValueError):
     """No backend has this name."""
+
+
+class BackendWarning(UserWarning):
+    """A graph that a backend was to run runs eagerly; the message says why."""
+
+
+def one_line(error: BaseException) -> str:
+    """The class of an exception and the first line of what it says."""
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 
 from . import dynamo, selection, torch_compat
 from .eager import eager
-from .errors import BackendError, UnknownBackendError
+from .errors import BackendError, UnknownBackendError, one_line
 
 Backend = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -91,7 +91,7 @@ def _load(entry_point: EntryPoint) -> Backend:
     try:
         found = entry_point.load()
     except Exception as error:
-        raise BackendError(f"{where} cannot be loaded: {_one_line(error)}") from error
+        raise BackendError(f"{where} cannot be loaded: {one_line(error)}") from error
     if not callable(found):
         raise BackendError(f"{where} is not callable but {_describe(found)}")
     return found
@@ -127,7 +127,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     except BackendError:
         raise
     except Exception as error:
-        raise BackendError(f"backend {name!r} raised {_one_line(error)}") from error
+        raise BackendError(f"backend {name!r} raised {one_line(error)}") from error
     if not callable(compiled):
         raise BackendError(
             f"backend {name!r} returned {_describe(compiled)}; it must return something that can be called "
@@ -140,8 +140,3 @@ def _describe(value: object) -> str:
     text = repr(value)
     short = text if len(text) <= 60 else text[:57] + "..."
     return short if value is None else f"{short} ({type(value).__name__})"
-
-
-def _one_line(error: Exception) -> str:
-    first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

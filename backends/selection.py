@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from . import torch_compat
 from .eager import eager
 from .errors import BackendUnavailableError
-from .per_shape import PerShape
 from .triton import availability
 
 BACKENDS = logging.getLogger("sot.backends")
@@ -32,10 +30,7 @@ def check_triton() -> None:
 def triton(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Fused Triton kernels, forward and backward; operators that have none are called."""
     check_triton()
-    compiled = importlib.import_module("sot.backends.triton.compiler").compiled
-    if torch_compat.symbolic_mode(gm) is not None:  # kernels are made for static shapes
-        return PerShape(compiled, gm)
-    return compiled(gm, example_inputs)
+    return importlib.import_module("sot.backends.triton.compiler").compiled(gm, example_inputs)
 
 
 def auto(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:

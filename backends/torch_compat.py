@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Interpreter
+from torch.fx.traceback import preserve_node_meta
 
 
 def _import(name: str) -> ModuleType:
@@ -159,8 +160,40 @@ def has_symbols(gm: GraphModule) -> bool:
 
 def with_sizes_of(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     """The ATen graph as it is for these inputs: every size and number in it is known."""
+    return _static(gm, [_layout(v) if isinstance(v, torch.Tensor) else v for v in inputs])
+
+
+def with_other_sizes(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule | None:
+    """The ATen graph as it is for inputs of which every symbol has another value; None if there are no such inputs."""
+    recorded = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
+    values: dict[Any, int] = {}
+    for given, value in zip(inputs, recorded, strict=True):
+        sizes = zip(given.shape, value.shape, strict=True) if isinstance(value, torch.Tensor) else [(given, value)]
+        values |= {of.node.expr: size for size, of in sizes if isinstance(of, torch.SymInt) and of.node.expr.is_symbol}
+    # Farther and farther apart, so that no two numbers that differ stay as far from each other as they were.
+    changed = {symbol: value + 16 * (2 * i + 3) for i, (symbol, value) in enumerate(values.items())}
+
+    def other(number: Any) -> int:
+        return int(number.node.expr.xreplace(changed)) if isinstance(number, torch.SymInt) else number
+
+    try:
+        return _static(gm, [
+            _layout(v, tuple(map(other, v.shape)), tuple(map(other, v.stride()))) if isinstance(v, torch.Tensor)
+            else other(v) for v in recorded])
+    except Exception:       # sizes that the graph is not for
+        return None
+
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
+
+
+def _layout(tensor: torch.Tensor, shape: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Layout:
+    return shape or tuple(tensor.shape), strides or tuple(tensor.stride()), tensor.dtype, tensor.device
+
+
+def _static(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     make_fx = _import("torch.fx.experimental.proxy_tensor").make_fx
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fakes = [mode.from_tensor(v.detach()) if isinstance(v, torch.Tensor) else v for v in inputs]
-    with torch.no_grad(), mode:
-        return make_fx(lambda *values: gm.forward(*values))(*fakes)
+    with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [torch.empty_strided(*v[:2], dtype=v[2], device=v[3]) if isinstance(v, tuple) else v for v in inputs]
+        with preserve_node_meta():      # the user's lines
+            return make_fx(lambda *values: Interpreter(gm).run(*values))(*fakes)

@@ -9,27 +9,27 @@ from rich.table import Table
 
 from sot.backends.triton import cache
 
-app = typer.Typer(help="The modules that graphs were compiled to, kept between processes.", no_args_is_help=True)
+app = typer.Typer(help="What graphs were compiled to, kept between processes.", no_args_is_help=True)
 
 
-def modules(number: int) -> str:
-    return f"{number} module{'' if number == 1 else 's'}"
+def files(number: int) -> str:
+    return f"{number} file{'' if number == 1 else 's'}"
 
 
 @app.command("ls")
 def list_entries() -> None:
-    """List the modules, the most recently used first, and where they are."""
+    """List modules, binaries and tuning results, the most recently used first, and where they are."""
     console = Console()
-    table = Table("module", "what", "bytes", "last used", box=None)
+    table = Table("key", "kind", "what", "bytes", "last used", box=None)
     found = list(cache.entries())
     for entry in found:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        table.add_row(entry.key, entry.title, str(entry.size), used)
+        table.add_row(entry.key, entry.kind, entry.title, str(entry.size), used)
     console.print(table)
-    console.print(f"{modules(len(found))}, {sum(e.size for e in found):,} bytes, in {cache.folder()}", soft_wrap=True)
+    console.print(f"{files(len(found))}, {sum(e.size for e in found):,} bytes, in {cache.folder()}", soft_wrap=True)
 
 
 @app.command()
 def clear() -> None:
     """Remove all of them."""
-    Console().print(f"{modules(cache.clear())} removed")
+    Console().print(f"{files(cache.clear())} removed")

@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorT
 from typing import Any
 
 from sot import _hook
+from sot.backends import BackendError, BackendWarning
 from sot.emit import BUILT_IN, Emitter
 from sot.errors import Reason, Skip
 from sot.execute.machine import Machine, argument_count
@@ -88,9 +89,14 @@ class GraphCall:
         return compiled_function(f"def recover(error):\n{failed}", "recover", e.names, code)
 
 
+def goes_on(error: Exception) -> bool:
+    """Is it for the program to see, whatever Python would do with the frame?"""
+    return isinstance(error, (BackendError, BackendWarning)) or is_users_stop(error)
+
+
 def write_graph_call(e: Emitter, compiled: Callable, inputs: list[Origin], state_log: StateLog,
                      changes: Changes) -> GraphCall:
-    call = GraphCall(compiled, inputs, [], [f"if {e.const(is_users_stop)}(error): {STOP}"])
+    call = GraphCall(compiled, inputs, [], [f"if {e.const(goes_on)}(error): {STOP}"])
     if any(setter in REGIONS for setter, _, _ in state_log):
         call.failed.append(f"{e.const(leave_regions)}()")
     call.failed += [f"{e.const(setter)}(*{e.const(args)})" for _, _, (setter, args) in reversed(state_log)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from sot import _hook, log, marks, recording
-from sot.backends import Backend, BackendError, call_backend
+from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
 from sot.checking.calls import CheckedGraph
 from sot.emit import Emitter, write_exit
 from sot.entry import Changes, GraphCall, make_entry, write_graph_call
@@ -319,6 +319,9 @@ class Translator:
         if getattr(compiled, "__self__", compiled) is not module and gradients.shows_leaves(
                 machine, [ref for ref, _ in emitter.outputs.values()]):
             raise LeavesAreLost
+        compiled = rescued(
+            compiled, module, backend_name(self.backend), f"{capture.name} at {capture.place}", strict=self.strict,
+            changes=bool(changes.inputs) or changes.traceless, draws=builder.fake_mode.draws)
         if self.check:
             compiled = CheckedGraph(compiled, module, self.backend, capture.name, self.check)
         if recording.current is not None:

@@ -24,7 +24,7 @@ pytest.importorskip("triton", reason="the package triton is not installed")
 import triton
 
 import sot
-from sot.backends.triton.compiler import Compiled, Compiler
+from sot.backends.triton.compiler import Compiled, Compiler, Family
 from sot.graph import ir, reference
 from sot.graph.ir import Kernel
 from sot.graph.program import Program, View
@@ -40,8 +40,9 @@ class Kernels(Compiler):
     def __init__(self) -> None:
         super().__init__("cpu", interpreted=True, strict=True)
 
-    def compile_or_raise(self, graph: torch.fx.GraphModule, title: str) -> Callable[[list[Any]], Any]:
-        run = super().compile_or_raise(graph, title)
+    def compile_or_raise(self, graph: torch.fx.GraphModule, title: str, family: Family | None = None,
+                         ) -> Callable[[list[Any]], Any]:
+        run = super().compile_or_raise(graph, title, family)
         for kernel in kernels(self.made[-1].program or NOTHING):
             ir.verify(kernel)
             assert str(ir.parse(str(kernel))) == str(kernel)

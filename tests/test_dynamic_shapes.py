@@ -8,8 +8,6 @@ import torch
 from harness import Counter, outcome, same
 
 import sot
-from sot import backends
-from sot.backends.per_shape import PerShape
 
 SIZES = (5, 8, 2, 3, 13, 7, 32)
 
@@ -319,23 +317,3 @@ def test_a_loop_over_time_stays_a_loop_when_its_length_varies():
     captures = captured(rnn, calls)
     assert not any(c.fallback for c in captures)
     assert sum(c.graph is not None for c in captures) <= 6, [c.missed for c in captures]
-
-
-def test_a_backend_of_static_shapes_compiles_once_a_shape():
-    seen = []
-
-    def static(gm, inputs):
-        seen.append([n.name for n in gm.graph.find_nodes(op="placeholder")])
-        return backends.dynamo.DynamoBackend("aot_eager")(gm, inputs)
-
-    def backend(gm, inputs):
-        return PerShape(static, gm)
-    sizes = (5, 8, 5, 3, 8, 3, 12)
-    assert len(captured(slicing, over("n", 6, 4, sizes=sizes, grad=True), backend=backend)) == 2
-    assert seen == [["x"]] * 5      # the first capture, and 8, 5, 3 and 12 of the second
-
-
-def test_sizes_that_a_compiled_program_meets_too_many_of():
-    calls = over("n", 2, sizes=range(2, 40))
-    assert len(captured(lambda x: x * x.shape[0], calls, backend=lambda gm, inputs: PerShape(
-        lambda static, tensors: static.forward, gm))) == 2

@@ -106,6 +106,6 @@ def test_the_command_line_lists_and_clears():
     compile_once()
     entry, = cache.entries()
     listed = CliRunner().invoke(cli.app, ["cache", "ls"])
-    assert entry.key in listed.stdout and "1 module, " in listed.stdout
-    assert "1 module removed" in CliRunner().invoke(cli.app, ["cache", "clear"]).stdout
+    assert entry.key in listed.stdout and "1 file, " in listed.stdout
+    assert "1 file removed" in CliRunner().invoke(cli.app, ["cache", "clear"]).stdout
     assert list(cache.entries()) == []

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from sot.backends.triton.kernel_source import Blocks
+from sot.backends.triton.sizes import varies
 from sot.graph.ir import Kernel
 
 LINE = 1024             # elements of a block without reduction
@@ -15,13 +16,14 @@ INTERPRETED = 1 << 16   # the interpreter takes as long for a large block as for
 def chosen(kernel: Kernel, interpreted: bool = False, whole: int = WHOLE) -> Blocks:
     """The sizes for a kernel.  Rows wider than ``whole`` are read in pieces."""
     line, tile = (INTERPRETED, INTERPRETED) if interpreted else (LINE, TILE)
+    count = line if varies(n for _, n in kernel.rows) else power_of_two(kernel.row_count)   # for any number of rows
     if not kernel.reduced:
-        return Blocks(min(line, power_of_two(kernel.row_count)), 0, False, 4)
+        return Blocks(min(line, count), 0, False, 4)
     columns = power_of_two(kernel.width)
     lanes = LANES if along_rows(kernel) else 1
     is_whole = kernel.is_ordered or columns <= (whole if lanes == 1 else max(tile // lanes, 1))
     columns = columns if is_whole else min(columns, max(LOOP // lanes, 32))
-    rows = min(power_of_two(kernel.row_count), max(tile // columns, 1 if kernel.is_ordered else lanes))
+    rows = min(count, max(tile // columns, 1 if kernel.is_ordered else lanes))
     return Blocks(rows, columns, is_whole, warps(rows * columns))
 
 

@@ -1,13 +1,16 @@
-"""What is kept on disk between processes: generated modules, each beside a JSON file that says what it is.
+"""What is kept on disk between processes: files, each beside a JSON file that says what it is.
 
-    SOT_CACHE_DIR/kernels/<key>.py      the source; the user may read it
-    SOT_CACHE_DIR/kernels/<key>.json    its checksum, and what made it
+    SOT_CACHE_DIR/kernels/<key>.py       a generated module; the user may read it
+    SOT_CACHE_DIR/kernels/<key>.cubin    a compiled kernel
+    SOT_CACHE_DIR/kernels/<key>.tuning   the block sizes that were measured to be the fastest
+    SOT_CACHE_DIR/kernels/<key>.json     of each: its checksum, what made it, what is known of it
 
 The folder is the user's alone. Files are written under another name and renamed, so that a reader finds all or
-nothing; what does not fit its checksum is made again. No pickles: a cache can hold nothing but text to read.
+nothing; what does not fit its checksum is made again. No pickles: nothing in it is run but the modules and kernels.
 """
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -23,14 +26,16 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 LIMIT = 512 * 2**20     # bytes; the entries that were not used for longest go first
-FORMAT = 1
+FORMAT = 2
+SUFFIXES = {".py": "module", ".cubin": "binary", ".tuning": "tuning"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One module in the cache."""
+    """One file in the cache: of which kind, and what it holds."""
 
     key: str
+    kind: str
     title: str
     size: int
     used: float
@@ -72,34 +77,35 @@ def key_of(*parts: str) -> str:
     return hashlib.sha256("\0".join((str(FORMAT), *parts)).encode()).hexdigest()[:32]
 
 
-def find(key: str) -> Path | None:
-    """The module of this key, if it is there and unharmed."""
-    path = folder() / f"{key}.py"
+def find(key: str, suffix: str = ".py") -> Path | None:
+    """The file of this key, if it is there and unharmed."""
+    path = folder() / f"{key}{suffix}"
     try:
-        about = json.loads(path.with_suffix(".json").read_text())
-        if about["sha256"] != _checksum(path.read_bytes()) or about["format"] != FORMAT:
+        facts = about(path)
+        if facts.pop("sha256") != _sum_of(path.read_bytes(), facts) or facts["format"] != FORMAT:
             return None
         os.utime(path)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return path
 
 
 def about(path: Path) -> dict[str, Any]:
-    """What is known of a module that was found."""
+    """What is known of a file that was found."""
     return json.loads(path.with_suffix(".json").read_text())
 
 
-def add(key: str, text: str, title: str, **facts: Any) -> Path:
-    """Write a module; the path of its file.
+def add(key: str, content: str | bytes, title: str, suffix: str = ".py", **facts: Any) -> Path:
+    """Write a file; its path.
 
     Arguments:
         facts: anything that JSON holds, for ``about``.
     """
-    path = folder() / f"{key}.py"
-    about = {"format": FORMAT, "sha256": _checksum(text.encode()), "title": title, **facts}
-    _write(path, text)
-    _write(path.with_suffix(".json"), json.dumps(about))
+    path = folder() / f"{key}{suffix}"
+    data = content.encode() if isinstance(content, str) else content
+    facts = {"format": FORMAT, "title": title, **facts}
+    _write(path, data)
+    _write(path.with_suffix(".json"), json.dumps({**facts, "sha256": _sum_of(data, facts)}).encode())
     shrink()
     return path
 
@@ -107,53 +113,70 @@ def add(key: str, text: str, title: str, **facts: Any) -> Path:
 def entries() -> Iterator[Entry]:
     """What is there, the most recently used first."""
     found = []
-    for path in folder().glob("*.py"):
+    for path in _files():
         try:
-            about = json.loads(path.with_suffix(".json").read_text())
-            status = path.stat()
-        except (OSError, ValueError):
+            title, status = about(path).get("title", ""), path.stat()
+        except (OSError, ValueError, AttributeError):
             continue
-        found.append(Entry(path.stem, str(about.get("title", "")), status.st_size, status.st_mtime))
+        found.append(Entry(path.stem, SUFFIXES[path.suffix], str(title), status.st_size, status.st_mtime))
     return iter(sorted(found, key=lambda e: -e.used))
 
 
+def _files() -> list[Path]:
+    return [path for path in folder().iterdir() if path.suffix in SUFFIXES]
+
+
 def clear() -> int:
-    """Remove everything; how many modules there were."""
-    count = 0
+    """Remove everything; how many files there were."""
     with _lock():
-        for path in folder().iterdir():
-            if path.suffix in (".py", ".json", ".new"):
-                count += path.suffix == ".py"
-                path.unlink(missing_ok=True)
-    return count
+        found = _files()
+        for path in (*found, *folder().glob("*.json"), *folder().glob("*.new")):
+            path.unlink(missing_ok=True)
+    return len(found)
 
 
 def shrink(limit: int = LIMIT) -> None:
-    """Remove the modules that were not used for longest, until the others are within the limit."""
-    if sum(path.stat().st_size for path in folder().glob("*.py")) <= limit:
+    """Remove the files that were not used for longest, until the others are within the limit."""
+    if sum(_size(path) for path in _files()) <= limit:
         return
-    found = list(entries())
     with _lock():
         total = 0
-        for entry in found:
-            total += entry.size
+        for path in sorted(_files(), key=lambda p: -_used(p)):
+            total += _size(path)
             if total > limit:
-                for suffix in (".py", ".json"):
-                    (folder() / f"{entry.key}{suffix}").unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+                path.with_suffix(".json").unlink(missing_ok=True)
         for left in folder().glob("*.new"):
-            if left.stat().st_mtime < time.time() - 3600:
+            if _used(left) < time.time() - 3600:
                 left.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    """In bytes; none if another process has just removed it."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
+def _used(path: Path) -> float:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
 
 
 def _lock() -> FileLock:
     return FileLock(str(folder() / "lock"))
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, data: bytes) -> None:
     handle, name = tempfile.mkstemp(suffix=".new", dir=path.parent)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
     os.replace(name, path)
+
+
+def _sum_of(data: bytes, facts: dict[str, Any]) -> str:
+    return _checksum(data + json.dumps(facts, sort_keys=True).encode())
 
 
 def _checksum(data: bytes) -> str:

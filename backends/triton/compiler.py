@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,17 @@ import torch
 import triton
 from torch import fx
 from torch.fx import GraphModule
+from triton.runtime import driver
 
 from sot.backends import torch_compat
-from sot.backends.triton import availability, cache, runtime
-from sot.backends.triton.module_source import module
+from sot.backends.eager import eager
+from sot.backends.errors import one_line
+from sot.backends.rescue import State, tell
+from sot.backends.triton import availability, cache, launching, runtime
+from sot.backends.triton.module_source import canonical, module
+from sot.backends.triton.sizes import Sizes
 from sot.graph import decompositions, passes, rewriting
+from sot.graph.ir import Kernel
 from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.program import Program
@@ -54,76 +62,107 @@ class Compiler:
         self.failed: list[str] = []
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        if torch_compat.symbolic_mode(gm) is None:
-            gm = rewriting.captured(gm, lambda: torch_compat.fake_inputs(gm, example_inputs))
-        return torch_compat.ahead_of_time(
-            gm, example_inputs, self.compiler_of("forward"), self.compiler_of("backward"),
-            self.compiler_of("inference"), decompositions.table())
+        forward, backward, inference = (self.compiler_of(gm, title) for title in ("forward", "backward", "inference"))
+        try:
+            written = gm
+            if torch_compat.symbolic_mode(gm) is None:
+                written = rewriting.captured(gm, lambda: torch_compat.fake_inputs(gm, example_inputs))
+            return torch_compat.ahead_of_time(
+                written, example_inputs, forward, backward, inference, decompositions.table())
+        except Exception as error:
+            self.give_up(gm, "compile a graph", error)
+            return eager(gm, example_inputs)
 
-    def compiler_of(self, title: str) -> torch_compat.AtenCompiler:
-        return lambda graph, inputs: self.compile(graph, title)
+    def compiler_of(self, gm: GraphModule, title: str) -> torch_compat.AtenCompiler:
+        """What compiles one of the ATen graphs that a captured graph becomes."""
+        return lambda graph, inputs: self.compile(gm, graph, title)
 
-    def compile(self, graph: GraphModule, title: str) -> Run:
+    def compile(self, gm: GraphModule, graph: GraphModule, title: str) -> Run:
         """A function of the list of a functional ATen graph's inputs; the graph itself where compilation fails."""
         if torch_compat.has_symbols(graph):
-            return BySize(self, graph, title)
-        return self.attempt(lambda: self.compile_or_raise(graph, title), graph, title)
+            return BySize(self, gm, graph, title)
+        return self.attempt(lambda: self.compile_or_raise(graph, title), gm, graph, title)
 
-    def attempt(self, compile_graph: Callable[[], Run], graph: GraphModule, title: str) -> Run:
+    def attempt(self, compile_graph: Callable[[], Run], gm: GraphModule, graph: GraphModule, title: str) -> Run:
         """What ``compile_graph`` gives, or the graph as it is, and why."""
         try:
-            return compile_graph()
+            return OnTrial(compile_graph(), graph, lambda error: self.give_up(gm, f"run a {title} graph", error))
         except Exception as error:
-            if self.strict:
-                raise
-            reason = f"{type(error).__name__}: {error}"
-            self.failed.append(reason)
-            level = logging.DEBUG if isinstance(error, NotLowered) else logging.WARNING
-            BACKENDS.log(level, "triton: a %s graph runs eagerly, because %s", title, reason)
+            self.give_up(gm, f"compile a {title} graph", error)
             return lambda inputs: graph.forward(*inputs)
 
-    def compile_or_raise(self, graph: GraphModule, title: str) -> Run:
-        key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device, str(self.interpreted),
-                           str(torch.are_deterministic_algorithms_enabled()))
+    def give_up(self, gm: GraphModule, what: str, error: Exception) -> None:
+        """Note that eager PyTorch takes over, and why; of what no kernel could do better nobody is warned."""
+        if self.strict:
+            raise error
+        reason = f"backend 'triton' failed to {what}: {one_line(error)}"
+        self.failed.append(reason)
+        if isinstance(error, NotLowered):
+            gm.meta.setdefault("fallbacks", []).append(reason)
+            BACKENDS.debug(reason)
+        else:
+            tell(gm, reason)
+
+    def compile_or_raise(self, graph: GraphModule, title: str, family: Family | None = None) -> Run:
+        """A function of the list of a static graph's inputs.
+
+        Arguments:
+            family: graphs that are the same but for their sizes, and share kernels.
+        """
+        key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device,
+                           str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()),
+                           family.text if family else "")
         if path := cache.find(key):
             about = cache.about(path)
             return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True))
-        passes.run(graph)
-        program = schedule(lower(graph, self.device))
-        made = module(program, title, self.interpreted)
+        program = self.lowered(graph)
+        made = module(program, title, self.interpreted, family.sizes if family else None)
         spent = cost(program)
         # What holds more than its text is found by the text, so that another process makes it, but no file grows.
         key = key if not made.constants else cache.key_of(made.text)
         path = cache.find(key) or cache.add(key, made.text, title, cost=dataclasses.astuple(spent))
         return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False))
 
+    def lowered(self, graph: GraphModule) -> Program:
+        """The kernels of a static graph."""
+        passes.run(graph)
+        return schedule(lower(graph, self.device))
+
     def loaded(self, path: Path, constants: tuple[Any, ...], about: Compiled) -> Run:
-        run = runtime.load(path).run
+        loaded = runtime.load(path)
+        if not self.interpreted:
+            launching.prepare(launching.launchers(loaded), driver.active.get_current_target())
         self.made.append(about)
         KERNELS.debug("%s: %s, in %s\n%s", about.title, about.cost, path, about.source)
-        return lambda inputs: run(inputs, constants)
+        return lambda inputs: loaded.run(inputs, constants)
 
 
-class BySize:
-    """A graph with symbolic sizes, compiled for each set of sizes that it is called with; beyond a limit, as it is."""
+class OnTrial:
+    """The first run of a compiled ATen graph, forward or backward: should it raise, eager PyTorch is asked.
 
-    LIMIT = 16
+    Later runs go to the kernels directly, which may free inputs on the way.
+    """
 
-    def __init__(self, compiler: Compiler, graph: GraphModule, title: str) -> None:
-        self.compiler, self.graph, self.title = compiler, graph, title
-        self.known: dict[tuple, Run] = {}
+    def __init__(self, run: Run, graph: GraphModule, failed: Callable[[Exception], None]) -> None:
+        self.run, self.graph, self.failed = run, graph, failed
+        self.call: Run = self.first
 
     def __call__(self, inputs: list[Any]) -> Any:
-        sizes = tuple((v.shape, v.stride()) if isinstance(v, torch.Tensor) else v for v in inputs)
-        run = self.known.get(sizes)
-        if run is None:
-            if len(self.known) == self.LIMIT:
-                return self.graph.forward(*inputs)
-            run = self.known[sizes] = self.compiler.attempt(lambda: self.compiled(inputs), self.graph, self.title)
-        return run(inputs)
+        return self.call(inputs)
 
-    def compiled(self, inputs: list[Any]) -> Run:
-        return self.compiler.compile_or_raise(torch_compat.with_sizes_of(self.graph, inputs), self.title)
+    def first(self, inputs: list[Any]) -> Any:
+        kept, state = list(inputs), State(draws=True)
+        before = state.of(())
+        try:
+            results = self.run(inputs)
+        except Exception as error:
+            state.restore(before, ())
+            results = self.graph.forward(*kept)     # raises what the program is to see, if that is its own doing
+            self.failed(error)
+            self.call = lambda values: self.graph.forward(*values)
+            return results
+        self.call = self.run
+        return results
 
 
 def described(graph: GraphModule) -> str:
@@ -142,6 +181,61 @@ def _described(value: Any) -> Any:
     return f"{value.dtype}{tuple(value.shape)}{strides}{value.device}{value.layout}"
 
 
+# ---- sizes that vary -------------------------------------------------------------------------------------
+class BySize:
+    """A graph with symbolic sizes: for each set of sizes a module, which is quick to make, out of the same kernels.
+
+    Arguments:
+        gm: the captured graph that it comes from.
+    """
+
+    LIMIT = 64      # sets of sizes; for others the graph is run as it is
+
+    def __init__(self, compiler: Compiler, gm: GraphModule, graph: GraphModule, title: str) -> None:
+        self.compiler, self.gm, self.graph, self.title = compiler, gm, graph, title
+        self.known: dict[tuple, Run] = {}
+        self.family: Family | None = None
+
+    def __call__(self, inputs: list[Any]) -> Any:
+        sizes = tuple((v.shape, v.stride()) if isinstance(v, torch.Tensor) else v for v in inputs)
+        run = self.known.get(sizes)
+        if run is None:
+            if len(self.known) == self.LIMIT:
+                return self.graph.forward(*inputs)
+            run = self.known[sizes] = self.compiler.attempt(
+                lambda: self.compiled(inputs), self.gm, self.graph, self.title)
+        return run(inputs)
+
+    def compiled(self, inputs: list[Any]) -> Run:
+        if self.family is None:
+            self.family = Family(self.graph, inputs, self.compiler.lowered)
+        return self.compiler.compile_or_raise(torch_compat.with_sizes_of(self.graph, inputs), self.title, self.family)
+
+
+class Family:
+    """What graphs that differ in their sizes only have in common, by the first of them and one with other sizes.
+
+    Arguments:
+        lowered: gives the program of a static graph.
+    """
+
+    def __init__(self, graph: GraphModule, inputs: Sequence[Any], lowered: Callable[[GraphModule], Program]) -> None:
+        first = torch_compat.with_sizes_of(graph, inputs)
+        other = torch_compat.with_other_sizes(graph, inputs)
+        self.graphs, self.lowered = [first] if other is None else [first, other], lowered
+        self.text = "\n".join(map(described, self.graphs))
+
+    @functools.cached_property
+    def sizes(self) -> Sizes:
+        """What of their kernels are arguments; found out only when a module is not in the cache."""
+        sizes = Sizes()
+        kernels = [[canonical(s) for s in self.lowered(g).steps if isinstance(s, Kernel)] for g in self.graphs]
+        if len(kernels) == 2:
+            sizes.learn(*kernels)
+        return sizes
+
+
 def compiled(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The Triton backend; see ``sot.backends.selection.triton``."""
-    return Compiler(availability.kernel_device(), availability.interpreted())(gm, example_inputs)
+    strict = os.environ.get("SOT_STRICT", "") not in ("", "0")
+    return Compiler(availability.kernel_device(), availability.interpreted(), strict)(gm, example_inputs)

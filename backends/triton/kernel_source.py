@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from sot.backends.triton.expressions import COMBINE, REDUCE, SCAN, TYPES, literal, written
+from sot.backends.triton.sizes import varies
 from sot.graph.index import Index
 from sot.graph.ir import Kernel, Stmt, Store, points
 from sot.graph.ops import REDUCTIONS, SCANS, neutral
@@ -31,24 +32,41 @@ class Blocks:
         return -(-kernel.row_count // self.rows)
 
 
-def source(kernel: Kernel, blocks: Blocks) -> str:
-    """A function decorated with ``triton.jit`` that takes the buffers, in the kernel's order, and the block sizes."""
-    return "\n".join(Writer(kernel, blocks).lines()) + "\n"
+def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = ()) -> str:
+    """A function decorated with ``triton.jit`` that takes the buffers, in the kernel's order, and the block sizes.
+
+    Arguments:
+        arguments: names of the numbers that it takes after the buffers, see ``sizes``.
+    """
+    return "\n".join(Writer(kernel, blocks, arguments).lines()) + "\n"
+
+
+def without_comments(text: str) -> str:
+    """What of a source the compiler sees: the same kernel may stand for several of the user's lines."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
+def is_wide(kernel: Kernel) -> bool:
+    """Do positions need 64 bits?"""
+    space = math.prod(int(n) for _, n in kernel.rows + kernel.reduced)
+    return max(space, *(m.size for m in kernel.buffers.values())) > INT32_MAX
 
 
 class Writer:
-    def __init__(self, kernel: Kernel, blocks: Blocks) -> None:
-        self.kernel, self.blocks = kernel, blocks
+    def __init__(self, kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = ()) -> None:
+        self.kernel, self.blocks, self.arguments = kernel, blocks, arguments
+        self.wide = ".to(tl.int64)" if is_wide(kernel) else ""
         self.stmts = {s.name: s for s in kernel.body}
         self.points = points(kernel) if kernel.reduced else frozenset()
         self.stage = self._stages()
         self.varies = self._varying()
-        self.masked_columns = bool(kernel.reduced) and not (blocks.whole and blocks.columns == kernel.width)
+        exact = blocks.whole and blocks.columns == kernel.width and not varies(n for _, n in kernel.reduced)
+        self.masked_columns = bool(kernel.reduced) and not exact
         self.note = ""
 
     # ---- the function
     def lines(self) -> Iterator[str]:
-        parameters = ", ".join(self.kernel.buffers)
+        parameters = ", ".join([*self.kernel.buffers, *self.arguments])
         sizes = "ROWS: tl.constexpr" + (", COLUMNS: tl.constexpr" if self.kernel.reduced else "")
         yield "@triton.jit"
         yield f"def {self.kernel.name}({parameters}, {sizes}):"
@@ -58,10 +76,8 @@ class Writer:
 
     def _position(self) -> Iterator[str]:
         """``p``, the row, and the axes it stands for."""
-        large = max(self.kernel.row_count * self.kernel.width, *(m.size for m in self.kernel.buffers.values()))
-        start = "tl.program_id(0).to(tl.int64)" if large > INT32_MAX else "tl.program_id(0)"
         shape = "[:, None]" if self.kernel.reduced else ""
-        yield f"p = ({start} * ROWS + tl.arange(0, ROWS)){shape}"
+        yield f"p = (tl.program_id(0){self.wide} * ROWS + tl.arange(0, ROWS)){shape}"
         yield f"p_in = p < {self.kernel.row_count}"
         yield from axes("p", self.kernel.rows, self._used())
 
@@ -83,7 +99,7 @@ class Writer:
 
     def _reducing(self) -> Iterator[str]:
         if self.blocks.whole:
-            yield "r = tl.arange(0, COLUMNS)[None, :]"
+            yield f"r = tl.arange(0, COLUMNS)[None, :]{self.wide}"
             yield from self._columns()
             yield from self._straight(self.kernel.body, self.kernel.stores)
             return
@@ -108,7 +124,7 @@ class Writer:
             start = literal(neutral(stmt.op, stmt.dtype))
             yield f"{stmt.name}_all = tl.full([ROWS, COLUMNS], {start}, {TYPES[stmt.dtype]})"
         yield f"for start in range(0, {self.kernel.width}, COLUMNS):"
-        yield "    r = start + tl.arange(0, COLUMNS)[None, :]"
+        yield f"    r = start + tl.arange(0, COLUMNS)[None, :]{self.wide}"
         yield from ("    " + line for line in self._columns())
         self.note = ""
         needed = self._cone({s.args[0] for s in reductions}.union(*({s.value} | s.index.names for s in stores)))
@@ -268,9 +284,8 @@ class Writer:
 
 def axes(flat: str, sizes: tuple[tuple[str, int], ...], used: frozenset[str]) -> Iterator[str]:
     """Each axis from the flat position, by the sizes of those behind it."""
-    behind = math.prod(n for _, n in sizes)
     for position, (name, size) in enumerate(sizes):
-        behind //= size
+        behind = math.prod(n for _, n in sizes[position + 1:])
         quotient = f"{flat} // {behind}" if behind > 1 else flat
         if name in used:
             yield f"{name} = {quotient}" if position == 0 else f"{name} = {quotient} % {size}" if behind == 1 else \

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from sot.backends.triton.blocks import chosen
 from sot.backends.triton.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE, SCAN
-from sot.backends.triton.kernel_source import Blocks, source
+from sot.backends.triton.kernel_source import INT32_MAX, Blocks, source, without_comments
+from sot.backends.triton.sizes import Number, Sized, Sizes
 from sot.graph.ir import Kernel
 from sot.graph.program import Buffer, Extern, Program, Step, View
 from sot.graph.schedule import is_view
@@ -28,6 +29,8 @@ import triton.language as tl
 
 from sot.backends.triton import runtime
 """
+LAUNCHER = "from sot.backends.triton.launching import Launcher"
+Choose = Callable[[Kernel], Blocks]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,17 +39,26 @@ class Module:
     constants: tuple[Any, ...]
 
 
-def module(program: Program, title: str, interpreted: bool) -> Module:
-    return ModuleWriter(program, title, interpreted).module()
+def module(program: Program, title: str, interpreted: bool, sizes: Sizes | None = None,
+           choose: Choose | None = None) -> Module:
+    """The text of a program.
+
+    Arguments:
+        interpreted: will Triton's interpreter run it?
+        sizes: what varies from call to call; without it nothing does.
+        choose: the block sizes of each kernel; without it those of ``blocks.chosen``.
+    """
+    return ModuleWriter(program, title, interpreted, sizes or Sizes(), choose).module()
 
 
 class ModuleWriter:
-    def __init__(self, program: Program, title: str, interpreted: bool) -> None:
-        self.program, self.title, self.interpreted = program, title, interpreted
+    def __init__(self, program: Program, title: str, interpreted: bool, sizes: Sizes, choose: Choose | None) -> None:
+        self.program, self.title, self.interpreted, self.sizes = program, title, interpreted, sizes
+        self.choose = choose or (lambda kernel: chosen(kernel, interpreted))
         self.objects: list[Any] = []
         self.kernels: dict[str, str] = {}      # the name of each kernel by its body, so that equal ones are one
         self.texts: list[str] = []
-        self.signatures: dict[str, tuple[Kernel, Blocks]] = {}
+        self.launchers: dict[str, str] = {}    # the name of each launcher by its text
         self.last_use = self._last_uses()
 
     def module(self) -> Module:
@@ -55,36 +67,49 @@ class ModuleWriter:
         functions = [name for name in FUNCTIONS if any(re.search(rf"(?<![.\w]){name}\(", text) for text in self.texts)]
         head = [f'"""{self.title}"""', HEAD.rstrip()]
         head += [f"from sot.backends.triton.device import {', '.join(functions)}"] if functions else []
+        head += [LAUNCHER] if self.launchers else []
         text = "\n".join([*head, "", *("\n" + t + "\n" for t in self.texts),
-                          *self._signatures(), "", "", "def run(inputs, constants):", *body]) + "\n"
+                          *self._launchers(), "", "", "def run(inputs, constants):", *body]) + "\n"
         return Module(text, (*self.program.constants.values(), *self.objects))
 
-    def _signatures(self) -> Iterator[str]:
-        yield "# What each kernel is compiled for: its buffers, its block sizes, and the compiler's options."
-        yield "SIGNATURES = {"
-        for name, (kernel, blocks) in self.signatures.items():
-            types = ", ".join(f'"{n}": "*{POINTERS[m.dtype]}"' for n, m in kernel.buffers.items())
-            yield f"    {name}: ({{{types}}}, {sizes_of(kernel, blocks)}, {options_of(kernel, blocks)}),"
-        yield "}"
+    def _launchers(self) -> Iterator[str]:
+        if self.launchers:
+            yield "# How each kernel is compiled: types of its arguments, block sizes, and the compiler's options."
+        yield from (f"{name} = {text}" for text, name in self.launchers.items())
 
     # ---- run
     def _run(self) -> Iterator[str]:
         names = [*self.program.inputs]
-        lines = [line for step in enumerate(self.program.steps) for line in self._step(*step)]
+        lines = list(self._steps())
         constants = [*self.program.constants, *(f"object_{i}" for i in range(len(self.objects)))]
         if names:
             yield f"{', '.join(names)}, = inputs"
             yield "inputs.clear()"
         if constants:
             yield f"{', '.join(constants)}, = constants"
-        devices = {b.device for b in self.program.buffers.values() if b.device.type == "cuda"}
-        if devices:
-            yield f"with torch.cuda.device({min(d.index or 0 for d in devices)}):"
-            yield from ("    " + line for line in lines or ["pass"])
-        else:
-            yield from lines
+        yield from lines
         outputs = [self._argument(o) for o in self.program.outputs]
         yield f"return [{', '.join(outputs)}]"
+
+    def _steps(self) -> Iterator[str]:
+        """The steps in order; where the device changes, so does the current one, on whose stream kernels run."""
+        current: int | None = None
+        for number, step in enumerate(self.program.steps):
+            device = self._device(step)
+            if device is not None and device != current:
+                yield f"with torch.cuda.device({device}):" if current is None else f"torch.cuda.set_device({device})"
+                current = device
+            yield from ("    " * (current is not None) + line for line in self._step(number, step))
+
+    def _device(self, step: Step) -> int | None:
+        """The GPU that a kernel runs on."""
+        if not isinstance(step, Kernel):
+            return None
+        found = {self.program.buffers[name].device for name in step.buffers}
+        if len(found) > 1:
+            raise NotImplementedError(f"a kernel is about tensors on {', '.join(sorted(map(str, found)))}")
+        device = found.pop()
+        return device.index or 0 if device.type == "cuda" else None
 
     def _step(self, number: int, step: Step) -> Iterator[str]:
         yield from self._launch(step) if isinstance(step, Kernel) else self._call(step)
@@ -95,20 +120,35 @@ class ModuleWriter:
         for name in kernel.buffers:
             if name in kernel.written() - kernel.changed() and name not in self.program.inputs:
                 yield f"{name} = {allocation(self.program.buffers[name])}"
-        blocks = chosen(kernel, self.interpreted)
-        settings = {**sizes_of(kernel, blocks), **options_of(kernel, blocks)}
-        given = ", ".join([*kernel.buffers, *(f"{k}={v}" for k, v in settings.items())])
-        yield f"{self._kernel(kernel, blocks)}[({blocks.grid(kernel)},)]({given})"
+        sized = self.sizes.of(canonical(kernel))
+        blocks = self.choose(sized.kernel)
+        given = ", ".join([*kernel.buffers, *map(repr, sized.arguments.values())])
+        yield f"{self._launcher(kernel, sized, blocks)}({blocks.grid(kernel)}, {given})"
 
-    def _kernel(self, kernel: Kernel, blocks: Blocks) -> str:
+    def _launcher(self, kernel: Kernel, sized: Sized, blocks: Blocks) -> str:
+        """The name of what launches a kernel with these types, block sizes and hints."""
+        name = self._kernel(kernel, sized, blocks)
+        types = {n: f"*{POINTERS[m.dtype]}" for n, m in sized.kernel.buffers.items()}
+        types |= {n: number_type(v) for n, v in sized.arguments.items()}
+        multiples = [n for n, v in sized.arguments.items() if isinstance(v, int) and v % 16 == 0]
+        parts = [name, str(types), str(sizes_of(kernel, blocks)), str(options_of(kernel, blocks))]
+        parts += [f"multiples={multiples}"] if multiples else []
+        parts += [f"device={device}"] if (device := self._device(kernel)) else []
+        text = f"Launcher({', '.join(parts)})".replace("'", '"')
+        return self.launchers.setdefault(text, f"launch_{name}{'x' * self._launched(name)}")
+
+    def _launched(self, name: str) -> int:
+        """How many launchers there are of a kernel."""
+        return sum(text.startswith(f"Launcher({name},") for text in self.launchers)
+
+    def _kernel(self, kernel: Kernel, sized: Sized, blocks: Blocks) -> str:
         """The name of the function; kernels that differ in the names of buffers only share one."""
-        plain = canonical(kernel)
-        key = source(plain, blocks)
+        key = without_comments(source(sized.kernel, blocks, sized.arguments))
         if key not in self.kernels:
             name = self._fresh(title_of(kernel))
             self.kernels[key] = name
-            self.signatures[name] = (plain, blocks)
-            self.texts.append(source(dataclasses.replace(plain, name=name), blocks).rstrip())
+            named = dataclasses.replace(sized.kernel, name=name)
+            self.texts.append(source(named, blocks, sized.arguments).rstrip())
         return self.kernels[key]
 
     def _fresh(self, name: str) -> str:
@@ -204,6 +244,11 @@ def canonical(kernel: Kernel) -> Kernel:
         body=tuple(dataclasses.replace(s, buffer=names.get(s.buffer, "")) for s in kernel.body),
         stores=tuple(dataclasses.replace(s, buffer=names[s.buffer]) for s in kernel.stores),
         buffers={names[n]: m for n, m in kernel.buffers.items()})
+
+
+def number_type(value: Number) -> str:
+    """As Triton calls the type of an argument that is a number."""
+    return "fp32" if isinstance(value, float) else "i32" if abs(value) <= INT32_MAX else "i64"
 
 
 def sizes_of(kernel: Kernel, blocks: Blocks) -> dict[str, int]:

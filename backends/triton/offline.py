@@ -18,9 +18,9 @@ from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from sot.backends.triton import runtime
+from sot.backends.triton.launching import launchers
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -29,13 +29,10 @@ REGISTERS = re.compile(r"Used (\d+) registers")
 
 def compiled(path: Path, architecture: int) -> Iterator[dict[str, Any]]:
     """Each kernel of the module for ``sm_<architecture>``."""
-    for kernel, (types, sizes, options) in runtime.load(path).SIGNATURES.items():
-        signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
-        constants = {(kernel.arg_names.index(name),): value for name, value in sizes.items()}
-        aligned = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(kernel.arg_names) if name in types}
-        built = triton.compile(ASTSource(kernel, signature, constants, aligned),
-                               target=GPUTarget("cuda", architecture, 32), options=options)
-        yield {"module": path.stem, "kernel": kernel.__name__, "arch": architecture,
+    for launcher in launchers(runtime.load(path)):
+        built = triton.compile(launcher.source(), target=GPUTarget("cuda", architecture, 32),
+                               options=dict(launcher.options))
+        yield {"module": path.stem, "kernel": launcher.kernel.__name__, "arch": architecture,
                **resources(built.asm["ptx"], architecture)}
 
 

@@ -6,6 +6,7 @@ with ``lowers``; it gives the node's value, or None to have the operator called.
 """
 from __future__ import annotations
 
+import linecache
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -289,7 +290,7 @@ def identifier(text: str) -> str:
     return re.sub(r"\W+", "_", text)
 
 
-SOURCE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in [^\n]*\n\s*(?P<code>[^\n]+)')
+SOURCE = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+), in ')
 
 
 def note_of(node: fx.Node) -> str:
@@ -298,4 +299,5 @@ def note_of(node: fx.Node) -> str:
     if not found:
         return ""
     last = found[-1]
-    return f"{last['file'].rpartition('/')[2]}:{last['line']} {last['code'].strip()}"
+    code = linecache.getline(last["file"], int(last["line"])).strip()
+    return f"{last['file'].rpartition('/')[2]}:{last['line']} {code}".rstrip()

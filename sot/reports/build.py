@@ -73,7 +73,8 @@ def graph_of(record: GraphRecord, capture: Capture, runs: Runs) -> Graph:
         runs=runs.times,
         seconds=sum(capture.seconds.values()),
         code=record.module.code.strip(),
-        kernels=list(getattr(record.module, "kernels", ())),
+        kernels=list(record.module.meta.get("kernels", ())),
+        fallbacks=list(record.module.meta.get("fallbacks", ())),
     )
 
 

@@ -144,6 +144,7 @@ def extent(record: GraphRecord) -> str:
 def graph_lines(record: GraphRecord, verbose: bool = False) -> Lines:
     inputs = sum(node.op == "placeholder" for node in record.module.graph.nodes)
     yield f"{record.name}: {count(record.operations, 'operation')}, {count(inputs, 'input')}, from {extent(record)}"
+    yield from (f"    eager PyTorch runs it: {reason}" for reason in record.module.meta.get("fallbacks", ()))
     if verbose:
         yield from indented(record.module.code.strip().splitlines())
 

@@ -42,7 +42,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph that went to the backend. ``runs`` counts its calls; ``kernels`` are those the backend tells of."""
+    """A graph that went to the backend. ``runs`` counts its calls; ``kernels`` are those the backend tells of.
+
+    ``fallbacks`` says, one sentence each, why eager PyTorch runs it, or a part of it, in the backend's place.
+    """
 
     name: str
     function: Line
@@ -52,6 +55,7 @@ class Graph:
     seconds: float
     code: str
     kernels: list[str] = field(default_factory=list)
+    fallbacks: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,10 @@ def summary(report: Report) -> Group:
         parts.append(Text("Breaks", style="bold"))
         parts += (break_text(b) for b in stops[:BREAKS_SHOWN])
         parts += more(len(stops) - BREAKS_SHOWN, "break")
+    reasons = dict.fromkeys(reason for graph in report.graphs for reason in graph.fallbacks)
+    if reasons:
+        parts.append(Text("Run by eager PyTorch", style="bold"))
+        parts += (Padding(Text(reason), (0, 2), expand=False) for reason in reasons)
     if report.recaptures:
         parts.append(Text("Captured again", style="bold"))
         for again in report.recaptures[:RECAPTURES_SHOWN]:

@@ -1,0 +1,99 @@
+"""What becomes of a compiled graph that raises when it runs: the program's own exception, or the backend's fault.
+
+Eager PyTorch is asked. Raises it as well, then the program is wrong, and gets eager's exception. Gives it a result,
+then that is the result, and the graph runs eagerly from now on: one warning says so, and reports do.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from .eager import eager
+from .errors import BackendError, BackendWarning, one_line
+
+Run = Callable[..., Any]
+
+
+def runs_as_is(compiled: Run) -> bool:
+    """Is it the graph itself, run by PyTorch one operation at a time?"""
+    return isinstance(getattr(compiled, "__self__", None), GraphModule)
+
+
+def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict: bool = False, changes: bool = False,
+            draws: bool = False) -> Run:
+    """``compiled``, or eager PyTorch once that has raised for a reason of its own.
+
+    Arguments:
+        gm: the graph that was compiled.
+        backend, where: what messages call the backend and the graph.
+        strict: raise a BackendError rather than go on eagerly.
+        changes: does the graph write to its inputs? What has been written already is not written twice.
+        draws: does it draw random numbers? Then they are drawn again.
+    """
+    if runs_as_is(compiled):
+        return compiled
+    run, state = compiled, State(changes, draws)
+    careful = changes or draws
+
+    def call(*args: Any) -> Any:
+        nonlocal run
+        before = state.of(args) if careful else None
+        try:
+            return run(*args)
+        except Exception as error:
+            if run is not compiled or isinstance(error, BackendError) or not state.restore(before, args):
+                raise
+            failure = error
+        plain = eager(gm, args)
+        results = plain(*args)
+        reason = f"backend {backend!r} failed when it ran {where}: {one_line(failure)}"
+        if strict:
+            raise BackendError(reason) from failure
+        run = plain
+        tell(gm, reason)
+        return results
+
+    return call
+
+
+def tell(gm: GraphModule, reason: str) -> None:
+    """Note, for reports, why a graph is not run by its backend, and warn of it."""
+    gm.meta.setdefault("fallbacks", []).append(reason)
+    warnings.warn(f"{reason}; eager PyTorch runs this graph from now on", BackendWarning, stacklevel=3)
+
+
+class State:
+    """What a graph that raised may have changed by then."""
+
+    def __init__(self, changes: bool = False, draws: bool = False) -> None:
+        self.changes, self.draws = changes, draws
+
+    def of(self, args: Sequence[Any]) -> tuple:
+        return self._versions(args) if self.changes else (), _random() if self.draws else None
+
+    def restore(self, before: tuple | None, args: Sequence[Any]) -> bool:
+        """As before the call; False if that cannot be had back."""
+        if before is None:
+            return True
+        versions, random = before
+        if versions != (self._versions(args) if self.changes else ()):
+            return False
+        if random is not None:
+            torch.set_rng_state(random[0])
+            if random[1] is not None:
+                torch.cuda.set_rng_state(random[1])
+        return True
+
+    @staticmethod
+    def _versions(args: Sequence[Any]) -> tuple:
+        """Of what autograd counts the changes of; what it does not count never compares equal."""
+        return tuple(v._version if not v.is_inference() else float("nan") for v in args if isinstance(v, torch.Tensor))
+
+
+def _random() -> tuple:
+    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None

@@ -1,0 +1,61 @@
+"""Compiled kernels, in memory and in the cache: what one process has compiled, another one loads.
+
+A binary is found by the text of its kernel, its types, block sizes, hints, options and the kind of GPU. Beside it lies
+what Triton knows of it, as JSON; Triton itself is only asked to compile what is not there or is damaged.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, CompiledKernel
+
+from sot.backends.triton import cache
+from sot.backends.triton.kernel_source import without_comments
+
+SUFFIX = ".cubin"
+known: dict[tuple[str, int], CompiledKernel] = {}
+
+
+def compiled(source: ASTSource, target: GPUTarget, options: dict[str, Any], device: int = 0) -> CompiledKernel:
+    """The kernel, compiled for a kind of GPU; ``device`` is where it will be loaded."""
+    key = key_of(source, target, options)
+    found = known.get((key, device))
+    if found is None:
+        found = known[key, device] = _stored(key, source) or _made(key, source, target, options)
+    return found
+
+
+def has(source: ASTSource, target: GPUTarget, options: dict[str, Any], device: int = 0) -> bool:
+    """Can it be had without compiling?"""
+    key = key_of(source, target, options)
+    return (key, device) in known or cache.find(key, SUFFIX) is not None
+
+
+def key_of(source: ASTSource, target: GPUTarget, options: dict[str, Any]) -> str:
+    asked = {"signature": source.signature, "constants": {str(k): v for k, v in source.constants.items()},
+             "hints": {str(k): v for k, v in source.attrs.items()}, "options": options,
+             "target": dataclasses.astuple(target)}
+    text = without_comments(source.fn.src)
+    return cache.key_of("binary", text, json.dumps(asked, sort_keys=True), triton.__version__)
+
+
+def _stored(key: str, source: ASTSource) -> CompiledKernel | None:
+    path = cache.find(key, SUFFIX)
+    return None if path is None else _loaded(key, source, path)
+
+
+def _made(key: str, source: ASTSource, target: GPUTarget, options: dict[str, Any]) -> CompiledKernel:
+    made = triton.compile(source, target=target, options=options)
+    facts = json.loads(json.dumps(made.metadata._asdict(), default=vars))      # as Triton itself writes them
+    cache.add(key, made.asm["cubin"], made.metadata.name, SUFFIX, **facts)
+    return made
+
+
+def _loaded(key: str, source: ASTSource, path: Path) -> CompiledKernel:
+    """Triton's object for a kernel that it does not have to compile, from the files that it needs."""
+    return CompiledKernel(source, {"kernel.json": path.with_suffix(".json"), "kernel.cubin": path}, key)

@@ -1,0 +1,136 @@
+"""How generated modules start their kernels: compiled ahead, in parallel, and launched with little done for each call.
+
+A ``Launcher`` stands in a module for each kernel with its types, block sizes and hints. On a GPU its ``run`` is a
+function written for these arguments, which hands addresses to Triton's driver; in the interpreter it is Triton's own.
+"""
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, CompiledKernel
+from triton.runtime import driver
+
+from sot.backends.triton import binaries
+
+ALIGNED = 16        # bytes of an address, or what a size is a multiple of, that lets loads be wide
+SHOWN_FROM = 4      # kernels to compile; below, progress is not worth showing
+
+
+@dataclasses.dataclass(eq=False)
+class Launcher:
+    """One kernel as it is called.
+
+    Arguments:
+        kernel: a function decorated with ``triton.jit``.
+        types: of its arguments, as Triton writes them: ``*fp32``, ``i32``.
+        constants: the values of its ``tl.constexpr`` parameters, which come last.
+        options: of the compiler, ``num_warps`` among them.
+        multiples: the numbers among its arguments that 16 divides.
+        device: the number of the GPU that it runs on.
+    """
+
+    kernel: Any
+    types: Mapping[str, str]
+    constants: Mapping[str, Any]
+    options: Mapping[str, Any]
+    multiples: Sequence[str] = ()
+    device: int = 0
+
+    def __post_init__(self) -> None:
+        self.run: Callable[..., None] = self._interpreted if knobs.runtime.interpret else self._first
+
+    def __call__(self, grid: int, *args: Any) -> None:
+        """Run ``grid`` programs of the kernel."""
+        self.run(grid, *args)
+
+    def _interpreted(self, grid: int, *args: Any) -> None:
+        self.kernel[(grid,)](*args, **self.constants, **self.options)
+
+    def _first(self, grid: int, *args: Any) -> None:
+        self.run = written(self)
+        self.run(grid, *args)
+
+    @property
+    def pointers(self) -> list[str]:
+        return [name for name, kind in self.types.items() if kind.startswith("*")]
+
+    def source(self, aligned: bool = True) -> ASTSource:
+        """What Triton compiles. Addresses are not known to be multiples of 16 unless ``aligned``."""
+        names = self.kernel.arg_names
+        signature = {name: self.types.get(name, "constexpr") for name in names}
+        constants = {(names.index(name),): value for name, value in self.constants.items()}
+        hinted = [*(self.pointers if aligned else ()), *self.multiples]
+        hints = {(names.index(name),): [["tt.divisibility", ALIGNED]] for name in hinted}
+        return ASTSource(self.kernel, signature, constants, hints)
+
+    def compiled(self, target: GPUTarget, aligned: bool = True) -> CompiledKernel:
+        """The kernel for a kind of GPU, out of the cache if it is there."""
+        return binaries.compiled(self.source(aligned), target, dict(self.options), self.device)
+
+
+def written(launcher: Launcher) -> Callable[..., None]:
+    """The function that launches on the device of the launcher, which is the current one."""
+    target = driver.active.get_current_target()
+    others: list[Callable[..., None]] = []
+
+    def unaligned(grid: int, *args: Any) -> None:
+        if not others:
+            others.append(_function(launcher, launcher.compiled(target, aligned=False), None))
+        others[0](grid, *args)
+
+    return _function(launcher, launcher.compiled(target), unaligned)
+
+
+def _function(launcher: Launcher, ready: CompiledKernel, unaligned: Any) -> Callable[..., None]:
+    names: dict[str, Any] = {
+        "enqueue": ready.run, "function": ready.function, "metadata": ready.packed_metadata,
+        "device": launcher.device, "stream": driver.active.get_current_stream, "unaligned": unaligned}
+    exec(_text(launcher, unaligned is not None), names)
+    return names["launch"]
+
+
+def _text(launcher: Launcher, checks: bool) -> str:
+    """``launch(grid, in0, out0, n0)``: look at the addresses, then go."""
+    parameters = ", ".join(launcher.types)
+    lines = [f"def launch(grid, {parameters}):"]
+    lines += [f"    {name}_at = {name}.data_ptr()" for name in launcher.pointers]
+    if checks and launcher.pointers:
+        lines.append(f"    if ({' | '.join(f'{name}_at' for name in launcher.pointers)}) & {ALIGNED - 1}:")
+        lines.append(f"        return unaligned(grid, {parameters})")
+    given = [f"{name}_at" if name in launcher.pointers else name for name in launcher.types]
+    given += [repr(value) for value in launcher.constants.values()]
+    lines.append("    enqueue(grid, 1, 1, stream(device), function, metadata, None, None, None, "
+                 f"{', '.join(given)})")
+    return "\n".join(lines)
+
+
+# ---- all kernels of a module -----------------------------------------------------------------------------
+def launchers(module: ModuleType) -> Iterator[Launcher]:
+    return (value for value in vars(module).values() if isinstance(value, Launcher))
+
+
+def prepare(wanted: Iterable[Launcher], target: GPUTarget, console: Console | None = None) -> int:
+    """Compile kernels that are not in the cache, several at a time; how many there were.
+
+    Arguments:
+        console: where progress is shown, if it is a terminal.
+    """
+    missing = [one for one in wanted if not binaries.has(one.source(), target, dict(one.options), one.device)]
+    if not missing:
+        return 0
+    console = console or Console(stderr=True)
+    with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool, Progress(
+            console=console, transient=True, disable=not console.is_terminal or len(missing) < SHOWN_FROM) as progress:
+        task = progress.add_task("kernels", total=len(missing))
+        for _ in pool.map(lambda one: one.compiled(target), missing):
+            progress.advance(task)
+    return len(missing)

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from sot.graph import rewriting
+from sot.graph.torch_compat import unset_fake_temporarily
 
 PASSES = logging.getLogger("sot.passes")
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -156,10 +157,10 @@ def constant_folding(graph: fx.Graph) -> int:
         if node.op != "call_function" or owner is None or node in given_out or not folds(node):
             continue
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: operator.attrgetter(str(n.target))(owner))
-        with torch.no_grad():
-            value = node.target(*args, **kwargs)
+        with torch.no_grad(), unset_fake_temporarily():
+            value = node.target(*args, **kwargs).clone(memory_format=torch.preserve_format)
         name = f"folded_{node.name}"
-        owner.register_buffer(name, value.clone(memory_format=torch.preserve_format))
+        owner.register_buffer(name, value)
         with graph.inserting_before(node):
             constant = graph.get_attr(name)
         constant.meta = dict(node.meta)

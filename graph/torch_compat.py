@@ -7,8 +7,11 @@ import torch
 from torch._decomp import core_aten_decompositions, decomposition_table, get_decompositions
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.fx import GraphModule
 
-__all__ = ["PROMOTION", "elementwise_dtypes", "torch_decompositions"]
+__all__ = ["PROMOTION", "elementwise_dtypes", "is_fake", "make_constants_real", "torch_decompositions",
+           "unset_fake_temporarily"]
 
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
 COMPOSITE = ("adaptive_max_pool2d", "adaptive_max_pool3d", "_adaptive_avg_pool2d_backward", "dist", "elu", "empty_like",
@@ -26,3 +29,15 @@ def torch_decompositions() -> dict[Any, Any]:
     packets = [getattr(torch.ops.aten, name) for name in COMPOSITE if hasattr(torch.ops.aten, name)]
     extra = get_decompositions([p for p in packets if any(getattr(p, o) in decomposition_table for o in p.overloads())])
     return {**core_aten_decompositions(), **extra}
+
+
+def make_constants_real(gm: GraphModule) -> None:
+    """Constants that tracing has made, such as the list in ``x[[0, 1]]``, are fake tensors that know their values."""
+    for node in gm.graph.find_nodes(op="get_attr"):
+        value = getattr(gm, str(node.target), None)
+        if isinstance(value, FakeTensor) and value.constant is not None:
+            setattr(gm, str(node.target), value.constant)
+
+
+def is_fake(value: Any) -> bool:
+    return isinstance(value, FakeTensor)

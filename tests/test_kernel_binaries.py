@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import compiling  # noqa: F401 - skips where triton is not installed
+import pytest
 
 HERE = Path(__file__).parent
 

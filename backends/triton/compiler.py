@@ -29,6 +29,7 @@ from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.program import Program
 from sot.graph.schedule import Cost, cost, schedule
+from sot.graph.torch_compat import make_constants_real
 
 BACKENDS = logging.getLogger("sot.backends")
 KERNELS = logging.getLogger("sot.kernels")
@@ -125,6 +126,7 @@ class Compiler:
 
     def lowered(self, graph: GraphModule) -> Program:
         """The kernels of a static graph."""
+        make_constants_real(graph)
         passes.run(graph)
         return schedule(lower(graph, self.device))
 

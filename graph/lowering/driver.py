@@ -20,6 +20,7 @@ from sot.graph.index import Index
 from sot.graph.ir import Builder, Kernel, Store, pruned, renumbered
 from sot.graph.ops import NAMES, compute_type
 from sot.graph.program import Buffer, Extern, Program, View, is_dense, views
+from sot.graph.torch_compat import is_fake
 
 Rule = Callable[["Lowering", fx.Node, dict[str, Any]], Any]
 LOWERINGS: dict[str, Rule] = {}
@@ -89,6 +90,8 @@ class Lowering:
 
     def _constant(self, node: fx.Node) -> Any:
         value = operator.attrgetter(str(node.target))(self.gm)
+        if is_fake(value):
+            raise NotLowered(f"the values of the constant {node.target} are not known")
         if not isinstance(value, torch.Tensor):
             return value
         name = identifier(str(node.target))

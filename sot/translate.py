@@ -43,6 +43,7 @@ from sot.guards import (
     TypeGuard,
     ValuesGuard,
 )
+from sot.idle import Idle
 from sot.limits import unrolling
 from sot.origin import Origin
 from sot.progress import working
@@ -139,6 +140,7 @@ class Translator:
         self.include: tuple[str, ...] = ()      # names of modules; none are all
         self.exclude: tuple[str, ...] = ()
         self.whole_program = False              # then libraries' functions without tensor operations are left alone
+        self.idle = Idle()
         self.captures: list[Capture] = []
         self.entries: dict[int, list[Cached]] = {}
         self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers, and tensors, that have changed
@@ -263,6 +265,9 @@ class Translator:
             raise NumbersVary(counters)
         if self.whole_program and machine.builder.operations == 0 and SITE_PACKAGES in code.co_filename:
             raise Skip(Reason.NOTHING_CAPTURED)
+        count = self.idle.note(code, machine.builder.operations) if self.whole_program else None
+        if count is not None and self.idle.is_over(code):
+            raise Skip(Reason.NOTHING_CAPTURED)
         machine.guard_distinct()
         machine.prune_guards()
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
@@ -273,6 +278,8 @@ class Translator:
         machine.note_assumptions()      # those of the backend
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
         with timed(capture, "emit"):
+            if count is not None:
+                emitter.tail.insert(0, f"{emitter.const(count)}()")
             if recording.current is not None:
                 emitter.tail.insert(0, f"{emitter.const(recording.current.runs_of(capture).count)}()")
             entry, capture.code = make_entry(emitter, machine, code, state, self.callback, call)
@@ -374,6 +381,7 @@ class Translator:
         self.varying.clear()
         self.constant.clear()
         self.specialized.clear()
+        self.idle.clear()
 
 
 @functools.cache
@@ -398,6 +406,7 @@ def reset() -> None:
         translator.varying.clear()
         translator.constant.clear()
         translator.specialized.clear()
+        translator.idle.clear()
         translator.captures.clear()
 
 

@@ -46,6 +46,12 @@ class Compiled:
     source: str
     cost: Cost
     found: bool
+    schedule: list[str]          # a line for each kernel and each operator that is called
+
+    def told(self) -> dict[str, Any]:
+        """The same as data for reports: see ``sot.reports.model.Compiled``."""
+        return {"title": self.title, "kernels": self.cost.kernels, "calls": self.cost.externs, "bytes": self.cost.bytes,
+                "schedule": self.schedule, "source": self.source, "cached": self.found}
 
 
 class Compiler:
@@ -86,8 +92,11 @@ class Compiler:
 
     def attempt(self, compile_graph: Callable[[], Run], gm: GraphModule, graph: GraphModule, title: str) -> Run:
         """What ``compile_graph`` gives, or the graph as it is, and why."""
+        before = len(self.made)
         try:
-            return OnTrial(compile_graph(), graph, lambda error: self.give_up(gm, f"run a {title} graph", error))
+            run = compile_graph()
+            gm.meta.setdefault("kernels", []).extend(made.told() for made in self.made[before:])
+            return OnTrial(run, graph, lambda error: self.give_up(gm, f"run a {title} graph", error))
         except Exception as error:
             self.give_up(gm, f"compile a {title} graph", error)
             return lambda inputs: graph.forward(*inputs)
@@ -115,14 +124,17 @@ class Compiler:
                            family.text if family else "")
         if path := cache.find(key):
             about = cache.about(path)
-            return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True))
+            return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True,
+                                                   about.get("schedule", [])))
         program = self.lowered(graph)
         made = module(program, title, self.interpreted, family.sizes if family else None)
         spent = cost(program)
         # What holds more than its text is found by the text, so that another process makes it, but no file grows.
+        steps = [str(step).partition("\n")[0] for step in program.steps]
         key = key if not made.constants else cache.key_of(made.text)
-        path = cache.find(key) or cache.add(key, made.text, title, cost=dataclasses.astuple(spent))
-        return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False))
+        path = cache.find(key) or cache.add(key, made.text, title, cost=dataclasses.astuple(spent),
+                                            schedule=steps)
+        return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False, steps))
 
     def lowered(self, graph: GraphModule) -> Program:
         """The kernels of a static graph."""

@@ -17,6 +17,7 @@ from sot.records import BreakRecord, Capture, GraphRecord, Place
 from sot.reports import lines
 from sot.reports.model import (
     Break,
+    Compiled,
     Function,
     Graph,
     Guard,
@@ -73,7 +74,7 @@ def graph_of(record: GraphRecord, capture: Capture, runs: Runs) -> Graph:
         runs=runs.times,
         seconds=sum(capture.seconds.values()),
         code=record.module.code.strip(),
-        kernels=list(record.module.meta.get("kernels", ())),
+        kernels=[Compiled(**made) for made in record.module.meta.get("kernels", ())],
         fallbacks=list(record.module.meta.get("fallbacks", ())),
     )
 

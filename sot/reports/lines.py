@@ -145,6 +145,9 @@ def graph_lines(record: GraphRecord, verbose: bool = False) -> Lines:
     inputs = sum(node.op == "placeholder" for node in record.module.graph.nodes)
     yield f"{record.name}: {count(record.operations, 'operation')}, {count(inputs, 'input')}, from {extent(record)}"
     yield from (f"    eager PyTorch runs it: {reason}" for reason in record.module.meta.get("fallbacks", ()))
+    for made in record.module.meta.get("kernels", ()):
+        yield (f"    {made['title']}: {count(made['kernels'], 'kernel')}, {count(made['calls'], 'call')} of operators, "
+               f"{made['bytes']:,} bytes moved")
     if verbose:
         yield from indented(record.module.code.strip().splitlines())
 

@@ -41,8 +41,26 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Compiled:
+    """What a backend made of a graph, or of its backward. It tells by ``graph_module.meta["kernels"]``, a list of dicts
+    with these names.
+
+    ``calls`` counts operators that have no kernel, ``bytes`` what is read and written in memory in one run;
+    ``schedule`` has a line for each kernel and call, in order. ``cached``: it was made by an earlier process.
+    """
+
+    title: str
+    kernels: int
+    calls: int
+    bytes: int
+    schedule: list[str]
+    source: str
+    cached: bool
+
+
+@dataclass(frozen=True)
 class Graph:
-    """A graph that went to the backend. ``runs`` counts its calls; ``kernels`` are those the backend tells of.
+    """A graph that went to the backend. ``runs`` counts its calls; ``kernels`` is what the backend tells.
 
     ``fallbacks`` says, one sentence each, why eager PyTorch runs it, or a part of it, in the backend's place.
     """
@@ -54,7 +72,7 @@ class Graph:
     runs: int
     seconds: float
     code: str
-    kernels: list[str] = field(default_factory=list)
+    kernels: list[Compiled] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
 
 

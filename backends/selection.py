@@ -1,10 +1,11 @@
-"""Which backend `"auto"` is, and what `"triton"` needs."""
+"""Which backend `"auto"` is, what `"triton"` needs, and the modes that both have."""
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,30 +16,75 @@ from .errors import BackendUnavailableError
 from .triton import availability
 
 BACKENDS = logging.getLogger("sot.backends")
+MODES = {
+    "reduce-overhead": "records CUDA graphs",
+    "max-autotune": "measures block sizes",
+}
 
 
-def check_triton() -> None:
+def check_triton(mode: str = "default") -> None:
     """Raise BackendUnavailableError, with the reason, where the Triton backend cannot run anything."""
-    if not availability.kernel_device():
+    device = availability.kernel_device()
+    if not device:
         raise BackendUnavailableError(
             f"backend 'triton' needs a CUDA device and the package triton, and {availability.obstacle()}. "
             "Use 'eager' or 'auto'; to run kernels on the CPU, slowly, install triton and set TRITON_INTERPRET=1 "
             "before Python starts."
         )
+    if mode in MODES and device != "cuda":
+        raise BackendUnavailableError(
+            f"mode {mode!r} of backend 'triton' {MODES[mode]} and needs a CUDA device: Triton's interpreter has none. "
+            "Leave the mode out."
+        )
 
 
-def triton(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+@dataclass(frozen=True)
+class Triton:
     """Fused Triton kernels, forward and backward; operators that have none are called."""
-    check_triton()
-    return importlib.import_module("sot.backends.triton.compiler").compiled(gm, example_inputs)
+
+    mode: str = "default"
+
+    @property
+    def name(self) -> str:
+        return "triton"
+
+    @property
+    def modes(self) -> Mapping[str, Callable[..., Any]]:
+        return {mode: Triton(mode) for mode in MODES}
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        check_triton(self.mode)
+        return importlib.import_module("sot.backends.triton.compiler").compiled(gm, example_inputs, self.mode)
 
 
-def auto(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Triton for graphs on a CUDA device, if it works here; otherwise the graph as it is."""
-    if not any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in example_inputs):
-        BACKENDS.debug("auto: eager, because the graph has no CUDA tensor")
-    elif reason := availability.obstacle():
-        BACKENDS.debug("auto: eager, because %s", reason)
-    else:
-        return triton(gm, example_inputs)
-    return eager(gm, example_inputs)
+@dataclass(frozen=True)
+class Auto:
+    """Triton for graphs on a CUDA device, if it works here; otherwise the graph as it is, in any mode."""
+
+    mode: str = "default"
+
+    @property
+    def name(self) -> str:
+        return "auto"
+
+    @property
+    def modes(self) -> Mapping[str, Callable[..., Any]]:
+        return {mode: Auto(mode) for mode in MODES}
+
+    def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        reason = self.why_eager(example_inputs)
+        if not reason:
+            return Triton(self.mode)(gm, example_inputs)
+        BACKENDS.debug("auto: eager, because %s%s", reason,
+                       f"; mode {self.mode!r} is left out" if self.mode in MODES else "")
+        return eager(gm, example_inputs)
+
+    @staticmethod
+    def why_eager(example_inputs: Sequence[Any]) -> str:
+        """Why Triton is not taken for a graph with these inputs; empty if it is."""
+        if not any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in example_inputs):
+            return "the graph has no CUDA tensor"
+        return availability.obstacle()
+
+
+triton, auto = Triton(), Auto()

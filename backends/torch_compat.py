@@ -197,3 +197,19 @@ def _static(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
         fakes = [torch.empty_strided(*v[:2], dtype=v[2], device=v[3]) if isinstance(v, tuple) else v for v in inputs]
         with preserve_node_meta():      # the user's lines
             return make_fx(lambda *values: Interpreter(gm).run(*values))(*fakes)
+
+
+# ---- recorded graphs ----
+
+
+def storage_users(tensor: torch.Tensor) -> int:
+    """How many tensors use the memory of this one."""
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+def visible_results(title: str, graph: GraphModule) -> int:
+    """How many results of an ATen graph, while it is compiled, are for the program: the rest autograd keeps."""
+    results = next(iter(graph.graph.find_nodes(op="output"))).args[0]
+    context = TracingContext.try_get()
+    about = context.fw_metadata if context is not None and title == "forward" else None
+    return len(results) if about is None else about.num_forward_returns

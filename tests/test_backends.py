@@ -350,3 +350,23 @@ def test_importing_the_package_does_not_import_dynamo():
     code = "import sys, sot.backends as b; b.lookup_backend('eager'); print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+# ---- modes ----
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+def test_auto_leaves_a_mode_out_where_it_is_eager(mode, caplog):
+    with caplog.at_level("DEBUG", logger="sot.backends"):
+        compiled = backends.with_mode(backends.lookup_backend("auto"), mode)(gm := linear_block(), [some_input()])
+    assert compiled == gm.forward
+    assert f"because the graph has no CUDA tensor; mode {mode!r} is left out" in caplog.text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_triton_refuses_a_mode_in_its_interpreter(monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    backend = backends.with_mode(backends.lookup_backend("triton"), "reduce-overhead")
+    with pytest.raises(BackendUnavailableError, match="mode 'reduce-overhead' of backend 'triton' records CUDA graphs"):
+        backends.call_backend(backend, linear_block(), [some_input()])

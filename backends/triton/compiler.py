@@ -22,7 +22,9 @@ from sot.backends.errors import one_line
 from sot.backends.rescue import State, tell
 from sot.backends.triton import availability, cache, launching, runtime
 from sot.backends.triton.module_source import canonical, module
+from sot.backends.triton.recording import Recorded
 from sot.backends.triton.sizes import Sizes
+from sot.backends.triton.tuning import Tuner, on_device
 from sot.graph import decompositions, passes, rewriting
 from sot.graph.ir import Kernel
 from sot.graph.lowering import NotLowered, lower
@@ -61,10 +63,11 @@ class Compiler:
         device: the type of device that kernels are made for.
         interpreted: do they run in Triton's interpreter?
         strict: raise what goes wrong instead of running the graph eagerly.
+        mode: ``reduce-overhead`` records CUDA graphs, ``max-autotune`` measures block sizes.
     """
 
-    def __init__(self, device: str, interpreted: bool, strict: bool = False) -> None:
-        self.device, self.interpreted, self.strict = device, interpreted, strict
+    def __init__(self, device: str, interpreted: bool, strict: bool = False, mode: str = "default") -> None:
+        self.device, self.interpreted, self.strict, self.mode = device, interpreted, strict, mode
         self.made: list[Compiled] = []
         self.failed: list[str] = []
 
@@ -121,13 +124,13 @@ class Compiler:
         """
         key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device,
                            str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()),
-                           family.text if family else "")
+                           family.text if family else "", "tuned" if self.mode == "max-autotune" else "")
         if path := cache.find(key):
             about = cache.about(path)
             return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True,
                                                    about.get("schedule", [])))
         program = self.lowered(graph)
-        made = module(program, title, self.interpreted, family.sizes if family else None)
+        made = module(program, title, self.interpreted, family.sizes if family else None, self.tuner())
         spent = cost(program)
         # What holds more than its text is found by the text, so that another process makes it, but no file grows.
         steps = [str(step).partition("\n")[0] for step in program.steps]
@@ -135,6 +138,10 @@ class Compiler:
         path = cache.find(key) or cache.add(key, made.text, title, cost=dataclasses.astuple(spent),
                                             schedule=steps)
         return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False, steps))
+
+    def tuner(self) -> Tuner | None:
+        """What measures block sizes, if that is asked for."""
+        return Tuner(on_device, torch.cuda.get_device_name()) if self.mode == "max-autotune" else None
 
     def lowered(self, graph: GraphModule) -> Program:
         """The kernels of a static graph."""
@@ -148,7 +155,15 @@ class Compiler:
             launching.prepare(launching.launchers(loaded), driver.active.get_current_target())
         self.made.append(about)
         KERNELS.debug("%s: %s, in %s\n%s", about.title, about.cost, path, about.source)
-        return lambda inputs: loaded.run(inputs, constants)
+
+        def run(inputs: list[Any]) -> Any:
+            return loaded.run(inputs, constants)
+
+        if self.mode != "reduce-overhead":
+            return run
+        generators = [c for c in constants if isinstance(c, torch.Generator)]
+        visible = torch_compat.visible_results(about.title, about.graph)
+        return Recorded(run, visible, generators, after=3 if about.title == "backward" else 1)
 
 
 class OnTrial:
@@ -249,7 +264,7 @@ class Family:
         return sizes
 
 
-def compiled(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def compiled(gm: GraphModule, example_inputs: Sequence[Any], mode: str = "default") -> Callable[..., Any]:
     """The Triton backend; see ``sot.backends.selection.triton``."""
     strict = os.environ.get("SOT_STRICT", "") not in ("", "0")
-    return Compiler(availability.kernel_device(), availability.interpreted(), strict)(gm, example_inputs)
+    return Compiler(availability.kernel_device(), availability.interpreted(), strict, mode)(gm, example_inputs)

@@ -30,7 +30,7 @@ ROWS: dict[str, Row] = {
     "round": "rint({0})",
     "sqrt": lambda dtype: "tl.sqrt_rn({0})" if dtype == "f32" else "tl.sqrt({0})",
     "neg": "-{0}", "abs": "tl.abs({0})",
-    "not": lambda dtype: "{0} == 0" if dtype == "b1" else "~{0}",
+    "not": lambda dtype: {"b1": "{0} == 0", "u8": "({0} ^ 255).to(tl.uint8)"}.get(dtype, "~{0}"),
     "isnan": "{0} != {0}", "isinf": 'tl.abs({0}) == float("inf")', "signbit": "signbit({0}) != 0",
     "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}",
     "maximum": _extreme("maximum"), "minimum": _extreme("minimum"),

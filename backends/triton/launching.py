@@ -12,17 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import Progress
 from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
 from triton.runtime import driver
 
 from sot.backends.triton import binaries
+from sot.progress import working
 
 ALIGNED = 16        # bytes of an address, or what a size is a multiple of, that lets loads be wide
-SHOWN_FROM = 4      # kernels to compile; below, progress is not worth showing
 
 
 @dataclasses.dataclass(eq=False)
@@ -118,19 +116,13 @@ def launchers(module: ModuleType) -> Iterator[Launcher]:
     return (value for value in vars(module).values() if isinstance(value, Launcher))
 
 
-def prepare(wanted: Iterable[Launcher], target: GPUTarget, console: Console | None = None) -> int:
-    """Compile kernels that are not in the cache, several at a time; how many there were.
-
-    Arguments:
-        console: where progress is shown, if it is a terminal.
-    """
+def prepare(wanted: Iterable[Launcher], target: GPUTarget) -> int:
+    """Compile kernels that are not in the cache, several at a time; how many there were."""
     missing = [one for one in wanted if not binaries.has(one.source(), target, dict(one.options), one.device)]
     if not missing:
         return 0
-    console = console or Console(stderr=True)
-    with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool, Progress(
-            console=console, transient=True, disable=not console.is_terminal or len(missing) < SHOWN_FROM) as progress:
-        task = progress.add_task("kernels", total=len(missing))
+    many = f"compiling {len(missing)} kernel{'s' * (len(missing) > 1)}"
+    with working(many), ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
         for _ in pool.map(lambda one: one.compiled(target), missing):
-            progress.advance(task)
+            pass
     return len(missing)

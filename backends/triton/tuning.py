@@ -1,0 +1,94 @@
+"""``mode="max-autotune"``: block sizes and warps by measurement, kept on disk for each kernel and kind of GPU.
+
+What is tried is a handful of sizes around those of ``blocks.chosen``. Measuring is somebody else's: a function of a
+kernel and its block sizes, so that the search can be looked at without a GPU.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+import triton
+from triton.testing import do_bench
+
+from sot.backends.triton import cache, runtime
+from sot.backends.triton.blocks import chosen
+from sot.backends.triton.kernel_source import Blocks
+from sot.backends.triton.module_source import module
+from sot.backends.triton.sizes import varies
+from sot.graph.ir import Kernel
+from sot.graph.ops import DTYPES
+from sot.graph.program import Buffer, Program
+from sot.progress import working
+
+KERNELS = logging.getLogger("sot.kernels")
+SUFFIX = ".tuning"
+ROWS = (0.25, 0.5, 1, 2, 4)     # times those that would be chosen
+WARPS = (0.5, 1, 2)
+LARGEST = 1 << 15               # elements of a block: beyond, registers spill
+
+Measure = Callable[[Kernel, Blocks], float]     # milliseconds
+
+
+def candidates(kernel: Kernel) -> Iterator[Blocks]:
+    """What is worth trying, the choice without measuring first."""
+    first = chosen(kernel)
+    yield first
+    for rows in ROWS:
+        for warps in WARPS:
+            blocks = dataclasses.replace(first, rows=int(first.rows * rows), warps=int(first.warps * warps))
+            fits = 1 <= blocks.warps <= 16 and 1 <= blocks.rows * max(blocks.columns, 1) <= LARGEST and blocks.rows
+            if fits and blocks != first and blocks.rows < 2 * kernel.row_count:
+                yield blocks
+
+
+class Tuner:
+    """The block sizes of kernels, the fastest that ``measure`` has seen.
+
+    Arguments:
+        where: the kind of GPU: results are not taken over to others.
+    """
+
+    def __init__(self, measure: Measure, where: str) -> None:
+        self.measure, self.where = measure, where
+
+    def __call__(self, kernel: Kernel) -> Blocks:
+        if varies(n for _, n in kernel.rows + kernel.reduced):
+            return chosen(kernel)       # for any size
+        key = cache.key_of("tuning", str(kernel), self.where, triton.__version__)
+        if path := cache.find(key, SUFFIX):
+            return Blocks(**json.loads(path.read_text()))
+        with working(f"measuring block sizes of {kernel.name}"):
+            best = self._fastest(kernel)
+        cache.add(key, json.dumps(dataclasses.asdict(best)), f"{kernel.name} on {self.where}", SUFFIX)
+        return best
+
+    def _fastest(self, kernel: Kernel) -> Blocks:
+        times: dict[Blocks, float] = {}
+        for blocks in candidates(kernel):
+            try:
+                times[blocks] = self.measure(kernel, blocks)
+            except Exception as error:      # too many registers, too much shared memory
+                KERNELS.debug("tuning %s: %s does not run: %s", kernel.name, blocks, error)
+        best = min(times, key=lambda blocks: times[blocks], default=chosen(kernel))
+        KERNELS.debug("tuning %s: %s, %.3f ms, of %d", kernel.name, best, times.get(best, 0.0), len(times))
+        return best
+
+
+def on_device(kernel: Kernel, blocks: Blocks) -> float:
+    """How long a kernel takes on the current GPU, on numbers that are in range wherever it looks something up."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    buffers = {name: Buffer(name, DTYPES[m.dtype], (m.size,), (1,), device) for name, m in kernel.buffers.items()}
+    given = [name for name in kernel.buffers if name not in kernel.written()]
+    program = Program(given, {}, buffers, [kernel], tuple(buffers[name].view() for name in kernel.written()))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tuned.py"
+        path.write_text(module(program, "tuning", False, choose=lambda _: blocks).text)
+        run = runtime.load(path).run
+        inputs = [torch.zeros(buffers[name].shape, dtype=buffers[name].dtype, device=device) for name in given]
+        return do_bench(lambda: run(list(inputs), ()), return_mode="median")

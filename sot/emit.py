@@ -36,11 +36,13 @@ from sot.resume import (
     live_names,
     place_of_call,
     read_cells,
+    source,
     step_code,
 )
 from sot.torch_compat import TensorChecks
 from sot.values.base import ABSENT, NONE, Const, Lazy, Null, SavedException, Value
 from sot.values.iterators import GeneratorValue
+from sot.values.numbers import DynamicNumber
 from sot.values.objects import DELETED, ObjectValue
 from sot.values.tensor import TensorValue
 
@@ -69,6 +71,7 @@ class Emitter:
         self._program: Places | None = None     # while the first half is written
         self.given: dict[str, Origin] = {}
         self.leaves = False
+        self.varying: list[tuple[CodeType, set[str]]] = []  # variables with numbers that differ, where it stops
         self._consts: dict[int, str] = {}
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
@@ -307,6 +310,7 @@ class Emitter:
         if why := can_resume(inner.native, inner.pc, layout):
             raise NotRebuildable(why)
         code = step_code(inner.native, inner.pc, layout)
+        self.note_varying(inner)
         _hook.skip(code)
         function = self.function(inner, code, cells)
         for i in range(depth - 1, -1, -1):
@@ -322,6 +326,11 @@ class Emitter:
             _hook.skip(code)
             function, args = self.function(frame, code, cells), f"{args}{thunk}, "
         return function, args
+
+    def note_varying(self, frame: Frame) -> None:
+        """Variables whose number may differ at the next call are handed on as such."""
+        names = {name for name, value in frame.locals.items() if isinstance(value, DynamicNumber) and value.varies}
+        self.varying.append((source(frame.native, frame.pc)[0], names))
 
     def _replay_one(self, value: Any) -> None:
         if value.real is not ABSENT and id(value) in self.machine.mutated and id(value) not in self._replayed:

@@ -42,7 +42,8 @@ VALUE, NULL, SAVED = "value", "null", "saved"
 Emit = Callable[..., Instr]
 F = TypeVar("F", bound=Callable[..., Any])
 
-_slot = "__stack_{}".format  # the parameter for a slot
+SLOT = "__stack_"
+_slot = (SLOT + "{}").format  # the parameter for a slot
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,11 @@ from sot.guards import (
 )
 from sot.idle import Idle
 from sot.limits import unrolling
-from sot.origin import Origin
+from sot.origin import Arg, Origin
 from sot.progress import working
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
 from sot.reports import wording
+from sot.resume import SLOT, origin
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.torch_compat import (
     GlobalState,
@@ -144,6 +145,7 @@ class Translator:
         self.captures: list[Capture] = []
         self.entries: dict[int, list[Cached]] = {}
         self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers, and tensors, that have changed
+        self.handed_on: dict[int, set[str]] = {}    # variables whose number differed where a function was left
         self.specialized: set[int] = set()          # code objects for which a symbol became a constant, and differed
         self.constant: dict[int, set[Origin]] = {}  # those that the backend needs to be constants
         self.dynamic = dynamic
@@ -223,6 +225,7 @@ class Translator:
         state = GlobalState()
         if self.is_full(code, inputs):
             raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
+        self.expect_other_floats(code, inputs)
         varies, keeps_leaves, refused = self.variation(code), self.runs_as_is, dict[Any, str]()
         while True:
             try:
@@ -242,6 +245,16 @@ class Translator:
                 self.runs_as_is = keeps_leaves = False
             except Refused as e:
                 refused[e.point] = e.why
+
+    def expect_other_floats(self, code: CodeType, inputs: tuple) -> None:
+        """A float that a statement has computed before it broke, a loss or a time, is another one at the next call."""
+        if not self.constant:       # else they are constants for as long as can be
+            rest = origin(code)
+            names = self.handed_on.get(id(rest.code), ()) if rest is not None else ()
+            found = {Arg(i, name) for i, name in enumerate(code.co_varnames[:code.co_argcount])
+                     if type(inputs[i]) is float and (name.startswith(SLOT) or name in names)}
+            if found:
+                self.varying.setdefault(id(code), set()).update(found)
 
     def variation(self, code: CodeType) -> Variation:
         """What may differ from call to call in a capture of this code."""
@@ -268,6 +281,8 @@ class Translator:
         count = self.idle.note(code, machine.builder.operations) if self.whole_program else None
         if count is not None and self.idle.is_over(code):
             raise Skip(Reason.NOTHING_CAPTURED)
+        for whole, names in emitter.varying:
+            self.handed_on.setdefault(id(whole), set()).update(names)
         machine.guard_distinct()
         machine.prune_guards()
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
@@ -379,6 +394,7 @@ class Translator:
                 _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e not in mine))
         self.entries.clear()
         self.varying.clear()
+        self.handed_on.clear()
         self.constant.clear()
         self.specialized.clear()
         self.idle.clear()

@@ -6,11 +6,13 @@ is, after a first look, every function that works on no tensor.
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import sys
 import threading
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
@@ -117,16 +119,25 @@ def enable_from_environment() -> None:
     except (SotError, BackendError, UnknownBackendError) as e:
         warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)
         return
-    path = os.environ.get("SOT_REPORT")
+    path = report_path()
     if path and recording.current is None and threading.current_thread() is threading.main_thread():
         write_at_exit(Recording(" ".join(sys.argv) or "python").start(), path)
+
+
+def report_path() -> Path | None:
+    """Where this process writes its report: nowhere if another has started it, which writes its own; of the processes
+    of a distributed program, which are told by RANK, each has one."""
+    if not os.environ.get("SOT_REPORT") or multiprocessing.parent_process() is not None:
+        return None
+    path, rank = Path(os.environ["SOT_REPORT"]), os.environ.get("RANK", "0")
+    return path if rank == "0" else path.with_stem(f"{path.stem}-rank{rank}")
 
 
 def words(name: str) -> list[str]:
     return [word for text in os.environ.get(name, "").split(",") if (word := text.strip())]
 
 
-def write_at_exit(recorded: Recording, path: str) -> None:
+def write_at_exit(recorded: Recording, path: Path) -> None:
     """Write the report when the program ends, whatever ends it."""
     process, hook = os.getpid(), sys.excepthook
 

@@ -1,9 +1,9 @@
 """The command line, the environment flags and the pytest plugin, as a user runs them: in processes of their own."""
-import importlib.metadata
 import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,9 +30,19 @@ if "exit" in sys.argv:
     sys.exit(7)
 '''
 BREAK = "if y.mean() > 0:"
-installed = pytest.mark.skipif(
-    not any(e.name == "sot" for e in importlib.metadata.entry_points(group="torch.backends")),
-    reason="needs the package to be installed: torch finds SOT_ENABLE's entry point by its metadata")
+
+
+@pytest.fixture(scope="session")
+def metadata(tmp_path_factory):
+    """A folder with what an installation writes, by which torch finds SOT_ENABLE's entry point, and pytest the plugin."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    folder = tmp_path_factory.mktemp("installed") / f"sot-{project['version']}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sot\nVersion: {project['version']}\n")
+    (folder / "entry_points.txt").write_text("".join(
+        f"[{group}]\n" + "".join(f"{name} = {what}\n" for name, what in points.items())
+        for group, points in project["entry-points"].items()))
+    return folder.parent
 
 
 @pytest.fixture
@@ -42,9 +52,9 @@ def program(tmp_path):
 
 
 @pytest.fixture
-def python(tmp_path):
+def python(tmp_path, metadata):
     def run(*args, **env):
-        variables = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | env
+        variables = os.environ | {"PYTHONPATH": f"{ROOT}:{metadata}", "COLUMNS": "200"} | env
         return subprocess.run([sys.executable, *args], cwd=tmp_path, env=variables, capture_output=True, text=True)
     return run
 
@@ -121,14 +131,12 @@ def test_diff_of_two_reports(python, program, tmp_path):
 
 
 # ---- SOT_ENABLE, SOT_REPORT -------------------------------------------------------------------------------
-@installed
 def test_a_program_is_translated_without_a_change(python, program):
     done = python(program, SOT_ENABLE="1", SOT_LOG="breaks")
     assert done.stdout == "arguments []\n" and BREAK in done.stderr
     assert python(program, SOT_ENABLE="0", SOT_LOG="breaks").stderr == ""
 
 
-@installed
 @pytest.mark.parametrize("args", [(), ("fail",), ("exit",)])
 def test_a_report_is_written_however_the_program_ends(python, program, tmp_path, args):
     done = python(program, *args, SOT_REPORT="out/report.json")
@@ -138,15 +146,61 @@ def test_a_report_is_written_however_the_program_ends(python, program, tmp_path,
     assert report.outcome == ("failed: ValueError: as asked" if args == ("fail",) else "finished")
 
 
-@installed
+def test_a_program_that_is_interrupted_has_a_report_too(python, program, tmp_path):
+    (tmp_path / program).write_text(PROGRAM + "raise KeyboardInterrupt")
+    assert python(program, SOT_REPORT="r.json").returncode != 0
+    report = load(tmp_path / "r.json")
+    assert report.outcome == "failed: KeyboardInterrupt: " and len(report.graphs) == 2
+
+
+WITH_CHILDREN = '''
+import multiprocessing
+import torch
+
+def double(x):
+    return x * 2
+
+def child(x):
+    double(x)
+
+if __name__ == "__main__":
+    double(torch.ones(3))
+    for method in "spawn", "fork":
+        worker = multiprocessing.get_context(method).Process(target=child, args=(torch.ones(2, 2),))
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
+'''
+
+
+def test_the_children_of_a_program_write_no_report_over_its_own(python, tmp_path):
+    (tmp_path / "train.py").write_text(WITH_CHILDREN)
+    done = python("train.py", SOT_REPORT="r.json")
+    assert done.returncode == 0, done.stderr
+    report = load(tmp_path / "r.json")
+    assert report.program == "train.py" and report.graphs[0].name == "double" and len(report.graphs) == 1
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".json"] == ["r.json"]
+
+
+def test_each_rank_of_a_distributed_program_has_a_report(python, program, tmp_path):
+    python(program, SOT_REPORT="r.json", RANK="0")
+    python(program, SOT_REPORT="r.json", RANK="1")
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["r-rank1.json", "r.json"]
+
+
 def test_modules_can_be_left_out_by_the_environment(python, program):
     assert "a branch" not in python(program, SOT_ENABLE="1", SOT_LOG="breaks", SOT_EXCLUDE="__main__").stderr
 
 
-@installed
 def test_a_backend_that_does_not_exist_is_a_warning_and_the_program_runs(python, program):
     done = python(program, SOT_ENABLE="1", SOT_BACKEND="nope")
     assert done.returncode == 0 and done.stdout and "SOT is not enabled" in done.stderr and "nope" in done.stderr
+
+
+def test_only_what_is_included_is_translated(python, program):
+    done = python(program, SOT_ENABLE="1", SOT_LOG="all", SOT_INCLUDE="somebody.elses")
+    assert done.returncode == 0 and "[sot.graphs]" not in done.stderr
+    assert "[sot.graphs]" in python(program, SOT_ENABLE="1", SOT_LOG="all", SOT_INCLUDE="__main__").stderr
 
 
 def test_importing_sot_does_not_import_the_translator(python):
@@ -192,9 +246,7 @@ def test_unmarked():
 
 def test_the_mark_and_the_fixture(python, tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
-    loaded = [] if any(e.name == "sot" for e in importlib.metadata.entry_points(group="pytest11")) else [
-        "-p", "sot.pytest_plugin"]
-    done = python("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *loaded, "test_it.py")
+    done = python("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_it.py")
     assert "1 breaks, 0 allowed" in done.stdout and "max_brakes" in done.stdout
     for name in "whole", "allowed", "report", "unmarked":
         assert f"PASSED test_it.py::test_{name}" in done.stdout

@@ -34,7 +34,7 @@ BREAK = "if y.mean() > 0:"
 
 @pytest.fixture(scope="session")
 def metadata(tmp_path_factory):
-    """A folder with what an installation writes, by which torch finds SOT_ENABLE's entry point, and pytest the plugin."""
+    """A folder with what an installation writes: by it torch finds SOT_ENABLE's entry point, and pytest the plugin."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     folder = tmp_path_factory.mktemp("installed") / f"sot-{project['version']}.dist-info"
     folder.mkdir()

@@ -176,7 +176,7 @@ class Builder:
     def emit(self, op: str, *args: str) -> str:
         record = OPS[op]
         stmts = [self.by_name[a] for a in args]
-        dtype = "b1" if record.result == "b1" else stmts[-1].dtype
+        dtype = stmts[-1].dtype if record.result == "same" else record.result
         if all(s.op == "const" for s in stmts):
             values: Any = (np.asarray(s.value, NUMPY[s.dtype]) for s in stmts)
             return self.const(rounded(apply(op, *values), dtype).item(), dtype)
@@ -385,7 +385,7 @@ def _verify_types(stmt: Stmt, types: list[str], kernel: Kernel) -> None:
         of = types[1:] if stmt.op == "where" else types
         _require(len(types) == op.arity, stmt, f"takes {op.arity} arguments")
         _require(len(set(of)) == 1 and of[0] in op.takes, stmt, f"is not defined for {', '.join(types)}")
-        _require(stmt.dtype == ("b1" if op.result == "b1" else of[0]), stmt, "has a wrong type")
+        _require(stmt.dtype == (of[0] if op.result == "same" else op.result), stmt, "has a wrong type")
     elif stmt.op in REDUCTIONS or stmt.op in SCANS:
         _require(types == [stmt.dtype], stmt, "has another type than its argument")
     else:

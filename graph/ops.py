@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from sot.graph import philox
+
 DTYPES: dict[str, torch.dtype] = {
     "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
     "i64": torch.int64, "i32": torch.int32, "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "b1": torch.bool,
@@ -32,7 +34,7 @@ def compute_type(dtype: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """``result`` is the type rule: ``same`` as the last argument, or ``b1``."""
+    """``result`` is the type rule: ``same`` as the last argument, or a type."""
 
     name: str
     arity: int
@@ -101,6 +103,7 @@ for _name, _fn in {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.l
                    "ge": np.greater_equal}.items():
     define(_name, 2, _fn, "b1")
 define("where", 3, np.where)
+define("uniform", 2, philox.uniform, "f32", frozenset(("i64",)))     # of a seed and a position
 
 # Over the one reduced axis, in order: a value at each point, of those up to it.
 SCANS: dict[str, Callable[..., Any]] = {"cumsum": np.cumsum, "cumprod": np.cumprod}

@@ -1,7 +1,7 @@
 """A lowered graph: buffers, and the steps that fill them, in order. Prints as the body of a function.
 
-A step is a ``Kernel`` of ours or an ``Extern``: one ATen operator, called as it is. A tensor is a ``View`` of a
-buffer, so operators that only rearrange need no step.
+A step is a ``Kernel`` of ours, a ``Group`` of them, or an ``Extern``: one ATen operator, called as it is. A tensor is a
+``View`` of a buffer, so operators that only rearrange need no step.
 """
 from __future__ import annotations
 
@@ -84,7 +84,30 @@ class Extern:
         return f"{', '.join(map(str, self.outputs))} = {self.target}({', '.join(args)})"
 
 
-Step = Kernel | Extern
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Kernels that have nothing to do with each other, launched as one."""
+
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def buffers(self) -> dict[str, Memory]:
+        return {name: memory for kernel in self.kernels for name, memory in kernel.buffers.items()}
+
+    def read(self) -> frozenset[str]:
+        return frozenset().union(*(k.read() for k in self.kernels))
+
+    def written(self) -> frozenset[str]:
+        return frozenset().union(*(k.written() for k in self.kernels))
+
+    def changed(self) -> frozenset[str]:
+        return frozenset().union(*(k.changed() for k in self.kernels))
+
+    def __str__(self) -> str:
+        return "\n\n".join([f"together: {', '.join(k.name for k in self.kernels)}", *map(str, self.kernels)])
+
+
+Step = Kernel | Extern | Group
 
 
 @dataclasses.dataclass
@@ -100,6 +123,13 @@ class Program:
     def kept(self) -> frozenset[str]:
         """The buffers that live on when the program has run."""
         return frozenset(self.inputs) | self.constants.keys() | {v.buffer for v in views(self.outputs)}
+
+    def kernels(self) -> list[Kernel]:
+        """All kernels, also those that are launched together."""
+        found: list[Kernel] = []
+        for step in self.steps:
+            found += step.kernels if isinstance(step, Group) else [step] if isinstance(step, Kernel) else []
+        return found
 
     def __str__(self) -> str:
         return "\n\n".join([*map(str, self.steps), f"return {', '.join(map(str, self.outputs))}"])

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from sot.graph import index as ix
-from sot.graph.ir import Kernel, Stmt
-from sot.graph.ops import NUMPY, OPS, REDUCTIONS, SCANS, apply, rounded
+from sot.graph.ir import Kernel, Stmt, points
+from sot.graph.ops import NUMPY, REDUCTIONS, SCANS, apply, rounded
 
 
 def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
@@ -22,8 +22,12 @@ def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
     over = tuple(range(len(kernel.rows), len(shape)))
     for stmt in kernel.body:
         values[stmt.name] = _evaluate(stmt, values, memory, over)
+    varying = points(kernel)
     for store in kernel.stores:
         at, value = np.broadcast_arrays(ix.evaluate(store.index, values), values[store.value])
+        if not varying & {store.value, *store.index.names} and len(at.shape) == len(shape):
+            first = tuple(slice(None) if d < len(kernel.rows) else slice(1) for d in range(len(shape)))
+            at, value = at[first], value[first]     # once for each row
         if store.how == "add":
             np.add.at(memory[store.buffer], at.reshape(-1), value.reshape(-1))
         else:
@@ -60,4 +64,4 @@ def _evaluate(stmt: Stmt, values: Mapping[str, Any], memory: Mapping[str, np.nda
         size = tuple(values[name].shape for name in values if not name.startswith("v"))[0]
         with np.errstate(all="ignore"):
             return SCANS[stmt.op](np.broadcast_to(args[0], size), axis=over[0], dtype=NUMPY[stmt.dtype])
-    return rounded(apply(stmt.op, *args), "b1" if OPS[stmt.op].result == "b1" else stmt.dtype)
+    return rounded(apply(stmt.op, *args), stmt.dtype)

@@ -14,8 +14,10 @@ from graphlib import TopologicalSorter
 
 from sot.graph import index as ix
 from sot.graph.fusion import at, fused, moved
+from sot.graph.grouping import grouped
 from sot.graph.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.lowering.driver import axes_of
+from sot.graph.memory import planned
 from sot.graph.ops import BYTES, SCANS
 from sot.graph.program import Buffer, Extern, Program, Step
 from sot.graph.splitting import split
@@ -27,20 +29,23 @@ SOURCES = 4          # buffers read, at most, of what is computed wherever it is
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a program does to memory: bytes read and written, each buffer of a step once."""
+    """What a program does to memory: launches, calls, bytes read and written (each buffer of a step once), and the
+    most bytes that it has allocated at a time."""
 
     kernels: int
     externs: int
     bytes: int
+    peak: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kernels} kernels, {self.externs} calls of operators, {self.bytes:,} bytes moved"
+        return (f"{self.kernels} kernels, {self.externs} calls of operators, {self.bytes:,} bytes moved, "
+                f"{self.peak:,} allocated at most")
 
 
 def cost(program: Program) -> Cost:
-    kernels = [s for s in program.steps if isinstance(s, Kernel)]
-    total = sum(kernel_bytes(s) if isinstance(s, Kernel) else extern_bytes(s, program.buffers) for s in program.steps)
-    return Cost(len(kernels), len(program.steps) - len(kernels), total)
+    externs = [s for s in program.steps if isinstance(s, Extern)]
+    total = sum(map(kernel_bytes, program.kernels())) + sum(extern_bytes(s, program.buffers) for s in externs)
+    return Cost(len(program.steps) - len(externs), len(externs), total, planned(program).peak)
 
 
 def kernel_bytes(kernel: Kernel) -> int:
@@ -65,6 +70,13 @@ def extern_bytes(step: Extern, buffers: dict[str, Buffer]) -> int:
     return sum(buffers[name].nbytes for name in step.read() | step.written())
 
 
+def allocates(step: Step) -> bool:
+    """Does it do nothing but give memory?"""
+    schema = getattr(getattr(step, "target", None), "_schema", None)
+    return schema is not None and schema.name.removeprefix("aten::") in (
+        "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+
+
 def is_view(step: Extern) -> bool:
     schema = getattr(step.target, "_schema", None)
     return schema is not None and not schema.is_mutable and any(r.alias_info for r in schema.returns)
@@ -77,7 +89,7 @@ def schedule(program: Program) -> Program:
     plan.fuse()
     plan.recompute()
     plan.fuse()
-    return split(dataclasses.replace(program, steps=plan.ordered()))
+    return grouped(split(dataclasses.replace(program, steps=plan.ordered())))
 
 
 class Plan:
@@ -126,6 +138,8 @@ class Plan:
             step = self.steps[i]
             if isinstance(step, Kernel):
                 self._trim(i, step)
+            elif allocates(step) and not any(self.readers[n] or n in self.kept for n in step.written()):
+                del self.steps[i]
 
     def _trim(self, number: int, kernel: Kernel) -> None:
         needed = tuple(s for s in kernel.stores if s.buffer in self.kept or self.readers[s.buffer] - {number})

@@ -27,7 +27,7 @@ import sot
 from sot.backends.triton.compiler import Compiled, Compiler, Family
 from sot.graph import ir, reference
 from sot.graph.ir import Kernel
-from sot.graph.program import Program, View
+from sot.graph.program import Extern, Group, Program, View
 
 if isinstance(triton.language.sum, triton.JITFunction):
     raise RuntimeError("Triton's library is not interpreted: set TRITON_INTERPRET=1 before anything imports Triton")
@@ -53,7 +53,7 @@ NOTHING = Program([], {}, {}, [], ())
 
 
 def kernels(program: Program) -> list[Kernel]:
-    return [step for step in program.steps if isinstance(step, Kernel)]
+    return program.kernels()
 
 
 def leaves(value: Any) -> list[torch.Tensor]:
@@ -111,8 +111,9 @@ def run_reference(program: Program, inputs: list[torch.Tensor]) -> list[Any]:
     """The program's results, with every kernel evaluated by the NumPy reference."""
     memory: dict[str, Any] = dict(zip(program.inputs, inputs, strict=True)) | program.constants
     for step in program.steps:
-        if isinstance(step, Kernel):
-            _run_kernel(step, program, memory)
+        if not isinstance(step, Extern):
+            for kernel in step.kernels if isinstance(step, Group) else (step,):
+                _run_kernel(kernel, program, memory)
         else:
             args, kwargs = torch.fx.node.map_aggregate((step.args, step.kwargs), lambda v: _tensor(v, memory))
             result = step.target(*args, **kwargs)

@@ -109,7 +109,7 @@ COUNTS: dict[str, list[tuple[int, int]]] = {
     "GELU MLP": [(1, 2), (1, 4)],
     "Adam step": [(1, 0)],
     "transformer block": [(4, 5), (7, 9)],
-    "ResNet block": [(4, 2), (3, 2)],
+    "ResNet block": [(3, 2), (3, 2)],
     "LSTM step": [(1, 2), (2, 4)],
 }
 INDUCTOR: dict[str, tuple[int, ...]] = {

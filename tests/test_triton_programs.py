@@ -15,6 +15,7 @@ from gpu_programs import COUNTS, INDUCTOR, PROGRAMS
 
 from sot.backends.triton.compiler import Compiled
 from sot.backends.triton.module_source import module
+from sot.graph.memory import planned
 
 EXPECTED = Path(__file__).parent / "kernel_sources"
 
@@ -36,6 +37,13 @@ def test_a_program_and_its_gradients_are_eagers_in_so_many_kernels(name):
 def test_little_more_memory_is_moved_than_inductor_moves(name):
     for made, theirs in zip(compiled(name), INDUCTOR[name], strict=True):
         assert made.cost.bytes <= 1.05 * theirs
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_memory_is_used_again(name):
+    for made in compiled(name):
+        plan = planned(made.program)
+        assert 0 < made.cost.peak == plan.peak <= plan.without
 
 
 def test_layer_norm_gelu_multiply_moves_each_byte_once():

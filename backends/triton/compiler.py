@@ -26,8 +26,7 @@ from sot.backends.triton.recording import Recorded
 from sot.backends.triton.sizes import Sizes
 from sot.backends.triton.tuning import Tuner, on_device
 from sot.graph import decompositions, passes, rewriting
-from sot.graph.ir import Kernel
-from sot.graph.lowering import NotLowered, lower
+from sot.graph.lowering import NotLowered, draws, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.program import Program
 from sot.graph.schedule import Cost, cost, schedule
@@ -123,7 +122,7 @@ class Compiler:
             family: graphs that are the same but for their sizes, and share kernels.
         """
         key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device,
-                           str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()),
+                           str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()), draws.way(),
                            family.text if family else "", "tuned" if self.mode == "max-autotune" else "")
         if path := cache.find(key):
             about = cache.about(path)
@@ -258,7 +257,7 @@ class Family:
     def sizes(self) -> Sizes:
         """What of their kernels are arguments; found out only when a module is not in the cache."""
         sizes = Sizes()
-        kernels = [[canonical(s) for s in self.lowered(g).steps if isinstance(s, Kernel)] for g in self.graphs]
+        kernels = [[canonical(k) for k in self.lowered(g).kernels()] for g in self.graphs]
         if len(kernels) == 2:
             sizes.learn(*kernels)
         return sizes

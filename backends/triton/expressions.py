@@ -41,6 +41,7 @@ ROWS: dict[str, Row] = {
     "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}", "shl": "{0} << {1}", "shr": "{0} >> {1}",
     "eq": "{0} == {1}", "ne": "{0} != {1}", "lt": "{0} < {1}", "le": "{0} <= {1}", "gt": "{0} > {1}",
     "ge": "{0} >= {1}", "where": "tl.where({0}, {1}, {2})",
+    "uniform": "tl.rand({0}, {1})",
 }
 
 # Over the columns of a block: the result has one column.

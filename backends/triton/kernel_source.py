@@ -32,13 +32,30 @@ class Blocks:
         return -(-kernel.row_count // self.rows)
 
 
-def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = ()) -> str:
+def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False) -> str:
     """A function decorated with ``triton.jit`` that takes the buffers, in the kernel's order, and the block sizes.
 
     Arguments:
         arguments: names of the numbers that it takes after the buffers, see ``sizes``.
+        member: of a group, which says which ``block`` is computed.
     """
-    return "\n".join(Writer(kernel, blocks, arguments).lines()) + "\n"
+    return "\n".join(Writer(kernel, blocks, arguments, member).lines()) + "\n"
+
+
+def group_source(name: str, calls: Iterable[tuple[str, list[str], Blocks, int]], parameters: Iterable[str]) -> str:
+    """A kernel whose programs are shared out among others.
+
+    Arguments:
+        calls: for each kernel its function, which of the parameters it takes, its block sizes and how many programs.
+    """
+    lines = ["@triton.jit", f"def {name}({', '.join(parameters)}):", "    block = tl.program_id(0)"]
+    start = 0
+    for function, given, blocks, count in calls:
+        here = f"(block >= {start}) & (block < {start + count})" if start else f"block < {count}"
+        own = f"block - {start}" if start else "block"
+        lines += [f"    if {here}:", f"        {function}({', '.join(given)}, {own}, ROWS={blocks.rows})"]
+        start += count
+    return "\n".join(lines)
 
 
 def without_comments(text: str) -> str:
@@ -53,8 +70,10 @@ def is_wide(kernel: Kernel) -> bool:
 
 
 class Writer:
-    def __init__(self, kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = ()) -> None:
-        self.kernel, self.blocks, self.arguments = kernel, blocks, arguments
+    def __init__(self, kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False) -> None:
+        self.kernel, self.blocks = kernel, blocks
+        self.arguments = [*arguments, *(["block"] if member else [])]
+        self.block = "block" if member else "tl.program_id(0)"
         self.wide = ".to(tl.int64)" if is_wide(kernel) else ""
         self.stmts = {s.name: s for s in kernel.body}
         self.points = points(kernel) if kernel.reduced else frozenset()
@@ -77,7 +96,7 @@ class Writer:
     def _position(self) -> Iterator[str]:
         """``p``, the row, and the axes it stands for."""
         shape = "[:, None]" if self.kernel.reduced else ""
-        yield f"p = (tl.program_id(0){self.wide} * ROWS + tl.arange(0, ROWS)){shape}"
+        yield f"p = ({self.block}{self.wide} * ROWS + tl.arange(0, ROWS)){shape}"
         yield f"p_in = p < {self.kernel.row_count}"
         yield from axes("p", self.kernel.rows, self._used())
 

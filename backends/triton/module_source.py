@@ -14,10 +14,11 @@ import torch
 
 from sot.backends.triton.blocks import chosen
 from sot.backends.triton.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE, SCAN
-from sot.backends.triton.kernel_source import INT32_MAX, Blocks, source, without_comments
+from sot.backends.triton.kernel_source import INT32_MAX, Blocks, group_source, source, without_comments
 from sot.backends.triton.sizes import Number, Sized, Sizes
 from sot.graph.ir import Kernel
-from sot.graph.program import Buffer, Extern, Program, Step, View
+from sot.graph.memory import planned
+from sot.graph.program import Buffer, Extern, Group, Program, Step, View
 from sot.graph.schedule import is_view
 
 FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), *SCAN.values(), "to_bf16", "require"})
@@ -59,6 +60,7 @@ class ModuleWriter:
         self.kernels: dict[str, str] = {}      # the name of each kernel by its body, so that equal ones are one
         self.texts: list[str] = []
         self.launchers: dict[str, str] = {}    # the name of each launcher by its text
+        self.plan = planned(program)
         self.last_use = self._last_uses()
 
     def module(self) -> Module:
@@ -103,7 +105,7 @@ class ModuleWriter:
 
     def _device(self, step: Step) -> int | None:
         """The GPU that a kernel runs on."""
-        if not isinstance(step, Kernel):
+        if isinstance(step, Extern):
             return None
         found = {self.program.buffers[name].device for name in step.buffers}
         if len(found) > 1:
@@ -112,14 +114,40 @@ class ModuleWriter:
         return device.index or 0 if device.type == "cuda" else None
 
     def _step(self, number: int, step: Step) -> Iterator[str]:
-        yield from self._launch(step) if isinstance(step, Kernel) else self._call(step)
+        yield from (self._call(step) if isinstance(step, Extern) else self._launch(step) if isinstance(step, Kernel)
+                    else self._launch_group(step))
         if gone := self.last_use.get(number):
             yield f"del {', '.join(gone)}"
 
+    def _memory(self, step: Kernel | Group) -> Iterator[str]:
+        """For what the step fills: memory that nobody needs any more, or new."""
+        for name in step.buffers:
+            if name in step.written() - step.changed() and name not in self.program.inputs:
+                old = self.plan.reused.get(name)
+                yield f"{name} = {old or allocation(self.program.buffers[name])}"
+
+    def _launch_group(self, group: Group) -> Iterator[str]:
+        members = [self.sizes.of(canonical(kernel)) for kernel in group.kernels]
+        if any(sized.arguments for sized in members):
+            for kernel in group.kernels:
+                yield from self._launch(kernel)
+            return
+        yield from self._memory(group)
+        parameters = {name: f"b{i}" for i, name in enumerate(group.buffers)}
+        calls, warps = [], 1
+        for kernel, sized in zip(group.kernels, members, strict=True):
+            blocks = self.choose(sized.kernel)
+            function = self._kernel(kernel, sized, blocks, member=True)
+            calls.append((function, [parameters[n] for n in kernel.buffers], blocks, blocks.grid(kernel)))
+            warps = max(warps, blocks.warps)
+        options = options_of(group.kernels[0], dataclasses.replace(calls[0][2], warps=warps))
+        name = self._text(group_source("group", calls, parameters.values()), "group")
+        types = {parameters[n]: f"*{POINTERS[m.dtype]}" for n, m in group.buffers.items()}
+        launcher = self._launcher_of(name, types, {}, options, self._device(group))
+        yield f"{launcher}({sum(count for *_, count in calls)}, {', '.join(group.buffers)})"
+
     def _launch(self, kernel: Kernel) -> Iterator[str]:
-        for name in kernel.buffers:
-            if name in kernel.written() - kernel.changed() and name not in self.program.inputs:
-                yield f"{name} = {allocation(self.program.buffers[name])}"
+        yield from self._memory(kernel)
         sized = self.sizes.of(canonical(kernel))
         blocks = self.choose(sized.kernel)
         given = ", ".join([*kernel.buffers, *map(repr, sized.arguments.values())])
@@ -131,9 +159,14 @@ class ModuleWriter:
         types = {n: f"*{POINTERS[m.dtype]}" for n, m in sized.kernel.buffers.items()}
         types |= {n: number_type(v) for n, v in sized.arguments.items()}
         multiples = [n for n, v in sized.arguments.items() if isinstance(v, int) and v % 16 == 0]
-        parts = [name, str(types), str(sizes_of(kernel, blocks)), str(options_of(kernel, blocks))]
+        return self._launcher_of(name, types, sizes_of(kernel, blocks), options_of(kernel, blocks),
+                                 self._device(kernel), multiples)
+
+    def _launcher_of(self, name: str, types: dict[str, str], constants: dict[str, int], options: dict[str, Any],
+                     device: int | None, multiples: list[str] | None = None) -> str:
+        parts = [name, str(types), str(constants), str(options)]
         parts += [f"multiples={multiples}"] if multiples else []
-        parts += [f"device={device}"] if (device := self._device(kernel)) else []
+        parts += [f"device={device}"] if device else []
         text = f"Launcher({', '.join(parts)})".replace("'", '"')
         return self.launchers.setdefault(text, f"launch_{name}{'x' * self._launched(name)}")
 
@@ -141,14 +174,16 @@ class ModuleWriter:
         """How many launchers there are of a kernel."""
         return sum(text.startswith(f"Launcher({name},") for text in self.launchers)
 
-    def _kernel(self, kernel: Kernel, sized: Sized, blocks: Blocks) -> str:
+    def _kernel(self, kernel: Kernel, sized: Sized, blocks: Blocks, member: bool = False) -> str:
         """The name of the function; kernels that differ in the names of buffers only share one."""
-        key = without_comments(source(sized.kernel, blocks, sized.arguments))
+        return self._text(source(sized.kernel, blocks, sized.arguments, member).rstrip(), title_of(kernel))
+
+    def _text(self, text: str, title: str) -> str:
+        """The name of a function with this text, but for its name and comments."""
+        key = without_comments(text)
         if key not in self.kernels:
-            name = self._fresh(title_of(kernel))
-            self.kernels[key] = name
-            named = dataclasses.replace(sized.kernel, name=name)
-            self.texts.append(source(named, blocks, sized.arguments).rstrip())
+            self.kernels[key] = self._fresh(title)
+            self.texts.append(re.sub(r"(?m)^def \w+", f"def {self.kernels[key]}", text, count=1))
         return self.kernels[key]
 
     def _fresh(self, name: str) -> str:
@@ -216,9 +251,12 @@ class ModuleWriter:
         kept = self.program.kept() - frozenset(self.program.inputs) - self.program.constants.keys()
         kept |= {v.buffer for v in _views_of(self.program.outputs)}
         last: dict[str, int] = {}
+        made: dict[str, int] = {}       # where memory is used again, under another name
         for i, step in enumerate(self.program.steps):
             for name in (*sorted(step.read()), *sorted(step.written())):
                 last[name] = i
+                if name in self.plan.reused and name in step.written():
+                    last[self.plan.reused[name]] = max(last[self.plan.reused[name]], made.setdefault(name, i))
         gone: dict[int, list[str]] = {}
         for name, i in last.items():
             if name not in kept and name not in self.program.constants:

@@ -240,10 +240,12 @@ class Lowering:
             if kernel := self.free.pop(view.buffer, None):
                 self.program.steps.append(kernel)
 
-    def buffer(self, name: str, value: torch.Tensor, alias: tuple[str, ...] = ()) -> Buffer:
+    def buffer(self, name: str, value: torch.Tensor, alias: tuple[str, ...] = (),
+               device: torch.device | None = None) -> Buffer:
+        """Memory like this tensor's, which may be on another device."""
         strides = tuple(value.stride()) if value.layout is torch.strided else ()
         shape = tuple(value.shape) if value.layout is torch.strided else ()
-        self.program.buffers[name] = Buffer(name, value.dtype, shape, strides, value.device, alias)
+        self.program.buffers[name] = Buffer(name, value.dtype, shape, strides, device or value.device, alias)
         return self.program.buffers[name]
 
 

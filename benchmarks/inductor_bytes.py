@@ -1,20 +1,33 @@
 """The bytes that Inductor's scheduler says the graphs of ``tests/gpu_programs.py`` move, forward and backward.
 
-    python benchmarks/inductor_bytes.py
+    python benchmarks/inductor_bytes.py                       # the table INDUCTOR of that file
+    python benchmarks/inductor_bytes.py --markdown FILE       # beside ours: kernels, calls, bytes, memory
 
-Compiles on the CPU, which needs a C++ compiler; the count is of buffers and does not depend on the device.
+Compiles on the CPU, which needs a C++ compiler; the count is of buffers and does not depend on the device. Ours runs in
+Triton's interpreter.
 """
 from __future__ import annotations
 
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import torch
 import torch._inductor.metrics as metrics
+from compiling import check_compiled
 from gpu_programs import PROGRAMS
 from torch.utils._pytree import tree_leaves
+
+from sot.graph.memory import planned
+
+COMMAND = "python benchmarks/inductor_bytes.py --markdown benchmarks/results/2026-11-21-inductor.md"
 
 
 def counted(name: str) -> list[int]:
@@ -31,8 +44,43 @@ def counted(name: str) -> list[int]:
     return [forward, metrics.num_bytes_accessed - forward]
 
 
+def table() -> Iterator[str]:
+    """A row for each graph of each program; ours is checked against eager on the way."""
+    yield "| program | graph | kernels | calls | bytes moved | Inductor's | ratio | allocated at most | without reuse |"
+    yield "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for name in PROGRAMS:
+        torch.manual_seed(0)
+        fn, args, parameters = PROGRAMS[name]()
+        made = check_compiled(fn, *args, parameters=parameters, rtol=1e-3, atol=1e-4)
+        for one, theirs in zip(made, counted(name), strict=True):
+            spent = one.cost
+            plain = planned(one.program).without
+            yield (f"| {name} | {one.title} | {spent.kernels} | {spent.externs} | {spent.bytes:,} | {theirs:,} | "
+                   f"{spent.bytes / theirs:.2f} | {spent.peak:,} | {plain:,} |")
+
+
+TEXT = """# Bytes moved, beside Inductor
+
+What the schedules of `tests/gpu_programs.py` do to memory: launches of kernels, calls of operators, bytes read and
+written (each buffer of a step once), and what is allocated at a time, results included, inputs not. Inductor's bytes
+are those of its scheduler (`torch._inductor.metrics.num_bytes_accessed`, torch {torch}), for the same programs on the
+CPU. A test asserts that no ratio is over 1.05 (`tests/test_triton_programs.py`).
+
+    {command}
+
+{table}
+"""
+
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--markdown", type=Path)
+    chosen = parser.parse_args()
     torch._logging.set_logs(inductor_metrics=True)
     torch._inductor.config.fx_graph_cache = False
-    for name in PROGRAMS:
-        print(f'    "{name}": {tuple(counted(name))},')
+    if chosen.markdown:
+        lines = "\n".join(table())
+        chosen.markdown.write_text(TEXT.format(torch=torch.__version__, command=COMMAND, table=lines))
+    else:
+        for name in PROGRAMS:
+            print(f'    "{name}": {tuple(counted(name))},')

@@ -225,6 +225,7 @@ def run(gm: fx.GraphModule, pipeline: dict[str, Callable[[fx.Graph], int]] | Non
     """
     changed = {}
     before = described_outputs(gm.graph)
+    PASSES.debug("before the passes\n%s", gm.graph)
     for name, change in (PIPELINE if pipeline is None else pipeline).items():
         changed[name] = change(gm.graph)
         if changed[name]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable
@@ -22,6 +23,7 @@ from sot.graph.ops import BYTES, SCANS
 from sot.graph.program import Buffer, Extern, Program, Step
 from sot.graph.splitting import split
 
+PASSES = logging.getLogger("sot.passes")
 RECOMPUTED = 24      # statements, at most, that are computed again rather than stored
 INLINED = 40         # statements, and
 SOURCES = 4          # buffers read, at most, of what is computed wherever it is read
@@ -89,7 +91,10 @@ def schedule(program: Program) -> Program:
     plan.fuse()
     plan.recompute()
     plan.fuse()
-    return grouped(split(dataclasses.replace(program, steps=plan.ordered())))
+    done = grouped(split(dataclasses.replace(program, steps=plan.ordered())))
+    if PASSES.isEnabledFor(logging.DEBUG):
+        PASSES.debug("scheduled: %s\n%s", cost(done), done)
+    return done
 
 
 class Plan:

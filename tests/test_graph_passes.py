@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from sot.graph import passes
+from sot.graph import ir, passes
+from sot.graph.lowering import lower
 from sot.graph.passes import InvalidGraph
+from sot.graph.schedule import schedule
 
 aten = torch.ops.aten
 
@@ -144,6 +146,21 @@ def test_the_verifier_names_the_pass_that_broke_the_graph():
         gm = traced(lambda x: x.sum(0), torch.randn(3, 4))
         with pytest.raises(InvalidGraph, match=f"after the pass {broken.__name__}.*{message}|{message}"):
             passes.run(gm, {broken.__name__: broken})
+
+
+def test_every_stage_is_printed_on_request(caplog):
+    """The graph before and after passes, and kernels as text that reads back, before and after scheduling."""
+    gm = traced(lambda x: (x.sin() * 2 + 1,), torch.randn(3))
+    with caplog.at_level("DEBUG", logger="sot.passes"):
+        passes.run(gm)
+        schedule(lower(gm, "cpu"))
+    stages = {record.getMessage().partition("\n")[0]: record.getMessage() for record in caplog.records
+              if record.name == "sot.passes"}
+    assert list(stages) == ["before the passes", "lowered: 3 kernels, one an operator",
+                            "scheduled: 1 kernels, 0 calls of operators, 24 bytes moved, 12 allocated at most"]
+    _, _, text = list(stages.values())[-1].partition("\n")
+    kernel = ir.parse(text.partition("\n\n")[0])
+    assert [s.op for s in kernel.body] == ["load", "sin", "const", "mul", "const", "add"]
 
 
 def test_graphs_are_printed_on_request(caplog):

@@ -84,7 +84,7 @@ def on_device(kernel: Kernel, blocks: Blocks) -> float:
     """How long a kernel takes on the current GPU, on numbers that are in range wherever it looks something up."""
     device = torch.device("cuda", torch.cuda.current_device())
     buffers = {name: Buffer(name, DTYPES[m.dtype], (m.size,), (1,), device) for name, m in kernel.buffers.items()}
-    given = [name for name in kernel.buffers if name not in kernel.written()]
+    given = [name for name in kernel.buffers if name not in kernel.written() - kernel.changed()]
     program = Program(given, {}, buffers, [kernel], tuple(buffers[name].view() for name in kernel.written()))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tuned.py"

@@ -7,6 +7,7 @@ with ``lowers``; it gives the node's value, or None to have the operator called.
 from __future__ import annotations
 
 import linecache
+import logging
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from sot.graph.ops import NAMES, compute_type
 from sot.graph.program import Buffer, Extern, Program, View, is_dense, views
 from sot.graph.torch_compat import is_fake
 
+PASSES = logging.getLogger("sot.passes")
 Rule = Callable[["Lowering", fx.Node, dict[str, Any]], Any]
 LOWERINGS: dict[str, Rule] = {}
 Axes = tuple[tuple[str, int], ...]
@@ -276,7 +278,9 @@ def lower(gm: fx.GraphModule, device: str) -> Program:
     Raises:
         NotLowered: something that only the whole graph can be refused for.
     """
-    return Lowering(gm, device).run()
+    program = Lowering(gm, device).run()
+    PASSES.debug("lowered: %d kernels, one an operator\n%s", len(program.steps), program)
+    return program
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 # make test   the test-suite                    make bench  the measurements of benchmarks/
 # make lint   ruff and mypy                     make zoo    real models, from ../shared/zoo
 # make docs   the documentation, in build/docs
+# make kernels   every kernel compiled for GPUs, without one
 # make cpython   CPython's own tests, each function translated
 # make fuzz   N random programs, compared with plain Python
 #
@@ -20,7 +21,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: all install demo test test-debug cpython fuzz bench lint docs zoo clean
+.PHONY: all install demo kernels test test-debug cpython fuzz bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -63,6 +64,9 @@ cpython: install
 
 fuzz: install
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(RUN)) -m fuzzing $(N) --seed $(SEED) --jobs $(JOBS)
+
+kernels: install
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/kernels.py $(ARGS)
 
 bench: install
 	$(RUN) benchmarks/run.py $(ARGS)

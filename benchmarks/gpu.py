@@ -3,8 +3,10 @@
     python benchmarks/gpu.py --markdown benchmarks/results/GPU.md
 
 Bandwidth: of kernels that only move memory (64 MB and more), as a share of a copy's on the device. Speed: of whole
-models, forward and training step, as a ratio to eager (larger is faster), and the seconds that the first call takes.
-What cannot run here (a model whose package is missing, a translator that fails) is a line that says so.
+models, forward and training step, as a ratio to eager (larger is faster), and the seconds that the first call takes,
+nothing being cached by either compiler. What cannot run here (a model whose package is missing, a translator that
+fails) is a line that says so. `--dry-run` goes through all of it on the CPU, small, with Triton's interpreter: its
+figures mean nothing.
 """
 
 from __future__ import annotations
@@ -12,31 +14,62 @@ from __future__ import annotations
 import argparse
 import functools
 import math
+import os
 import statistics
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"      # first calls are to compile
+os.environ["TRITON_INTERPRET"] = str(int("--dry-run" in sys.argv))
+
 import torch
 import torch.nn.functional as F
+import triton
 from common import MODELS, Row, loss_of, markdown
 from torch import nn
 
 import sot
+from sot.backends.triton.compiler import Compiler
 
-DEVICE = "cuda"
-ELEMENTS = 2**25     # 128 MB of float32
+DRY = "--dry-run" in sys.argv
 Timed = Callable[[], Any]
 
 
-def milliseconds(run: Timed, repeats: int = 30) -> float:
+@dataclass(frozen=True)
+class Scale:
+    """How large everything is: ``elements`` of float32 in a tensor, ``width`` of a row, ``classes``, ``tensors``."""
+
+    device: str
+    elements: int
+    width: int
+    classes: int
+    tensors: int
+    repeats: int
+
+
+REAL = Scale("cuda", 2**25, 4096, 32768, 100, 30)     # 128 MB
+SMALL = Scale("cpu", 2**10, 64, 64, 3, 1)
+SCALE = SMALL if DRY else REAL
+DEVICE, ELEMENTS = SCALE.device, SCALE.elements
+
+
+def milliseconds(run: Timed) -> float:
     """The median of single runs, by the device's own clock, with a cold cache."""
+    if DRY:
+        start = time.perf_counter()
+        run()
+        return (time.perf_counter() - start) * 1e3
     cold = torch.empty(2**28, dtype=torch.int8, device=DEVICE)
     for _ in range(3):
         run()
     samples = []
-    for _ in range(repeats):
+    for _ in range(SCALE.repeats):
         cold.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
@@ -52,7 +85,7 @@ def random(*shape: int, grad: bool = False) -> torch.Tensor:
     return torch.randn(*shape, device=DEVICE, requires_grad=grad)
 
 
-def norms(width: int = 4096) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
+def norms(width: int = SCALE.width) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
     rows = ELEMENTS // width
     yield "softmax", lambda x: x.softmax(-1), [random(rows, width, grad=True)]
     yield "layer norm", lambda x, w, b: F.layer_norm(x, (width,), w, b), [
@@ -82,20 +115,20 @@ def copy_bandwidth() -> float:
 
 
 def bandwidth() -> Iterator[Row]:
-    from sot.backends.triton.compiler import Compiler
-
     full = copy_bandwidth()
     yield {"what": "copy", "GB/s": full}
     cases: list[tuple[str, Callable[..., Any], list[Any]]] = [
         ("pointwise chain", lambda x, y: (x * y + x).sigmoid() * y - x, [random(ELEMENTS), random(ELEMENTS)]),
         *norms(),
-        ("cross-entropy", cross_entropy, [random(ELEMENTS // 32768, 32768, grad=True),
-                                          torch.randint(0, 32768, (ELEMENTS // 32768,), device=DEVICE)]),
-        ("Adam, 100 tensors", adam, [[random(ELEMENTS // 400) for _ in range(100)] for _ in range(4)]),
+        ("cross-entropy", cross_entropy, [
+            random(ELEMENTS // SCALE.classes, SCALE.classes, grad=True),
+            torch.randint(0, SCALE.classes, (ELEMENTS // SCALE.classes,), device=DEVICE)]),
+        (f"Adam, {SCALE.tensors} tensors", adam, [
+            [random(ELEMENTS // (4 * SCALE.tensors)) for _ in range(SCALE.tensors)] for _ in range(4)]),
     ]
     for name, fn, args in cases:
         try:
-            yield from passes(name, fn, args, Compiler(DEVICE, interpreted=False), full)
+            yield from passes(name, fn, args, Compiler(DEVICE, interpreted=DRY), full)
         except Exception as error:
             yield {"what": name, "which": f"failed: {type(error).__name__}: {str(error)[:80]}"}
         sot.reset()
@@ -143,7 +176,15 @@ class LlamaBlock(nn.Module):
 
 
 def make_llama() -> tuple[nn.Module, dict[str, Any]]:
+    if DRY:
+        return LlamaBlock(32, 2), {"x": torch.randn(2, 8, 32)}
     return LlamaBlock(), {"x": torch.randn(4, 512, 2048)}
+
+
+def make_convolution() -> tuple[nn.Module, dict[str, Any]]:
+    """For dry runs, in place of ResNet-50."""
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))
+    return layers, {"input": torch.randn(2, 3, 8, 8)}
 
 
 def make_resnet() -> tuple[nn.Module, dict[str, Any]]:
@@ -153,13 +194,39 @@ def make_resnet() -> tuple[nn.Module, dict[str, Any]]:
 WAYS: dict[str, Callable[[Any], Any]] = {
     "eager": lambda m: m,
     "sot": lambda m: sot.to_static(m, backend="triton"),
+    "sot reduce-overhead": lambda m: sot.to_static(m, backend="triton", mode="reduce-overhead"),
     "torch.compile": torch.compile,
-    "reduce-overhead": lambda m: torch.compile(m, mode="reduce-overhead"),
+    "torch.compile reduce-overhead": lambda m: torch.compile(m, mode="reduce-overhead"),
 }
+if DRY:     # no CUDA graphs, and no C++ compiler for inductor
+    del WAYS["sot reduce-overhead"], WAYS["torch.compile reduce-overhead"]
+    WAYS["torch.compile"] = lambda m: torch.compile(m, backend="eager")
+PRECISIONS = {"fp32": (torch.float32, "highest"), "tf32": (torch.float32, "high"), "bf16": (torch.bfloat16, "high")}
 
 
-def speed(name: str, make: Callable[[], Any], dtype: torch.dtype, training: bool) -> Row:
-    row: Row = {"model": name, "type": str(dtype)[6:], "what": "training step" if training else "inference"}
+@contextmanager
+def empty_cache() -> Iterator[None]:
+    """Nothing of ours is found on disk: a first call compiles."""
+    before = os.environ.get("SOT_CACHE_DIR")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["SOT_CACHE_DIR"] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop("SOT_CACHE_DIR")
+            if before is not None:
+                os.environ["SOT_CACHE_DIR"] = before
+
+
+def wait() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def speed(name: str, make: Callable[[], Any], precision: str, training: bool) -> Row:
+    dtype, matmul = PRECISIONS[precision]
+    torch.set_float32_matmul_precision(matmul)
+    row: Row = {"model": name, "type": precision, "what": "training step" if training else "inference"}
     eager = math.nan
     for way, translate in WAYS.items():
         sot.reset()
@@ -172,8 +239,9 @@ def speed(name: str, make: Callable[[], Any], dtype: torch.dtype, training: bool
                       for k, v in inputs.items()}
             run = step_of(translate(module), module, inputs, training)
             start = time.perf_counter()
-            run()
-            torch.cuda.synchronize()
+            with empty_cache():
+                run()
+            wait()
             row[f"{way} first, s"] = time.perf_counter() - start
             ms = milliseconds(run)
         except Exception as error:
@@ -202,10 +270,12 @@ def step_of(model: Any, module: nn.Module, inputs: dict[str, Any], training: boo
 def models() -> Iterator[Row]:
     cases = {"ResNet-50": make_resnet, "Llama-style block": make_llama,
              "BERT-base": lambda: MODELS["BERT-base"](length=128), "GPT-2 small": lambda: MODELS["GPT-2 small"](128)}
-    for dtype in (torch.float32, torch.bfloat16):
+    if DRY:
+        cases = {"convolution": make_convolution, "Llama-style block": make_llama}
+    for precision in PRECISIONS:
         for training in (False, True):
             for name, make in cases.items():
-                yield speed(name, make, dtype, training)
+                yield speed(name, make, precision, training)
 
 
 def geometric_mean(rows: list[Row], way: str) -> float:
@@ -213,17 +283,25 @@ def geometric_mean(rows: list[Row], way: str) -> float:
     return math.exp(statistics.fmean(found)) if found else math.nan
 
 
+def compile_share(rows: list[Row]) -> float:
+    """Our first calls beside those of torch.compile."""
+    ours, theirs = "sot first, s", "torch.compile first, s"
+    shares = [math.log(r[ours] / r[theirs]) for r in rows if ours in r and theirs in r]
+    return math.exp(statistics.fmean(shares)) if shares else math.nan
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
+    parser.add_argument("--dry-run", action="store_true", help="everything once, small, on the CPU")
     options = parser.parse_args()
-    torch.set_float32_matmul_precision("high")
     moves, speeds = list(bandwidth()), list(models())
     means = ", ".join(f"{way} {geometric_mean(speeds, way):.2f}" for way in list(WAYS)[1:])
+    name = "no GPU: a dry run" if DRY else torch.cuda.get_device_name()
     text = "\n\n".join([
-        f"# On {torch.cuda.get_device_name()}, torch {torch.__version__}", "    python benchmarks/gpu.py",
+        f"# On {name}, torch {torch.__version__}, triton {triton.__version__}", "    python benchmarks/gpu.py",
         "## Bandwidth", markdown(moves), "## Speed, as a ratio to eager", markdown(speeds),
-        f"Geometric means: {means}.",
+        f"Geometric means: {means}. Compiling takes {compile_share(speeds):.2f} of torch.compile's time, in the mean.",
     ])
     print(text)
     if options.markdown:

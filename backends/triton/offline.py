@@ -2,8 +2,8 @@
 
     python -m sot.backends.triton.offline 80,90 module.py ...
 
-prints a line of JSON for each kernel and architecture: registers and bytes spilled, a thread. Needs no GPU, but a
-process in which Triton's interpreter is off.
+prints a line of JSON for each kernel and architecture: registers and bytes spilled, a thread, or why it does not
+compile. Needs no GPU, but a process in which Triton's interpreter is off.
 """
 from __future__ import annotations
 
@@ -12,28 +12,43 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 
+from sot.backends.errors import one_line
 from sot.backends.triton import runtime
-from sot.backends.triton.launching import launchers
+from sot.backends.triton.kernel_source import without_comments
+from sot.backends.triton.launching import Launcher, launchers
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
 
 
-def compiled(path: Path, architecture: int) -> Iterator[dict[str, Any]]:
-    """Each kernel of the module for ``sm_<architecture>``."""
-    for launcher in launchers(runtime.load(path)):
+def distinct(paths: Iterable[Path]) -> Iterator[tuple[Path, Launcher]]:
+    """The kernels of modules, those that differ in their names only once."""
+    seen: set[str] = set()
+    for path in paths:
+        for launcher in launchers(runtime.load(path)):
+            text = without_comments(launcher.kernel.src).replace(launcher.kernel.__name__, "kernel")
+            key = f"{text} {launcher.types} {launcher.constants} {launcher.options} {launcher.multiples}"
+            if key not in seen:
+                seen.add(key)
+                yield path, launcher
+
+
+def compiled(launcher: Launcher, architecture: int) -> dict[str, Any]:
+    """What a kernel takes of an ``sm_<architecture>``, or why it cannot be compiled for it."""
+    try:
         built = triton.compile(launcher.source(), target=GPUTarget("cuda", architecture, 32),
                                options=dict(launcher.options))
-        yield {"module": path.stem, "kernel": launcher.kernel.__name__, "arch": architecture,
-               **resources(built.asm["ptx"], architecture)}
+        return resources(built.asm["ptx"], architecture)
+    except Exception as error:
+        return {"failed": one_line(error), "spilled": 0, "registers": 0}
 
 
 def resources(ptx: str, architecture: int) -> dict[str, int]:
@@ -50,10 +65,10 @@ def resources(ptx: str, architecture: int) -> dict[str, int]:
 
 def main(arguments: Sequence[str]) -> None:
     architectures, *paths = arguments
-    for path in paths:
-        for architecture in architectures.split(","):
-            for row in compiled(Path(path), int(architecture)):
-                print(json.dumps(row), flush=True)
+    for path, launcher in distinct(map(Path, paths)):
+        for architecture in map(int, architectures.split(",")):
+            row = {"module": path.stem, "kernel": launcher.kernel.__name__, "arch": architecture}
+            print(json.dumps(row | compiled(launcher, architecture)), flush=True)
 
 
 if __name__ == "__main__":

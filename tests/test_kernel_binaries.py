@@ -76,3 +76,32 @@ def test_another_batch_compiles_nothing(tmp_path):
     few, many = run(tmp_path, "32", "48"), run(tmp_path, "32", "48", "64", "80", "96")
     assert few["compiled"] and many["compiled"] == []
     assert {x["arguments"][-3] for x in many["launches"] if len(x["arguments"]) > 5} >= {48, 64, 80, 96}
+
+
+MEMBERS = '''
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def one(out0, block, ROWS: tl.constexpr):
+    tl.store(out0 + block * ROWS + tl.arange(0, ROWS), {value})
+
+
+@triton.jit
+def group(b0):
+    one(b0, tl.program_id(0), ROWS=16)
+'''
+
+
+def test_a_kernel_is_told_apart_by_the_functions_that_it_calls(tmp_path):
+    for i, value in enumerate((1.0, 2.0)):
+        (tmp_path / f"m{i}.py").write_text(MEMBERS.format(value=value))
+    program = ("import sys; from pathlib import Path\n"
+               "from sot.backends.triton import binaries, runtime\n"
+               "texts = [binaries.text_of(runtime.load(p).group) for p in sorted(Path(sys.argv[1]).glob('*.py'))]\n"
+               "print(texts[0] == texts[1])")
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, capture_output=True,
+                          text=True, check=True)
+    assert done.stdout.split() == ["False"]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, CompiledKernel
+from triton.runtime.jit import JITFunction
 
 from sot.backends.triton import cache
 from sot.backends.triton.kernel_source import without_comments
@@ -40,8 +42,16 @@ def key_of(source: ASTSource, target: GPUTarget, options: dict[str, Any]) -> str
     asked = {"signature": source.signature, "constants": {str(k): v for k, v in source.constants.items()},
              "hints": {str(k): v for k, v in source.attrs.items()}, "options": options,
              "target": dataclasses.astuple(target)}
-    text = without_comments(source.fn.src)
-    return cache.key_of("binary", text, json.dumps(asked, sort_keys=True), triton.__version__)
+    return cache.key_of("binary", text_of(source.fn), json.dumps(asked, sort_keys=True), triton.__version__)
+
+
+def text_of(kernel: Any) -> str:
+    """The source of a kernel and of the functions of its module that it calls."""
+    around = kernel.fn.__globals__
+    called = [around.get(name) for name in dict.fromkeys(re.findall(r"\b(\w+)\(", kernel.src))]
+    mine = [f for f in called if isinstance(f, JITFunction) and f is not kernel
+            and f.fn.__module__ == kernel.fn.__module__]
+    return "\n".join(without_comments(f.src) for f in (kernel, *mine))
 
 
 def _stored(key: str, source: ASTSource) -> CompiledKernel | None:

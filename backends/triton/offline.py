@@ -21,7 +21,7 @@ from triton.backends.compiler import GPUTarget
 
 from sot.backends.errors import one_line
 from sot.backends.triton import runtime
-from sot.backends.triton.kernel_source import without_comments
+from sot.backends.triton.binaries import text_of
 from sot.backends.triton.launching import Launcher, launchers
 
 PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
@@ -34,7 +34,7 @@ def distinct(paths: Iterable[Path]) -> Iterator[tuple[Path, Launcher]]:
     seen: set[str] = set()
     for path in paths:
         for launcher in launchers(runtime.load(path)):
-            text = without_comments(launcher.kernel.src).replace(launcher.kernel.__name__, "kernel")
+            text = text_of(launcher.kernel).replace(launcher.kernel.__name__, "kernel")
             key = f"{text} {launcher.types} {launcher.constants} {launcher.options} {launcher.multiples}"
             if key not in seen:
                 seen.add(key)

@@ -41,6 +41,8 @@ class Reason(enum.Enum):
                        "move the call out of the captured function if it is hot")
     OPAQUE_VALUE = Text("{} cannot be followed", "move the operation out of the captured function")
     OPAQUE_ITERATOR = Text("an iterator of type {} is stepped by Python", "nothing to do in most loops")
+    VARYING_NUMBER = Text("the value of {}, which differs from call to call, is needed as it is",
+                          "pass it as a tensor, or nothing: Python runs this instruction")
     USER_BREAK = Text("sot.graph_break() was called{}", "remove the call")
     OBSERVED = Text("the report is looked at{}", "nothing to do: reports leave this one out")
     NOT_TO_STATIC = Text("{} is marked not_to_static", "remove the mark to capture it")

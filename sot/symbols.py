@@ -36,7 +36,8 @@ class Variation:
         everything: do all sizes and numbers that are reached from the arguments?
         named: for the tensors of an ``input_spec``, by their spelling: per dimension a name, None, or an int if fixed.
         constant: numbers that stay constants all the same.
-        loops: does a loop over a range that may differ stay a loop, its body being captured on its own?
+        specialized: numbers that became constants, and were others at the next call. Then a loop over a range that may
+            differ stays a loop, its body being captured on its own, and a float that is needed as it is is a break.
         marks: do those of ``mark_dynamic`` count?
     """
 
@@ -44,8 +45,12 @@ class Variation:
     everything: bool = False
     named: dict[str, tuple] = field(default_factory=dict)
     constant: frozenset[Origin] = frozenset()
-    loops: bool = False
+    specialized: frozenset[Origin] = frozenset()
     marks: bool = True
+
+    @property
+    def loops(self) -> bool:
+        return bool(self.specialized)
 
     def number(self, origin: Origin) -> bool:
         return origin in self.origins or (self.everything and from_arguments(origin) and origin not in self.constant)

@@ -33,8 +33,18 @@ INFIX: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "//": (operator.floordiv, 6), "%": (operator.mod, 6), "**": (operator.pow, 8)}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "not": operator.not_, "abs": abs, "min": min, "max": max, "int": int, "float": float,
-    "round": round, "math.floor": math.floor, "math.ceil": math.ceil, "math.sqrt": math.sqrt, "math.trunc": math.trunc,
+    "round": round, **{f"math.{name}": getattr(math, name) for name in (
+        "floor", "ceil", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan",
+        "fabs", "erf", "degrees", "radians")},
     "math.prod": lambda *values: math.prod(values)}
+INFINITE = float("inf")
+# What the last operand is compared with lest Python raise. Names that are not here raise for no number.
+DOMAINS: dict[str, list[tuple[str, float]]] = {
+    **dict.fromkeys(("/", "//", "%"), [("!=", 0)]),
+    "math.sqrt": [("<", 0)], "math.exp": [(">", 700)],
+    **dict.fromkeys(("math.log", "math.log2", "math.log10"), [("<=", 0)]), "math.log1p": [("<=", -1)],
+    **dict.fromkeys(("int", "round", "math.floor", "math.ceil", "math.trunc", "math.sin", "math.cos", "math.tan"),
+                    [("<", INFINITE), (">", -INFINITE)])}
 ATOM = 9
 
 

@@ -51,6 +51,7 @@ from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
 from sot.reports import wording
 from sot.resume import SLOT, origin
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
+from sot.terms import leaves
 from sot.torch_compat import (
     GlobalState,
     in_function_transform,
@@ -146,7 +147,7 @@ class Translator:
         self.entries: dict[int, list[Cached]] = {}
         self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers, and tensors, that have changed
         self.handed_on: dict[int, set[str]] = {}    # variables whose number differed where a function was left
-        self.specialized: set[int] = set()          # code objects for which a symbol became a constant, and differed
+        self.specialized: dict[int, set[Origin]] = {}   # numbers of which a symbol became a constant, and differed
         self.constant: dict[int, set[Origin]] = {}  # those that the backend needs to be constants
         self.dynamic = dynamic
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
@@ -262,7 +263,7 @@ class Translator:
             return STATIC
         varying, constant = (frozenset(found.get(id(code), ())) for found in (self.varying, self.constant))
         return Variation(varying - constant, bool(self.dynamic), self.named.get(code, {}), constant,
-                         id(code) in self.specialized and not self.full_graph)
+                         frozenset() if self.full_graph else frozenset(self.specialized.get(id(code), ())))
 
     def attempt(self, machine: Machine, state: GlobalState, capture: Capture) -> Callable | None:
         try:
@@ -381,8 +382,9 @@ class Translator:
                        or isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
             varying = self.varying.setdefault(id(code), set())
             varying.update(g.origin for g in numbers if g.explain(inputs))
-            if any(isinstance(g, RelationGuard) and g.symbol == "==" and g.explain(inputs) for g in guards):
-                self.specialized.add(id(code))
+            for g in guards:
+                if isinstance(g, RelationGuard) and g.symbol == "==" and g.explain(inputs):
+                    self.specialized.setdefault(id(code), set()).update(leaves(g.left))
             varying.update(part for g in guards if isinstance(g, TensorGuard) for part in g.differs(inputs))
         return found
 
@@ -420,6 +422,7 @@ def reset() -> None:
     for translator in _translators:
         translator.entries.clear()
         translator.varying.clear()
+        translator.handed_on.clear()
         translator.constant.clear()
         translator.specialized.clear()
         translator.idle.clear()

@@ -63,7 +63,7 @@ READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "st
 VALUE_INDEPENDENT = frozenset(name for n in (
     "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
     "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
-    "select", "tensor", "as_tensor")
+    "select", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul", "addcdiv")
     for name in (n, "i" + n, "r" + n))
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -148,7 +148,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     found: dict[int, TensorValue] = {}
     numbers = takes_numbers(target)
     graph_args = tuple(argument(m, v, found, numbers) for v in args)
-    graph_kwargs = {k: argument(m, v, found) for k, v in kwargs.items()}
+    graph_kwargs = {k: argument(m, v, found, numbers) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     if m.modes:
         answer = overrides.through_modes(m, kind, target, graph_args, graph_kwargs, found)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.errors import Break, Reason
 from sot.graph import NumberRef
 from sot.guards import RelationGuard
 from sot.origin import Origin, TensorPart
 from sot.symbols import on_numbers
-from sot.terms import COMPARISONS, INFIX, Term, depth, function_of, leaves, term_code, term_text
+from sot.terms import COMPARISONS, DOMAINS, INFINITE, INFIX, Term, depth, function_of, leaves, term_code, term_text
 from sot.values.base import Const, LazyConst, Value, boolean
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class DynamicNumber(LazyConst):
     @property
     def real(self) -> Any:
         if self._machine is not None:
+            if self.pytype is float and not self._machine.varies.specialized.isdisjoint(leaves(self.term)):
+                raise Break(Reason.VARYING_NUMBER, str(self))
             machine, self._machine = self._machine, None
             if self._symbol is not None:
                 int(self._symbol)
@@ -156,6 +159,7 @@ def arithmetic(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
         example = INFIX[symbol][0](left, right)
     except (ArithmeticError, MemoryError):
         return None
+    stay_in_domain(m, symbol, b)
     return computed(m, example, folded(symbol, left_term, right_term))
 
 
@@ -181,7 +185,15 @@ def applied(m: Machine, name: str, *values: Value) -> Value | None:
         example = function_of(name)(*(example for example, _ in parts))
     except (ArithmeticError, ValueError):
         return None
+    stay_in_domain(m, name, values[0])
     return computed(m, example, (name, *(term for _, term in parts)))
+
+
+def stay_in_domain(m: Machine, name: str, operand: Value) -> None:
+    """Guard that Python will not raise, where what it computes now is computed again."""
+    if is_dynamic(operand) and (operand.pytype is float or name in INFIX):
+        for symbol, bound in DOMAINS.get(name, ()):
+            compare(m, symbol, operand, Const(bound))
 
 
 def folded(symbol: str, left: Term, right: Term) -> Term:
@@ -190,6 +202,23 @@ def folded(symbol: str, left: Term, right: Term) -> Term:
             type(left[2]) is int):
         return ("+", left[1], left[2] + (right if symbol == "+" else -right))
     return ("+", left, -right) if symbol == "-" and type(right) is int else (symbol, left, right)
+
+
+def is_finite(m: Machine, value: Value) -> Value:
+    """``math.isfinite``"""
+    if value.pytype is int:
+        return boolean(True)
+    return boolean(bool(compare(m, "<", value, Const(INFINITE)).real and compare(m, ">", value, Const(-INFINITE)).real))
+
+
+def is_nan(m: Machine, value: Value) -> Value:
+    """``math.isnan``"""
+    return compare(m, "!=", value, value)
+
+
+def is_infinite(m: Machine, value: Value) -> Value:
+    """``math.isinf``"""
+    return boolean(not is_nan(m, value).real and not is_finite(m, value).real)
 
 
 def negated(m: Machine, a: Value) -> Value | None:

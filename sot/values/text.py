@@ -4,16 +4,20 @@ Checks format the message of an error that never happens. A break for each of th
 """
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sot.errors import Break, NotRebuildable, Reason
 from sot.graph.refs import version_of
 from sot.values.base import Const, Value
-from sot.values.numbers import DynamicNumber
+from sot.values.numbers import DynamicNumber, is_dynamic, is_finite
+from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
+    from sot.execute.machine import Machine
 
 
 class TextValue(Value):
@@ -32,11 +36,26 @@ class TextValue(Value):
         return "text that shows a tensor"
 
 
+@dataclass(frozen=True)
+class ShownNumbers:
+    """Text made of numbers of which some vary: by ``render`` here, by ``code`` of their expressions in emitted code."""
+
+    numbers: Sequence[Value]
+    render: Callable[..., str]
+    code: Callable[..., str]
+
+    def now(self) -> str:
+        return self.render(*(n.real for n in self.numbers))
+
+    def expression(self, e: Emitter) -> str:
+        return self.code(*map(e.value, self.numbers))
+
+
 class NumberText(Const):
     """Text that shows numbers which vary from call to call; whoever looks at it makes them constants."""
 
-    def __init__(self, parts: list[Any]) -> None:
-        self.parts = parts      # strings, and (number, format)
+    def __init__(self, parts: list[str | ShownNumbers]) -> None:
+        self.parts = parts
         self._text: str | None = None
         self.pytype = str
         self.origin = None
@@ -48,27 +67,37 @@ class NumberText(Const):
     @property
     def real(self) -> Any:
         if self._text is None:
-            self._text = "".join(p if isinstance(p, str) else format(p[0].real, p[1]) for p in self.parts)
+            self._text = "".join(p if isinstance(p, str) else p.now() for p in self.parts)
         return self._text
 
     def rebuild(self, e: Emitter) -> str:
         if self._text is not None:
             return e.literal(self._text)
-        parts = (repr(p) if isinstance(p, str) else f"format({e.value(p[0])}, {p[1]!r})" for p in self.parts)
+        parts = (repr(p) if isinstance(p, str) else p.expression(e) for p in self.parts)
         return e.variable(self, f"''.join(({''.join(p + ', ' for p in parts)}))")
 
     def __str__(self) -> str:
         return "text that shows a number"
 
 
-def number_text(number: Value, spec: str) -> NumberText | None:
-    """``format(number, spec)`` of a number that varies; None if Python refuses it."""
-    assert isinstance(number, DynamicNumber)
-    try:
-        format(number.example, spec)
-    except ValueError:
+def number_text(numbers: Sequence[Value], render: Callable[..., str], code: Callable[..., str]) -> NumberText | None:
+    """The text that ``render`` makes of numbers; None if none of them varies, or Python refuses them."""
+    if not any(map(is_dynamic, numbers)) or not all(
+            isinstance(n, Const) and not isinstance(n, NumberText) for n in numbers):
         return None
-    return NumberText([(number, spec)])
+    try:
+        render(*(n.example if isinstance(n, DynamicNumber) else n.real for n in numbers))
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+    return NumberText([ShownNumbers(numbers, render, code)])
+
+
+def percent_of_numbers(m: Machine, text: Value, values: Value) -> NumberText | None:
+    """``text % values`` of numbers of which some vary."""
+    form, numbers = text.constant(), m.settle(values.items) if isinstance(values, TupleValue) else [values]
+    if not all(is_finite(m, n).real for n in numbers if is_dynamic(n)):      # there is no %d of others
+        return None
+    return number_text(numbers, lambda *v: form % v, lambda *codes: f"({form!r} % ({', '.join(codes)},))")
 
 
 def joined(parts: list[Value]) -> Value:

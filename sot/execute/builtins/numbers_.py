@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.execute.builtins import iteration
+from sot.terms import FUNCTIONS as FUNCTIONS_OF_TERMS
+from sot.values import numbers
 from sot.values.base import Const, Value
 from sot.values.numbers import NUMBER_TYPES, applied, arithmetic, is_dynamic
 from sot.values.objects import ListValue, TupleValue
@@ -20,9 +22,11 @@ from sot.values.text import number_text
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
-OF_ONE = {int: "int", float: "float", abs: "abs", operator.abs: "abs", round: "round", math.floor: "math.floor",
-          math.ceil: "math.ceil", math.trunc: "math.trunc", math.sqrt: "math.sqrt", operator.neg: "neg",
-          torch.sym_int: "int", torch.sym_float: "float"}
+OF_ONE = {int: "int", float: "float", abs: "abs", operator.abs: "abs", round: "round", operator.neg: "neg",
+          torch.sym_int: "int", torch.sym_float: "float",
+          **{getattr(math, name.removeprefix("math.")): name for name in FUNCTIONS_OF_TERMS
+             if name.startswith("math.") and name != "math.prod"}}
+QUESTIONS = {math.isfinite: numbers.is_finite, math.isnan: numbers.is_nan, math.isinf: numbers.is_infinite}
 THEMSELVES = frozenset((operator.index, operator.pos))
 EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
 
@@ -31,13 +35,18 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
     """The result of a function of which an argument varies, or holds what does; None to leave it to others."""
     if function in OF_ONE and len(args) == 1:
         return applied(m, OF_ONE[function], *args)
+    if function in QUESTIONS and len(args) == 1 and is_dynamic(args[0]):
+        return QUESTIONS[function](m, args[0])
+    if function is round and len(args) == 2 and type(args[1].real) is int and not is_dynamic(args[1]):
+        return applied(m, "round", *args)
     if function in THEMSELVES and len(args) == 1 and args[0].pytype is int:
         return args[0]
     if function in EXTREMES:
         return extreme(m, EXTREMES[function], args if len(args) > 1 else iteration.known_items(m, args[0]) or [])
     if function in (str, repr, format) and is_dynamic(args[0]) and all(
             isinstance(a, Const) and a.pytype is str for a in args[1:]):
-        return number_text(args[0], args[1].real if function is format and len(args) > 1 else "")
+        spec = args[1].real if function is format and len(args) > 1 else ""
+        return number_text(args[:1], lambda n: format(n, spec), lambda n: f"format({n}, {spec!r})")
     if function is divmod and len(args) == 2:
         parts = arithmetic(m, "//", *args), arithmetic(m, "%", *args)
         return None if None in parts else TupleValue(list(parts))
@@ -48,8 +57,8 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
     return None
 
 
-FUNCTIONS: dict[Any, bool] = dict.fromkeys((*OF_ONE, *THEMSELVES, *EXTREMES, str, repr, format, divmod, pow, math.prod,
-                                            torch.Size.numel), True)
+FUNCTIONS: dict[Any, bool] = dict.fromkeys((*OF_ONE, *QUESTIONS, *THEMSELVES, *EXTREMES, str, repr, format, divmod, pow,
+                                            math.prod, torch.Size.numel), True)
 
 
 def may_vary(value: Value) -> bool:

@@ -30,11 +30,12 @@ from sot.execute.builtins.common import (
 from sot.execute.builtins.registry import HANDLERS, find, handles
 from sot.polyfills import operators as polyfill
 from sot.values import numbers
-from sot.values.base import Const, Opaque, Value, boolean
+from sot.values.base import ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue
+from sot.values.text import percent_of_numbers
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -61,6 +62,8 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return tensor_numbers.binary(m, symbol, a, b)
     if isinstance(a, DynamicNumber) or isinstance(b, DynamicNumber):
         varying = numbers.arithmetic(m, plain, a, b)
+        if varying is None and plain == "%" and a.pytype is str and isinstance(a, Const):
+            varying = percent_of_numbers(m, a, b)
         if varying is not None:
             return varying
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
@@ -146,7 +149,7 @@ def first_answer(m: Machine, candidates: list[Candidate], symbol: str, a: Value,
             message = Const(unsupported(symbol, a, b))
             return m.enter(polyfill.binary_answer, [TupleValue(bound), message])
         result = handler(m, [obj, other], {})
-        if not (isinstance(result, Const) and result.real is NotImplemented):
+        if result is ENTERED or result.pytype is not type(NotImplemented):
             return result
     return None
 

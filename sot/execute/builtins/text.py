@@ -1,6 +1,7 @@
 """Text: str, repr, format, % and join, of constants at once and of containers part by part."""
 from __future__ import annotations
 
+import operator
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from sot.values.base import Const, Opaque, Value
 from sot.values.iterators import SliceValue
 from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
-from sot.values.text import ShownTensor, TextValue
+from sot.values.text import ShownTensor, TextValue, number_text, percent_of_numbers
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -174,6 +175,8 @@ def bytes_join(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 @handles(str.__mod__)
 def percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     text, values = take("__mod__", args, kwargs, "self", "value", required=2)
+    if (shown := percent_of_numbers(m, text, values)) is not None:
+        return shown
     plain = all(library_only(m, v, ("__str__", "__repr__")) for v in parts(m, values) if not isinstance(v, TensorValue))
     found = hosts(m, [text, values])
     if found is not None and plain:
@@ -196,10 +199,17 @@ def reflected_percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
 @handles(str.format)
 def str_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     text, *values = args
+    form, count = text.constant(), len(values)
+    prefixes = [""] * count + [f"{name}=" for name in kwargs]
+    shown = number_text([*values, *kwargs.values()],
+                        lambda *v: form.format(*v[:count], **dict(zip(kwargs, v[count:], strict=True))),
+                        lambda *codes: f"{form!r}.format({', '.join(map(operator.add, prefixes, codes))})")
+    if shown is not None:
+        return shown
     if all(written(m, str, v, "__format__", "__str__", "__repr__") is not None for v in (*values, *kwargs.values())):
         found = hosts(m, [*values, *kwargs.values()]) or []
         named = dict(zip(kwargs, found[len(values):], strict=True))
-        return run_native(m, str.format, text.constant(), *found[:len(values)], **named)
+        return run_native(m, str.format, form, *found[:len(values)], **named)
     raise Break(Reason.UNSUPPORTED, "str.format of objects")
 
 

@@ -684,7 +684,7 @@ def run_suites(names, transform=True):
 
 def test_library_test_suites(tmp_path, record_property):
     names = SUITES + (SLOW_SUITES if FULL else [])
-    timeout = 1000 if FULL else 100
+    timeout = 1000 if FULL else 400
     halves = [f"run_suites({names[half::2]})" for half in (0, 1)]
     executed = tests = 0
     for _, one_executed, one_tests, failing in in_processes(halves, tmp_path / "null", timeout):

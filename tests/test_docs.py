@@ -1,5 +1,8 @@
 """The documentation tells the truth: every reason for a break has a page, and what the pages show happens."""
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,24 @@ def test_the_code_of_a_page_runs(path, capsys):
         if "counting" in text:
             assert torch.equal(names["f"](torch.ones(2)), torch.full((2,), 2.0))
             assert "a graph of 2 operations, 1 inputs" in capsys.readouterr().out
+
+
+def test_the_output_in_the_readme_is_what_its_example_prints(tmp_path, monkeypatch):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"What it prints:\n\n((?:    .*\n|\n)+)", text).group(1)
+    (tmp_path / "first.py").write_text(CODE.findall(text)[0])
+    done = subprocess.run([sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": str(ROOT)})
+    times = re.compile(r"[\d.]+ m?s\b")
+    assert times.sub("?", done.stdout).split() == times.sub("?", shown).split(), done.stderr
+
+
+def test_the_pages_build_without_a_warning(tmp_path):
+    pytest.importorskip("furo")
+    pytest.importorskip("myst_parser")
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "docs", str(tmp_path)], cwd=ROOT,
+                          capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    assert "to_static" in (tmp_path / "api.html").read_text(encoding="utf-8")
+    missing = {name for name in sot.__all__ if f'id="sot.{name}"' not in (tmp_path / "api.html").read_text("utf-8")}
+    assert missing == {"__version__"}

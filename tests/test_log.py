@@ -86,3 +86,28 @@ def test_programs_may_use_the_loggers_themselves(caplog, backend):
     sot.to_static(lambda x: x if x.sum() > 0 else -x, backend=backend)(X)
     assert [r.name for r in caplog.records] == ["sot.breaks"]
     assert "test_log.py" in caplog.text
+
+
+LEVELS = PROGRAM.replace("import torch, sot\n", "import torch, sot\nsot.set_verbosity({})\nsot.set_code_level({})\n")
+PRINTED = ("[sot.breaks]", "[sot.recompiles]", "[sot.graphs]", "[sot.guards]", "[sot.code]")
+
+
+@pytest.mark.parametrize(("verbosity", "code", "count"), [(0, 0, 0), (1, 0, 2), (2, 0, 3), (3, 0, 4), (3, 1, 5)])
+def test_levels_add_channels(capsys, monkeypatch, verbosity, code, count):
+    program = LEVELS.replace("{}", str(verbosity), 1).replace("{}", str(code), 1)
+    try:
+        exec(compile(program, "levels.py", "exec"), {"__name__": "levels"})
+    finally:
+        sot.set_verbosity(0)
+        sot.set_code_level(0)
+        sot.reset()
+    said = capsys.readouterr().err
+    assert [name for name in PRINTED if name in said] == [*PRINTED[:count]]
+    assert not said if count == 0 else "levels.py:8 in fn" in said or "levels.py:9 in fn" in said
+
+
+@pytest.mark.parametrize("setter", [sot.set_verbosity, sot.set_code_level])
+@pytest.mark.parametrize("level", [-1, "all", None])
+def test_a_level_is_a_number(setter, level):
+    with pytest.raises(ValueError, match=f"{setter.__name__} needs a level from 0 to 3"):
+        setter(level)

@@ -21,10 +21,11 @@ from sot.backends.eager import eager
 from sot.backends.errors import one_line
 from sot.backends.rescue import State, tell
 from sot.backends.triton import availability, cache, launching, runtime
+from sot.backends.triton.matmul import fused
 from sot.backends.triton.module_source import canonical, module
 from sot.backends.triton.recording import Recorded
 from sot.backends.triton.sizes import Sizes
-from sot.backends.triton.tuning import Tuner, on_device
+from sot.backends.triton.tuning import ProductTuner, Tuner, on_device, product_on_device
 from sot.graph import decompositions, passes, rewriting
 from sot.graph.lowering import NotLowered, draws, lower
 from sot.graph.lowering.driver import note_of
@@ -123,13 +124,15 @@ class Compiler:
         """
         key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device,
                            str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()), draws.way(),
-                           family.text if family else "", "tuned" if self.mode == "max-autotune" else "")
+                           family.text if family else "", self.mode if self.mode == "max-autotune" else "",
+                           torch.get_float32_matmul_precision())
         if path := cache.find(key):
             about = cache.about(path)
             return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True,
                                                    about.get("schedule", [])))
         program = self.lowered(graph)
-        made = module(program, title, self.interpreted, family.sizes if family else None, self.tuner())
+        written = self.with_products(program) if family is None else program
+        made = module(written, title, self.interpreted, family.sizes if family else None, self.tuner())
         spent = cost(program)
         # What holds more than its text is found by the text, so that another process makes it, but no file grows.
         steps = [str(step).partition("\n")[0] for step in program.steps]
@@ -141,6 +144,13 @@ class Compiler:
     def tuner(self) -> Tuner | None:
         """What measures block sizes, if that is asked for."""
         return Tuner(on_device, torch.cuda.get_device_name()) if self.mode == "max-autotune" else None
+
+    def with_products(self, program: Program) -> Program:
+        """Products and what follows them in one kernel, where that is measured to be faster."""
+        if self.mode != "max-autotune":
+            return program
+        tuner = ProductTuner(product_on_device, torch.cuda.get_device_name())
+        return fused(program, lambda step: tuner(program, step))
 
     def lowered(self, graph: GraphModule) -> Program:
         """The kernels of a static graph."""

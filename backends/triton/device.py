@@ -42,6 +42,15 @@ else:
 
 
 if INTERPRETED:
+    factor = _source.factor                 # the interpreter multiplies the bits of bf16
+else:
+    @triton.jit
+    def factor(block):
+        """A factor of a product of blocks, of type bf16."""
+        return block
+
+
+if INTERPRETED:
     require = _source.require
 else:
     @triton.jit

@@ -45,6 +45,10 @@ def require(condition: Any) -> None:
         raise IndexError("index out of range")
 
 
+def factor(block: Any) -> Any:
+    return block.to(tl.float32)
+
+
 def to_bf16(block: Any) -> Any:
     bits = torch.from_numpy(np.asarray(block.handle.data, np.float32)).bfloat16().view(torch.int16).numpy()
     return _block(bits.view(np.uint16), tl.bfloat16)

@@ -15,13 +15,17 @@ import torch
 from sot.backends.triton.blocks import chosen
 from sot.backends.triton.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE, SCAN
 from sot.backends.triton.kernel_source import INT32_MAX, Blocks, group_source, source, without_comments
+from sot.backends.triton.matmul import Matmul
+from sot.backends.triton.matmul import source as matmul_source
 from sot.backends.triton.sizes import Number, Sized, Sizes
 from sot.graph.ir import Kernel
 from sot.graph.memory import planned
+from sot.graph.ops import NAMES
 from sot.graph.program import Buffer, Extern, Group, Program, Step, View
 from sot.graph.schedule import is_view
 
-FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), *SCAN.values(), "to_bf16", "require"})
+FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), *SCAN.values(), "to_bf16", "factor",
+                    "require"})
 POINTERS = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16", "i64": "i64", "i32": "i32", "i16": "i16",
             "i8": "i8", "u8": "u8", "b1": "i1"}
 HEAD = """import torch
@@ -105,6 +109,8 @@ class ModuleWriter:
 
     def _device(self, step: Step) -> int | None:
         """The GPU that a kernel runs on."""
+        if isinstance(step, Matmul):
+            step = step.kernel
         if isinstance(step, Extern):
             return None
         found = {self.program.buffers[name].device for name in step.buffers}
@@ -114,8 +120,12 @@ class ModuleWriter:
         return device.index or 0 if device.type == "cuda" else None
 
     def _step(self, number: int, step: Step) -> Iterator[str]:
-        yield from (self._call(step) if isinstance(step, Extern) else self._launch(step) if isinstance(step, Kernel)
-                    else self._launch_group(step))
+        if isinstance(step, Matmul):
+            yield from self._launch_matmul(step)
+        elif isinstance(step, Extern):
+            yield from self._call(step)
+        else:
+            yield from self._launch(step) if isinstance(step, Kernel) else self._launch_group(step)
         if gone := self.last_use.get(number):
             yield f"del {', '.join(gone)}"
 
@@ -145,6 +155,17 @@ class ModuleWriter:
         types = {parameters[n]: f"*{POINTERS[m.dtype]}" for n, m in group.buffers.items()}
         launcher = self._launcher_of(name, types, {}, options, self._device(group))
         yield f"{launcher}({sum(count for *_, count in calls)}, {', '.join(group.buffers)})"
+
+    def _launch_matmul(self, step: Matmul) -> Iterator[str]:
+        for buffer in step.kernel.written():
+            yield f"{buffer} = {allocation(self.program.buffers[buffer])}"
+        names = step.parameters()
+        types = {n: f"*{POINTERS[NAMES[self.program.buffers[b].dtype]]}" for b, n in names.items()}
+        name = self._text(matmul_source(step, "matmul"), "matmul")
+        tiles = {"M": step.tiles.m, "N": step.tiles.n, "K": step.tiles.k}
+        options = {"num_warps": step.tiles.warps, "num_stages": step.tiles.stages}
+        launcher = self._launcher_of(name, types, tiles, options, self._device(step))
+        yield f"{launcher}({step.grid()}, {', '.join(names)})"
 
     def _launch(self, kernel: Kernel) -> Iterator[str]:
         yield from self._memory(kernel)

@@ -19,11 +19,12 @@ from triton.testing import do_bench
 from sot.backends.triton import cache, runtime
 from sot.backends.triton.blocks import chosen
 from sot.backends.triton.kernel_source import Blocks
+from sot.backends.triton.matmul import CANDIDATES, Matmul, Tiles
 from sot.backends.triton.module_source import module
 from sot.backends.triton.sizes import varies
 from sot.graph.ir import Kernel
 from sot.graph.ops import DTYPES
-from sot.graph.program import Buffer, Program
+from sot.graph.program import Buffer, Extern, Program, Step
 from sot.progress import working
 
 KERNELS = logging.getLogger("sot.kernels")
@@ -33,6 +34,7 @@ WARPS = (0.5, 1, 2)
 LARGEST = 1 << 15               # elements of a block: beyond, registers spill
 
 Measure = Callable[[Kernel, Blocks], float]     # milliseconds
+MeasureProduct = Callable[[Program, Matmul, Tiles | None], float]
 
 
 def candidates(kernel: Kernel) -> Iterator[Blocks]:
@@ -80,15 +82,59 @@ class Tuner:
         return best
 
 
+class ProductTuner:
+    """Whether a product and what follows it are one kernel, and with which tiles: what ``measure`` says is fastest.
+
+    Arguments:
+        measure: milliseconds of a step with these tiles; with None, as a call of ATen's and a kernel.
+    """
+
+    def __init__(self, measure: MeasureProduct, where: str) -> None:
+        self.measure, self.where = measure, where
+
+    def __call__(self, program: Program, step: Matmul) -> Tiles | None:
+        asked = f"{step.target} {[str(view) for view in step.args[0]]} {step.kernel}"
+        key = cache.key_of("product", asked, self.where, triton.__version__, torch.get_float32_matmul_precision())
+        if path := cache.find(key, SUFFIX):
+            found = json.loads(path.read_text())
+            return Tiles(**found) if found else None
+        times: dict[Tiles | None, float] = {}
+        with working("measuring a matrix product"):
+            for tiles in (None, *CANDIDATES):
+                try:
+                    times[tiles] = self.measure(program, step, tiles)
+                except Exception as error:
+                    KERNELS.debug("tuning a product: %s does not run: %s", tiles, error)
+        best = min(times, key=lambda tiles: times[tiles], default=None)
+        text = json.dumps(dataclasses.asdict(best) if best else None)
+        cache.add(key, text, f"matmul on {self.where}", SUFFIX)
+        return best
+
+
+def product_on_device(program: Program, step: Matmul, tiles: Tiles | None) -> float:
+    """How long a product and what follows it take on the current GPU."""
+    first = next(s for s in program.steps if isinstance(s, Extern) and step.product in s.written())
+    steps: list[Step] = [first, step.kernel] if tiles is None else [dataclasses.replace(step, tiles=tiles)]
+    given = [name for name in step.parameters() if name not in step.kernel.written()]
+    outputs = tuple(program.buffers[name].view() for name in step.kernel.written())
+    return timed(Program(given, {}, program.buffers, steps, outputs))
+
+
 def on_device(kernel: Kernel, blocks: Blocks) -> float:
     """How long a kernel takes on the current GPU, on numbers that are in range wherever it looks something up."""
     device = torch.device("cuda", torch.cuda.current_device())
     buffers = {name: Buffer(name, DTYPES[m.dtype], (m.size,), (1,), device) for name, m in kernel.buffers.items()}
     given = [name for name in kernel.buffers if name not in kernel.written() - kernel.changed()]
     program = Program(given, {}, buffers, [kernel], tuple(buffers[name].view() for name in kernel.written()))
+    return timed(program, lambda _: blocks)
+
+
+def timed(program: Program, choose: Callable[[Kernel], Blocks] | None = None) -> float:
+    """Milliseconds that a program takes with inputs of zeros."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tuned.py"
-        path.write_text(module(program, "tuning", False, choose=lambda _: blocks).text)
+        path.write_text(module(program, "tuning", False, choose=choose).text)
         run = runtime.load(path).run
-        inputs = [torch.zeros(buffers[name].shape, dtype=buffers[name].dtype, device=device) for name in given]
+        inputs = [torch.empty_strided(b.shape, b.strides, dtype=b.dtype, device=b.device).zero_()
+                  for b in (program.buffers[name] for name in program.inputs)]
         return do_bench(lambda: run(list(inputs), ()), return_mode="median")

@@ -24,6 +24,7 @@ from sot.execute.overrides import write_modes
 from sot.graph import TensorRef
 from sot.guards import Guard, TensorGuard
 from sot.origin import Origin
+from sot.plain_loops import loop_code
 from sot.resume import (
     NULL,
     SAVED,
@@ -301,15 +302,16 @@ class Emitter:
             return f"FunctionType({self.const(code)}, {self.const(frame.namespace)}, None, None, ({cells}))"
         return self.const(FunctionType(code, frame.namespace))
 
-    def leave(self, depth: int) -> tuple[str, str]:
-        """Function and arguments that go on after a break: the instruction in frame ``depth``, then outwards."""
+    def leave(self, depth: int, loop: int | None) -> tuple[str, str]:
+        """Function and arguments that go on after a break: the instruction or the loop in that frame, then outwards."""
         frames = self.machine.frames
         inner = frames[depth]
         handled = self.machine.handled
         layout, args, cells = self.point(inner.native, inner.pc, inner, handled)
         if why := can_resume(inner.native, inner.pc, layout):
             raise NotRebuildable(why)
-        code = step_code(inner.native, inner.pc, layout)
+        code = loop_code(inner.native, inner.pc, layout, loop) if loop is not None else None
+        code = code or step_code(inner.native, inner.pc, layout)
         self.note_varying(inner)
         _hook.skip(code)
         function = self.function(inner, code, cells)
@@ -365,12 +367,13 @@ def handled_outside(stack: list[Value], current: Value | None) -> Value | None:
 
 
 # ---- the entry --------------------------------------------------------------------------------------------
-def write_exit(e: Emitter, value: Value | None, depth: int) -> None:
-    """The end of the entry: its return value, or (without one) what goes on after a break in frame ``depth``."""
+def write_exit(e: Emitter, value: Value | None, depth: int, loop: int | None = None) -> None:
+    """The end of the entry: its return value, or (without one) what goes on after a break in frame ``depth``, or after
+    the ``loop`` of it that begins at this instruction."""
     if value is not None:
         result = e.value(value)
     else:
-        function, args = e.leave(depth)
+        function, args = e.leave(depth, loop)
         result = f"Tail({function}, ({args}))"
         e.leaves = True
     e.flush()

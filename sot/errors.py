@@ -88,7 +88,12 @@ class CaptureStop(Exception):
 
 
 class Break(CaptureStop):
-    """The current instruction cannot be captured; Python runs it between two graphs."""
+    """The current instruction cannot be captured; Python runs it between two graphs; or the loop, of which ``loop`` is
+    the index of the first instruction."""
+
+    def __init__(self, reason: Reason, detail: str = "", loop: int | None = None) -> None:
+        super().__init__(reason, detail)
+        self.loop = loop
 
 
 class Skip(CaptureStop):
@@ -102,6 +107,15 @@ class Refused(Exception):
     def __init__(self, point: tuple, why: str) -> None:
         super().__init__(why)
         self.point, self.why = point, why
+
+
+class LeftToPython(Exception):
+    """It has turned out that a loop, or a call, has no operations on tensors for long: capture begins again, and breaks
+    before it. ``points`` are code objects, each with the index of a loop's first instruction, or of a call."""
+
+    def __init__(self, points: set[tuple]) -> None:
+        super().__init__(points)
+        self.points = points
 
 
 class NotRebuildable(Exception):

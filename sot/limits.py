@@ -1,6 +1,7 @@
 """How much of a loop is unrolled into one graph: SOT_UNROLL, rounds and instructions.
 
-A loop that takes more than either is run as a loop from there on: its body is captured once.
+A loop that takes more than either is run as a loop from there on: its body is captured once. One without operations on
+tensors costs the graph nothing, and is followed for longer; then Python runs it.
 """
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ import os
 from typing import NamedTuple
 
 from sot.errors import SotError
+
+WITHOUT_OPERATIONS = 50_000     # instructions
 
 
 class Unrolling(NamedTuple):

@@ -169,7 +169,7 @@ def _places(original: list[Instr], copy: list[Instr]) -> list[int]:
     return places[::-1]
 
 
-def _per_place(function: F) -> F:
+def per_place(function: F) -> F:
     """Cache a function of (code, pc, ...), by the identity of the user's code: equal code may be of other files."""
     cache: dict[Any, Any] = {}
 
@@ -187,8 +187,8 @@ def _per_place(function: F) -> F:
     return at  # type: ignore[return-value]
 
 
-_point = _per_place(Point)
-_call_point = _per_place(CallPoint)
+_point = per_place(Point)
+_call_point = per_place(CallPoint)
 
 
 def _cells(code: CodeType) -> tuple[str, ...]:
@@ -213,7 +213,7 @@ def read_cells(code: CodeType, pc: int) -> frozenset[str]:
     return _liveness(code, 0, frozenset(code.co_cellvars))[pc]
 
 
-@_per_place
+@per_place
 def _live_names(code: CodeType, _: int) -> list[frozenset[str]]:
     names = frozenset(code.co_varnames) - {*_cells(code)}
     sees_all = not SHOWS_FRAMES.isdisjoint(code.co_names) or any(
@@ -221,7 +221,7 @@ def _live_names(code: CodeType, _: int) -> list[frozenset[str]]:
     return _liveness(code, 0, names, names if sees_all else names & {_super_argument(code)})
 
 
-@_per_place
+@per_place
 def _liveness(code: CodeType, _: int, names: frozenset[str], always: frozenset[str] = frozenset()
               ) -> list[frozenset[str]]:
     """For each instruction, those of the names that may be read. Backward data flow, along jumps and into handlers."""
@@ -317,7 +317,7 @@ NET_OF: dict[str, Callable[[Any], int]] = {
 NET_OF_JUMP = {"FOR_ITER": -1, "JUMP_IF_TRUE_OR_POP": 0, "JUMP_IF_FALSE_OR_POP": 0}
 
 
-def _slots_after(instr: Instr, layout: Layout, jump: bool) -> list[str]:
+def slots_after(instr: Instr, layout: Layout, jump: bool) -> list[str]:
     """The kinds of the slots, where execution goes on at the next instruction or at the target of the jump."""
     slots, op, arg = [*layout.slots], instr.op, instr.arg
     net = NET_OF[op](arg) if op in NET_OF else NET.get(op, 0)
@@ -340,33 +340,33 @@ def _slots_after(instr: Instr, layout: Layout, jump: bool) -> list[str]:
     return slots
 
 
-def _names_after(instr: Instr, layout: Layout) -> set[str]:
+def names_after(instr: Instr, layout: Layout) -> set[str]:
     """The variables with a value. A NULL that is stored takes the value away."""
     if instr.op == "STORE_FAST" and layout.slots[-1] != NULL:
         return {*layout.names, instr.arg}
     return {*layout.names} - {instr.arg if instr.op in ("STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR") else None}
 
 
-def _place(code: CodeType, pc: int, slots: Iterable[str], names: Iterable[str]) -> Place:
+def place_with(code: CodeType, pc: int, slots: Iterable[str], names: Iterable[str]) -> Place:
     needed = live_names(code, pc).intersection(names)
     return pc, Layout(tuple(slots), tuple(name for name in code.co_varnames if name in needed))
 
 
-@_per_place
+@per_place
 def step_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
     """E: run the instruction at `pc`, and leave for wherever it goes."""
     instrs = decode(code).instrs
-    instr, names = instrs[pc], _names_after(instrs[pc], layout)
+    instr, names = instrs[pc], names_after(instrs[pc], layout)
     following = jump = None
     landing: list[Instr] = []
     if instr.op not in NO_FALL_THROUGH:
-        following = _place(code, pc + 1, _slots_after(instr, layout, False), names)
+        following = place_with(code, pc + 1, slots_after(instr, layout, False), names)
     if (target := instr.target) is not None:
-        slots = _slots_after(instr, layout, True)
+        slots = slots_after(instr, layout, True)
         if instr.op in ("FOR_ITER", "SEND") and instrs[target].op in ("END_FOR", "END_SEND"):
             landing = [Instr(instrs[target].op, pos=instr.pos)]  # CPython wants one where it goes
             slots, target = slots[: NET.get(instrs[target].op)], target + 1
-        jump = _place(code, target, slots, names)
+        jump = place_with(code, target, slots, names)
     return _leaving(code, pc, layout, _lowered(instr), following, jump, landing)
 
 
@@ -378,7 +378,7 @@ def call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool)
     return _call_code(code, pc, next_pc, layout, keep)
 
 
-@_per_place
+@per_place
 def _call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
     emit = functools.partial(Instr, pos=decode(code).instrs[pc].pos)
     thunk = [emit("LOAD_FAST", "__thunk"), emit("PUSH_NULL")]
@@ -404,24 +404,24 @@ def _leaving(code: CodeType, pc: int, layout: Layout, body: list[Instr], followi
     at = decoded.instrs[pc]
     emit = functools.partial(Instr, pos=at.pos)
     body = [emit("NOP"), *body]  # since 3.13 looks for the handler of a call one code unit too early
-    instrs, handlers = [emit("RESUME", 0), *_restore(emit, layout), *body], []
+    instrs, handlers = [emit("RESUME", 0), *restoring(emit, layout), *body], []
     if following is not None:
-        instrs += _leave(emit, code, following, point)
+        instrs += leave_for(emit, code, following, point)
     if jump is not None:
-        stub = [*landing, *_leave(emit, code, jump)]
+        stub = [*landing, *leave_for(emit, code, jump)]
         body[-1].target = stub[0]
         instrs += stub
     if at.handler >= 0 and (handler := decoded.handlers[at.handler]).depth <= len(layout.slots):
         slots = layout.slots[: handler.depth] + (VALUE,) * (1 + handler.lasti)
-        stub = _leave(emit, code, _place(code, handler.target, slots, layout.names))
+        stub = leave_for(emit, code, place_with(code, handler.target, slots, layout.names))
         handlers.append(Handler(stub[0], handler.depth, handler.lasti))
         instrs += stub
         for instr in body:
             instr.handler = 0
-    return _encode(code, layout, instrs, handlers, GENERATORS, extra)
+    return encode_as(code, layout, instrs, handlers, GENERATORS, extra)
 
 
-def _encode(code: CodeType, layout: Layout, instrs: list[Instr], handlers: list[Handler],
+def encode_as(code: CodeType, layout: Layout, instrs: list[Instr], handlers: list[Handler],
             drop: int, extra: tuple[str, ...] = ()) -> CodeType:
     flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | drop)
     argnames = *_parameters(code, layout), *extra     # for super() without arguments looks at the first
@@ -447,7 +447,7 @@ def _callable(emit: Emit, function: Callable[..., Any]) -> list[Instr]:
     return pair[::-1] if NULL_FIRST else pair
 
 
-def _restore(emit: Emit, layout: Layout) -> list[Instr]:
+def restoring(emit: Emit, layout: Layout) -> list[Instr]:
     """Parameters to the stack. They are deleted, so that `locals()` does not have them and they keep nothing alive."""
     instrs = []
     for index, kind in enumerate(layout.slots):
@@ -460,7 +460,7 @@ def _restore(emit: Emit, layout: Layout) -> list[Instr]:
     return instrs
 
 
-def _leave(emit: Emit, code: CodeType, place: Place, point: Point | None = None) -> list[Instr]:
+def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = None) -> list[Instr]:
     """Return the Tail: empty the stack into variables (a NULL too, which STORE_FAST can), undoing PUSH_EXC_INFO on
     the way, and pass them on after the globals, the cells and the locals."""
     instrs: list[Instr] = []
@@ -480,32 +480,33 @@ def _leave(emit: Emit, code: CodeType, place: Place, point: Point | None = None)
     return [*instrs, emit("CALL", (2 + len(parameters), ())), emit("RETURN_VALUE")]
 
 
-@_per_place
+@per_place
 def resume_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
     """R: the user's function from `pc` on, an ordinary function."""
     instrs, handlers = with_targets(decode(code))
     target = instrs[pc]
     emit = functools.partial(Instr, pos=target.pos)
-    prologue = [emit("RESUME", 0), *_restore(emit, layout), emit("JUMP", None, target, handler=target.handler)]
+    prologue = [emit("RESUME", 0), *restoring(emit, layout), emit("JUMP", None, target, handler=target.handler)]
     return _rest(code, pc, layout, prologue + instrs[_head(code):], handlers, GENERATORS)
 
 
-@_per_place
+@per_place
 def composed_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
     """C: the user's function from the call at `pc` on, where what is called is the rest of the inner function. It is
     the last parameter, with its arguments."""
     instrs, handlers = with_targets(decode(code))
     emit = functools.partial(Instr, pos=instrs[pc].pos, handler=instrs[pc].handler)
     target = instrs[next_pc]
-    prologue = [Instr("RESUME", 0, pos=instrs[pc].pos), *_restore(functools.partial(Instr, pos=instrs[pc].pos), layout),
+    plain = functools.partial(Instr, pos=instrs[pc].pos)
+    prologue = [plain("RESUME", 0), *restoring(plain, layout),
                 emit("NOP"), *_callable(emit, run), emit("LOAD_FAST", "__call"), emit("DELETE_FAST", "__call"),
                 emit("CALL_FUNCTION_EX", False), *[emit("POP_TOP")] * (not keep),
                 Instr("JUMP", None, target, target.pos, target.handler)]
-    rest = _encode(code, layout, prologue + instrs[_head(code):], handlers, GENERATORS, ("__call",))
+    rest = encode_as(code, layout, prologue + instrs[_head(code):], handlers, GENERATORS, ("__call",))
     return _with_origin(rest, Origin(code, pc, layout, next_pc, keep))
 
 
-@_per_place
+@per_place
 def generator_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
     """A generator function for the rest of a generator which a yield right before `pc` has suspended. After one
     `next()` its generator is suspended likewise: what is sent to it is pushed on `layout.slots`, and `pc` is next."""
@@ -518,13 +519,13 @@ def generator_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
     if instrs[at - 1].op == "SEND":  # by which, right before the yield, throw() of 3.11 finds the end of a yield from
         behind += [emit("END_SEND"), emit("JUMP", None, instrs[decoded.instrs[at - 1].target + 1])]
         before = [emit("JUMP", None, suspend), emit("SEND", None, behind[1])]
-    prologue = [emit("RETURN_GENERATOR", handler=-1), emit("POP_TOP"), emit("RESUME", 0), *_restore(emit, layout),
+    prologue = [emit("RETURN_GENERATOR", handler=-1), emit("POP_TOP"), emit("RESUME", 0), *restoring(emit, layout),
                 emit("LOAD_CONST", None), *before, suspend, go_on, *behind]
     return _rest(code, pc, layout, prologue + instrs[start:], handlers, 0)
 
 
 def _rest(code: CodeType, pc: int, layout: Layout, instrs: list[Instr], handlers: list[Handler], drop: int) -> CodeType:
-    return _with_origin(_encode(code, layout, instrs, handlers, drop), Origin(code, pc, layout))
+    return _with_origin(encode_as(code, layout, instrs, handlers, drop), Origin(code, pc, layout))
 
 
 def _with_origin(rest: CodeType, of: Origin) -> CodeType:

@@ -26,7 +26,7 @@ from sot.backends import Backend, BackendError, backend_name, call_backend, resc
 from sot.checking.calls import CheckedGraph
 from sot.emit import Emitter, write_exit
 from sot.entry import Changes, GraphCall, make_entry, write_graph_call
-from sot.errors import Break, CaptureError, CaptureStop, NotRebuildable, Reason, Refused, Skip
+from sot.errors import Break, CaptureError, CaptureStop, LeftToPython, NotRebuildable, Reason, Refused, Skip
 from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.machine import OURS, Machine, Stopped
@@ -149,6 +149,7 @@ class Translator:
         self.handed_on: dict[int, set[str]] = {}    # variables whose number differed where a function was left
         self.specialized: dict[int, set[Origin]] = {}   # numbers of which a symbol became a constant, and differed
         self.constant: dict[int, set[Origin]] = {}  # those that the backend needs to be constants
+        self.left_to_python: frozenset[Any] = frozenset()   # loops and calls that have no operations for long
         self.dynamic = dynamic
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.runs_as_is = True      # does the backend run a graph as it is? until it compiles one with leaves
@@ -230,8 +231,8 @@ class Translator:
         varies, keeps_leaves, refused = self.variation(code), self.runs_as_is, dict[Any, str]()
         while True:
             try:
-                return self.attempt(Machine(function, inputs, varies, keeps_leaves, self.control_flow, refused), state,
-                                    capture)
+                return self.attempt(Machine(function, inputs, varies, keeps_leaves, self.control_flow, refused,
+                                            self.left_to_python), state, capture)
             except NumbersVary as e:
                 self.varying.setdefault(id(code), set()).update(e.origins)
                 varies = self.variation(code)
@@ -246,6 +247,8 @@ class Translator:
                 self.runs_as_is = keeps_leaves = False
             except Refused as e:
                 refused[e.point] = e.why
+            except LeftToPython as e:
+                self.left_to_python |= e.points
 
     def expect_other_floats(self, code: CodeType, inputs: tuple) -> None:
         """A float that a statement has computed before it broke, a loss or a time, is another one at the next call."""
@@ -432,13 +435,13 @@ def reset() -> None:
 # ---- parts of the pipeline --------------------------------------------------------------------------------
 def stop_at(machine: Machine, cause: Break) -> Emitter:
     """Write the exit at a break, as deep in the calls as frames can be resumed."""
-    reason = cause
+    reason, top = cause, len(machine.frames) - 1
     for depth in range(resumable_depth(machine), -1, -1):
         machine.rollback(depth)
         machine.refuse_unclean(going_on=True)
         emitter = Emitter(machine)
         try:
-            write_exit(emitter, None, depth)
+            write_exit(emitter, None, depth, cause.loop if depth == top else None)
             return emitter
         except NotRebuildable as e:
             reason = Break(Reason.UNSUPPORTED, str(e))

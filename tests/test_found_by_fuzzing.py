@@ -212,3 +212,13 @@ def test_a_shared_variable_without_a_value_is_an_unbound_local_after_a_break():
         return y * get()
     check(f, X, True)
     check(f, X, False)
+
+
+@pytest.mark.parametrize("kind", [int, float, complex])
+def test_what_a_number_is_not_made_of(kind):
+    def f(x):
+        try:
+            return x * kind({1, 2})
+        except TypeError as e:
+            return x, str(e)
+    check(f, X, graphs=0, breaks=0)

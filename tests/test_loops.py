@@ -9,6 +9,7 @@ import torch
 from harness import Counter, check
 
 import sot
+from sot.execute import rounds
 
 X = torch.arange(1.0, 5.0)
 OVER = {
@@ -114,3 +115,124 @@ def test_a_setting_that_means_nothing(monkeypatch, value):
     monkeypatch.setenv("SOT_UNROLL", value)
     with pytest.raises(ValueError, match="SOT_UNROLL="):
         sot.to_static(loop)
+
+
+# ---- loops without operations on tensors ----
+def add_up(x, n):
+    x, total = x + 1, 0
+    for i in range(n):
+        total += i * 3 % 7
+    return x * total
+
+
+def count(x, n):
+    x, i, odd = x + 1, 0, 0
+    while i < n:
+        i += 1
+        if i % 2:
+            continue
+        odd += 1
+    return x * i * odd
+
+
+def leave_early(x, n):
+    x = x + 1
+    for i in range(10 * n):
+        for k in range(3):
+            if i + k == n:
+                break
+        else:
+            continue
+        break
+    return x * i * k
+
+
+def caught(x, n):
+    x, bad = x + 1, []
+    for i in range(n):
+        try:
+            if 100 // (i % 50) == 2:
+                bad.append(i)
+        except ZeroDivisionError as e:
+            bad.append(str(e))
+        finally:
+            last = i
+    return x * len(bad) * last
+
+
+def raises(x, n):
+    x, names = x + 1, {i: str(i) for i in range(0, 4)}
+    try:
+        for i in range(n):
+            names[i] = names[i % 4] if i < n - 1 else names["none"]
+    except KeyError as e:
+        return x * len(names), str(e)
+    return x
+
+
+def primes(n):
+    sieve = [True] * n
+    for i in range(2, n):
+        if sieve[i]:
+            for k in range(i * i, n, i):
+                sieve[k] = False
+    return sum(sieve)
+
+
+def calls_it(x, n):
+    return (x + 1) * primes(n) + sum(i % 3 for i in range(n)) + len([i for i in range(n) if i % 2])
+
+
+def in_a_context(x, n):
+    with torch.no_grad():
+        x, total = x + 1, 0
+        for i in range(n):
+            total += i
+        x = x * total
+    return x, torch.is_grad_enabled()
+
+
+def shared(x, n):
+    x, total = x + 1, 0
+
+    def add(i):
+        nonlocal total
+        total += i
+    for i in range(n):
+        add(i)
+    return x * total
+
+
+@pytest.fixture
+def default_budget(monkeypatch):
+    monkeypatch.delenv("SOT_UNROLL")
+
+
+@pytest.mark.usefixtures("default_budget")
+@pytest.mark.parametrize("f", [add_up, count, leave_early, caught, raises, calls_it, in_a_context, shared])
+def test_python_runs_a_long_loop_without_operations_as_it_is(f, monkeypatch):
+    monkeypatch.setattr(rounds, "WITHOUT_OPERATIONS", 3000)
+    translated = check(f, X, 2000)
+    assert not any(c.fallback for c in translated.captures if c.place.function == f.__name__)
+    assert len(translated.captures) <= 12
+    assert any("for long without an operation on tensors" in str(c.stopped) for c in translated.captures)
+
+
+@pytest.mark.usefixtures("default_budget")
+def test_a_loop_without_operations_is_a_constant_if_it_is_short():
+    check(add_up, X, 1000, graphs=1, breaks=0)
+
+
+@pytest.mark.usefixtures("default_budget")
+@pytest.mark.parametrize("over", OVER)
+def test_ten_thousand_rounds_take_as_many_captures_as_few(over):
+    """What is kept of a capture (graphs, entries, guards) does not depend on the number of rounds."""
+    def kept(n):
+        backend = Counter()
+        translated = sot.to_static(loop, backend=backend)
+        assert torch.equal(translated(X, OVER[over](n)), loop(X, OVER[over](n)))
+        assert not any(c.fallback for c in translated.captures)
+        operations = backend.operations if over != "tensor" else 0      # that one is taken apart, once
+        return len(translated.captures), operations, sum(len(c.guards) for c in translated.captures)
+    few, many = kept(400), kept(10_000)
+    assert few == many

@@ -15,6 +15,7 @@ import numpy as np
 
 from sot import marks
 from sot.errors import Break, PyRaise, Reason, Skip
+from sot.execute import rounds
 from sot.execute.builtins.classes import SEEN_THROUGH
 from sot.execute.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
 from sot.execute.builtins.numbers_ import may_vary, of_numbers
@@ -199,6 +200,7 @@ def refuse_marked(function: FunctionValue) -> None:
 def enter(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value],
           on_return: str = PUSH) -> Value:
     """Push a frame of a Python function."""
+    rounds.refuse_left(m, m.frames[-1])
     m.frames.append(new_frame(m, function, args, kwargs, on_return))
     return ENTERED
 

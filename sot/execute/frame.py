@@ -3,11 +3,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import Code, decode
 from sot.values.base import ABSENT, Value
 from sot.values.callables import CellValue, FunctionValue
+
+if TYPE_CHECKING:
+    from sot.execute.rounds import Rounds
 
 # What becomes of a frame's result in the frame that called it.
 PUSH = "push"               # pushed on the caller's stack
@@ -50,7 +53,7 @@ class Frame:
         self.generator: Any = None
         self.mark: Any = None
         self.default: Any = None
-        self.rounds: dict[int, int] = {}    # how often each backward jump was taken
+        self.rounds: dict[int, Rounds] = {}     # of each loop, by its first instruction
         self.outer_handled: Value | None = None     # of a generator that runs: what its caller handles
         self.stops: frozenset[int] = NOWHERE    # where one way of a branch on a tensor ends
         self.names: Any = None      # of a class body: where its names are kept, a DictValue

@@ -112,7 +112,7 @@ class Machine:
 
     def __init__(self, function: FunctionType, inputs: tuple, varies: Variation = STATIC,
                  keeps_leaves: bool = False, control_flow: bool = False,
-                 refused: dict[Point, str] | None = None) -> None:
+                 refused: dict[Point, str] | None = None, left_to_python: frozenset[Point] = frozenset()) -> None:
         self.builder = GraphBuilder()
         self.guards: dict[Guard, tuple[str, int]] = {}
         self.varies = varies
@@ -132,6 +132,7 @@ class Machine:
         self.handled: Value | None = None
         self.control_flow = control_flow            # do branches on tensors go into the graph,
         self.refused = refused or {}                # but for these, and why
+        self.left_to_python = left_to_python        # loops and calls, see rounds.py
         self.watch: list[Touch] | None = None       # what has been touched in the branch that is followed
         self.refusal_seen = False       # see failures.py
         self.shows_frames = False       # the program asks for frames, where capture stops

@@ -247,6 +247,15 @@ class ListValue(ObjectValue):
         self.changed = True
         self._items.extend(values)
 
+    def set_item(self, m: Machine, index: int, value: Value) -> None:
+        """Replace an element; undone without a copy of the rest."""
+        changed, before = self.changed, self.items[index]
+
+        def undo() -> None:
+            self.changed, self._items[index] = changed, before
+        m.touch(self, undo)
+        self.changed, self.items[index] = True, value
+
     def snapshot(self) -> Callable[[], None]:
         changed, self.changed = self.changed, True
         if self._load is not None:

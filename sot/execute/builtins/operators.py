@@ -412,6 +412,10 @@ def numbers_are_made_by_number(m: Machine, args: list[Value], kwargs: dict[str, 
     raise Break(Reason.UNSUPPORTED, "number")
 
 
+WANTED = {int: "argument must be a string, a bytes-like object or a real number",
+          float: "argument must be a string or a real number", complex: "first argument must be a string or a number"}
+
+
 def _number(kind: type, *names: str) -> Any:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         values = [*args, *kwargs.values()]
@@ -427,8 +431,7 @@ def _number(kind: type, *names: str) -> Any:
                     method = m.attributes.special(m, args[0], name)
                     check = polyfill.checked_int if kind is int or name == "__index__" else polyfill.checked_float
                     return m.enter(check if kind is not complex else polyfill.plain_call, [method])
-            m.throw(TypeError, f"{kind.__name__}() argument must be a string or a number, not "
-                               f"{args[0].pytype.__name__!r}")
+            m.throw(TypeError, f"{kind.__name__}() {WANTED[kind]}, not {args[0].pytype.__name__!r}")
         raise Break(Reason.UNSUPPORTED, f"{kind.__name__}() of these arguments")
     return handler
 

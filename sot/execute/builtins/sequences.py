@@ -214,8 +214,7 @@ def setitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     target, cut = mutable(self_), as_slice(m, key)
     if cut is None:
         index = position(m, key, len(target.items), "list assignment")
-        m.touch(target)
-        target.items[index] = value
+        target.set_item(m, index, value)
         return NONE
     new = iteration.known_items(m, value)
     if new is None:

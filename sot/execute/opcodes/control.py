@@ -7,7 +7,7 @@ import torch
 
 from sot.bytecode import Instr
 from sot.errors import Break, PyRaise, Reason
-from sot.execute import branches, truths
+from sot.execute import branches, rounds, truths
 from sot.execute.builtins import iteration
 from sot.execute.frame import FOR, FOR_NEXT, OR_POP
 from sot.execute.frame import SEND as RETURN_TO_SEND
@@ -34,12 +34,8 @@ def jump(m: Machine, frame: Frame, instr: Instr) -> None:
 
 def take_jump(m: Machine, frame: Frame, instr: Instr) -> None:
     """Go to the target. A loop that goes around too often is left to Python, which comes back for its body."""
-    if instr.target <= frame.last and m.builder.operations:
-        rounds = frame.rounds[frame.last] = frame.rounds.get(frame.last, 0) + 1
-        if rounds > m.unrolling.rounds:
-            raise Break(Reason.LOOP, f"more than {m.unrolling.rounds} times")
-        if m.steps > m.unrolling.instructions:
-            raise Break(Reason.LOOP, f"after more than {m.unrolling.instructions} instructions")
+    if instr.target <= frame.last:
+        rounds.go_around(m, frame, instr.target)
     frame.pc = instr.target
 
 
@@ -112,6 +108,7 @@ def get_yield_from_iter(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("FOR_ITER")
 def for_iter(m: Machine, frame: Frame, instr: Instr) -> None:
+    rounds.enter_loop(m, frame, frame.last)
     iterator = frame.stack[-1]
     if isinstance(iterator, GeneratorValue) and iterator.frame is not None:
         m.resume_generator(iterator, NONE, FOR)

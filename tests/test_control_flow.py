@@ -392,6 +392,42 @@ def test_while_with_break_continue_and_else():
     agree(f, (UP,), (UP * 2,), (UP * 100,), (UP * 4,), uses="while_loop")
 
 
+def test_and_or_not_in_the_test_of_a_while():
+    def either(x):
+        i = torch.zeros(())
+        while x.sum() < 50 or i < 3:
+            x, i = x + 1, i + 1
+        return x, i
+
+    def mixed(x):
+        i = torch.zeros(())
+        while x.sum() < 60 and i < 5 or not x.max() > 4:
+            x, i = x * 1.5 + 1, i + 1
+        return x, i
+
+    def several(x):
+        i = torch.zeros(())
+        while (x.min() < 0 or x.sum() < 50 or i < 2) and i < 9:
+            x, i = x + 2, i + 1
+            if x.max() > 8 or i > 5 and x.min() > 3:
+                continue
+            x = x * 1.25
+        else:
+            x = x - 1
+        return x, i
+
+    def nested(x):
+        i = torch.zeros(())
+        while i < 3 and x.sum() < 100:
+            j = torch.zeros(())
+            while j < 2 or x.max() < 2:
+                x, j = x + 1, j + 1
+            i = i + 1
+        return x
+    for f in (either, mixed, several, nested):
+        agree(f, (UP,), (UP * 100,), (DOWN,), (UP * 4,), uses="while_loop")
+
+
 def test_while_true_with_returns():
     def f(x):
         while True:

@@ -57,6 +57,15 @@ class Flow:
         """Can the loop be left at a place of it, other than by raising?"""
         return place in loop and any(p not in loop and p in self.returning for p in self.following[place])
 
+    def next_round(self, place: int) -> tuple[bool, frozenset[int]] | None:
+        """Of a test that may leave its loop: with which truth there is another round, and the instructions that it
+        begins with."""
+        loop = self.loop(place)
+        if loop is None or TESTS.get(self.ops.get(place, "")) != "test" or not self.leaves(loop, place):
+            return None
+        then, otherwise = self.following[place]
+        return (True, self.pcs(then)) if then in loop else (False, self.pcs(otherwise))
+
     def is_iteration(self, loop: frozenset[int]) -> bool:
         """Is the loop a ``for``?"""
         return any(place in loop and self.loops[place] == loop for place in self.iterates if place in self.loops)
@@ -69,6 +78,18 @@ class Flow:
         inside = {p: [EXIT if s == latch or s not in loop else s for s in self.following[p]] for p in loop}
         found = _nearest(_common(inside), place)
         return latch if found == EXIT else found
+
+    def meeting(self, place: int, loop: frozenset[int] | None = None, latch: int = EXIT) -> int:
+        """Where the ways from a test meet: the join, but where one of them goes to the next round of a loop past the
+        loop's test, as `while a or b` does from `a`, that test."""
+        met = test = self.join(place, loop, latch)
+        while test not in (EXIT, latch) and self.next_round(test) is None:
+            test = self.join(test, loop, latch)
+        body = self.loop(test) if self.next_round(test) else None
+        if body is None or place not in body:
+            return met
+        begin = next(p for p in self.following[test] if p in body)
+        return test if self.join(place, body, begin) == begin else met
 
 
 @functools.lru_cache(maxsize=512)

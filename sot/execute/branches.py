@@ -91,8 +91,10 @@ def check(m: Machine, test: TensorBool, holds: bool, text: str) -> None:
 def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]) -> Any:
     """Follow both ways to where they meet; if an exception leads one of them past that, to the frame's return."""
     loop = frame.loop
-    place = flow.join(flow.place[frame.last], *((loop.body, loop.latch) if loop else ()))
-    ends, regions = both(m, frame, sides, flow.pcs(place))
+    place = flow.meeting(flow.place[frame.last], *((loop.body, loop.latch) if loop else ()))
+    ends, regions = both(m, frame, sides, loops.arrivals(flow, place))
+    for end in ends:
+        loops.pass_test(flow, end, place)
     if {e.kind for e in ends} == {ARRIVED, RETURNED}:
         if loop is not None:
             raise Refusal(f"{position(m)}: one way returns out of the loop by an exception")

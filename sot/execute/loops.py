@@ -215,9 +215,10 @@ def leave(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Wa
     regions, ends = [Region(m.builder), Region(m.builder)], []
     for way, region in zip(sides, regions, strict=True):
         if flow.place[way.pc] in loop.body:
-            end = follow(m, frame, way, flow.pcs(loop.latch), region, loop)
+            end = follow(m, frame, way, arrivals(flow, loop.latch), region, loop)
             if end.kind == RETURNED:
                 raise NoLoop
+            pass_test(flow, end, loop.latch)
         else:
             end = left(m, frame, flow, loop, way, region)
         if end.kind == RAISED:
@@ -228,6 +229,21 @@ def leave(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Wa
         end.pc = latch
     settle_truth(m, flow, ends, regions)
     return join(m, frame, test, ends, regions, needed(frame, ends))
+
+
+def arrivals(flow: Flow, place: int) -> frozenset[int]:
+    """Where a way ends that goes to a place: there, or, if that is the test of a loop, in the next round, to which
+    ``while a or b`` goes from ``a``."""
+    next_round = flow.next_round(place)
+    return flow.pcs(place) | next_round[1] if next_round else flow.pcs(place)
+
+
+def pass_test(flow: Flow, end: End, place: int) -> None:
+    """A way that has come to the next round past the test ends as if it had come to the test, and that were true."""
+    next_round = flow.next_round(place)
+    if next_round and end.kind == ARRIVED and end.pc in next_round[1] and end.pc not in flow.pcs(place):
+        end.pc = min(flow.pcs(place))
+        end.stack.append(boolean(next_round[0]))
 
 
 def needed(frame: Frame, ends: list[End]) -> tuple[frozenset[str], frozenset[str]]:

@@ -222,3 +222,24 @@ def test_what_a_number_is_not_made_of(kind):
         except TypeError as e:
             return x, str(e)
     check(f, X, graphs=0, breaks=0)
+
+
+def test_an_exception_from_before_a_break_leaves_calls_with_all_their_frames():
+    def f(x, w):
+        y = x * 2
+        try:
+            def inner():
+                try:
+                    x.copy_(w)
+                except (ValueError, IndexError):
+                    pass
+            inner()
+        finally:
+            y = torch.sin(w)
+        return y
+    seen = []
+    for run in (f, sot.to_static(f)):
+        with pytest.raises(RuntimeError) as caught:
+            run(torch.ones(3), torch.ones(4))
+        seen.append([entry.name for entry in caught.traceback][1:])
+    assert seen[0] == seen[1] == ["f", "inner"]

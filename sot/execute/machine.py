@@ -448,7 +448,8 @@ class Machine:
         raise PyRaise(ExceptionValue(kind, [self.wrap_new(a) for a in args]))
 
     def unwind_or_stop(self, exception: Value, again: bool = False, chained: bool = True) -> Stopped | None:
-        if not any(f.instrs[f.last].handler >= 0 or f.on_return in (FOR_NEXT, NEXT_DEFAULT) for f in self.frames):
+        if self._leaves_call(exception) or not any(
+                f.instrs[f.last].handler >= 0 or f.on_return in (FOR_NEXT, NEXT_DEFAULT) for f in self.frames):
             text = exception.describe() if isinstance(exception, ExceptionValue) else str(exception)
             return Stopped(Break(Reason.UNCAUGHT, text))
         if isinstance(exception, ExceptionValue) and chained and not again:
@@ -482,6 +483,12 @@ class Machine:
             if ended and frame.on_return == NEXT_DEFAULT:
                 caller.stack.append(frame.default)
                 return None
+
+    def _leaves_call(self, exception: Value) -> bool:
+        """Does an exception that existed before leave an inlined call? Its traceback then gets the caller's frame."""
+        frame = self.frames[-1]
+        return (isinstance(exception, ExceptionValue) and exception.real is not ABSENT and len(self.frames) > 1
+                and frame.instrs[frame.last].handler < 0 and not frame.native.co_filename.startswith(OURS))
 
     def handled_outside(self) -> Value:
         """What the program finds handled where it handles nothing: nothing, unless its caller does."""

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
-from sot.graph.regions import Region
+from sot.graph.regions import Region, shares_memory
 from sot.torch_compat import FakeTensor, RecordingFakeMode, new_fake_mode
 
 
@@ -45,8 +45,10 @@ class GraphBuilder:
         return [ref for ref in tensors if version_of(ref.fake) != ref.version]
 
     def changes_untracked(self) -> bool:
-        """Has something been changed that shares memory, but no version, with others?"""
-        return any(version_of(ref.fake) != ref.version for ref in self.untracked)
+        """Has something been changed that shares memory, but no version, with an input?"""
+        changed = [ref for ref in self.untracked if version_of(ref.fake) != ref.version]
+        return any(shares_memory(ref.fake, other.fake) for ref in changed for other in self.inputs
+                   if isinstance(other.fake, torch.Tensor))
 
     # ---- values
     def input(self, real: torch.Tensor, label: str, fake: FakeTensor | None = None) -> TensorRef:

@@ -24,6 +24,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
+from torch.jit import _state as jit_state
 from torch.utils.hooks import RemovableHandle
 
 from sot import kernels
@@ -158,6 +159,16 @@ def compiled_original(function: Any) -> Any:
     if getattr(function, "_torchdynamo_disable", False):
         return None
     return vars(function).get("_torchdynamo_orig_callable")
+
+
+PYBIND_METHOD = type(vars(torch.jit.ScriptFunction)["__call__"])
+
+
+def scripted_original(function: Any) -> Any:
+    """The Python function that torch.jit.script has compiled; None for another, such as what torch.jit.trace has seen."""
+    original = getattr(function, "_torchdynamo_inline", None)
+    scripted = original is not None and jit_state._jit_caching_layer.get(original) == function.qualified_name
+    return original if scripted else None
 
 
 class RecordingFakeMode(FakeTensorMode):

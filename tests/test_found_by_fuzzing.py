@@ -243,3 +243,18 @@ def test_an_exception_from_before_a_break_leaves_calls_with_all_their_frames():
             run(torch.ones(3), torch.ones(4))
         seen.append([entry.name for entry in caught.traceback][1:])
     assert seen[0] == seen[1] == ["f", "inner"]
+
+
+def test_an_operation_on_data_of_the_graphs_own_raises_at_the_users_line():
+    def f(x):
+        def inner(x):
+            x.index_add_(0, torch.tensor([0]), x[:1])
+        y = x * 2
+        inner(y.data)
+        return y
+    seen = []
+    for run in (f, sot.to_static(f)):
+        with pytest.raises(RuntimeError) as caught:
+            run(torch.ones(3))
+        seen.append([entry.name for entry in caught.traceback][1:])
+    assert seen[0] == seen[1] == ["f", "inner"]

@@ -20,6 +20,7 @@ from sot.execute.wrapping import is_library
 from sot.guards import EmptySlotGuard, HasKeyGuard, slot_is_empty
 from sot.origin import Attr, ClassAttr, known
 from sot.polyfills import builtin as polyfill
+from sot.torch_compat import PYBIND_METHOD
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, TracebackValue, Value, boolean
 from sot.values.callables import BoundMethod, FunctionValue, SuperValue
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
@@ -340,6 +341,8 @@ def bind(m: Machine, obj: Value, cls: type, raw: Any, owner: type, name: str) ->
         return m.wrap_known(getattr(cls, name))
     if isinstance(raw, marks.Wrapper) or kind is LRU_CACHE:
         return BoundMethod(class_value(m, raw, owner, name), obj, name)
+    if kind is PYBIND_METHOD:
+        return BoundMethod(Const(raw.__func__), obj, name)
     if kind is functools.cached_property:
         return m.enter(polyfill.cached_property_get, [obj, Const(name), m.wrap_known(raw.func)])
     if kind is types.BuiltinFunctionType or not hasattr(kind, "__get__"):

@@ -13,7 +13,7 @@ from sot.errors import Break, NotRebuildable, Reason
 from sot.execute import torch_calls
 from sot.execute.builtins.registry import handles
 from sot.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
-from sot.origin import known
+from sot.origin import Attr, known
 from sot.polyfills import torch_code
 from sot.torch_compat import (
     COMPILING_FLAGS,
@@ -23,6 +23,7 @@ from sot.torch_compat import (
     STATE_SETTERS,
     enter_inference_mode,
     exit_inference_mode,
+    scripted_original,
     take_inference_mode,
 )
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
@@ -216,6 +217,16 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
          *(v for v in vars(np.random).values() if type(getattr(v, "__self__", None)) is np.random.RandomState))
 def random_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Break(Reason.RANDOM, "a call that sets or")
+
+
+@handles(torch.jit.ScriptFunction.__call__.__func__)
+def call_scripted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A function of torch.jit.script does what its Python code does."""
+    self_, *rest = args
+    original = scripted_original(self_.real)
+    if original is None or self_.origin is None:
+        raise Break(Reason.OPAQUE_CALL, str(self_))
+    return m.wrap(original, Attr(self_.origin, "_torchdynamo_inline")).call(m, rest, kwargs)
 
 
 @handles(marks.NotToStatic.__call__)

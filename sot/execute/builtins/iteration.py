@@ -39,7 +39,7 @@ from sot.values.iterators import (
     ReversedIterator,
     SequenceIterator,
 )
-from sot.values.numbers import VaryingRange, is_dynamic
+from sot.values.numbers import DynamicNumber, VaryingRange, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 LIMIT = 100_000         # elements that are listed at once
+MANY = 4                # numbers that vary, whose order is guarded
 LIST_ITERATOR: Any = type(iter([]))
 DEQUE_ITERATOR: Any = type(iter(collections.deque()))
 CONTAINERS = (ListValue, TupleValue, DictValue, SetValue)
@@ -427,9 +428,16 @@ def _same_kind(items: list[Value], found: list, index: int, native: Any) -> Valu
     return next((v for v, real in zip(items, found, strict=True) if real is best), items[index])
 
 
+def refuse_varying(m: Machine, items: list[Value], what: str) -> None:
+    """A break for many numbers that vary: what comes of them would hold for their order alone."""
+    if sum(isinstance(v, DynamicNumber) and v.varies for v in items) > MANY:
+        raise Break(Reason.UNSUPPORTED, f"{what} many numbers that change from call to call")
+
+
 # ---- sorting ------------------------------------------------------------------------------------------------------
 def sorted_natively(m: Machine, items: list[Value], reverse: bool) -> list[Value] | None:
     """The elements in order if they are constants, else None."""
+    refuse_varying(m, items, "sorting")
     found = hosts(m, items)
     if found is None:
         return None

@@ -82,6 +82,7 @@ def _maker(kind: type) -> Callable:
         items = iteration.known_items(m, iterable)
         if items is None:
             return m.enter(fill.new_set if kind is set else fill.new_frozenset, [iterable])
+        iteration.refuse_varying(m, items, f"making a {kind.__name__} of")
         return made_of(m, items, kind)
     return handler
 

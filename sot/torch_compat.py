@@ -165,7 +165,7 @@ PYBIND_METHOD = type(vars(torch.jit.ScriptFunction)["__call__"])
 
 
 def scripted_original(function: Any) -> Any:
-    """The Python function that torch.jit.script has compiled; None for another, such as what torch.jit.trace has seen."""
+    """The Python function that torch.jit.script has compiled; None for what torch.jit.trace has seen."""
     original = getattr(function, "_torchdynamo_inline", None)
     scripted = original is not None and jit_state._jit_caching_layer.get(original) == function.qualified_name
     return original if scripted else None
@@ -193,6 +193,11 @@ def is_users_stop(error: Exception) -> bool:
     """Was it raised by a hook on saved tensors, as torch.utils.checkpoint does when it has recomputed enough?"""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is not None and not isinstance(error, (RuntimeError, IndexError, ValueError))
+
+
+def has_saved_tensors_hooks() -> bool:
+    """Does the program look at the tensors that autograd saves, as torch.utils.checkpoint does?"""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from sot.entry import Changes, GraphCall, make_entry, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, LeftToPython, NotRebuildable, Reason, Refused, Skip
 from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
+from sot.execute.checkpoints import holds_checkpoints
 from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.wrapping import is_library
 from sot.graph import NumberRef
@@ -54,6 +55,7 @@ from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.terms import leaves
 from sot.torch_compat import (
     GlobalState,
+    has_saved_tensors_hooks,
     in_function_transform,
     in_mode,
     module_tagger,
@@ -97,8 +99,8 @@ class FloatsMustBeConstant(Exception):
         self.origins = origins
 
 
-class LeavesAreLost(Exception):
-    """The backend compiles its graph, and would lose the leaves that the graph makes."""
+class CompilesGraphs(Exception):
+    """The backend compiles its graph, and would lose the leaves that the graph makes, or its checkpoints."""
 
 
 class NumbersVary(Exception):
@@ -153,6 +155,7 @@ class Translator:
         self.dynamic = dynamic
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.runs_as_is = True      # does the backend run a graph as it is? until it compiles one with leaves
+        self.compiles = False       # has it compiled any?
         self.callback = self._callback
         _translators.add(self)
         load()
@@ -166,12 +169,18 @@ class Translator:
             return None
         if in_function_transform() or in_mode():
             return None
+        hooked = has_saved_tensors_hooks()
+        if hooked and self.compiles:
+            return None
         _touched[id(code)] = code
         capture = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         try:
             with no_saved_tensors_hooks(), recording.capturing():
                 capture.missed = self.explain_misses(code, inputs)
-                return self.translate(function, inputs, capture)
+                entry = self.translate(function, inputs, capture)
+            if entry is None or not (hooked and self.compiles):
+                return entry
+            self.drop_newest(code)
         except (CaptureError, BackendError):
             raise
         except Skip as e:
@@ -243,7 +252,7 @@ class Translator:
             except ShapesMustBeStatic as e:
                 capture.static = str(e)
                 varies = STATIC
-            except LeavesAreLost:
+            except CompilesGraphs:
                 self.runs_as_is = keeps_leaves = False
             except Refused as e:
                 refused[e.point] = e.why
@@ -337,14 +346,15 @@ class Translator:
         capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place, origins)
         with timed(capture, "backend"):
             examples = [ref.fake if isinstance(ref, NumberRef) else ref.real for ref in builder.inputs]
-            compiled = call_backend(self.backend, module, examples)
+            compiled = self.call_backend(module, examples)
         floats = {machine.input_origins[id(ref)] for ref in builder.inputs
                   if isinstance(ref, NumberRef) and type(ref.real) is float}
-        if floats and getattr(compiled, "__self__", compiled) is not module:
+        if floats and not is_as_it_is(compiled, module):
             raise FloatsMustBeConstant(floats)
-        if getattr(compiled, "__self__", compiled) is not module and gradients.shows_leaves(
+        self.compiles = self.compiles or not is_as_it_is(compiled, module)
+        if not is_as_it_is(compiled, module) and gradients.shows_leaves(
                 machine, [ref for ref, _ in emitter.outputs.values()]):
-            raise LeavesAreLost
+            raise CompilesGraphs
         compiled = rescued(
             compiled, module, backend_name(self.backend), f"{capture.name} at {capture.place}", strict=self.strict,
             changes=bool(changes.inputs) or changes.traceless, draws=builder.fake_mode.draws)
@@ -355,7 +365,25 @@ class Translator:
         inputs = [machine.input_origins[id(ref)] for ref in builder.inputs]
         return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
 
+    def call_backend(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable:
+        """What the backend makes of a graph. Raises CompilesGraphs if there are checkpoints in it."""
+        if not holds_checkpoints(module):
+            return call_backend(self.backend, module, examples)
+        try:
+            compiled = call_backend(self.backend, module, examples)
+        except BackendError:
+            raise CompilesGraphs from None
+        if not is_as_it_is(compiled, module):
+            raise CompilesGraphs
+        return compiled
+
     # ---- the cache
+    def drop_newest(self, code: CodeType) -> None:
+        """Take back the entry just kept: it saves other tensors for the backward pass than Python does, and a program
+        with hooks on these tells the difference."""
+        newest = self.entries[id(code)].pop(0).function
+        _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e is not newest))
+
     def keep(self, code: CodeType, entry: Callable, machine: Machine, state: GlobalState) -> Callable:
         guards = [*machine.guards]
         self.entries.setdefault(id(code), []).insert(0, Cached(entry, guards, state))
@@ -471,6 +499,11 @@ def check_layouts(machine: Machine) -> None:
             raise ShapesMustBeStatic("a change of an input that shares its memory with another")
         if machine.symbols.layout_changed(ref.fake, real):
             raise ShapesMustBeStatic("a change of the shape of an input")
+
+
+def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:
+    """Is what a backend has made of a graph that graph?"""
+    return getattr(compiled, "__self__", compiled) is module
 
 
 def restore_state(machine: Machine) -> None:

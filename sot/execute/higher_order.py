@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 
-def follow_call(m: Machine, function: Value, args: list[Value], region: Region) -> End:
+def follow_call(m: Machine, function: Value, args: list[Value], region: Region,
+                kwargs: dict[str, Value] | None = None) -> End:
     """Follow a call into a subgraph; the machine is as before then. Raises Refusal."""
     frame = m.frames[-1]
     start = Start(m, frame)
     m.watch = []
     with region:
-        result = function.call(m, args, {})
+        result = function.call(m, args, kwargs or {})
         if result is not ENTERED:
             end = End(start, RETURNED, result)
         else:

@@ -21,6 +21,7 @@ from sot.execute import (
     attributes,
     autograd,
     calls,
+    checkpoints,
     class_statements,
     effects,
     function_transforms,
@@ -98,8 +99,8 @@ class Machine:
     attributes = attributes
     classes = class_statements
     calls = calls
-    handlers = (torch_handlers, autograd, function_transforms, gradients, effects, higher_order, hooks, introspection,
-                overrides, torch_code)
+    handlers = (torch_handlers, autograd, checkpoints, function_transforms, gradients, effects, higher_order, hooks,
+                introspection, overrides, torch_code)
     torch_call = torch_call
     through_modes = staticmethod(overrides.through_modes)
     wrap = wrapping.wrap

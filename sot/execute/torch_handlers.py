@@ -219,7 +219,7 @@ def random_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
     raise Break(Reason.RANDOM, "a call that sets or")
 
 
-@handles(torch.jit.ScriptFunction.__call__.__func__)
+@handles(vars(torch.jit.ScriptFunction)["__call__"].__func__)
 def call_scripted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A function of torch.jit.script does what its Python code does."""
     self_, *rest = args

@@ -214,7 +214,7 @@ def test_python_runs_a_long_loop_without_operations_as_it_is(f, monkeypatch):
     monkeypatch.setattr(rounds, "WITHOUT_OPERATIONS", 3000)
     translated = check(f, X, 2000)
     assert not any(c.fallback for c in translated.captures if c.place.function == f.__name__)
-    assert len(translated.captures) <= 12
+    assert sum(c.place.function == f.__name__ for c in translated.captures) <= 8
     assert any("for long without an operation on tensors" in str(c.stopped) for c in translated.captures)
 
 

@@ -28,6 +28,7 @@ class GraphBuilder:
         self.nodes: list[fx.Node] = []
         self.inputs: list[TensorRef] = []
         self.computed: dict[fx.Node, NumberRef] = {}
+        self.copies: dict[fx.Node, dict[fx.Node, tuple[fx.Node, TensorRef]]] = {}   # before a node, of what it changes
         self._anchor = self.graph.create_node("placeholder", "anchor")
         self.operations = 0
         self.untracked: list[TensorRef] = []    # they share memory, but no version, with others: ``x.data``
@@ -123,6 +124,18 @@ class GraphBuilder:
             for ref in refs:
                 self.region.node_of(ref)
 
+    def copy_before(self, node: fx.Node, ref: TensorRef) -> TensorRef:
+        """A copy of a tensor as it is before a node changes it."""
+        source = self.node_of(ref)
+        made = self.copies.setdefault(node, {})
+        if source not in made:
+            fake = self.run("call_method", "clone", (ref,), {})
+            with self.graph.inserting_before(node):
+                copy = self.graph.create_node("call_method", "clone", (source,))
+            copy.meta.update(example_value=fake, stack_trace=node.meta.get("stack_trace"), draws=False)
+            made[source] = copy, TensorRef(fake, copy)
+        return made[source][1]
+
     def tie(self, refs: Iterable[TensorRef], owner: Any) -> None:
         """None of these may be changed from now on; ``owner`` is what made it so."""
         self.tied += [(ref, version_of(ref.fake), owner) for ref in refs]
@@ -155,6 +168,8 @@ class GraphBuilder:
             if node in self.computed:
                 self.computed.pop(node).node = None
             self.graph.erase_node(node)
+            for copy, _ in self.copies.pop(node, {}).values():
+                self.graph.erase_node(copy)
 
     # ---- result
     def finish(self, outputs: Iterable[TensorRef], name: str) -> fx.GraphModule:

@@ -160,7 +160,7 @@ def in_a_subscript(x):
 
 def in_a_format(x):
     y = x * 2
-    return f"{y.sum():.1f} {y!r}", y + 1
+    return f"{float(y.sum()):.1f} {y!r}", y + 1
 
 
 def in_a_match(x):

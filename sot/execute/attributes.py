@@ -11,6 +11,7 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from sot import marks
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
 TUPLE_GETTER: Any = type(vars(collections.namedtuple("_", "field"))["field"])     # the fields of a named tuple
 LRU_CACHE: Any = type(functools.lru_cache(len))
-BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType)
+BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
+                   type(np.random.Generator.random))      # of Cython
 
 
 def _no_place() -> str:

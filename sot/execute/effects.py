@@ -1,60 +1,75 @@
-"""Effects outside the program's values that are replayed in order, not broken at: output of constants.
+"""Effects outside the program's values that are replayed in order, not broken at: output, here to streams.
 
-The call is deferred: emitted code makes it after the graph has run, in the order of the program.
+The call is deferred: emitted code makes it after the graph has run, in the order of the program. What it shows is kept
+as it is now: containers are copied, and for tensors see ``ShownTensor``.
 """
 from __future__ import annotations
 
-import logging
-import warnings
+import io
+import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.errors import Break, NotRebuildable, Reason
+from sot.errors import Break, Reason
+from sot.execute.builtins.common import slot, take
 from sot.execute.builtins.registry import handles
-from sot.graph.refs import version_of
+from sot.polyfills import output as polyfill
 from sot.values.base import NONE, Const, NotConstant, Value
 from sot.values.numbers import is_dynamic
-from sot.values.objects import ObjectValue, TupleValue
+from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
-from sot.values.text import NumberText
+from sot.values.text import NumberText, ShownTensor, TextValue
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
     from sot.execute.machine import Machine
 
-LOG_METHODS = ("debug", "info", "warning", "error", "critical")
+Write = Callable[["Emitter"], str]
+UNKNOWN = "{} of a value that is not known during capture"
 
 
 def defer(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value], what: str) -> Value:
-    """Have emitted code call ``function`` with these arguments: constants, and tensors that do not change later."""
+    """Have emitted code call ``function`` with these arguments, as they are now."""
     positional = [deferred(m, a, what) for a in args]
-    named = {k: deferred(m, v, what) for k, v in kwargs.items()}
+    return replay(m, called(function, positional, {k: deferred(m, v, what) for k, v in kwargs.items()}))
 
+
+def called(function: Any, positional: list[Write], named: dict[str, Write]) -> Write:
     def call(e: Emitter) -> str:
-        parts = [make(e) for make in positional] + [f"{k}={make(e)}" for k, make in named.items()]
+        parts = [write(e) for write in positional] + [f"{k}={write(e)}" for k, write in named.items()]
         return f"{e.const(function)}({', '.join(parts)})"
-    return replay(m, call)
+    return call
 
 
-def deferred(m: Machine, value: Value, what: str) -> Callable[[Emitter], str]:
+def deferred(m: Machine, value: Value, what: str) -> Write:
     """What writes an argument of a deferred call."""
     if isinstance(value, TensorValue):
-        tensor, version = value, version_of(value.fake)
-
-        def unchanged(e: Emitter) -> str:
-            if version_of(tensor.fake) != version:
-                raise NotRebuildable(f"{tensor}, which is shown and then changed in place,")
-            return e.value(tensor)
-        return unchanged
-    if holds_varying(m, value):
+        return ShownTensor(m, value).expression
+    if isinstance(value, TextValue) or holds_varying(m, value):
         return lambda e: e.value(value)
     try:
         host = m.calls.host(m, value)
-    except NotConstant:
-        raise Break(Reason.SIDE_EFFECT, what) from None
+    except (NotConstant, RecursionError):
+        return display(m, value, what)
     return lambda e: e.literal(host)
+
+
+def display(m: Machine, value: Value, what: str) -> Write:
+    """A list, tuple or dict with tensors in it, as a display."""
+    if value.pytype in (list, tuple) and isinstance(value, (ListValue, TupleValue)) and (
+            items := m.settle(value.items)) and value not in items:
+        items_written = [deferred(m, v, what) for v in items]
+        left, right = "[]" if value.pytype is list else "()"
+        return lambda e: f"{left}{''.join(write(e) + ', ' for write in items_written)}{right}"
+    if isinstance(value, DictValue) and value.pytype is dict and not value.namespace:
+        keys = [value.key_value(m, k) for k in value.keys(m)]
+        values = [value.get(m, k) for k in value.keys(m)]
+        pairs = [(deferred(m, k, what), deferred(m, v, what)) for k, v in zip(keys, values, strict=True)]
+        return lambda e: f"{{{''.join(f'{key(e)}: {item(e)}, ' for key, item in pairs)}}}"
+    raise Break(Reason.SIDE_EFFECT, what)
 
 
 def holds_varying(m: Machine, value: Value) -> bool:
@@ -66,110 +81,84 @@ def holds_varying(m: Machine, value: Value) -> bool:
     return is_dynamic(value) or (isinstance(value, NumberText) and value.varies)
 
 
-def replay(m: Machine, call: Callable[[Emitter], str]) -> Value:
+def replay(m: Machine, call: Write) -> Value:
     m.effect(lambda e: e.line(call(e)))
     return NONE
 
 
+# ---- print -------------------------------------------------------------------------------------------------
 @handles(print)
 def print_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if kwargs.get("file", NONE) is not NONE:
-        raise Break(Reason.SIDE_EFFECT, "print to a file")
-    return defer(m, print, args, kwargs, "print of a value that is not known during capture")
+    """What says itself how it is written is asked now; a file of the user's gets its ``write`` called."""
+    file = kwargs.get("file", NONE)
+    if not is_none(file) and not is_standard(file):
+        if not isinstance(slot(m, file, "write"), types.FunctionType):
+            raise Break(Reason.SIDE_EFFECT, "print to a file")
+        return m.enter(polyfill.print_to, args, kwargs)
+    if any(says_itself(m, a) for a in args):
+        return m.enter(polyfill.print_parts, args, kwargs)
+    what = UNKNOWN.format("print")
+    options = {k: deferred(m, v, what) for k, v in kwargs.items() if k != "file"}
+    if not is_none(file):
+        options["file"] = lambda e: e.value(file)
+    return replay(m, called(print, [deferred(m, a, what) for a in args], options))
 
 
-@handles(logging.getLogger)
-def get_logger(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Loggers are made once a name, so asking for one during capture changes nothing the program can see."""
-    return m.wrap_known(logging.getLogger(*(a.constant() for a in args), **{
-        k: v.constant() for k, v in kwargs.items()}))
+def is_none(value: Value) -> bool:
+    return isinstance(value, Const) and value.real is None
 
 
-def log_at(logger: logging.Logger, level: int, place: tuple[str, int, str], message: Any, *args: Any) -> None:
-    """Log as if from the user's line, which is not the one that is running."""
-    if logger.isEnabledFor(level):
-        file, line, function = place
-        logger.handle(logger.makeRecord(logger.name, level, file, line, message, args, None, function))
+def is_standard(value: Value) -> bool:
+    """Is it the stream that ``print`` writes to by itself, or the one for errors?"""
+    return value.real is sys.stdout or value.real is sys.stderr
 
 
-def _log(name: str) -> None:
-    @handles(getattr(logging.Logger, name))
-    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        logger, level = args[0].real, getattr(logging, name.upper())
-        if not isinstance(logger, logging.Logger) or kwargs or len(args) < 2:
-            raise Break(Reason.SIDE_EFFECT, f"logging with {args[0]}")
-        where = TupleValue([Const(part) for part in m.user_position()])
-        given = [Const(level), where, *args[1:]]
-        write = [deferred(m, v, "logging of a value that is not known during capture") for v in given]
-        return replay(m, lambda e: f"{e.const(log_at)}({e.value(args[0])}, {', '.join(w(e) for w in write)})")
+def says_itself(m: Machine, value: Value) -> bool:
+    """Does Python code of the value's, or of something in it, say how it is written?"""
+    if isinstance(value, (Const, TensorValue, TextValue)) or is_dynamic(value) or issubclass(value.pytype, str):
+        return False
+    if isinstance(value, (ListValue, TupleValue)) and value.pytype in (list, tuple, torch.Size):
+        return any(says_itself(m, v) for v in m.settle(value.items) if v is not value)
+    if isinstance(value, DictValue) and value.pytype is dict:
+        return any(says_itself(m, value.key_value(m, k)) or says_itself(m, value.get(m, k)) for k in value.keys(m))
+    return any(isinstance(slot(m, value, name), types.FunctionType) for name in ("__str__", "__repr__")) or (
+        issubclass(value.pytype, (BaseException, list, tuple, dict)))
 
 
-for _name in LOG_METHODS:
-    _log(_name)
+# ---- streams -----------------------------------------------------------------------------------------------
+def on_standard(m: Machine, args: list[Value], name: str) -> Value:
+    if not args or not is_standard(args[0]):
+        raise Break(Reason.SIDE_EFFECT, f"{name}() of a file")
+    return args[0]
 
 
-# ---- warnings ----------------------------------------------------------------------------------------------
-@handles(warnings.warn)
-def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Shown as coming from the user's line, and remembered there, as ``warnings.warn`` would."""
-    names = ("message", "category", "stacklevel")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    if set(given) - set(names):
-        raise Break(Reason.SIDE_EFFECT, "warnings.warn with more than a message, a category and a stacklevel")
-    level = given["stacklevel"].constant() if "stacklevel" in given else 1
-    if not 1 <= level <= len(m.frames):
-        raise Break(Reason.SIDE_EFFECT, "a warning for a line outside of what is captured")
-    frame, message = m.frames[-level], given["message"]
-    category = given["category"].constant() if "category" in given else UserWarning
-    if message.pytype is not str or category is None:
-        raise Break(Reason.SIDE_EFFECT, "a warning that is not a string and a category")
-    registry = m.wrap_known(frame.namespace.setdefault("__warningregistry__", {}))
-    where = [Const(frame.native.co_filename), Const(frame.line), Const(frame.namespace.get("__name__"))]
-    line = [message, Const(category), *where]
-
-    def call(e: Emitter) -> str:
-        return f"{e.const(warnings.warn_explicit)}({', '.join(map(e.value, line))}, {e.value(registry)})"
-    return replay(m, call)
+def is_dropped(m: Machine) -> bool:
+    """Does the program drop the result of the call at hand?"""
+    frame = m.frames[-1]
+    return frame.instrs[frame.pc].op == "POP_TOP"
 
 
-class CatchWarnings(ObjectValue):
-    """``warnings.catch_warnings(...)``: made, entered and left when the effects are replayed."""
-
-    def __init__(self, kwargs: dict[str, Any]) -> None:
-        super().__init__(warnings.catch_warnings)
-        self.kwargs = kwargs
-
-    def rebuild(self, e: Emitter) -> str:
-        return e.variable(self, f"{e.const(warnings.catch_warnings)}(**{e.const(self.kwargs)})")
-
-
-@handles(warnings.catch_warnings)
-def catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = {k: m.calls.host(m, v) for k, v in kwargs.items()}
-    if args or given.get("record") or given.get("module"):
-        raise Break(Reason.SIDE_EFFECT, "catch_warnings that records")
-    return CatchWarnings(given)
+@handles(io.StringIO.write, io.TextIOWrapper.write)
+def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    stream = on_standard(m, args, "write")
+    text, = take("write", args[1:], kwargs, "s", required=1)
+    if text.pytype is not str:
+        raise Break(Reason.BAD_CALL, "write()")
+    length = None if is_dropped(m) else text
+    if length is not None and not isinstance(text, Const):
+        raise Break(Reason.SIDE_EFFECT, "the length of text that is made later")
+    shown = deferred(m, text, UNKNOWN.format("write()"))
+    replay(m, lambda e: f"{e.value(stream)}.write({shown(e)})")
+    return NONE if length is None else m.wrap_new(len(length.constant()))
 
 
-@handles(warnings.catch_warnings.__enter__)
-def enter_catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if not isinstance(args[0], CatchWarnings):
-        raise Break(Reason.SIDE_EFFECT, "entering a catch_warnings made before")
-    return replay(m, lambda e: f"{e.value(args[0])}.__enter__()")
+@handles(io.StringIO.writelines, io.TextIOWrapper.writelines)
+def writelines(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    on_standard(m, args, "writelines")
+    return m.enter(polyfill.writelines, args, kwargs)
 
 
-@handles(warnings.catch_warnings.__exit__)
-def leave_catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if not isinstance(args[0], CatchWarnings):
-        raise Break(Reason.SIDE_EFFECT, "leaving a catch_warnings made before")
-    return replay(m, lambda e: f"{e.value(args[0])}.__exit__(None, None, None)")
-
-
-def _filter(function: Any) -> None:
-    @handles(function)
-    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return defer(m, function, args, kwargs, function.__name__)
-
-
-for _function in (warnings.simplefilter, warnings.filterwarnings, warnings.resetwarnings):
-    _filter(_function)
+@handles(io.StringIO.flush, io.TextIOWrapper.flush)
+def flush(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    stream = on_standard(m, args, "flush")
+    return replay(m, lambda e: f"{e.value(stream)}.flush()")

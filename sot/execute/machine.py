@@ -29,8 +29,10 @@ from sot.execute import (
     higher_order,
     hooks,
     introspection,
+    log_effects,
     overrides,
     torch_handlers,
+    warning_effects,
     wrapping,
 )
 from sot.execute.builtins import operators
@@ -63,6 +65,7 @@ from sot.values.iterators import GeneratorValue, IteratorValue, StandIn
 from sot.values.numbers import NUMBER_TYPES, DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue
 from sot.values.tensor import TensorValue
+from sot.values.text import ShownTensor
 
 INSTRUCTION_LIMIT = 400_000
 DEPTH_LIMIT = 200
@@ -100,7 +103,7 @@ class Machine:
     classes = class_statements
     calls = calls
     handlers = (torch_handlers, autograd, checkpoints, function_transforms, gradients, effects, higher_order, hooks,
-                introspection, overrides, torch_code)
+                introspection, log_effects, overrides, torch_code, warning_effects)
     torch_call = torch_call
     through_modes = staticmethod(overrides.through_modes)
     wrap = wrapping.wrap
@@ -125,6 +128,7 @@ class Machine:
         self.state_log: StateLog = []
         self.journal: list[Callable[[], Any]] = []
         self.effects: list[Callable] = []
+        self.shown: list[ShownTensor] = []      # by output and text that are made after the graph
         self.mutated: dict[int, Value] = {}
         self.compared: set[type] = set()        # types of objects whose identity has been asked
         self.by_id: dict[int, tuple[Any, Value]] = {}
@@ -563,12 +567,13 @@ class Machine:
             found.namespace = True
         return found
 
+    def user_frames(self) -> list[Frame]:
+        """The frames that are not ours, the innermost first."""
+        return [f for f in reversed(self.frames) if not f.native.co_filename.startswith(OURS)]
+
     def user_position(self) -> tuple[str, int, str]:
         """(file, line, function) of the innermost frame that is not ours."""
-        for frame in reversed(self.frames):
-            if not frame.native.co_filename.startswith(OURS):
-                return frame.native.co_filename, frame.line, frame.native.co_name
-        frame = self.frames[0]
+        frame = next(iter(self.user_frames()), self.frames[0])
         return frame.native.co_filename, frame.line, frame.native.co_name
 
     def stack_trace(self) -> str:

@@ -185,6 +185,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
                if key in before and version_of(value.fake) != before[key][1] or m.builder.fake_mode.changes_unversioned}
     if written:
         node.meta["changes"] = written
+        for shown in m.shown:
+            shown.note_change(m, node, written)
     made = structure(m, node, result, found)
     note_leaves(m, changed, made, found)
     if target is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":

@@ -1,10 +1,8 @@
 """What capture knows about torch beyond operations: modules, global state, flags, random seeds."""
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.nn.modules import module as torch_module
 
@@ -213,10 +211,9 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 # ---- left to Python
 @handles(torch.manual_seed, torch.seed, torch.random.set_rng_state, torch.random.get_rng_state,
-         torch.random.fork_rng, *(v for v in vars(random).values() if getattr(v, "__self__", None) is random._inst),
-         *(v for v in vars(np.random).values() if type(getattr(v, "__self__", None)) is np.random.RandomState))
+         torch.random.fork_rng)
 def random_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.RANDOM, "a call that sets or")
+    raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
 
 
 @handles(vars(torch.jit.ScriptFunction)["__call__"].__func__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import datetime
 import enum
 import functools
 import inspect
@@ -43,10 +44,11 @@ IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescr
                   types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
                   functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
-                  np.ufunc, type(np.sum), inspect.Signature, inspect.Parameter)
+                  np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
 KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 
@@ -352,7 +354,7 @@ def wrap_new(m: Machine, real: Any) -> Value:
         for k, v in real.items():
             value.overlay[k] = wrap_new(m, v)
         return value
-    if isinstance(real, (torch.finfo, torch.iinfo, re.Match)) or dataclasses.is_dataclass(real):
+    if isinstance(real, (torch.finfo, torch.iinfo, re.Match, *DATES)) or dataclasses.is_dataclass(real):
         return Const(real)
     raise Break(Reason.OPAQUE_VALUE, f"an object of type {kind.__qualname__}")
 

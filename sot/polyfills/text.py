@@ -10,6 +10,28 @@ def percent(text, value):
     return text % (str(value),)
 
 
+def percent_repr(text, value):
+    return text % (repr(value),)
+
+
+def percent_pieces(pieces):
+    return "".join([piece if type(piece) is str else piece[0] % (piece[1],) for piece in pieces])
+
+
+def format_pieces(pieces):
+    return "".join([piece if type(piece) is str else formatted(*piece) for piece in pieces])
+
+
+def formatted(value, conversion, spec):
+    if conversion == "r":
+        value = repr(value)
+    elif conversion == "s":
+        value = str(value)
+    elif conversion == "a":
+        value = ascii(value)
+    return format(value, spec)
+
+
 def list_repr(items):
     return "[" + ", ".join([repr(item) for item in items]) + "]"
 

@@ -8,20 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sot.errors import Break, NotRebuildable, Reason
 from sot.graph.refs import version_of
+from sot.torch_compat import is_symbolic, storage_id
 from sot.values.base import Const, Value
 from sot.values.numbers import DynamicNumber, is_dynamic, is_finite
 from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
+    from torch import fx
+
     from sot.emit import Emitter
     from sot.execute.machine import Machine
 
 
 class TextValue(Value):
-    """``format(tensor, spec)``, alone or with other text around it. The tensor must not change before it is made."""
+    """``format(tensor, spec)`` or the like, alone or with other text around it."""
 
     pytype = str
 
@@ -100,6 +105,12 @@ def percent_of_numbers(m: Machine, text: Value, values: Value) -> NumberText | N
     return number_text(numbers, lambda *v: form % v, lambda *codes: f"({form!r} % ({', '.join(codes)},))")
 
 
+def made_later(*values: Value) -> bool:
+    """Are these strings of which one, at least, is made after the graph?"""
+    later = any(isinstance(v, TextValue) or isinstance(v, NumberText) and v.varies for v in values)
+    return later and all(v.pytype is str for v in values)
+
+
 def joined(parts: list[Value]) -> Value:
     """The text of an f-string of which a part shows a tensor, or a number that varies."""
     if all(isinstance(p, Const) for p in parts):
@@ -117,12 +128,32 @@ def joined(parts: list[Value]) -> Value:
 
 
 class ShownTensor:
-    """One tensor in the text, as it is now."""
+    """One tensor, as it is now, in text or output that is made after the graph; ``template`` has a hole for it.
 
-    def __init__(self, tensor: TensorValue, spec: str) -> None:
-        self.tensor, self.spec, self.version = tensor, spec, version_of(tensor.fake)
+    If the graph changes it later, what is shown is a copy that the graph makes right before.
+    """
+
+    def __init__(self, m: Machine, tensor: TensorValue, template: str = "{}") -> None:
+        self.tensor, self.template = tensor, template
+        self.changed_by: fx.Node | None = None
+        self._version, self._requires_grad = version_of(tensor.fake), tensor.fake.requires_grad
+        m.shown.append(self)
+        m.undoable(m.shown.pop)
+
+    def note_change(self, m: Machine, node: fx.Node, changed: set[int]) -> None:
+        """The node changes memory, by its ids."""
+        if self.changed_by is None and storage_id(self.tensor.fake) in changed:
+            self.changed_by = node
+            m.undoable(lambda: setattr(self, "changed_by", None))
 
     def expression(self, e: Emitter) -> str:
-        if version_of(self.tensor.fake) != self.version:
-            raise NotRebuildable(f"{self.tensor}, which is shown and then changed in place,")
-        return f"format({e.value(self.tensor)}, {self.spec!r})"
+        shown = self.tensor
+        before = self.changed_by
+        if self._requires_grad is not shown.fake.requires_grad or before is None and (
+                version_of(shown.fake) != self._version):
+            raise NotRebuildable(f"{shown}, which is shown and then changed,")
+        if before is None:
+            return self.template.format(e.value(shown))
+        if self._requires_grad or shown.pytype is not torch.Tensor or is_symbolic(shown.fake):  # whose copies differ
+            raise NotRebuildable(f"{shown}, which is shown and then changed in place,")
+        return self.template.format(e.output(e.machine.builder.copy_before(before, shown.ref)))

@@ -10,6 +10,7 @@ from sot.execute.builtins import (  # noqa: F401
     mappings,
     objects,
     operators,
+    outside,
     pure,
     sequences,
     sets,

@@ -35,7 +35,7 @@ from sot.values.callables import BoundMethod
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue
-from sot.values.text import percent_of_numbers
+from sot.values.text import joined, made_later, percent_of_numbers
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -66,8 +66,12 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
             varying = percent_of_numbers(m, a, b)
         if varying is not None:
             return varying
+    if plain == "+" and made_later(a, b):
+        return joined([a, b])
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
         return run_native(m, INPLACE[symbol][0] if inplace else function, a.real, b.real)
+    if plain == "%" and a.pytype is str and isinstance(b, TensorValue):
+        return HANDLERS[str.__mod__](m, [a, b], {})
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         in_graph = INPLACE[symbol][0] if inplace and isinstance(a, TensorValue) else function
         result = tensor_operator(m, in_graph, a, b)

@@ -5,9 +5,9 @@ What has a handler or polyfill is not looked up here.
 """
 from __future__ import annotations
 
-import builtins
 import colorsys
 import dataclasses
+import datetime
 import fnmatch
 import importlib.metadata
 import inspect
@@ -27,23 +27,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot.errors import Reason
-from sot.execute.builtins.common import refuse
-from sot.execute.builtins.registry import HANDLERS
-
 DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 NOT_PURE = frozenset({"__new__", "__init__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__",
                       "__delattr__", "__reduce__", "__reduce_ex__", "__sizeof__", "__dir__", "__class_getitem__",
-                      "__getstate__", "__iter__", "__getnewargs__"})
+                      "__getstate__", "__iter__", "__getnewargs__",
+                      "astimezone", "timestamp", "strftime", "fromtimestamp"})     # by time zone and language
 # Of numbers, and of lists of numbers, they give numbers of NumPy's. What they warn of is left to Python.
 NUMPY = (*{v for v in vars(np).values() if isinstance(v, np.ufunc)}, np.prod, np.sum, np.mean, np.max, np.min,
          np.round, np.clip, np.isclose, np.any, np.all, np.std, np.var, np.argmax, np.argmin, np.ndim, np.isscalar,
          np.result_type,
          *(v for v in vars(np).values() if isinstance(v, type) and issubclass(v, (np.number, np.bool_))))
+DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 TYPES: tuple[type, ...] = (np.generic, str, bytes, int, float, complex, bool, range, slice, tuple, frozenset,
                            type(None), type(Ellipsis), re.Pattern, re.Match, torch.dtype, torch.device, torch.Size,
                            torch.finfo, torch.iinfo, torch.layout, torch.memory_format, types.UnionType,
-                           types.GenericAlias)
+                           types.GenericAlias, *DATES)
 MODULES = (math, operator, posixpath, fnmatch, textwrap, keyword, colorsys)
 MODULE_EXCEPTIONS = frozenset({
     *(getattr(os.path, n) for n in ("exists", "lexists", "isfile", "isdir", "islink", "ismount", "getsize", "getmtime",
@@ -70,8 +68,8 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
 
 
 def _collect() -> set[Any]:
-    found: set[Any] = {*BUILTINS, *REGEX, *TYPING, *TORCH, *NUMPY, string.capwords, os.fspath, json.dumps, json.loads,
-                       importlib.metadata.version}
+    found: set[Any] = {*BUILTINS, *DATES, *REGEX, *TYPING, *TORCH, *NUMPY, string.capwords, os.fspath, json.dumps,
+                       json.loads, importlib.metadata.version}
     for cls in TYPES:
         found |= {raw for name, raw in vars(cls).items() if isinstance(raw, DESCRIPTORS) and name not in NOT_PURE}
     for cls in (int, float, bytes, str, complex):
@@ -85,8 +83,3 @@ def _collect() -> set[Any]:
 
 
 PURE: set[Any] = _collect()
-
-# ---- the opposite: what must never be followed or folded
-for _function in (os.getcwd, os.listdir, builtins.open, builtins.input, builtins.eval, builtins.exec,
-                  builtins.compile, builtins.__import__):
-    HANDLERS[_function] = refuse(Reason.SIDE_EFFECT, f"{_function.__name__}()")

@@ -1,9 +1,14 @@
 """Text: str, repr, format, % and join, of constants at once and of containers part by part."""
 from __future__ import annotations
 
+import itertools
 import operator
+import re
+import string
 import types
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from sot.errors import Break, Reason
 from sot.execute.builtins import iteration
@@ -23,12 +28,13 @@ from sot.values.base import Const, Opaque, Value
 from sot.values.iterators import SliceValue
 from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
-from sot.values.text import ShownTensor, TextValue, number_text, percent_of_numbers
+from sot.values.text import ShownTensor, TextValue, joined, made_later, number_text, percent_of_numbers
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 CONTAINERS = (ListValue, TupleValue, DictValue, SetValue, MappingProxy)
+PERCENT = re.compile(r"%(\((?P<name>[^)]*)\))?[-#0 +]*[\d*]*(\.[\d*]*)?[hlL]?(?P<kind>[diouxXeEfFgGcrsa%])")
 SIMPLE = (Const, SliceValue, *CONTAINERS)
 
 
@@ -94,7 +100,7 @@ def described(m: Machine, function: Any, value: Value, name: str) -> Value:
     if found is not None:
         return found
     if isinstance(value, TensorValue):
-        raise Break(Reason.TENSOR_VALUE, f"{function.__name__}()")
+        return TextValue([ShownTensor(m, value, f"{function.__name__}({{}})")])
     raw = slot(m, value, name)
     if raw is object.__str__:
         raw = slot(m, value, "__repr__")
@@ -135,8 +141,12 @@ def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     given = hosts(m, [value, spec])
     if given is not None and written(m, str, value, "__format__", "__str__", "__repr__") is not None:
         return run_native(m, format, *given)
-    if isinstance(value, TensorValue) and isinstance(spec, Const) and type(spec.real) is str:
-        return TextValue([ShownTensor(value, spec.real)])
+    if isinstance(value, TextValue):
+        if spec.constant():
+            raise Break(Reason.UNSUPPORTED, "formatting text that is made later")
+        return value
+    if isinstance(value, TensorValue) and spec.pytype is str and takes_format(value, spec.constant()):
+        return TextValue([ShownTensor(m, value, f"format({{}}, {escaped(spec.constant())})")])
     raw = slot(m, value, "__format__")
     if isinstance(raw, types.FunctionType):
         return call_slot(m, value, "__format__", [spec])  # type: ignore[return-value]
@@ -151,12 +161,32 @@ def object_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
     return str_(m, [value], {})
 
 
+def takes_format(tensor: TensorValue, spec: str) -> bool:
+    """May a tensor be formatted like that, whatever its value?"""
+    if not spec:
+        return True
+    if tensor.fake.dim() > 0 or tensor.fake.is_complex():
+        return False
+    try:
+        format(torch.ones((), dtype=tensor.fake.dtype).item(), spec)
+    except ValueError:
+        return False
+    return not spec.endswith("c")       # which is for small numbers only
+
+
+def escaped(text: str) -> str:
+    """A literal, for a template with a hole."""
+    return repr(text).replace("{", "{{").replace("}", "}}")
+
+
 @handles(str.join)
 def join(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     separator, iterable = take("join", args, kwargs, "self", "iterable", required=2)
     items = iteration.known_items(m, iterable)
     if items is None:
         return m.enter(polyfill.join, [separator, iterable])
+    if made_later(separator, *items):
+        return joined([piece for item in items for piece in (separator, item)][1:])
     found = hosts(m, items)
     if found is None:
         raise Break(Reason.OPAQUE_VALUE, "a string made at run time")
@@ -181,14 +211,59 @@ def percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     found = hosts(m, [text, values])
     if found is not None and plain:
         return run_native(m, str.__mod__, *found)
-    if isinstance(values, TensorValue):
-        raise Break(Reason.TENSOR_VALUE, "formatting a tensor")
-    if isinstance(values, (TupleValue, DictValue)):
+    given = m.settle(values.items) if isinstance(values, TupleValue) else [values]
+    pieces = percent_pieces(text.constant())
+    wanted = sum(isinstance(p, tuple) for p in pieces or ())
+    if pieces is None or isinstance(values, DictValue) or wanted != len(given):
         raise Break(Reason.UNSUPPORTED, "% formatting of these values")
-    simple = text.constant().count("%") == 1 and "%s" in text.constant()
-    if not simple:
+    if len(pieces) == 1:
+        return percent_one(m, text, given[0])
+    rest = iter(given)
+    return m.enter(polyfill.percent_pieces, [TupleValue([
+        TupleValue([Const(p[0]), next(rest)]) if isinstance(p, tuple) else Const(p) for p in pieces])])
+
+
+def percent_pieces(text: str) -> list[str | tuple[str]] | None:
+    """The text between the fields, and the fields as tuples; None if some take more than a value each."""
+    pieces: list[str | tuple[str]] = []
+    end = 0
+    for field in PERCENT.finditer(text):
+        if field["name"] or "*" in field[0]:
+            return None
+        pieces += [text[end:field.start()], "%" if field["kind"] == "%" else (field[0],)]
+        end = field.end()
+    pieces.append(text[end:])
+    if any(isinstance(p, str) and "%" in p and p != "%" for p in pieces):
+        return None
+    return [p for p in pieces if p]
+
+
+def percent_one(m: Machine, text: Value, value: Value) -> Value:
+    """A single field and its value, which is no constant."""
+    field = text.constant()
+    if isinstance(value, TensorValue):
+        if not takes_percent(value, field):
+            raise Break(Reason.TENSOR_VALUE, "formatting a tensor")
+        return TextValue([ShownTensor(m, value, f"({escaped(field)} % ({{}},))")])
+    if field[-1] == "r":
+        return m.enter(polyfill.percent_repr, [Const(field[:-1] + "s"), value])
+    if field[-1] != "s":
         raise Break(Reason.UNSUPPORTED, "% formatting of this value")
-    return m.enter(polyfill.percent, [text, values])
+    if value.pytype is not str:
+        return m.enter(polyfill.percent, [text, value])
+    if field != "%s":
+        raise Break(Reason.UNSUPPORTED, "% formatting of text that is made later")
+    return value
+
+
+def takes_percent(tensor: TensorValue, field: str) -> bool:
+    """May a tensor be formatted like that, whatever its value?"""
+    if field[-1] in "sr":
+        return True
+    dtype = tensor.fake.dtype
+    if tensor.fake.numel() != 1 or tensor.fake.requires_grad or dtype.is_complex:
+        return False
+    return field[-1] in "eEfFgG" if dtype.is_floating_point else field[-1] in "dieEfFgG"
 
 
 @handles(vars(str)["__rmod__"])
@@ -210,7 +285,28 @@ def str_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
         found = hosts(m, [*values, *kwargs.values()]) or []
         named = dict(zip(kwargs, found[len(values):], strict=True))
         return run_native(m, str.format, form, *found[:len(values)], **named)
-    raise Break(Reason.UNSUPPORTED, "str.format of objects")
+    pieces = format_pieces(form, values, kwargs)
+    if pieces is None:
+        raise Break(Reason.UNSUPPORTED, "str.format of objects")
+    return m.enter(polyfill.format_pieces, [TupleValue(pieces)])
+
+
+def format_pieces(text: str, values: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
+    """The text between the fields, and each field as (value, conversion, format); None if one of them looks deeper."""
+    pieces: list[Value] = []
+    count = itertools.count()
+    try:
+        for literal, field, spec, conversion in string.Formatter().parse(text):
+            pieces.append(Const(literal))
+            if field is None:
+                continue
+            if "{" in (spec or ""):
+                return None
+            value = values[int(field or next(count))] if field.isdigit() or not field else kwargs[field]
+            pieces.append(TupleValue([value, Const(conversion), Const(spec)]))
+    except (KeyError, IndexError, ValueError):      # for Python to raise, or an attribute or item of a value
+        return None
+    return pieces
 
 
 @handles(str.format_map)

@@ -1,0 +1,211 @@
+"""``logging`` and ``warnings`` are replayed after the graph, in order, and name the user's line."""
+from __future__ import annotations
+
+import logging
+import traceback
+import warnings
+
+import torch
+from harness import check
+
+import sot
+
+X = torch.arange(1.0, 5.0)
+
+
+def records(fn, *args):
+    found = []
+
+    class Keep(logging.Handler):
+        def emit(self, record):
+            error = record.exc_info and (record.exc_info[0], str(record.exc_info[1]), [
+                (f.name, f.lineno) for f in traceback.extract_tb(record.exc_info[2])])
+            found.append((record.levelname, record.getMessage(), record.pathname, record.lineno, record.funcName,
+                          error, getattr(record, "user", None)))
+    logger, handler = logging.getLogger("sot.tests"), Keep()
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        fn(*args)
+    finally:
+        logger.removeHandler(handler)
+    return found
+
+
+def test_logging():
+    def f(x):
+        log = logging.getLogger("sot.tests")
+        log.info("n=%d", x.numel())
+        y = x * 2
+        log.warning("shape %s", tuple(y.shape))
+        return y
+    translated = sot.to_static(f, backend="eager")
+    assert records(translated, X) == records(f, X)
+    assert not [c.stopped for c in translated.captures if c.stopped and c.place.function == "f"]
+
+
+def replayed(fn):
+    """The records, on two calls, are those of plain Python, and cost no graph."""
+    translated = sot.to_static(fn, backend="eager")
+    assert records(translated, X) == records(fn, X) != []
+    assert records(translated, X) == records(fn, X)
+    assert not [c.stopped for c in translated.captures if c.stopped and c.place.function == fn.__name__]
+
+
+LOG = logging.getLogger("sot.tests")
+
+
+def test_records_with_exceptions():
+    def f(x):
+        try:
+            raise ValueError("no")
+        except ValueError as e:
+            LOG.exception("failed on %s", x.shape)
+            LOG.error("again", exc_info=True)
+            LOG.warning("and again", exc_info=e)
+        LOG.info("over", exc_info=False)
+        return x + 1
+    replayed(f)
+
+
+def test_records_with_extra_fields_levels_and_lines():
+    def helper():
+        LOG.info("from the caller's line", stacklevel=2)
+
+    def f(x):
+        LOG.log(logging.INFO, "a level", extra={"user": "someone"})
+        helper()
+        if LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("sum %s", x.sum())
+        logging.LoggerAdapter(LOG, {"user": "adapted"}).info("adapted")
+        return x * 2
+    replayed(f)
+
+
+def test_records_show_values_as_they_were():
+    def f(x):
+        items = [x + 1]
+        LOG.info("items %s", items)
+        items[0].add_(1)
+        items.append(2)
+        LOG.info(f"items {items}")
+        return items[0]
+    replayed(f)
+
+
+def test_a_level_that_changes_is_seen():
+    def f(x):
+        return x + 1 if LOG.isEnabledFor(logging.DEBUG) else x - 1
+    translated = sot.to_static(f, backend="eager")
+    LOG.setLevel(logging.INFO)
+    assert torch.equal(translated(X), X - 1)
+    LOG.setLevel(logging.DEBUG)
+    assert torch.equal(translated(X), X + 1)
+
+
+def test_functions_of_the_module():
+    def f(x):
+        logging.warning("root %d", x.numel())
+        logging.log(logging.ERROR, "root too")
+        return x + 1
+    found = []
+
+    class Keep(logging.Handler):
+        def emit(self, record):
+            found.append((record.name, record.getMessage(), record.lineno))
+    handler = Keep()
+    logging.root.addHandler(handler)
+    try:
+        f(X)
+        plain, found = found, []
+        translated = sot.to_static(f, backend="eager")
+        translated(X)
+    finally:
+        logging.root.removeHandler(handler)
+    assert found == plain
+    assert not [c.stopped for c in translated.captures if c.stopped and c.place.function == "f"]
+
+
+def shown(fn, *args):
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("always")
+        fn(*args)
+        return [(str(w.message), w.category, w.filename, w.lineno) for w in log]
+
+
+def test_warnings_name_the_users_line():
+    def helper():
+        warnings.warn("deprecated", DeprecationWarning, stacklevel=2)
+
+    def f(x):
+        warnings.warn("careful")
+        y = x * 2
+        helper()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.warn("never seen")
+        warnings.warn("last", FutureWarning)
+        return y
+    translated = sot.to_static(f, backend="eager")
+    assert shown(translated, X) == shown(f, X)
+    assert shown(translated, X) == shown(f, X)
+    assert not [c.stopped for c in translated.captures if c.stopped]
+
+
+def test_warnings_around_a_break():
+    def f(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.warn("never seen")
+            n = float(x.sum())
+            warnings.warn("nor this")
+        warnings.warn("seen")
+        return x * n
+    assert shown(sot.to_static(f, backend="eager"), X) == shown(f, X)
+
+
+def test_a_warning_for_the_callers_line_and_one_that_is_an_object():
+    def f(x):
+        warnings.warn("for who calls", stacklevel=2)
+        warnings.warn("for who calls that", RuntimeWarning, stacklevel=3)
+        warnings.warn(UserWarning("an object"))
+        return x + 1
+    translated = sot.to_static(f, backend="eager")
+    assert shown(translated, X) == shown(f, X)
+    assert shown(translated, X) == shown(f, X)
+    assert not [c.stopped for c in translated.captures if c.stopped]
+
+
+def test_warnings_that_are_errors():
+    def f(x):
+        y = x + 1
+        try:
+            warnings.warn("careful")
+        except UserWarning as e:
+            return y * 2, str(e)
+        return y
+
+    def made_errors(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            try:
+                warnings.warn("careful")
+            except UserWarning as e:
+                return x + 1, str(e)
+        return x
+    check(made_errors, X)
+    translated = sot.to_static(f, backend="eager")
+    for action in ("ignore", "error", "ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter(action)
+            assert str(translated(X)) == str(f(X))
+
+
+def test_warnings_that_are_recorded():
+    def f(x):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            warnings.warn("one")
+            warnings.warn("two", DeprecationWarning)
+        return x + len(found), [str(w.message) for w in found]
+    check(f, X)

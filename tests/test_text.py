@@ -1,0 +1,111 @@
+"""Text that shows tensors, or objects that say themselves how they are written, costs no graph."""
+from __future__ import annotations
+
+import pytest
+import torch
+from harness import check
+
+X = torch.arange(1.0, 4.0)
+TWO, BRACES = "%s %s", "{} {}"
+
+
+class Version:
+    def __init__(self, n):
+        self.n = n
+
+    def __repr__(self):
+        return f"Version({self.n})"
+
+    def __str__(self):
+        return f"v{self.n}"
+
+    def __format__(self, spec):
+        return f"<{spec}:{self.n}>"
+
+
+def conversions(x):
+    y = x.sum()
+    return y, str(y), repr(x), f"{y} {y:.2f} {x!s} {x!r}", format(y, "8.3f")
+
+
+def percent(x):
+    y, n = x.sum(), x.int().sum()
+    return y, "loss %s %.2f %r %d%%" % (y, y, y, 3), "a %5.1f" % y, "%s" % x, "%10s|%d" % (y, n), "%s %s" % (x.shape, n)
+
+
+def str_format(x):
+    y = x.sum()
+    return y, "l {} {:.3f} {!r}".format(y, y, y), "k {a} {b:5} {1}{0}{{}}".format(1, 2, a=y, b=2)
+
+
+def joins(x):
+    text = ""
+    for i, v in enumerate(x):
+        text += f"{i}:{v} "
+    return x + 1, text, ", ".join([str(x), "b"]), "a" + str(x) + "b"
+
+
+def objects(x):
+    v = Version(x.shape[0])
+    return (x + 1, f"{v} {v:z} {v!r} {v!s:>5}", "{} {:z} {!r} {!s:>5}".format(v, v, v, v),
+            "%s %r %5s|%-6s|" % (v, v, v, 1), str([v, (v,)]), "{0} {v}".format(x, v=v))
+
+
+def objects_of_tensors(x):
+    v = Version(x + 1)
+    return x + 1, str(v), f"{[v, x]}", str({"a": x}), str((x,))
+
+
+def changed_later(x):
+    y = x.clone()
+    first, view = str(y), y[1:]
+    text = f"{view}"
+    y[2] = 9
+    view.mul_(2)
+    x.add_(1)
+    return y, first, text, f"{view} {x}"
+
+
+@pytest.mark.parametrize("fn", [conversions, percent, str_format, joins, objects, objects_of_tensors, changed_later])
+def test_text_of_tensors_and_objects(fn):
+    check(fn, X, graphs=1, breaks=0)
+
+
+def test_formats_that_do_not_fit():
+    def attempt(write, x):
+        try:
+            return write(x)
+        except (TypeError, ValueError) as e:
+            return str(e)
+
+    def f(x):
+        return x + 1, [attempt(write, x) for write in (
+            lambda x: f"{x:.2f}", lambda x: f"{x.sum():d}", lambda x: "%f" % x, lambda x: "%d" % x.sum(),
+            lambda x: "%c" % x[0], lambda x: TWO % x, lambda x: BRACES.format(x))]
+    check(f, X)
+
+
+def test_text_that_is_looked_at():
+    def f(x):
+        text = f"{x.sum()}"
+        return x + 1, len(text), text.upper(), text == "tensor(6.)", {text: 1}, text[:2], f"{text:>12}"
+    check(f, X)
+
+
+def test_text_around_a_break():
+    def f(x):
+        y = x + 1
+        text = f"{y}"
+        y.add_(1)
+        n = float(y.sum())
+        return text + str(n), f"{y}"
+    check(f, X)
+
+
+def test_text_of_what_requires_grad():
+    def f(x):
+        y = x * 2
+        text = f"{y} {y.sum():.1f}"
+        y.add_(1)
+        return y, text, str(y)
+    check(f, X.clone().requires_grad_())

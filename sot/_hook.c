@@ -87,7 +87,7 @@ static PyObject *new_sentinel(const char *name)
 
 typedef struct {
     PyObject *entries; /* a tuple that is not empty, or NULL */
-    int skipped;
+    int skipped; /* ALONE: what the frame calls is left alone, too */
     int passes_tails;
 } Slot;
 
@@ -141,6 +141,8 @@ static void free_slot(void *memory)
         COUNT(slots, -1);
     }
 }
+
+#define ALONE 2
 
 static int is_skipped_code(PyCodeObject *code)
 {
@@ -449,6 +451,26 @@ static PyObject *fail_for_lack_of_stack(PyThreadState *tstate, Frame *frame)
     return NULL;
 }
 
+/* As if this thread had no callback: the interpreter calls functions its own way while the frame runs, and lets go of
+   their arguments when it does without us. */
+static PyObject *evaluate_alone(PyThreadState *tstate, Frame *frame)
+{
+    Registration *mine = (Registration *)view.registration;
+    PyObject *callback = Py_NewRef(mine->callback);
+    Py_INCREF(mine);
+    register_callback(mine, NULL);
+    PyObject *result = evaluate_plainly(tstate, frame, 0);
+    register_callback(mine, callback);
+    Py_DECREF(mine);
+    Py_DECREF(callback);
+    return result;
+}
+
+static PyObject *evaluate_skipped(PyThreadState *tstate, Frame *frame, Slot *slot)
+{
+    return slot != NULL && slot->skipped == ALONE ? evaluate_alone(tstate, frame) : evaluate_plainly(tstate, frame, 0);
+}
+
 static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
 {
     PyFunctionObject *function = frame_function(frame);
@@ -460,7 +482,7 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
     if (answer == PLAIN) {
         statistics.plain++;
         Py_DECREF(answer);
-        return evaluate_plainly(tstate, frame, 0);
+        return evaluate_skipped(tstate, frame, find_slot(frame_code(frame)));
     }
     int passes_tails = slot != NULL && slot->passes_tails;
     release_frame(tstate, frame);
@@ -490,7 +512,7 @@ static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
     }
     Slot *slot = find_slot(code);
     if (slot != NULL && slot->skipped) {
-        return evaluate_plainly(tstate, frame, 0);
+        return evaluate_skipped(tstate, frame, slot);
     }
     return take(tstate, frame, slot);
 }
@@ -636,15 +658,25 @@ static PyObject *get_callback(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
     return or_none(view.callback);
 }
 
-static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *object)
+static PyObject *mark_skipped(PyObject *object, int how)
 {
     PyCodeObject *code = need_code(object);
     Slot *slot = code != NULL ? make_slot(code) : NULL;
     if (slot == NULL) {
         return NULL;
     }
-    slot->skipped = 1;
+    slot->skipped = Py_MAX(slot->skipped, how);
     Py_RETURN_NONE;
+}
+
+static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    return mark_skipped(object, 1);
+}
+
+static PyObject *leave_alone(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    return mark_skipped(object, ALONE);
 }
 
 static PyObject *pass_tails(PyObject *Py_UNUSED(module), PyObject *object)
@@ -781,6 +813,7 @@ static PyMethodDef methods[] = {
      "Sets this thread's callback(function, arguments), or removes it (None). Returns the previous one."},
     {"get_callback", get_callback, METH_NOARGS, "This thread's callback, or None."},
     {"skip", skip, METH_O, "Leaves frames of this code object alone from now on."},
+    {"leave_alone", leave_alone, METH_O, "The same, and what the frames call is left alone, too."},
     {"pass_tails", pass_tails, METH_O, "Leaves it to whoever calls this code object to follow its Tails."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL,
      "run(function, *args): the result of the call, and of what it leaves to others."},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from inspect import CO_VARARGS, CO_VARKEYWORDS
@@ -73,6 +74,7 @@ class Emitter:
         self.given: dict[str, Origin] = {}
         self.leaves = False
         self.varying: list[tuple[CodeType, set[str]]] = []  # variables with numbers that differ, where it stops
+        self.leaves_alone = False       # is what the instruction at the break calls to be left alone?
         self._consts: dict[int, str] = {}
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
@@ -141,6 +143,8 @@ class Emitter:
         return name
 
     def literal(self, value: Any) -> str:
+        if type(value) is str and sys.intern(value) is not value:
+            return self.const(value)        # the compiler would make it the one that is interned
         if type(value) in LITERALS or (type(value) is float and math.isfinite(value)):
             return repr(value) if not (type(value) in (int, float) and value < 0) else f"({value!r})"
         if type(value) is tuple and self.machine.made_classes:
@@ -313,7 +317,7 @@ class Emitter:
         code = loop_code(inner.native, inner.pc, layout, loop) if loop is not None else None
         code = code or step_code(inner.native, inner.pc, layout)
         self.note_varying(inner)
-        _hook.skip(code)
+        (_hook.leave_alone if self.leaves_alone else _hook.skip)(code)
         function = self.function(inner, code, cells)
         for i in range(depth - 1, -1, -1):
             thunk = self.fresh("v")

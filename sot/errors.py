@@ -49,6 +49,8 @@ class Reason(enum.Enum):
     IGNORED = Text("{} is of a module that is ignored", "take back sot.ignore_module to capture it")
     NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled", "call it outside")
     FRAME = Text("{} gives the program its own frames", "pass what it looks for as an argument")
+    WATCHES = Text("{} watches the interpreter at work: its frames, how long objects live or how large they are",
+                   "do it in a function of its own, outside of what is captured")
     SIDE_EFFECT = Text("{} reads or changes what is outside the program's values",
                        "do it before or after the captured function")
     RANDOM = Text("{} draws from a random generator of Python or NumPy", "use torch's random functions")

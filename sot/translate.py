@@ -31,6 +31,7 @@ from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.checkpoints import holds_checkpoints
 from sot.execute.machine import OURS, Machine, Stopped
+from sot.execute.watchers import watches
 from sot.execute.wrapping import is_library
 from sot.graph import NumberRef
 from sot.guards import (
@@ -185,6 +186,8 @@ class Translator:
             raise
         except Skip as e:
             self.note_fallback(capture, e)
+            if e.reason is Reason.WATCHES:
+                _hook.leave_alone(code)
             if e.reason is not Reason.RECAPTURE_LIMIT or not self.leave_program(function, inputs):
                 _hook.skip(code)
         except (MemoryError, RecursionError) as e:      # the program is near the limit, or its values are too large
@@ -234,6 +237,8 @@ class Translator:
     def translate(self, function: FunctionType, inputs: tuple, capture: Capture) -> Callable | None:
         code = function.__code__
         state = GlobalState()
+        if what := watches(code):
+            raise Skip(Reason.WATCHES, f"{function.__qualname__} uses {what}, which")
         if self.is_full(code, inputs):
             raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
         self.expect_other_floats(code, inputs)
@@ -468,6 +473,7 @@ def stop_at(machine: Machine, cause: Break) -> Emitter:
         machine.rollback(depth)
         machine.refuse_unclean(going_on=True)
         emitter = Emitter(machine)
+        emitter.leaves_alone = cause.reason is Reason.WATCHES
         try:
             write_exit(emitter, None, depth, cause.loop if depth == top else None)
             return emitter

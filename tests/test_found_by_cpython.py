@@ -4,6 +4,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import functools
 import itertools
 import warnings
 
@@ -12,6 +13,8 @@ import torch
 from harness import check
 
 import sot
+
+X = torch.arange(1.0, 4.0)
 
 
 def error_of(function, *args, **kwargs):
@@ -433,3 +436,67 @@ def test_names_of_operators_in_errors():
         return found, x + 1
 
     check(fn, torch.ones(2), graphs=1)
+
+
+def test_the_bases_of_a_class_that_change():
+    class A:
+        pass
+
+    class B(A):
+        pass
+
+    class C(A):
+        pass
+
+    def f(x):
+        return x * (2 if C.__bases__ == (B,) else 3), C.__mro__[1].__name__
+    translated = sot.to_static(f, backend="eager")
+    for bases in ((A,), (B,), (A,)):
+        C.__bases__ = bases
+        assert str(translated(X)) == str(f(X))
+
+
+def test_a_cause_that_is_no_exception():
+    class MakesNone(BaseException):
+        def __new__(*args):
+            return None
+
+    def f(x):
+        try:
+            raise IndexError from MakesNone
+        except BaseException as e:
+            return x + 1, type(e), type(e.__cause__)
+    check(f, X)
+
+
+def test_the_key_of_a_comparison():
+    key = functools.cmp_to_key(lambda a, b: b - a)
+    kind = type(key)
+
+    def f(x):
+        made = functools.cmp_to_key(lambda a, b: b - a)
+        try:
+            kind()
+        except TypeError as e:
+            return sorted([1, 3, 2], key=made), type(made) is kind, str(e), x + float(x.sum()), sorted([5, 7], key=made)
+    check(f, X)
+
+
+def test_equal_strings_that_are_two():
+    def f(x):
+        made = "ke"
+        made += "y1"
+        n = float(x.sum())
+        literal = "key1"
+        return x + n, made is literal, made == literal
+    check(f, X)
+
+
+def test_code_without_lines():
+    def inner(x):
+        return x + 1
+    inner.__code__ = inner.__code__.replace(co_linetable=b"\xf8\xf8")
+
+    def f(x):
+        return inner(x) * 2
+    check(f, X, graphs=1, breaks=0)

@@ -10,6 +10,7 @@ EXTENDED_ARG, or to an opcode that is folded into the next one, land where they 
 from __future__ import annotations
 
 import dis
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -93,8 +94,8 @@ class Decoder:
         raw = self.code.co_code
         index_at = [0] * (len(raw) // 2 + 1)
         out, extended = self.out, 0
-        positions = self.code.co_positions()
-        for unit, (opcode, arg, pos) in enumerate(zip(raw[::2], raw[1::2], positions, strict=True)):
+        positions = itertools.chain(self.code.co_positions(), itertools.repeat(NO_POSITION))    # of which some may miss
+        for unit, (opcode, arg, pos) in enumerate(zip(raw[::2], raw[1::2], positions, strict=False)):
             index_at[unit] = len(out)
             read = READERS[opcode]
             if read is None:  # CACHE

@@ -6,6 +6,7 @@ entered as frames. What is read from classes outside torch and the standard libr
 """
 from __future__ import annotations
 
+import builtins
 import collections
 import functools
 import types
@@ -15,10 +16,10 @@ import numpy as np
 import torch
 
 from sot import marks
-from sot.errors import Break, PyRaise, Reason
+from sot.errors import Break, PyRaise, Reason, Skip
 from sot.execute.frame import DISCARD
 from sot.execute.wrapping import is_library
-from sot.guards import EmptySlotGuard, HasKeyGuard, slot_is_empty
+from sot.guards import EmptySlotGuard, HasKeyGuard, IsGuard, slot_is_empty
 from sot.origin import Attr, ClassAttr, known
 from sot.polyfills import builtin as polyfill
 from sot.torch_compat import PYBIND_METHOD
@@ -411,9 +412,12 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
         if made is not None and name not in OF_ANY_CLASS:
             raise Break(Reason.UNSUPPORTED, f"reading .{name} of a class that is being made")
         try:
-            return m.wrap_known(getattr(cls, name))
+            found = getattr(cls, name)
         except AttributeError as e:
             return like_real(m, e, m.wrap_known(cls))
+        if made is None and name in ("__bases__", "__mro__") and not is_library(cls.__module__):
+            m.guard(IsGuard(Attr(known(cls, cls.__qualname__), name), found))
+        return m.wrap_known(found)
     raw, owner = lookup(m, cls, name)
     if raw is not ABSENT:
         return bind_to_class(m, cls, raw, owner, name)
@@ -513,6 +517,8 @@ def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> Non
     if isinstance(obj, Const) and (made := m.made_classes.get(id(obj.real))) is not None:
         m.classes.store(m, made, name, value)
         return
+    if obj.real is builtins:
+        raise Skip(Reason.WATCHES, f"what sets {name} of builtins")     # by which capture works, too
     if not isinstance(obj, ObjectValue):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")
     raw, owner = lookup(m, obj.pytype, name)

@@ -23,6 +23,7 @@ from sot.execute.builtins.pure import PURE
 from sot.execute.builtins.registry import HANDLERS, POLYFILLS, find
 from sot.execute.frame import PUSH, PUSH_WHOLE, Frame
 from sot.execute.torch_calls import is_operation, operation
+from sot.execute.watchers import refuse_watcher
 from sot.guards import short
 from sot.origin import Attr
 from sot.polyfills import builtin as polyfill
@@ -45,6 +46,8 @@ CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, ty
 # Modules whose functions stop the program to look at it.
 DEBUGGERS = frozenset({"pdb", "bdb", "ipdb", "pudb", "pydevd", "debugpy", "code", "IPython"})
 
+
+NO_INSTANCES = 1 << 7       # Py_TPFLAGS_DISALLOW_INSTANTIATION
 
 # ---- things without Python code
 def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -113,6 +116,8 @@ def describe(real: Any) -> str:
 
 def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls = const.real
+    if cls.__flags__ & NO_INSTANCES:
+        raise Break(Reason.OPERATION_FAILED, f"{cls.__qualname__} is not for programs to make")
     maker, owner = m.attributes.lookup(None, type(cls), "__call__")
     if isinstance(maker, types.FunctionType):
         return m.attributes.class_value(m, maker, owner, "__call__").call(m, [const, *args], kwargs)
@@ -178,6 +183,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             origin = function.origin and Attr(function.origin, "_torchdynamo_orig_callable")
             return m.wrap(original, origin).call(m, args, kwargs)
         refuse_marked(function)
+    refuse_watcher(function)
     flags = function.code.co_flags
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE):
         raise Break(Reason.OPCODE, f"a coroutine, {function.name},")

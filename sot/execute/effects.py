@@ -95,6 +95,8 @@ def print_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not isinstance(slot(m, file, "write"), types.FunctionType):
             raise Break(Reason.SIDE_EFFECT, "print to a file")
         return m.enter(polyfill.print_to, args, kwargs)
+    if is_none(file) and not hasattr(type(sys.stdout), "write"):
+        raise Break(Reason.SIDE_EFFECT, "print to an unusual stream")
     if any(says_itself(m, a) for a in args):
         return m.enter(polyfill.print_parts, args, kwargs)
     what = UNKNOWN.format("print")

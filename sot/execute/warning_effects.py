@@ -22,33 +22,46 @@ NAMES = ("message", "category", "stacklevel")
 
 
 @dataclass(frozen=True)
-class NoErrorsGuard(Guard):
-    """No filter makes errors of warnings, which would be raised too late."""
+class NoErrorGuard(Guard):
+    """No filter makes an error of a warning, which would be raised too late. ``text`` is None if it is not known."""
+
+    category: type[Warning]
+    text: str | None
 
     def test(self, emit: Emit) -> str:
-        return f"{emit.const(no_errors)}({emit.ref(self.origin)})"
+        return f"not {emit.const(may_be_error)}({emit.ref(self.origin)}, {emit.const(self.category)}, {self.text!r})"
 
     def holds(self, value: object) -> bool:
-        return no_errors(value)
+        return not may_be_error(value, self.category, self.text)
 
     def __str__(self) -> str:
-        return "no filter makes warnings errors"
+        return f"no filter makes errors of warnings such as {self.category.__name__}"
 
 
-def no_errors(filters: Any) -> bool:
-    return all(action != "error" for action, *_ in filters)
+def may_be_error(filters: Any, category: type[Warning], text: str | None) -> bool:
+    """Is the first filter that fits one that makes errors? Those that ask for a module or line may fit."""
+    for action, message, kind, module, line in filters:
+        if not issubclass(category, kind):
+            continue
+        fits = message is None or text is not None and bool(message.match(text))
+        if action == "error" and (fits or text is None):
+            return True
+        if fits and module is None and line == 0:
+            return False
+    return False
 
 
-def refuse_errors(m: Machine) -> None:
-    if not no_errors(warnings.filters):
+def refuse_errors(m: Machine, category: type[Warning], message: Value) -> None:
+    text = message.real if isinstance(message, Const) and type(message.real) is str else None
+    guard = NoErrorGuard(Attr(known(warnings, "warnings"), "filters"), category, text)
+    if not guard.holds(warnings.filters):
         raise Break(Reason.SIDE_EFFECT, "a warning that may be an error")
-    m.guard(NoErrorsGuard(Attr(known(warnings, "warnings"), "filters")))
+    m.guard(guard)
 
 
 @handles(warnings.warn)
 def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Shown as coming from the user's line, and remembered there, as ``warnings.warn`` would."""
-    refuse_errors(m)
     given = dict(zip(NAMES, args, strict=False)) | kwargs
     if set(given) - set(NAMES) or "message" not in given:
         raise Break(Reason.SIDE_EFFECT, "warnings.warn with more than a message, a category and a stacklevel")
@@ -60,6 +73,7 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     level = max(1, given["stacklevel"].constant() if "stacklevel" in given else 1)
     shown = deferred(m, message, UNKNOWN.format("a warning")) if message.pytype is str else lambda e: e.value(message)
     kind = category or UserWarning
+    refuse_errors(m, kind, message)
     if level > len(m.frames):       # the entry has the place of the outermost frame
         outer = level - len(m.frames) + 1
         return replay(m, lambda e: f"{e.const(warnings.warn)}({shown(e)}, {e.const(kind)}, {outer})")

@@ -45,10 +45,8 @@ class _Comparable:
         return self.compare(self.obj, other.obj) == 0
 
 
-def cmp_to_key(mycmp):
-    def key(obj):
-        return _Comparable(obj, mycmp)
-    return key
+def comparable(compare, obj):
+    return _Comparable(obj, compare)
 
 
 def get_items(obj, keys):

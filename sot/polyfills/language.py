@@ -50,7 +50,8 @@ def raise_class_from(cls, cause):
 
 
 def raise_from_class(exception, cause):
-    raise exception from cause()
+    made = cause()
+    raise exception from (made if isinstance(made, BaseException) else NotImplemented)     # which Python will refuse
 
 
 def match_keys(subject, keys):

@@ -1,12 +1,17 @@
-"""functools.partial made during capture."""
+"""What functools makes during capture of a function: a partial, a key of comparisons."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
+from sot.errors import Break, Reason
+from sot.polyfills.functional import comparable
+from sot.values.base import Value
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
+    from sot.execute.machine import Machine
 
 
 class PartialValue(ObjectValue):
@@ -26,3 +31,23 @@ class PartialValue(ObjectValue):
                     e.line(f"{made}.{k} = {e.value(attrs.overlay[k])}")
             e.later(fill)
         return made
+
+
+class KeyValue(Value):
+    """What ``functools.cmp_to_key`` makes of a comparison."""
+
+    pytype: Any = type(functools.cmp_to_key(max))
+
+    def __init__(self, compare: Value) -> None:
+        self.compare = compare
+
+    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if len(args) + len(kwargs) != 1 or {*kwargs} - {"obj"}:
+            raise Break(Reason.BAD_CALL, "a key of cmp_to_key()")
+        return m.enter(comparable, [self.compare, *args, *kwargs.values()])
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.const(functools.cmp_to_key)}({e.value(self.compare)})")

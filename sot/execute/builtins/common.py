@@ -32,29 +32,34 @@ EXACT = frozenset({list, tuple, dict, set, frozenset, collections.deque, collect
                    collections.defaultdict, str, bytes, int, float, bool, complex, range, slice, type(None)})
 HOST_DICTS = (dict, collections.OrderedDict)
 HOST_LIMIT = 200_000
+HOST_DEPTH = 200
 
 
 # ---- constants in depth -----------------------------------------------------------------------------------
-def host(m: Machine, value: Value) -> Any:
+def host(m: Machine, value: Value, depth: int = 0) -> Any:
     """A Python object equal to the value, for a pure function to read and forget; else NotConstant.
 
     Unlike ``constant()`` it looks into lists, dicts and sets, whose copies must not be kept or changed.
     """
     if isinstance(value, Const):
         return value.real
+    if depth > HOST_DEPTH:      # C code may have no stack for it
+        raise NotConstant(value)
+    depth += 1
     if isinstance(value, TupleValue):
-        return make_tuple(value.pytype, [host(m, v) for v in m.settle(value.items)])
+        return make_tuple(value.pytype, [host(m, v, depth) for v in m.settle(value.items)])
     if isinstance(value, ListValue) and value.pytype in (list, collections.deque):
-        items = [host(m, v) for v in m.settle(value.items)]
+        items = [host(m, v, depth) for v in m.settle(value.items)]
         return items if value.pytype is list else collections.deque(items, value.maxlen)
     if isinstance(value, SetValue):
-        return value.pytype(host(m, v) for v in value.items_list(m) or ())
+        return value.pytype(host(m, v, depth) for v in value.items_list(m) or ())
     if isinstance(value, DictValue) and value.pytype in HOST_DICTS and value.owner is None and not value.namespace:
-        return value.pytype((host(m, value.key_value(m, k)), host(m, value.get(m, k))) for k in value.keys(m))
+        return value.pytype((host(m, value.key_value(m, k), depth), host(m, value.get(m, k), depth))
+                            for k in value.keys(m))
     if isinstance(value, SliceValue):
-        return slice(*(host(m, v) for v in value.slice_parts))
+        return slice(*(host(m, v, depth) for v in value.slice_parts))
     if isinstance(value, MappingProxy) and value.kind != "values":
-        return getattr(host(m, value.of), value.kind)()
+        return getattr(host(m, value.of, depth), value.kind)()
     raise NotConstant(value)
 
 

@@ -15,7 +15,7 @@ import torch
 from sot.errors import Break, PyRaise, Reason
 from sot.execute.builtins import subscript
 from sot.execute.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
-from sot.execute.builtins.registry import HANDLERS, handles, polyfills
+from sot.execute.builtins.registry import HANDLERS, handles
 from sot.execute.wrapping import is_plain_class, per_call
 from sot.guards import IsGuard
 from sot.origin import Attr
@@ -23,7 +23,7 @@ from sot.polyfills import functional as polyfill
 from sot.values.base import ABSENT, Const, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
-from sot.values.partials import PartialValue
+from sot.values.partials import KeyValue, PartialValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def reduce(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return m.enter(polyfill.reduce_from, [function, iterable, initial])
 
 
-polyfills(functools.cmp_to_key)(polyfill.cmp_to_key)
+@handles(functools.cmp_to_key)
+def cmp_to_key(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return KeyValue(take("cmp_to_key", args, kwargs, "mycmp", required=1)[0])
 
 
 @handles(inspect.signature)

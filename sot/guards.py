@@ -460,6 +460,30 @@ class ValuesGuard(Guard):
 
 
 @dataclass(frozen=True)
+class ResultGuard(Guard):
+    """A function of a library gives this object for this argument, and changes nothing the program sees."""
+
+    argument: object
+    result: object
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.ref(self.origin)}({emit.const(self.argument)}) is {emit.const(self.result)}"
+
+    def holds(self, value: Any) -> bool:
+        return value(self.argument) is self.result
+
+    def __str__(self) -> str:
+        return f"{self.origin}({short(self.argument)}) is {short(self.result)}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, id(self.argument), id(self.result)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ResultGuard) and self.origin == other.origin and (
+            self.argument is other.argument and self.result is other.result)
+
+
+@dataclass(frozen=True)
 class StateGuard:
     """Grad mode, autocast, default dtype, deterministic flags and the like are as they were."""
 

@@ -20,7 +20,7 @@ from sot.execute.builtins.classes import SEEN_THROUGH
 from sot.execute.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
 from sot.execute.builtins.numbers_ import may_vary, of_numbers
 from sot.execute.builtins.pure import PURE
-from sot.execute.builtins.registry import HANDLERS, POLYFILLS, find
+from sot.execute.builtins.registry import BY_CODE, HANDLERS, POLYFILLS, find
 from sot.execute.frame import PUSH, PUSH_WHOLE, Frame
 from sot.execute.torch_calls import is_operation, operation
 from sot.execute.watchers import refuse_watcher
@@ -177,6 +177,8 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             return operation(m, function.real, args, kwargs)
         if is_pure(function.real) and (found := fold(m, function.real, args, kwargs)) is not None:
             return found
+        if function.code in BY_CODE:
+            return BY_CODE[function.code](m, function, args, kwargs)
         if function.code in SEEN_THROUGH:
             return guarded_repr(m, function, args, kwargs)
         if (original := compiled_original(function.real)) is not None:

@@ -17,4 +17,4 @@ from sot.execute.builtins import (  # noqa: F401
     subscript,
     text,
 )
-from sot.polyfills import heap  # noqa: F401
+from sot.polyfills import bisection, heap  # noqa: F401

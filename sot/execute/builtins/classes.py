@@ -14,6 +14,7 @@ from sot.execute.builtins.common import host, hosts, refuse, run_native, slot, t
 from sot.execute.builtins.registry import HANDLERS, handles, polyfills
 from sot.execute.wrapping import is_library, is_plain_class
 from sot.polyfills import builtin as polyfill
+from sot.polyfills import exceptions
 from sot.values.base import ABSENT, NONE, Const, NotConstant, TracebackValue, Value
 from sot.values.objects import ExceptionValue, ObjectValue, TupleValue
 
@@ -131,9 +132,19 @@ def with_traceback(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
     return args[0]
 
 
-@handles(BaseException.add_note)
-def add_note(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.UNSUPPORTED, "add_note()")
+def new_os_error(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """With a message only; more arguments are a number and file names, and may choose another class."""
+    cls = args[0].constant()
+    if len(args) > 2 or kwargs or cls.__module__ != "builtins":
+        raise Break(Reason.UNSUPPORTED, f"{cls.__name__} with more than a message")
+    return new_exception(m, args, kwargs)
+
+
+for _kind in (v for v in vars(builtins).values() if isinstance(v, type) and issubclass(v, OSError)):
+    for _name, _handler in (("__new__", new_os_error), ("__init__", init_exception)):
+        if _name in vars(_kind):
+            HANDLERS[vars(_kind)[_name]] = _handler
+polyfills(BaseException.add_note)(exceptions.add_note)
 
 
 @handles(BaseException.__str__, KeyError.__str__, AttributeError.__str__, NameError.__str__)
@@ -148,6 +159,13 @@ def exception_str(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
         is_key_error = slot(m, self_, "__str__") is KeyError.__str__
         return Const(repr if is_key_error else str).call(m, [args[0]], {})
     return Const(str).call(m, [TupleValue(list(args))], {})
+
+
+@handles(OSError.__str__)
+def os_error_str(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args[0].real is not ABSENT:
+        raise Break(Reason.UNSUPPORTED, f"str of {args[0]}")
+    return exception_str(m, args, kwargs)
 
 
 @handles(BaseException.__repr__)

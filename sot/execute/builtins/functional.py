@@ -15,10 +15,10 @@ import torch
 from sot.errors import Break, PyRaise, Reason
 from sot.execute.builtins import subscript
 from sot.execute.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
-from sot.execute.builtins.registry import HANDLERS, handles
+from sot.execute.builtins.registry import BY_CODE, HANDLERS, handles
 from sot.execute.wrapping import is_plain_class, per_call
-from sot.guards import IsGuard
-from sot.origin import Attr
+from sot.guards import IsGuard, ResultGuard
+from sot.origin import Attr, known
 from sot.polyfills import functional as polyfill
 from sot.values.base import ABSENT, Const, Value
 from sot.values.callables import BoundMethod, FunctionValue
@@ -85,6 +85,8 @@ def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     real = self_.real
     if real is ABSENT:
         raise Break(Reason.OPAQUE_VALUE, str(self_))
+    if self_.origin is not None and per_call(self_.origin):     # another cache at the next call
+        raise Break(Reason.OPAQUE_CALL, f"{self_}, a cache of the call's own,")
     if all(is_global(a) for a in (*rest, *kwargs.values())):
         return remembered(m, real, rest, kwargs)
     if not hasattr(real, "__wrapped__"):
@@ -112,6 +114,18 @@ def remembered(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value
     except Exception as e:
         raise PyRaise(ExceptionValue(type(e), [m.wrap_new(a) for a in e.args])) from None
     return m.wrap_known(result)
+
+
+def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Which implementation of a ``functools.singledispatch`` function is for a class: asked for real, and guarded."""
+    cls, = args
+    origin = function.origin or known(function.real, "dispatch")
+    found = function.real(cls.constant())
+    m.guard(ResultGuard(origin, cls.constant(), found))
+    return m.wrap_known(found)
+
+
+BY_CODE[functools.singledispatch(len).dispatch.__code__] = dispatch
 
 
 @handles(functools.reduce)

@@ -8,7 +8,7 @@ a class by itself (``enumerate``), and its handler makes the instance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ F = TypeVar("F", bound=Callable)
 
 HANDLERS: dict[Any, Handler] = {}
 POLYFILLS: dict[Any, FunctionType] = {}
+BY_CODE: dict[CodeType, Callable] = {}      # handler(m, function, args, kwargs) of the closures of a library's function
 
 
 def handles(*targets: Any) -> Callable[[F], F]:

@@ -1,0 +1,205 @@
+"""itertools, collections, heapq and bisect, with tensors inside."""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import heapq
+import itertools
+from typing import NamedTuple
+
+import pytest
+import torch
+from harness import check
+
+X = torch.arange(1.0, 4.0)
+
+
+def itertools_(x):
+    xs = [x, x + 1, x + 2]
+    return (
+        [sum(c) for c in itertools.combinations(xs, 2)],
+        list(itertools.accumulate(xs)),
+        [a * b for a, b in itertools.product(xs, repeat=2)][3],
+        list(itertools.chain(xs, [x]))[-1],
+        [k for k, g in itertools.groupby("aabbc")],
+        list(itertools.pairwise([1, 2, 3])),
+        list(itertools.permutations([1, 2, 3], 2)),
+        list(itertools.combinations_with_replacement("ab", 2)),
+        list(itertools.islice(itertools.count(5, 2), 3)),
+        list(itertools.compress("abc", [1, 0, 1])),
+        list(itertools.starmap(pow, [(2, 3), (3, 2)])),
+        list(itertools.takewhile(lambda i: i < 3, range(9))),
+        list(itertools.zip_longest([1], [2, 3], fillvalue=0)),
+        list(itertools.repeat(1, 3)),
+        list(itertools.filterfalse(None, [0, 1])),
+    )
+
+
+def tee_(x):
+    a, b = itertools.tee([x, x * 2])
+    return sum(a) + sum(b)
+
+
+def cycle_(x):
+    c = itertools.cycle([1, 2, 3])
+    return x * sum(next(c) for _ in range(7))
+
+
+def counter_(x):
+    c = collections.Counter("hello")
+    c.update("ll")
+    c2 = c + collections.Counter(l=1)
+    return (
+        x * c["l"],
+        c.most_common(1),
+        c2["l"],
+        c - collections.Counter(h=1),
+        sum(c.values()),
+        c.total(),
+        sorted(c.elements()),
+    )
+
+
+def defaultdict_(x):
+    d = collections.defaultdict(list)
+    for i, k in enumerate("abab"):
+        d[k].append(x * i)
+    return {k: sum(v) for k, v in d.items()}, len(d), d.default_factory is list
+
+
+def ordereddict(x):
+    d = collections.OrderedDict(a=x, b=x + 1)
+    d.move_to_end("a")
+    k, v = d.popitem(last=False)
+    return k, v, list(d), d == collections.OrderedDict(a=x) if 0 else 1
+
+
+def deque_(x):
+    d = collections.deque([x], maxlen=2)
+    d.append(x + 1)
+    d.appendleft(x + 2)
+    d.rotate(1)
+    d.extend([x * 5])
+    return list(d), d.maxlen, len(d)
+
+
+def chainmap(x):
+    c = collections.ChainMap({"a": 1}, {"a": 2, "b": x})
+    c["c"] = 3
+    return c["a"], c["b"] * 2, dict(c), c.parents["a"], c.new_child({"z": 1})["z"]
+
+
+NT = collections.namedtuple("NT", "a b", defaults=[5])
+
+
+def namedtuple(x):
+    n = NT(x)
+    m = n._replace(b=x * 2)
+    a, b = m
+    return m, n.b, NT._fields, m._asdict(), a + b, NT._make([1, 2])
+
+
+class NT2(NamedTuple):
+    a: torch.Tensor
+    b: int = 3
+
+    def s(self):
+        return self.a * self.b
+
+
+def namedtuple_class(x):
+    n = NT2(x)
+    return n.s(), n[1], n
+
+
+def namedtuple_local(x):
+    P = collections.namedtuple("P", ["u", "v"])
+    p = P(x, 2)
+    return p.u * p.v, p._fields
+
+
+class UD(collections.UserDict):
+    def __setitem__(s, k, v):
+        super().__setitem__(k.upper(), v)
+
+
+def userdict(x):
+    u = UD(a=x)
+    u["b"] = 2
+    return u["A"] * u["B"], len(u), "A" in u
+
+
+class UL(collections.UserList):
+    pass
+
+
+def userlist(x):
+    u = UL([1, 2])
+    u.append(3)
+    return x * sum(u), u[::-1].data, len(u + [1])
+
+
+def heapq_(x):
+    h = [5, 1, 4]
+    heapq.heapify(h)
+    heapq.heappush(h, 0)
+    return (
+        x * heapq.heappop(h),
+        h,
+        heapq.nlargest(2, h),
+        heapq.nsmallest(1, h, key=lambda v: -v),
+        list(heapq.merge([1, 3], [2])),
+        heapq.heapreplace(h, 9),
+        heapq.heappushpop(h, 1),
+    )
+
+
+def bisect_(x):
+    l = [1, 3, 5]
+    bisect.insort(l, 4)
+    return x * bisect.bisect(l, 3), bisect.bisect_left(l, 3), l, bisect.bisect_right(l, 9, key=lambda v: v)
+
+
+class C:
+    def __init__(s, v):
+        s.v = v
+
+    def __lt__(s, o):
+        return s.v < o.v
+
+
+def bis_obj(x):
+    l = [C(1), C(4)]
+    bisect.insort(l, C(2))
+    return x + 1, [c.v for c in l]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        itertools_,
+        tee_,
+        cycle_,
+        counter_,
+        defaultdict_,
+        ordereddict,
+        deque_,
+        chainmap,
+        namedtuple,
+        namedtuple_class,
+        userdict,
+        userlist,
+        heapq_,
+        bisect_,
+        bis_obj,
+    ],
+    ids=lambda fn: fn.__name__,
+)
+def test_in_one_graph(fn):
+    check(fn, X, graphs=1, breaks=0)
+
+
+@pytest.mark.parametrize("fn", [namedtuple_local], ids=lambda fn: fn.__name__)
+def test_with_breaks(fn):
+    check(fn, X, again=False)

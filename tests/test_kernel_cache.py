@@ -109,3 +109,21 @@ def test_the_command_line_lists_and_clears():
     assert entry.key in listed.stdout and "1 file, " in listed.stdout
     assert "1 file removed" in CliRunner().invoke(cli.app, ["cache", "clear"]).stdout
     assert list(cache.entries()) == []
+
+
+def test_processes_at_the_same_time_leave_whole_files():
+    program = ("import sys\nfrom contextlib import suppress\nfrom sot.backends.triton import cache\n"
+               "for i in range(60):\n"
+               "    cache.add(f'key{i % 5}', sys.argv[1] * (1000 + i), sys.argv[1], '.cubin')\n"
+               "    path = cache.find(f'key{i % 3}', '.cubin')\n"
+               "    with suppress(FileNotFoundError):       # another process has removed it since\n"
+               "        assert path is None or set(path.read_text()) <= {'a', 'b', 'c'}\n"
+               "    cache.shrink(4000 if i % 7 else cache.LIMIT)\n")
+    running = [subprocess.Popen([sys.executable, "-c", program, letter], stderr=subprocess.PIPE, text=True)
+               for letter in "abc"]
+    for process in running:
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+    whole = [path for path in cache.folder().glob("*.cubin") if cache.find(path.stem, ".cubin")]
+    assert all(len(set(path.read_text())) == 1 for path in whole)
+    assert not list(cache.folder().glob("*.new"))

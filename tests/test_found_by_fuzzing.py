@@ -258,3 +258,12 @@ def test_an_operation_on_data_of_the_graphs_own_raises_at_the_users_line():
             run(torch.ones(3))
         seen.append([entry.name for entry in caught.traceback][1:])
     assert seen[0] == seen[1] == ["f", "inner"]
+
+
+def test_a_number_as_out():
+    def f(x, n):
+        try:
+            return torch.add(x * 2, 1, out=n)
+        except (TypeError, RuntimeError) as e:
+            return str(e)
+    same_for(f, (X, 3), (X, 4), (X, 6))

@@ -222,7 +222,7 @@ def refuse_resize(m: Machine, kind: str, name: str, call: known_values.Call) -> 
     """A tensor given as ``out`` that has another shape than the result is resized, and torch warns: a break."""
     target, args, kwargs = call
     given = kwargs["out"] if isinstance(kwargs["out"], tuple) else (kwargs["out"],)
-    if not all(isinstance(ref, TensorRef) and ref.fake.numel() for ref in given):
+    if not all(isinstance(ref, TensorRef) and isinstance(ref.fake, torch.Tensor) and ref.fake.numel() for ref in given):
         return
     try:
         made = m.builder.run(kind, target, args, {k: v for k, v in kwargs.items() if k != "out"})

@@ -7,6 +7,7 @@ import torch
 import sot
 
 webdriver = pytest.importorskip("selenium.webdriver")
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver")
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -86,6 +87,22 @@ def test_the_filter_hides_what_does_not_fit_and_escape_brings_it_back(page):
     assert shown(page, ".entry") == []
     page.switch_to.active_element.send_keys("\ue00c")      # Escape
     assert len(shown(page, "#by-function tbody tr")) == everything
+
+
+def test_the_filter_says_how_much_is_left(page):
+    box = page.find_element("id", "filter")
+    box.send_keys("a branch depends")
+    left, whole = page.find_element("id", "found").text.split(" of ")
+    assert 0 < int(left) == len(find(page, ".entry:not([hidden])")) < int(whole) == len(find(page, ".entry"))
+    box.send_keys("\ue00c")
+    assert page.find_element("id", "found").text == ""
+
+
+def test_a_link_into_folded_source_unfolds_it(page):
+    row = find(page, ".fold .row")[0]
+    assert not row.is_displayed()
+    page.execute_script("location.hash = encodeURIComponent(arguments[0].id)", row)
+    WebDriverWait(page, 10).until(lambda _: row.is_displayed())
 
 
 def test_a_column_sorts_with_the_keyboard(page):

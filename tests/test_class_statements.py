@@ -292,3 +292,18 @@ def test_classes_that_others_make_are_left_to_python(bases):
                 k = 2
             return x * A.k, A.hooked
     check(fn, X, again=False)
+
+
+def test_the_namespace_of_a_class_body():
+    def f(x):
+        outer = 42
+
+        class C:
+            a = outer
+            names = sorted(n for n in locals() if not n.startswith("__"))
+            locals()["outer"] = 43
+            b = outer
+            del outer  # noqa: F821
+            c = outer  # noqa: F821
+        return x + C.a + C.b + C.c, C.names, hasattr(C, "outer")
+    check(f, X)

@@ -290,6 +290,8 @@ def vars_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(locals)
 def locals_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     frame = m.frames[-1]
+    if frame.names is not None:     # the body of a class
+        return frame.names
     made = DictValue(dict)
     for name, value in [*frame.locals.items()]:
         made.overlay[name] = settled(m, frame, name, value)

@@ -307,3 +307,15 @@ def test_the_namespace_of_a_class_body():
             c = outer  # noqa: F821
         return x + C.a + C.b + C.c, C.names, hasattr(C, "outer")
     check(f, X)
+
+
+def test_a_class_of_two_variables_of_one_name():
+    class Outer:
+        def f(self, x):
+            class C:
+                outer = __class__
+
+                def g(self):
+                    return __class__
+            return x + 1, C.outer is Outer, C().g() is C
+    check(lambda x: Outer().f(x), X, again=False)

@@ -37,6 +37,8 @@ def build_class(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     body, name, *bases = args
     if kwargs or not isinstance(body, FunctionValue):
         raise Break(Reason.CLASS_BODY, " with a metaclass or other keywords" if kwargs else "")
+    if {*body.code.co_cellvars} & {*body.code.co_freevars}:
+        raise Break(Reason.CLASS_BODY, " which has a variable of its own and one from outside, both of one name")
     for base in bases:
         refuse_base(base)
     result = m.enter(body, [])

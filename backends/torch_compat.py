@@ -121,11 +121,15 @@ def ahead_of_time(
     backward: AtenCompiler,
     inference: AtenCompiler,
     decompositions: dict[Any, Callable[..., Any]],
+    in_place: bool = False,
 ) -> Callable[..., Any]:
     """Trace a graph to functional ATen graphs, forward and backward, and have each compiled.
 
     A compiler gets a graph and its fake inputs, and gives a function of one list, which it may empty.  The graphs
     are parted so that little is kept for the backward one: what is cheap is computed again there.
+
+    Arguments:
+        in_place: let graphs end with the changes of their inputs, as ``aten.copy_``; else these are made after them.
     """
     aot, partitioners = _import("torch._functorch.aot_autograd"), _import("torch._functorch.partitioners")
     mode, fakes = fake_inputs(gm, example_inputs)
@@ -147,6 +151,7 @@ def ahead_of_time(
             inference_compiler=boxed(inference),
             partition_fn=partitioners.min_cut_rematerialization_partition,
             decompositions=decompositions,
+            keep_inference_input_mutations=in_place,
         )
 
 

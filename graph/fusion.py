@@ -71,7 +71,7 @@ def _in_space(a: Kernel, b: Kernel, space: Space, dropped: frozenset[str]) -> Ke
     written = a.written()
     if any(s.op == "load" and s.buffer in written for s in builder.body[count:]):
         return None
-    if _overwritten_too_early(a, b, space):
+    if _overwritten_too_early(a, b, space) or _read_again(a, b, space):
         return None
     stores = [s for s in stores if s.buffer not in dropped]
     stores += [moved(s, space.second, names, builder.ranges) for s in b.stores]
@@ -95,6 +95,15 @@ def _overwritten_too_early(a: Kernel, b: Kernel, space: Space) -> bool:
             if load.buffer == store.buffer and ix.substitute(at(load), space.first, ranges) != place:
                 return True
     return False
+
+
+def _read_again(a: Kernel, b: Kernel, space: Space) -> bool:
+    """Might one pass over the columns read what an earlier one has stored to?  (Inputs may be changed in place.)"""
+    columns, ranges = {v for v, _ in space.reduced}, dict(space.rows + space.reduced)
+    read = {load.buffer for load in (*a.loads(), *b.loads())}
+    return any(s.buffer in read and ix.substitute(s.index, axes, ranges).names & columns
+               for kernel, axes in ((a, space.first), (b, space.second)) for s in kernel.stores
+               if not (kernel is a and s.buffer in b.read()))
 
 
 def at(stmt: Stmt) -> Index:

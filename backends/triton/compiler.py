@@ -78,7 +78,8 @@ class Compiler:
             if torch_compat.symbolic_mode(gm) is None:
                 written = rewriting.captured(gm, lambda: torch_compat.fake_inputs(gm, example_inputs))
             return torch_compat.ahead_of_time(
-                written, example_inputs, forward, backward, inference, decompositions.table())
+                written, example_inputs, forward, backward, inference, decompositions.table(),
+                in_place=self.mode != "reduce-overhead")     # a recorded graph changes copies of inputs
         except Exception as error:
             self.give_up(gm, "compile a graph", error)
             return eager(gm, example_inputs)
@@ -189,18 +190,24 @@ class OnTrial:
         return self.call(inputs)
 
     def first(self, inputs: list[Any]) -> Any:
-        kept, state = list(inputs), State(draws=True)
-        before = state.of(())
+        kept, state = list(inputs), State(changes=True, draws=True)
+        before = state.of(kept)
         try:
             results = self.run(inputs)
         except Exception as error:
-            state.restore(before, ())
+            if not state.restore(before, kept) and changes_inputs(self.graph):
+                raise
             results = self.graph.forward(*kept)     # raises what the program is to see, if that is its own doing
             self.failed(error)
             self.call = lambda values: self.graph.forward(*values)
             return results
         self.call = self.run
         return results
+
+
+def changes_inputs(graph: GraphModule) -> bool:
+    """Does an ATen graph end with changes of its inputs?"""
+    return any(node.target is torch.ops.aten.copy_.default for node in graph.graph.nodes)
 
 
 def described(graph: GraphModule) -> str:

@@ -78,8 +78,13 @@ Choose = Callable[[Matmul], Tiles | None]
 
 
 def fused(program: Program, choose: Choose) -> Program:
-    """The program with products and what follows them in one step, where ``choose`` gives tiles for that."""
+    """The program with products and what follows them in one step, where ``choose`` gives tiles for that.
+
+    Not where inputs are changed: a product would be computed later than it stands, and beside stores to what it reads.
+    """
     steps = list(program.steps)
+    if any(name in program.inputs for step in steps for name in step.written()):
+        return program
     for step in program.steps:
         found = candidate(program, step)
         if found is None:

@@ -65,6 +65,7 @@ class ModuleWriter:
         self.texts: list[str] = []
         self.launchers: dict[str, str] = {}    # the name of each launcher by its text
         self.plan = planned(program)
+        self.declared: set[str] = set()     # inputs of which the text says that they are changed
         self.last_use = self._last_uses()
 
     def module(self) -> Module:
@@ -120,6 +121,9 @@ class ModuleWriter:
         return device.index or 0 if device.type == "cuda" else None
 
     def _step(self, number: int, step: Step) -> Iterator[str]:
+        if changing := [n for n in self.program.inputs if n in step.written() - self.declared]:
+            self.declared.update(changing)
+            yield f"runtime.changing({', '.join(changing)})"
         if isinstance(step, Matmul):
             yield from self._launch_matmul(step)
         elif isinstance(step, Extern):

@@ -13,6 +13,11 @@ def view(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...],
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
 
 
+def changing(*tensors: torch.Tensor) -> None:
+    """Count the changes that kernels are about to make of these, as torch's own operators do."""
+    torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
+
+
 def laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """The tensor itself if its elements lie as expected, otherwise a copy in which they do."""
     if tensor.stride() == strides:

@@ -106,6 +106,8 @@ class Lowering:
             return source[item]
         if not isinstance(node.target, torch._ops.OpOverload):
             return self.extern(node)
+        if node.target is torch.ops.aten.copy_.default:
+            return self._change(node.name, self.resolve(node.args[0]), self.resolve(node.args[1]))
         if self._is_ours(node):
             found = self._by_rule(node)
             if found is not None:
@@ -189,6 +191,40 @@ class Lowering:
         if isinstance(operand, View):
             return b.cast(self.read(b, operand, axes), compute_type(dtype))
         return b.const(operand, compute_type(dtype))
+
+    def _change(self, name: str, place: Any, source: Any) -> View:
+        """The last steps of a graph: an input gets its new elements."""
+        if not isinstance(place, View) or place.buffer not in self.program.inputs or not isinstance(source, View):
+            raise NotLowered("something that is not an input is changed")
+        buffer = self.program.buffers[place.buffer]
+        if place != buffer.view():
+            raise NotLowered(f"a part of the input {buffer.name} is changed")
+        if source.buffer == buffer.name:
+            source = self._copied(source, f"{name}_before")
+        fits = is_dense(place.shape, place.strides) and self._fits(place) and self._fits(source)
+        if not fits or source.device != place.device:
+            self.materialize((source,))
+            self.program.steps.append(Extern(torch.ops.aten.copy_.default, (place, source), {}, (buffer.name,), False,
+                                             self.note))
+            return place
+        self._assign(buffer, source, name)
+        return place
+
+    def _copied(self, source: View, name: str) -> View:
+        """The elements of a view, in memory of their own."""
+        bare = torch.empty(source.shape, dtype=source.dtype, device="meta")
+        self._assign(self.buffer(name, bare, device=source.device), source, name)
+        return self.program.buffers[name].view()
+
+    def _assign(self, buffer: Buffer, source: View, name: str) -> None:
+        rows = tuple((f"p{i}", n) for i, n in enumerate(buffer.shape) if n > 1)
+        builder = Builder(dict(rows))
+        builder.note = self.note
+        axes = [ix.index(f"p{i}" if n > 1 else 0) for i, n in enumerate(buffer.shape)]
+        element = self.read(builder, source, axes)
+        value = builder.cast(builder.cast(element, compute_type(NAMES[source.dtype])), NAMES[buffer.dtype])
+        self.step(name, rows, (), builder, Store(buffer.name, ix.dot(axes, buffer.strides), value))
+        self.materialize((buffer.view(),))
 
     # ---- views and calls
     def _view(self, node: fx.Node) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import collections.abc
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from harness import Counter, check
@@ -267,3 +268,12 @@ def test_a_number_as_out():
         except (TypeError, RuntimeError) as e:
             return str(e)
     same_for(f, (X, 3), (X, 4), (X, 6))
+
+
+def test_a_graph_with_a_float_of_numpy_runs():
+    def f(x):
+        y = torch.randn(4) + x
+        y[..., 0] = np.log(np.exp(0.5) - 0.25)
+        return y
+    translated = check(f, X, graphs=1, breaks=0)
+    assert "np." not in translated.captures[0].graph.module.code

@@ -106,12 +106,12 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
         return value.ref
     if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):
         return value.ref(m)
+    if isinstance(value, Const) and isinstance(value.real, np.number):     # np.float64 is a float, whose text is no Python
+        return value.real.item()
     if isinstance(value, Const) and isinstance(value.real, GRAPH_CONSTANTS):
         return value.real
     if isinstance(value, Const) and isinstance(value.real, type) and value.real in DTYPES:
         return DTYPES[value.real]
-    if isinstance(value, Const) and isinstance(value.real, np.number):
-        return value.real.item()
     if isinstance(value, TupleValue):
         items = [argument(m, v, found) for v in m.settle(value.items)]
         if value.pytype in (tuple, torch.Size) or not hasattr(value.pytype, "_fields"):

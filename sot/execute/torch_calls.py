@@ -106,7 +106,7 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
         return value.ref
     if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):
         return value.ref(m)
-    if isinstance(value, Const) and isinstance(value.real, np.number):     # np.float64 is a float, whose text is no Python
+    if isinstance(value, Const) and isinstance(value.real, np.number):     # a float too, whose text is no Python
         return value.real.item()
     if isinstance(value, Const) and isinstance(value.real, GRAPH_CONSTANTS):
         return value.real

@@ -26,16 +26,18 @@ typedef struct {
     Program *program;
     vectorcallfunc vectorcall;
     PyObject *parts; /* what was given, so that it lives as long */
-    PyObject *callback;
+    PyObject *callback; /* a weak reference to what the thread's has to be, or NULL */
     PyObject *function; /* NULL: the result is `answer`, or an item of the graph's */
     PyObject *graph;    /* NULL: the function calls it, if there is one */
     PyObject *recover;  /* asked when the graph raises; NULL: nobody */
     PyObject *answer;
-    PyObject *code; /* the user's, for tracebacks */
+    PyObject *name, *file; /* of the user's code, for tracebacks: who holds the code itself is never freed with it */
+    int line;
     Question *questions;
     int *outputs, *inputs;
     Py_ssize_t question_count, output_count, input_count, result_count, result_index;
     int needs_callback;
+    PyObject *at_death; /* called when the program works no more; NULL: nobody */
     PyObject *weakrefs;
 } Entry;
 
@@ -130,9 +132,7 @@ static PyObject *run_graph(const Entry *self)
     if (result == NULL) {
         result = recover(self);
         if (result == NULL) {
-            PyCodeObject *code = (PyCodeObject *)self->code;
-            _PyTraceback_Add(PyUnicode_AsUTF8(code->co_name), PyUnicode_AsUTF8(code->co_filename),
-                             code->co_firstlineno);
+            _PyTraceback_Add(PyUnicode_AsUTF8(self->name), PyUnicode_AsUTF8(self->file), self->line);
         }
     }
     return result;
@@ -209,7 +209,7 @@ static PyObject *run_both(const Entry *self, PyObject *const *args, Py_ssize_t c
 PyObject *entry_ask(PyObject *object, PyObject *callback, PyObject *const *args, Py_ssize_t count)
 {
     Entry *self = (Entry *)object;
-    if ((self->callback != NULL && callback != self->callback) || !program_holds(self->program, args, count)
+    if ((self->callback != NULL && callback != PyWeakref_GET_OBJECT(self->callback)) || !program_holds(self->program, args, count)
         || !world_is_the_same(self)) {
         return Py_NewRef(MISS);
     }
@@ -231,6 +231,21 @@ PyObject *entry_ask(PyObject *object, PyObject *callback, PyObject *const *args,
 int entry_program_holds(PyObject *entry, PyObject *const *args, Py_ssize_t count)
 {
     return program_holds(((Entry *)entry)->program, args, count);
+}
+
+void entry_died(PyObject *object)
+{
+    PyObject *callable = Py_XNewRef(((Entry *)object)->at_death);
+    if (callable == NULL || hook_is_closed()) {
+        Py_XDECREF(callable);
+        return;
+    }
+    PyObject *result = call_hidden(callable, NULL, 0);
+    if (result == NULL) {
+        PyErr_WriteUnraisable(callable);
+    }
+    Py_XDECREF(result);
+    Py_DECREF(callable);
 }
 
 int entry_needs_callback(PyObject *entry)
@@ -268,6 +283,8 @@ static int entry_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Entry *self = (Entry *)object;
     Py_VISIT(self->parts);
+    Py_VISIT(self->callback);
+    Py_VISIT(self->at_death);
     return self->program != NULL ? program_traverse(self->program, visit, arg) : 0;
 }
 
@@ -284,6 +301,10 @@ static void entry_dealloc(PyObject *object)
     PyMem_Free(self->outputs);
     PyMem_Free(self->inputs);
     Py_XDECREF(self->parts);
+    Py_XDECREF(self->callback);
+    Py_XDECREF(self->at_death);
+    Py_XDECREF(self->name);
+    Py_XDECREF(self->file);
     PyObject_GC_Del(object);
     Py_TRASHCAN_END
 }
@@ -329,19 +350,23 @@ static PyObject *none_is_null(PyObject *object)
 
 static int fill(Entry *self, PyObject *args)
 {
-    PyObject *nodes, *pairs, *groups, *questions, *outputs, *inputs;
+    PyObject *nodes, *pairs, *groups, *questions, *outputs, *inputs, *callback;
+    PyCodeObject *code;
     if (!PyArg_ParseTuple(args, "O!O!O!O!OOO!OO!OnnOO!p:Entry", &PyList_Type, &nodes, &PyList_Type, &pairs,
-                          &PyList_Type, &groups, &PyTuple_Type, &questions, &self->callback, &self->function,
+                          &PyList_Type, &groups, &PyTuple_Type, &questions, &callback, &self->function,
                           &PyTuple_Type, &outputs, &self->graph, &PyTuple_Type, &inputs, &self->recover,
-                          &self->result_count, &self->result_index, &self->answer, &PyCode_Type, &self->code,
+                          &self->result_count, &self->result_index, &self->answer, &PyCode_Type, &code,
                           &self->needs_callback)) {
         return -1;
     }
-    self->parts = PyTuple_GetSlice(args, 3, PyTuple_GET_SIZE(args));
-    if (self->parts == NULL) {
+    self->parts = PyTuple_Pack(5, questions, self->function, self->graph, self->recover, self->answer);
+    self->callback = Py_IsNone(callback) ? NULL : PyWeakref_NewRef(callback, NULL);
+    if (self->parts == NULL || (self->callback == NULL && !Py_IsNone(callback))) {
         return -1;
     }
-    self->callback = none_is_null(self->callback);
+    self->name = Py_NewRef(code->co_name);
+    self->file = Py_NewRef(code->co_filename);
+    self->line = code->co_firstlineno;
     self->function = none_is_null(self->function);
     self->graph = none_is_null(self->graph);
     self->recover = none_is_null(self->recover);
@@ -351,7 +376,7 @@ static int fill(Entry *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "an entry needs a function, an answer, or a result of a graph");
         return -1;
     }
-    self->program = program_new(nodes, pairs, groups);
+    self->program = program_new((PyObject *)self, nodes, pairs, groups);
     if (self->program == NULL) {
         return -1;
     }
@@ -379,7 +404,18 @@ static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUS
     return (PyObject *)self;
 }
 
+static PyObject *entry_is_dead(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyBool_FromLong(program_is_dead(((Entry *)self)->program));
+}
+
+static PyGetSetDef entry_getters[] = {
+    {"is_dead", entry_is_dead, NULL, "whether a function or class that its guards name is gone", NULL},
+    {NULL},
+};
+
 static PyMemberDef entry_members[] = {
+    {"at_death", T_OBJECT, offsetof(Entry, at_death), 0, "called when a function or class is gone that its guards name"},
     {"function", T_OBJECT, offsetof(Entry, function), READONLY, "what is called after the graph, or None"},
     {"graph", T_OBJECT, offsetof(Entry, graph), READONLY, "the graph that the entry itself calls, or None"},
     {NULL},
@@ -404,6 +440,7 @@ PyTypeObject EntryType = {
     .tp_vectorcall_offset = offsetof(Entry, vectorcall),
     .tp_weaklistoffset = offsetof(Entry, weakrefs),
     .tp_members = entry_members,
+    .tp_getset = entry_getters,
     .tp_methods = entry_methods,
 };
 

@@ -35,8 +35,10 @@ typedef struct {
     Kind kind;
     PyObject *operand;
     PyObject *second;  /* of "lookup": what is found, or NULL for nothing */
+    PyTypeObject *kind_of_second, *owner_of_second; /* if it is a class's own descriptor: holding it would hold the class */
     Py_ssize_t number; /* of "length"; of "has" and "lacks": the hash of the key */
     const void *spec;  /* of "tensor" */
+    char weak, second_weak; /* is it not this program's to release? */
 } Check;
 
 typedef struct {
@@ -47,6 +49,7 @@ typedef struct {
     int first_word;
     int known; /* do the words of the whole subtree stand for its checks, for the value it has? */
     PyObject *operand;
+    char weak; /* is it not this program's to release? */
     Py_ssize_t number;
     Py_hash_t hash;
     PyObject *kept;
@@ -57,7 +60,18 @@ typedef struct {
     uintptr_t expected;
 } Word;
 
+/* Functions and classes are held weakly: a program that works with one is of no use when it is gone, and another object
+   may be at its address then. What the weak references call outlives the program. */
+typedef struct {
+    PyObject_HEAD
+    Program *program; /* NULL: gone */
+} Watch;
+
 struct Program {
+    PyObject *watch;  /* made with the first of them */
+    PyObject **mortals, **references;
+    int mortal_count, dead;
+    PyObject *owner; /* borrowed: whose program this is; program_died() is told */
     int count, word_count, check_count, tensor_count, arg_tensor_count, pair_count, group_count;
     int busy;
     int tensors_changed; /* other tensors than when they were last found to be different objects */
@@ -233,6 +247,14 @@ static int has_code(PyObject *value, PyObject *code_and_defaults)
     return 1;
 }
 
+/* A class makes its own descriptors once: what has the address, the kind and the owner of one is that one. */
+static int is_found(const Check *check, PyObject *found)
+{
+    return found == check->second
+        && (check->owner_of_second == NULL
+            || (Py_IS_TYPE(found, check->kind_of_second) && PyDescr_TYPE(found) == check->owner_of_second));
+}
+
 static int holds(const Check *check, PyObject *value)
 {
     switch (check->kind) {
@@ -255,7 +277,7 @@ static int holds(const Check *check, PyObject *value)
     case CODE:
         return has_code(value, check->operand);
     case LOOKUP:
-        return PyType_Check(value) && _PyType_Lookup((PyTypeObject *)value, check->operand) == check->second;
+        return PyType_Check(value) && is_found(check, _PyType_Lookup((PyTypeObject *)value, check->operand));
     case TENSOR: /* all of them are checked together */
         return 1;
     }
@@ -523,7 +545,7 @@ static int run(Program *p, PyObject *const *args, Py_ssize_t count)
 
 int program_holds(Program *p, PyObject *const *args, Py_ssize_t count)
 {
-    if (p->busy) { /* a key with a hash of somebody else's has come back here */
+    if (p->busy || p->dead) { /* a key with a hash of somebody else's has come back here */
         return 0;
     }
     p->busy = 1;
@@ -546,6 +568,112 @@ PyObject *program_statistics(Program *p)
 {
     return Py_BuildValue("{s:i,s:i,s:i,s:K}", "nodes", p->count, "words", p->word_count, "tensors", p->tensor_count,
                          "entered", p->entered);
+}
+
+/* ---- what a program does not keep alive ---------------------------------------------------------------- */
+
+static PyObject *watched_died(PyObject *self, PyObject *Py_UNUSED(reference))
+{
+    Program *program = ((Watch *)self)->program;
+    if (program != NULL && !program->dead) {
+        program->dead = 1;
+        entry_died(program->owner);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef watched_method = {"died", watched_died, METH_O, NULL};
+
+static PyTypeObject WatchType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "sot._hook.Watch",
+    .tp_basicsize = sizeof(Watch),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+};
+
+static int is_mortal(PyObject *object)
+{
+    return PyFunction_Check(object)
+        || (PyType_Check(object) && PyType_HasFeature((PyTypeObject *)object, Py_TPFLAGS_HEAPTYPE));
+}
+
+/* The callback of weak references: of this program's alone. A new reference. */
+static PyObject *watcher(Program *p)
+{
+    if (p->watch == NULL) {
+        if (PyType_Ready(&WatchType) < 0) {
+            return NULL;
+        }
+        p->watch = (PyObject *)PyObject_New(Watch, &WatchType);
+        if (p->watch == NULL) {
+            return NULL;
+        }
+        ((Watch *)p->watch)->program = p;
+    }
+    return PyCFunction_New(&watched_method, p->watch);
+}
+
+static int watch(Program *p, PyObject *object)
+{
+    for (int i = 0; i < p->mortal_count; i++) {
+        if (p->mortals[i] == object) {
+            return 0;
+        }
+    }
+    PyObject *callback = watcher(p);
+    PyObject *reference = callback != NULL ? PyWeakref_NewRef(object, callback) : NULL;
+    Py_XDECREF(callback);
+    int count = p->mortal_count + 1;
+    PyObject **mortals = reference != NULL ? PyMem_Realloc(p->mortals, count * sizeof(PyObject *)) : NULL;
+    p->mortals = mortals != NULL ? mortals : p->mortals;
+    PyObject **references = mortals != NULL ? PyMem_Realloc(p->references, count * sizeof(PyObject *)) : NULL;
+    p->references = references != NULL ? references : p->references;
+    if (references == NULL) {
+        Py_XDECREF(reference);
+        return -1;
+    }
+    p->mortals[count - 1] = object;
+    p->references[count - 1] = reference;
+    p->mortal_count = count;
+    return 0;
+}
+
+/* What a program works with: a new reference, or a borrowed one to what it watches. NULL with an exception. */
+static PyObject *hold(Program *p, PyObject *object, char *weak)
+{
+    *weak = is_mortal(object);
+    if (!*weak) {
+        return Py_NewRef(object);
+    }
+    return watch(p, object) == 0 ? object : NULL;
+}
+
+/* What a lookup finds. -1 with an exception. */
+static int hold_found(Program *p, Check *check, PyObject *found)
+{
+    int is_own = Py_IS_TYPE(found, &PyGetSetDescr_Type) || Py_IS_TYPE(found, &PyMemberDescr_Type);
+    if (is_own && is_mortal((PyObject *)PyDescr_TYPE(found))) {
+        check->second = found;
+        check->second_weak = 1;
+        check->kind_of_second = Py_TYPE(found);
+        check->owner_of_second = PyDescr_TYPE(found);
+        return watch(p, (PyObject *)PyDescr_TYPE(found));
+    }
+    check->second = hold(p, found, &check->second_weak);
+    return check->second != NULL ? 0 : -1;
+}
+
+static void unwatch(Program *p)
+{
+    for (int i = 0; i < p->mortal_count; i++) {
+        Py_DECREF(p->references[i]);
+    }
+    if (p->watch != NULL) {
+        ((Watch *)p->watch)->program = NULL;
+        Py_DECREF(p->watch);
+    }
+    PyMem_Free(p->mortals);
+    PyMem_Free(p->references);
 }
 
 /* ---- making --------------------------------------------------------------------------------------------- */
@@ -588,7 +716,11 @@ static int make_check(Program *p, Node *node, PyObject *spec)
     if (kind < 0) {
         return -1;
     }
-    *check = (Check){.kind = kind, .operand = Py_NewRef(operand)};
+    *check = (Check){.kind = kind};
+    check->operand = hold(p, operand, &check->weak);
+    if (check->operand == NULL) {
+        return -1;
+    }
     p->check_count++;
     node->check_count++;
     switch (check->kind) {
@@ -606,8 +738,7 @@ static int make_check(Program *p, Node *node, PyObject *spec)
         node->reads_dict = 1;
         break;
     case LOOKUP:
-        check->second = Py_IsNone(second) ? NULL : Py_NewRef(PyTuple_GET_ITEM(second, 0));
-        break;
+        return Py_IsNone(second) ? 0 : hold_found(p, check, PyTuple_GET_ITEM(second, 0));
     case TENSOR:
         return make_tensor_check(p, check);
     default:
@@ -655,7 +786,11 @@ static int make_node(Program *p, int i, PyObject *spec)
     node->step = step;
     node->end = i + 1;
     node->first_check = p->check_count;
-    node->operand = step == FIELD && Py_IsNone(operand) ? NULL : Py_NewRef(operand);
+    node->operand = step == FIELD && Py_IsNone(operand) ? NULL : step == HELD ? hold(p, operand, &node->weak)
+        : Py_NewRef(operand);
+    if (node->operand == NULL && step != FIELD) {
+        return -1;
+    }
     if (step == FIELD && node->operand != NULL) { /* (None,): what is missing reads as None */
         Py_SETREF(node->operand, Py_NewRef(Py_None));
     }
@@ -803,9 +938,17 @@ static int make(Program *p, PyObject *nodes, PyObject *pairs, PyObject *groups)
     return make_tensors(p) < 0 || make_words(p) < 0 || make_pairs(p, pairs) < 0 ? -1 : make_groups(p, groups);
 }
 
-Program *program_new(PyObject *nodes, PyObject *pairs, PyObject *groups)
+int program_is_dead(const Program *p)
+{
+    return p->dead;
+}
+
+Program *program_new(PyObject *owner, PyObject *nodes, PyObject *pairs, PyObject *groups)
 {
     Program *p = PyMem_Calloc(1, sizeof(Program));
+    if (p != NULL) {
+        p->owner = owner;
+    }
     if (p != NULL && make(p, nodes, pairs, groups) == 0) {
         return p;
     }
@@ -822,13 +965,20 @@ void program_free(Program *p)
         return;
     }
     for (int i = 0; p->nodes != NULL && i < p->count; i++) {
-        Py_XDECREF(p->nodes[i].operand);
+        if (!p->nodes[i].weak) {
+            Py_XDECREF(p->nodes[i].operand);
+        }
         Py_XDECREF(p->nodes[i].kept);
     }
     for (int i = 0; i < p->check_count; i++) {
-        Py_XDECREF(p->checks[i].operand);
-        Py_XDECREF(p->checks[i].second);
+        if (!p->checks[i].weak) {
+            Py_XDECREF(p->checks[i].operand);
+        }
+        if (!p->checks[i].second_weak) {
+            Py_XDECREF(p->checks[i].second);
+        }
     }
+    unwatch(p);
     for (int i = 0; i < p->group_count; i++) {
         PyMem_Free(p->groups[i]);
     }
@@ -842,12 +992,18 @@ void program_free(Program *p)
 int program_traverse(Program *p, visitproc visit, void *arg)
 {
     for (int i = 0; i < p->count; i++) {
-        Py_VISIT(p->nodes[i].operand);
+        if (!p->nodes[i].weak) {
+            Py_VISIT(p->nodes[i].operand);
+        }
         Py_VISIT(p->nodes[i].kept);
     }
     for (int i = 0; i < p->check_count; i++) {
-        Py_VISIT(p->checks[i].operand);
-        Py_VISIT(p->checks[i].second);
+        if (!p->checks[i].weak) {
+            Py_VISIT(p->checks[i].operand);
+        }
+        if (!p->checks[i].second_weak) {
+            Py_VISIT(p->checks[i].second);
+        }
     }
     return 0;
 }

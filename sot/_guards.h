@@ -28,11 +28,14 @@ typedef struct {
 
 typedef struct Program Program;
 
-/* NULL with an exception. See _guards.c for what the arguments hold. */
-Program *program_new(PyObject *nodes, PyObject *pairs, PyObject *groups);
+/* NULL with an exception. See _guards.c for what the arguments hold. The owner is an Entry. */
+Program *program_new(PyObject *owner, PyObject *nodes, PyObject *pairs, PyObject *groups);
 void program_free(Program *program);
 int program_traverse(Program *program, visitproc visit, void *arg);
 int program_size(Program *program);
+
+/* Is something gone that it works with? Then its guards hold no more. */
+int program_is_dead(const Program *program);
 
 /* Do all guards hold for these arguments? Never raises. */
 int program_holds(Program *program, PyObject *const *args, Py_ssize_t count);
@@ -46,6 +49,9 @@ PyObject *program_statistics(Program *program);
 /* ---- _entry.c -------------------------------------------------------------------------------------- */
 
 extern PyTypeObject EntryType;
+
+/* Something that its program works with is gone. */
+void entry_died(PyObject *entry);
 
 int entry_prepare(PyObject *miss, PyObject *plain);
 
@@ -61,6 +67,7 @@ int entry_program_holds(PyObject *entry, PyObject *const *args, Py_ssize_t count
 /* ---- _hook.c --------------------------------------------------------------------------------------- */
 
 PyObject *visible_callback(void);
+int hook_is_closed(void);
 PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf);
 
 #endif

@@ -1,6 +1,6 @@
 /* sot._hook: looks at Python frames before they run (PEP 523), and runs something else instead.
 
-   In: a callback per thread, and per code object a tuple of entries, both set from Python.
+   In: a callback per thread, one for all other threads, and per code object a tuple of entries, set from Python.
    Out: for each frame that a thread with a callback is about to run, one of
      - an entry's answer. Entries are tried in order with the frame's arguments (positional, keyword
        only, *args, **kwargs: the locals as they are at the start) followed by the cells of its
@@ -83,82 +83,27 @@ static PyObject *new_sentinel(const char *name)
     return (PyObject *)self;
 }
 
-/* ---- what a code object carries ----------------------------------------------------------------- */
-
-typedef struct {
-    PyObject *entries; /* a tuple that is not empty, or NULL */
-    int skipped; /* ALONE: what the frame calls is left alone, too */
-    int passes_tails;
-} Slot;
-
-static Py_ssize_t slot_index;
-
-static Slot *find_slot(PyCodeObject *code)
-{
-    void *slot = NULL;
-    PyUnstable_Code_GetExtra((PyObject *)code, slot_index, &slot);
-    return slot;
-}
-
-static Slot *make_slot(PyCodeObject *code)
-{
-    Slot *slot = find_slot(code);
-    if (slot != NULL) {
-        return slot;
-    }
-    slot = PyMem_Calloc(1, sizeof(Slot));
-    if (slot == NULL) {
-        PyErr_NoMemory();
-        return NULL;
-    }
-    if (PyUnstable_Code_SetExtra((PyObject *)code, slot_index, slot) < 0) {
-        PyMem_Free(slot);
-        return NULL;
-    }
-    COUNT(slots, 1);
-    return slot;
-}
-
-/* Takes over the reference; an empty tuple counts as none. */
-static void replace_entries(Slot *slot, PyObject *entries)
-{
-    if (entries != NULL && PyTuple_GET_SIZE(entries) == 0) {
-        Py_CLEAR(entries);
-    }
-    PyObject *before = slot->entries;
-    slot->entries = entries;
-    COUNT(entries, entries ? PyTuple_GET_SIZE(entries) : 0);
-    COUNT(entries, before ? -PyTuple_GET_SIZE(before) : 0);
-    Py_XDECREF(before);
-}
-
-static void free_slot(void *memory)
-{
-    Slot *slot = memory;
-    if (slot != NULL) {
-        replace_entries(slot, NULL);
-        PyMem_Free(slot);
-        COUNT(slots, -1);
-    }
-}
-
-#define ALONE 2
-
-static int is_skipped_code(PyCodeObject *code)
-{
-    Slot *slot = find_slot(code);
-    return slot != NULL && slot->skipped;
-}
+#include "_hook_slot.h"
 
 /* ---- what a thread carries ---------------------------------------------------------------------- */
 
 PER_THREAD struct {
-    PyObject *callback; /* borrowed from the thread's Registration */
+    PyObject *callback; /* borrowed from the thread's Registration; NULL: as `everywhere`; PLAIN: none */
     PyObject *registration;
     int hidden;
     char *stack_end; /* lowest address of this thread's C stack; NULL: not asked yet */
     size_t stack_reserve;
 } view;
+
+static PyObject *everywhere; /* the callback of the threads that have none of their own, or NULL */
+static int closed;           /* the interpreter is about to end: no callback is asked any more */
+
+/* Borrowed: this thread's callback, or NULL. */
+static inline PyObject *seen_callback(void)
+{
+    PyObject *callback = view.callback != NULL ? view.callback : everywhere;
+    return callback != PLAIN ? callback : NULL;
+}
 
 /* When less C stack than the reserve is left, a frame raises RecursionError instead of running: under
    PEP 523 each Python call takes C stack, whatever sys.setrecursionlimit() allows. */
@@ -197,7 +142,7 @@ static inline int stack_is_low(void)
 
 static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag);
 
-static Py_ssize_t threads_with_callback;
+static Py_ssize_t callbacks_set; /* by threads, and for all of them */
 static _PyFrameEvalFunction evaluate_before = _PyEval_EvalFrameDefault;
 static _PyFrameEvalFunction evaluate_above; /* who came on top of us and kept us from leaving */
 
@@ -230,6 +175,22 @@ typedef struct {
     PyObject *callback;
 } Registration;
 
+static int counts(PyObject *callback)
+{
+    return callback != NULL && callback != PLAIN;
+}
+
+/* The evaluator is there while somebody needs it. */
+static void count_callback(PyObject *before, PyObject *after)
+{
+    callbacks_set += counts(after) - counts(before);
+    if (counts(after) && !counts(before) && callbacks_set == 1 && !closed) {
+        install(PyInterpreterState_Main());
+    } else if (counts(before) && !counts(after) && callbacks_set == 0) {
+        uninstall(PyInterpreterState_Main());
+    }
+}
+
 static void register_callback(Registration *self, PyObject *callback)
 {
     PyObject *before = self->callback;
@@ -237,12 +198,7 @@ static void register_callback(Registration *self, PyObject *callback)
     if (view.registration == (PyObject *)self) {
         view.callback = callback;
     }
-    threads_with_callback += (callback != NULL) - (before != NULL);
-    if (before == NULL && callback != NULL && threads_with_callback == 1) {
-        install(PyInterpreterState_Main());
-    } else if (before != NULL && callback == NULL && threads_with_callback == 0) {
-        uninstall(PyInterpreterState_Main());
-    }
+    count_callback(before, callback);
     Py_XDECREF(before);
 }
 
@@ -321,7 +277,7 @@ static inline Py_ssize_t count_locals(PyCodeObject *code)
 static PyObject *ask(PyObject *entry, Arguments arguments)
 {
     if (Py_IS_TYPE(entry, &EntryType)) { /* what it calls counts itself */
-        return entry_ask(entry, view.callback, arguments.items, arguments.count);
+        return entry_ask(entry, seen_callback(), arguments.items, arguments.count);
     }
     if (PyFunction_Check(entry) && is_skipped_code((PyCodeObject *)PyFunction_GET_CODE(entry))) {
         return PyObject_Vectorcall(entry, arguments.items, arguments.count, NULL);
@@ -371,7 +327,7 @@ static PyObject *call_callback(PyFunctionObject *function, Arguments arguments)
     for (Py_ssize_t i = 0; i < arguments.count; i++) {
         PyTuple_SET_ITEM(values, i, Py_NewRef(arguments.items[i]));
     }
-    PyObject *callback = Py_NewRef(view.callback);
+    PyObject *callback = Py_NewRef(seen_callback());
     PyObject *pair[] = {(PyObject *)function, values};
     view.hidden = 1;
     PyObject *answer = PyObject_Vectorcall(callback, pair, 2, NULL);
@@ -404,7 +360,7 @@ static PyObject *answer_frame(PyFunctionObject *function, Slot *slot, Arguments 
         }
         Py_DECREF(answer);
     }
-    if (view.callback == NULL) { /* an entry removed it */
+    if (seen_callback() == NULL) { /* an entry removed it */
         return Py_NewRef(PLAIN);
     }
     statistics.misses++;
@@ -493,10 +449,17 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
                     | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)
 #define FUNCTION_FLAGS (CO_OPTIMIZED | CO_NEWLOCALS)
 
+/* Is it a function's frame, which nobody is to see but us? */
+static inline int is_ours_to_look_at(PyThreadState *tstate, PyCodeObject *code)
+{
+    return (code->co_flags & KIND_FLAGS) == FUNCTION_FLAGS && !is_watched(tstate)
+        && current_evaluator(tstate) == evaluate; /* else another compiler is at work, above us */
+}
+
 static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     Py_CLEAR(handed);
-    if (threads_with_callback == 0) {
+    if (callbacks_set == 0) {
         uninstall(tstate->interp); /* who came on top of us has gone since */
     }
     if (throwflag || !frame_is_untouched(frame)) {
@@ -506,13 +469,16 @@ static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
         return fail_for_lack_of_stack(tstate, frame);
     }
     PyCodeObject *code = frame_code(frame);
-    if (view.callback == NULL || view.hidden || (code->co_flags & KIND_FLAGS) != FUNCTION_FLAGS
-        || is_watched(tstate) || _PyInterpreterState_GetEvalFrameFunc(tstate->interp) != evaluate) {
-        return evaluate_plainly(tstate, frame, 0); /* in the last case another compiler is at work, above us */
-    }
+    PyObject *callback = seen_callback();
     Slot *slot = find_slot(code);
-    if (slot != NULL && slot->skipped) {
+    if (callback == NULL || view.hidden || closed) {
+        return evaluate_plainly(tstate, frame, 0);
+    }
+    if (slot != NULL && is_left_alone(slot, callback)) {
         return evaluate_skipped(tstate, frame, slot);
+    }
+    if (!is_ours_to_look_at(tstate, code)) {
+        return evaluate_plainly(tstate, frame, 0);
     }
     return take(tstate, frame, slot);
 }
@@ -521,7 +487,12 @@ static PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
 
 PyObject *visible_callback(void)
 {
-    return view.callback;
+    return seen_callback();
+}
+
+int hook_is_closed(void)
+{
+    return closed;
 }
 
 PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf)
@@ -639,10 +610,19 @@ static PyCodeObject *need_code(PyObject *object)
     return (PyCodeObject *)object;
 }
 
-static PyObject *set_callback(PyObject *Py_UNUSED(module), PyObject *callback)
+static int check_callback(PyObject *callback)
 {
     if (!Py_IsNone(callback) && !PyCallable_Check(callback)) {
-        return PyErr_Format(PyExc_TypeError, "the callback must be callable or None, not %R", callback);
+        PyErr_Format(PyExc_TypeError, "the callback must be callable or None, not %R", callback);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *set_callback(PyObject *Py_UNUSED(module), PyObject *callback)
+{
+    if (callback != PLAIN && check_callback(callback) < 0) {
+        return NULL;
     }
     Registration *self = this_thread();
     if (self == NULL) {
@@ -655,28 +635,63 @@ static PyObject *set_callback(PyObject *Py_UNUSED(module), PyObject *callback)
 
 static PyObject *get_callback(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    return or_none(view.callback);
+    return or_none(seen_callback());
 }
 
-static PyObject *mark_skipped(PyObject *object, int how)
+static PyObject *set_default(PyObject *Py_UNUSED(module), PyObject *callback)
+{
+    if (check_callback(callback) < 0) {
+        return NULL;
+    }
+    PyObject *before = everywhere;
+    everywhere = Py_IsNone(callback) ? NULL : Py_NewRef(callback);
+    count_callback(before, everywhere);
+    return before != NULL ? before : Py_NewRef(Py_None);
+}
+
+static PyObject *close_hook(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    closed = 1;
+    uninstall(PyInterpreterState_Main());
+    Py_RETURN_NONE;
+}
+
+/* A code object, and a Callback or NULL, as skip() and is_skipped() take them. */
+static PyCodeObject *read_skip(PyObject *const *args, Py_ssize_t count, PyObject **callback)
+{
+    if (count < 1 || count > 2) {
+        PyErr_SetString(PyExc_TypeError, "expected a code object, and a Callback or None");
+        return NULL;
+    }
+    *callback = count == 2 && !Py_IsNone(args[1]) ? args[1] : NULL;
+    if (*callback != NULL && !Py_IS_TYPE(*callback, &CallbackType)) {
+        PyErr_Format(PyExc_TypeError, "expected a Callback or None, not %R", *callback);
+        return NULL;
+    }
+    return need_code(args[0]);
+}
+
+static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    PyObject *callback;
+    PyCodeObject *code = read_skip(args, count, &callback);
+    Slot *slot = code != NULL ? make_slot(code) : NULL;
+    if (slot == NULL || (callback != NULL && leave_alone_for(slot, callback) < 0)) {
+        return NULL;
+    }
+    slot->skipped = callback == NULL ? Py_MAX(slot->skipped, 1) : slot->skipped;
+    Py_RETURN_NONE;
+}
+
+static PyObject *leave_alone(PyObject *Py_UNUSED(module), PyObject *object)
 {
     PyCodeObject *code = need_code(object);
     Slot *slot = code != NULL ? make_slot(code) : NULL;
     if (slot == NULL) {
         return NULL;
     }
-    slot->skipped = Py_MAX(slot->skipped, how);
+    slot->skipped = ALONE;
     Py_RETURN_NONE;
-}
-
-static PyObject *skip(PyObject *Py_UNUSED(module), PyObject *object)
-{
-    return mark_skipped(object, 1);
-}
-
-static PyObject *leave_alone(PyObject *Py_UNUSED(module), PyObject *object)
-{
-    return mark_skipped(object, ALONE);
 }
 
 static PyObject *pass_tails(PyObject *Py_UNUSED(module), PyObject *object)
@@ -690,10 +705,15 @@ static PyObject *pass_tails(PyObject *Py_UNUSED(module), PyObject *object)
     Py_RETURN_NONE;
 }
 
-static PyObject *is_skipped(PyObject *Py_UNUSED(module), PyObject *object)
+static PyObject *is_skipped(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    PyCodeObject *code = need_code(object);
-    return code != NULL ? PyBool_FromLong(is_skipped_code(code)) : NULL;
+    PyObject *callback;
+    PyCodeObject *code = read_skip(args, count, &callback);
+    if (code == NULL) {
+        return NULL;
+    }
+    Slot *slot = find_slot(code);
+    return PyBool_FromLong(slot != NULL && is_left_alone(slot, callback));
 }
 
 static int check_entries(PyObject *entries)
@@ -756,6 +776,7 @@ static PyObject *reset(PyObject *Py_UNUSED(module), PyObject *object)
     Slot *slot = find_slot(code);
     if (slot != NULL) {
         slot->skipped = 0;
+        forget_tokens(slot);
         replace_entries(slot, NULL);
     }
     Py_RETURN_NONE;
@@ -810,14 +831,19 @@ static PyObject *debug_counts(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
 
 static PyMethodDef methods[] = {
     {"set_callback", set_callback, METH_O,
-     "Sets this thread's callback(function, arguments), or removes it (None). Returns the previous one."},
-    {"get_callback", get_callback, METH_NOARGS, "This thread's callback, or None."},
-    {"skip", skip, METH_O, "Leaves frames of this code object alone from now on."},
+     "Sets this thread's callback(function, arguments): None for that of set_default, PLAIN for none at all. Returns "
+     "what it was."},
+    {"get_callback", get_callback, METH_NOARGS, "The callback that is asked in this thread, or None."},
+    {"set_default", set_default, METH_O, "Sets the callback of the threads that have none of their own, or None."},
+    {"close", close_hook, METH_NOARGS, "From now on no callback and no entry is asked: the interpreter ends."},
+    {"skip", (PyCFunction)(void (*)(void))skip, METH_FASTCALL,
+     "skip(code, callback=None): leaves frames of a code object alone from now on, where a Callback is set or always."},
     {"leave_alone", leave_alone, METH_O, "The same, and what the frames call is left alone, too."},
     {"pass_tails", pass_tails, METH_O, "Leaves it to whoever calls this code object to follow its Tails."},
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL,
      "run(function, *args): the result of the call, and of what it leaves to others."},
-    {"is_skipped", is_skipped, METH_O, "Whether frames of this code object are left alone."},
+    {"is_skipped", (PyCFunction)(void (*)(void))is_skipped, METH_FASTCALL,
+     "is_skipped(code, callback=None): whether frames of a code object are left alone, where a Callback is set or always."},
     {"set_entries", set_entries, METH_VARARGS, "Sets the callables asked for frames of a code object."},
     {"get_entries", get_entries, METH_O, "The callables asked for frames of a code object."},
     {"reset", reset, METH_O, "Forgets the entries of a code object, and that it is skipped."},
@@ -842,7 +868,7 @@ static int prepare(void)
 {
     if (PyType_Ready(&SentinelType) < 0 || PyType_Ready(&RegistrationType) < 0
         || PyType_Ready(&PlainType) < 0 || PyType_Ready(&TailType) < 0
-        || PyType_Ready(&DirectType) < 0) {
+        || PyType_Ready(&DirectType) < 0 || PyType_Ready(&CallbackType) < 0) {
         return -1;
     }
     slot_index = PyUnstable_Eval_RequestCodeExtraIndex(free_slot);
@@ -861,6 +887,7 @@ PyMODINIT_FUNC PyInit__hook(void)
     if (module != NULL && (PyModule_AddObjectRef(module, "MISS", MISS) < 0
                            || PyModule_AddObjectRef(module, "PLAIN", PLAIN) < 0
                            || PyModule_AddObjectRef(module, "Tail", (PyObject *)&TailType) < 0
+                           || PyModule_AddObjectRef(module, "Callback", (PyObject *)&CallbackType) < 0
                            || PyModule_AddObjectRef(module, "Direct", (PyObject *)&DirectType) < 0
                            || PyModule_AddObjectRef(module, "Entry", (PyObject *)&EntryType) < 0)) {
         Py_CLEAR(module);

@@ -104,6 +104,25 @@ static inline int is_watched(PyThreadState *tstate)
 
 #endif
 
+/* What PyUnstable_Code_GetExtra and _PyInterpreterState_GetEvalFrameFunc read, without the calls: this happens for
+   every frame of a program. */
+typedef struct {
+    Py_ssize_t count;
+    void *items[1];
+} CodeExtras;
+
+static inline void *code_extra(PyCodeObject *code, Py_ssize_t index)
+{
+    const CodeExtras *extras = code->co_extra;
+    return extras != NULL && index < extras->count ? extras->items[index] : NULL;
+}
+
+static inline _PyFrameEvalFunction current_evaluator(PyThreadState *tstate)
+{
+    _PyFrameEvalFunction found = tstate->interp->eval_frame;
+    return found != NULL ? found : _PyEval_EvalFrameDefault;
+}
+
 /* A frame of this thread's data stack, before its first instruction, with ordinary locals. */
 static inline int frame_is_untouched(Frame *frame)
 {

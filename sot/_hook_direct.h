@@ -58,7 +58,8 @@ static PyObject *answer_directly(Direct *self, PyObject *module, PyObject *const
     Slot *slot = find_slot(code);
     Py_ssize_t cells = function->func_closure != NULL ? PyTuple_GET_SIZE(function->func_closure) : 0;
     Py_ssize_t own = module != NULL, total = own + count + cells;
-    if (slot == NULL || slot->entries == NULL || slot->skipped || slot->passes_tails || view.hidden
+    if (slot == NULL || slot->entries == NULL || slot->passes_tails || view.hidden || closed
+        || is_left_alone(slot, self->callback)
         || total > FEW_DIRECT || !takes_as_they_are(code, own + count) || is_watched(tstate)
         || stack_is_low()) {
         return Py_NewRef(MISS);

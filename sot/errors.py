@@ -69,7 +69,7 @@ class Reason(enum.Enum):
     TOO_LONG = Text("the capture exceeds {} instructions", "shorten the loop, or call the body as a function")
     NOTHING_CAPTURED = Text("no tensor operation was met{}", "nothing to do")
     RECAPTURE_LIMIT = Text("the function was captured {} times with different guards",
-                           "pass what changes as a tensor, or raise the limit")
+                           "pass what changes as a tensor, or raise the limit with SOT_ENTRIES")
     INTERNAL = Text("capture failed: {}", "please report this")
 
     def describe(self, detail: str = "") -> str:

@@ -2,13 +2,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from sot import _hook
 from sot.api import (
     Settings,
     StaticFunction,
@@ -40,19 +38,17 @@ def explain(fn_or_module: Any) -> Callable[..., Explanation]:
     settings = translation.settings if translation else Settings("eager")
     if isinstance(target, torch.nn.Module):
         refuse_unreachable(target)
-        return functools.partial(explained, StaticModule, target, type(target).forward, settings)
+        return functools.partial(explained, StaticModule, target, settings)
     if isinstance(target, type | classmethod):
         raise TargetError(f"explain needs something to call, not {short(target)}: give it an instance or a method")
     fn = original(target, "explain")
-    return functools.partial(explained, StaticFunction, fn, fn, settings)
+    return functools.partial(explained, StaticFunction, fn, settings)
 
 
-def explained(kind: Callable[..., Any], target: Any, root: Any, settings: Settings, /, *args: Any,
-              **kwargs: Any) -> Explanation:
-    """Call ``kind(target)`` once under a translator of its own; ``root`` is the function that it runs."""
+def explained(kind: Callable[..., Any], target: Any, settings: Settings, /, *args: Any, **kwargs: Any) -> Explanation:
+    """Call ``kind(target)`` once under a translator of its own."""
     translator = Translator(settings.compiler(), full_graph=False, strict=False)
     call = kind(target, settings, translator)
-    look_again(root)
     recording = Recording(name_of(target).removeprefix("a "))
     try:
         with recorded(recording):
@@ -60,12 +56,3 @@ def explained(kind: Callable[..., Any], target: Any, root: Any, settings: Settin
         return Explanation(recording.program, result, list(translator.captures), recording.elapsed, recording)
     finally:
         translator.forget()
-
-
-def look_again(root: Any) -> None:
-    """If Python runs a function ever since a capture failed: let the translator try once more, to hear why."""
-    code = getattr(inspect.unwrap(root), "__code__", None)
-    if code is not None and _hook.is_skipped(code):
-        entries = _hook.get_entries(code)
-        _hook.reset(code)
-        _hook.set_entries(code, entries)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
 
 import torch
 
 from sot._hook import plain
-from sot.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart
+from sot.origin import Dim, Emit, Held, Inputs, Origin, Stride, TensorPart
 from sot.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.torch_compat import GlobalState, Layout, TensorChecks, tensor_spec, tensor_summary
 
@@ -112,7 +112,7 @@ class Guard:
 class IsGuard(Guard):
     """The value is this very object."""
 
-    value: object
+    value: Any = Held()
 
     def test(self, emit: Emit) -> str:
         right = repr(self.value) if any(self.value is v for v in (None, True, False)) else emit.const(self.value)
@@ -157,7 +157,7 @@ class EqualsGuard(Guard):
 class TypeGuard(Guard):
     """The value has this exact type."""
 
-    cls: type
+    cls: Any = Held()
 
     def test(self, emit: Emit) -> str:
         return f"type({emit.ref(self.origin)}) is {emit.const(self.cls)}"
@@ -166,7 +166,7 @@ class TypeGuard(Guard):
         return type(value) is self.cls
 
     def __str__(self) -> str:
-        return f"the type of {self.origin} is {self.cls.__qualname__}"
+        return f"the type of {self.origin} is {getattr(self.cls, '__qualname__', self.cls)}"
 
 
 @dataclass(frozen=True)
@@ -255,28 +255,37 @@ class EmptySlotGuard(Guard):
 
 @dataclass(frozen=True)
 class CodeGuard(Guard):
-    """A function has this code and these defaults (its closure is guarded cell by cell)."""
+    """A function has this code and these defaults, this one or another (its closure is guarded cell by cell)."""
 
-    function: FunctionType
+    function: Any = Held()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.function.__qualname__)
+        object.__setattr__(self, "parts", code_and_defaults(self.function))
+
+    name: str = field(init=False, compare=False)
+    parts: tuple = field(init=False, compare=False)
 
     def test(self, emit: Emit) -> str:
         ref = emit.ref(self.origin)
         parts = []
-        for name, value in zip(("__code__", "__defaults__", "__kwdefaults__"), code_and_defaults(self.function),
-                               strict=True):
+        for name, value in zip(("__code__", "__defaults__", "__kwdefaults__"), self.parts, strict=True):
             parts.append(f"{ref}.{name} is {'None' if value is None else emit.const(value)}")
         return " and ".join(parts)
 
     def holds(self, value: object) -> bool:
         return isinstance(value, FunctionType) and all(
-            found is wanted for found, wanted in zip(code_and_defaults(value), code_and_defaults(self.function),
-                                                     strict=True))
+            found is wanted for found, wanted in zip(code_and_defaults(value), self.parts, strict=True))
 
     def __str__(self) -> str:
-        return f"the code of {self.origin} is that of {self.function.__qualname__}"
+        return f"the code of {self.origin} is that of {self.name}"
 
     def __hash__(self) -> int:
-        return hash((self.origin, id(self.function)))
+        return hash((self.origin, *map(id, self.parts)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CodeGuard) and self.origin == other.origin and all(
+            a is b for a, b in zip(self.parts, other.parts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -359,9 +368,10 @@ class RelationGuard(Guard):
     def explain(self, inputs: Inputs) -> str | None:
         try:
             left, right = term_value(self.left, inputs), term_value(self.right, inputs)
+            outcome = bool(function_of(self.symbol)(left, right))
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, ArithmeticError) as e:
             return f"expected {self}, but it cannot be computed ({type(e).__name__}: {e})"
-        if bool(function_of(self.symbol)(left, right)) is self.outcome:
+        if outcome is self.outcome:
             return None
         got = [short(v) for v, term in ((left, self.left), (right, self.right)) if isinstance(term, (Origin, tuple))]
         return f"expected {self}, got {' and '.join(got)}"
@@ -448,6 +458,14 @@ class ValuesGuard(Guard):
 
     def holds(self, value: object) -> bool:
         return isinstance(value, torch.Tensor) and value.dtype == self.values.dtype and torch.equal(value, self.values)
+
+    def explain(self, inputs: Inputs) -> str | None:
+        found = super().explain(inputs)
+        with contextlib.suppress(AttributeError, KeyError, IndexError, TypeError, ValueError):
+            value = self.origin.read(inputs)
+            if found and isinstance(value, torch.Tensor) and value.shape == self.values.shape:
+                return f"expected {self}, got {short(value.tolist())}"
+        return found
 
     def __str__(self) -> str:
         return f"the values of {self.origin} are {short(self.values.tolist())}"

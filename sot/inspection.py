@@ -80,7 +80,7 @@ class Explanation:
         return f"{self.name}: {', '.join(counts)}, captured in {report.milliseconds(self.seconds['total'])}"
 
     def _lines(self, verbose: bool) -> Iterator[str]:
-        again = [c for c in self.captures if c.missed]
+        again = [c for c in self.captures if c.misses]
         yield self.summary()
         if not self.captures:
             yield from ("", "It has not been called yet." if self.elapsed is None

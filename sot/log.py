@@ -31,7 +31,7 @@ def fallbacks(capture: Capture) -> Iterable[str]:
 
 
 def recompiles(capture: Capture) -> Iterable[str]:
-    return recapture_lines(capture) if capture.missed else ()
+    return recapture_lines(capture) if capture.misses else ()
 
 
 def guards(capture: Capture) -> Iterable[str]:

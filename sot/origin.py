@@ -11,6 +11,7 @@ object that the emitted function owns).
 from __future__ import annotations
 
 import sys
+import weakref
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any, Protocol, TypeVar, dataclass_transform
@@ -94,19 +95,54 @@ def root(origin: Origin) -> Origin:
     return origin
 
 
-class ById:
-    """Holds any object and compares by identity, so that origins over it are hashable."""
+class Gone:
+    """What is left of a function or class that an origin or a guard names: its name, and no attributes."""
 
-    __slots__ = ("value",)
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"{self._name}, which is gone"
+
+
+class ById:
+    """Holds any object, functions and classes weakly, and compares by identity: origins over it are hashable."""
+
+    __slots__ = ("_value", "_id", "_name")
 
     def __init__(self, value: object) -> None:
-        self.value = value
+        self._id, self._name = id(value), ""
+        self._value: Any = value
+        if isinstance(value, FunctionType | type):
+            self._value, self._name = weakref.ref(value), value.__qualname__
+
+    @property
+    def value(self) -> Any:
+        if not self._name:
+            return self._value
+        found = self._value()
+        return Gone(self._name) if found is None else found
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ById) and self.value is other.value
+        return isinstance(other, ById) and self._id == other._id and self.value is other.value
 
     def __hash__(self) -> int:
-        return id(self.value)
+        return self._id
+
+
+class Held:
+    """A field of a frozen dataclass that holds functions and classes weakly."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        if owner is None:
+            raise AttributeError(self.name)     # to dataclass(): there is no default
+        return owner.__dict__[self.name].value
+
+    def __set__(self, owner: Any, value: object) -> None:
+        owner.__dict__[self.name] = ById(value)
 
 
 @origin
@@ -231,7 +267,7 @@ class Global(Origin):
         return f"{emit.ref(self.namespace)}[{self.name!r}]"
 
     def read(self, inputs: Inputs) -> object:
-        return self.namespace.held.value[self.name]  # type: ignore[index]
+        return self.namespace.held.value[self.name]
 
     def __str__(self) -> str:
         return self.name

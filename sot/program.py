@@ -31,7 +31,6 @@ from sot.guards import (
     SameGuard,
     TensorGuard,
     TypeGuard,
-    code_and_defaults,
     is_constant,
 )
 from sot.origin import (
@@ -317,7 +316,7 @@ def _has_key(b: Builder, guard: HasKeyGuard) -> None:
 
 
 def _code(b: Builder, guard: CodeGuard) -> None:
-    b.check(b.node(guard.origin), "code", code_and_defaults(guard.function))
+    b.check(b.node(guard.origin), "code", guard.parts)
 
 
 def _no_hooks(b: Builder, guard: NoHooksGuard) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import linecache
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch.fx import GraphModule
 
 from sot.errors import Reason
-from sot.guards import Guard
+from sot.guards import Guard, StateGuard
 from sot.origin import Origin
 
 
@@ -66,6 +66,26 @@ class GuardRecord:
 
 
 @dataclass(frozen=True)
+class Miss:
+    """Why an entry did not fit a call: the first guard that did not hold, as a sentence with the expected and the seen
+    value, and the user's line that needed it. ``guard`` is None, and none has ``failed``, if only all together fail;
+    ``of`` is how many guards the entry has."""
+
+    text: str
+    guard: Guard | StateGuard | None
+    file: str = ""
+    line: int = 0
+    failed: int = 0
+    of: int = 0
+
+    def counted(self, failed: int, of: int) -> Miss:
+        return replace(self, failed=failed, of=of)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
 class GraphRecord:
     """A graph that went to the backend. ``origins`` says, input by input, where it comes from."""
 
@@ -82,9 +102,9 @@ class Capture:
 
     ``graph`` is None when no tensor operation was met. ``stopped`` is the break that ended the graph, or the
     reason for which the whole frame is run by Python (then ``fallback`` is true). ``seconds`` has the times of
-    the stages: execute, backend, emit. ``missed`` says, entry by entry, which guard of the entries that existed
-    already did not hold: why this capture was needed. ``static`` says why sizes and numbers that vary are constants in
-    it all the same. ``effects`` names what it changes or puts out beside its graph.
+    the stages: execute, backend, emit. ``misses`` says, entry by entry and the closest first, which guard of the
+    entries that existed already did not hold: why this capture was needed. ``static`` says why sizes and numbers that
+    vary are constants in it all the same. ``effects`` names what it changes or puts out beside its graph.
     """
 
     name: str
@@ -94,8 +114,13 @@ class Capture:
     fallback: bool = False
     guards: list[GuardRecord] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    missed: list[str] = field(default_factory=list)
+    misses: list[Miss] = field(default_factory=list)
     code: str = ""
     static: str = ""
     effects: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def missed(self) -> list[str]:
+        """The misses as sentences."""
+        return [miss.text for miss in self.misses]

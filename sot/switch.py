@@ -17,7 +17,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from sot import recording
-from sot._hook import get_callback, set_callback
+from sot._hook import PLAIN, Callback, get_callback, set_callback, set_default
 from sot.api import Settings, everything, module_name
 from sot.backends import Backend, BackendError, UnknownBackendError
 from sot.errors import SotError
@@ -30,20 +30,30 @@ Modules = ModuleType | str | Iterable[ModuleType | str]
 
 
 class Switch:
-    """What ``enable`` and ``disable`` answer: in a ``with`` statement, what was before comes back at its end."""
+    """What ``enable`` and ``disable`` answer: in a ``with`` statement, what was before comes back at its end.
 
-    def __init__(self, callback: Any) -> None:
-        self.before = set_callback(callback)
+    What the main thread says counts for every thread that says nothing itself.
+    """
+
+    def __init__(self, callback: Callback | None) -> None:
+        self.is_main = threading.current_thread() is threading.main_thread()
+        self.default = set_default(callback) if self.is_main else None
+        self.before = set_callback(callback or PLAIN)
 
     def __enter__(self) -> Switch:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         set_callback(self.before)
+        if self.is_main:
+            set_default(self.default)
 
 
 def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: Modules = ()) -> Switch:
-    """Translate every function that this thread calls from now on; also as ``with sot.enable():``.
+    """Translate every function that is called from now on; also as ``with sot.enable():``.
+
+    It counts for this thread. In the main thread it counts for every other one, too, now or later, that has not called
+    enable or disable itself.
 
     Arguments:
         backend: as for to_static.
@@ -59,7 +69,8 @@ def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: M
 
 
 def disable() -> Switch:
-    """Translate nothing more in this thread, but functions marked with to_static; also as ``with sot.disable():``."""
+    """Translate nothing more but functions marked with to_static, where enable() would count; also as
+    ``with sot.disable():``."""
     return Switch(None)
 
 
@@ -93,16 +104,19 @@ def turn_everything(on: bool) -> None:
         return
     everything.turn(on)
     if on:
-        set_callback(_paused.pop("callback", None))
+        own, default = _paused.pop("callbacks", (None, None))
+        set_callback(own), set_default(default)
     else:
-        _paused["callback"] = set_callback(None)
+        _paused["callbacks"] = set_callback(PLAIN), set_default(None)
 
 
-_paused: dict[str, Any] = {}    # the callback of the whole program while everything is off
+_paused: dict[str, Any] = {}    # the callbacks of this thread and of all others while everything is off
 
 
 def is_enabled() -> bool:
-    return isinstance(getattr(get_callback(), "__self__", None), Translator)
+    """Is every function that this thread calls translated?"""
+    callback = get_callback()
+    return isinstance(callback, Callback) and isinstance(getattr(callback.__wrapped__, "__self__", None), Translator)
 
 
 def module_names(modules: Modules) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ frame is run by Python as it is, and the reason is recorded; in strict mode it i
 """
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import os
@@ -13,7 +14,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot import _hook, log, marks, recording
+from sot import _hook, limits, log, marks, recording
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
 from sot.checking.calls import CheckedGraph
 from sot.emit import Emitter, write_exit
@@ -34,23 +34,13 @@ from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.watchers import watches
 from sot.execute.wrapping import is_library
 from sot.graph import NumberRef
-from sot.guards import (
-    CodeGuard,
-    EqualsGuard,
-    Guard,
-    IsGuard,
-    RelationGuard,
-    StateGuard,
-    TensorGuard,
-    TypeGuard,
-    ValuesGuard,
-)
+from sot.guards import EqualsGuard, RelationGuard, TensorGuard, ValuesGuard
 from sot.idle import Idle
 from sot.limits import unrolling
+from sot.misses import Cached, misses, tell_too_often
 from sot.origin import Arg, Origin
 from sot.progress import working
-from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
-from sot.reports import wording
+from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Miss, Place
 from sot.resume import SLOT, origin
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.terms import leaves
@@ -65,11 +55,10 @@ from sot.torch_compat import (
     quiet,
     storage_id,
 )
+from sot.turns import TURNS
 from sot.values.base import NONE
 from sot.values.numbers import NUMBER_TYPES
 
-ENTRY_LIMIT = 8         # of a function; a decorator's wrapper is another one for each function that it wraps
-CODE_LIMIT = 128        # of all functions that share one code object
 TORCH = str(Path(torch.__file__).parent) + os.sep
 LAYERS = os.path.join(TORCH, "nn", "modules", "")
 TRANSFORMS = os.path.join(TORCH, "_functorch", "")     # their levels end with the graph
@@ -112,23 +101,22 @@ class NumbersVary(Exception):
         self.origins = origins
 
 
-@dataclass
-class Cached:
-    """An entry and what it takes to explain why it does not fit."""
-
-    function: Callable
-    guards: list[Guard]
-    state: GlobalState
-
-    def program(self) -> list[Guard]:
-        """The guards that say which functions and classes the code works with: it is another program with others."""
-        return [g for g in self.guards if isinstance(g, CodeGuard)
-                or isinstance(g, IsGuard) and isinstance(g.value, (FunctionType, type))
-                or isinstance(g, TypeGuard) and "__module__" in vars(g.cls)]
-
-
 _translators: weakref.WeakSet[Translator] = weakref.WeakSet()
-_touched: dict[int, CodeType] = {}
+_touched: dict[int, weakref.ref[CodeType]] = {}
+
+
+def touch(code: CodeType) -> None:
+    """Remember that a translator has worked on this code, as long as it lives."""
+    key = id(code)
+    if key not in _touched:
+        _touched[key] = weakref.ref(code, lambda _: is_gone(key))
+
+
+def is_gone(key: int) -> None:
+    """A code object has been freed: another one may get its address."""
+    _touched.pop(key, None)
+    for translator in list(_translators):
+        translator.forget_code(key)
 
 
 class Translator:
@@ -142,10 +130,10 @@ class Translator:
         self.control_flow = control_flow or full_graph
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
         unrolling()     # raises for a value of SOT_UNROLL that means nothing
+        self.limit = limits.entries()
         self.include: tuple[str, ...] = ()      # names of modules; none are all
         self.exclude: tuple[str, ...] = ()
         self.whole_program = False              # then libraries' functions without tensor operations are left alone
-        self.idle = Idle()
         self.captures: list[Capture] = []
         self.entries: dict[int, list[Cached]] = {}
         self.varying: dict[int, set[Origin]] = {}   # for a code object: the numbers, and tensors, that have changed
@@ -157,27 +145,45 @@ class Translator:
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.runs_as_is = True      # does the backend run a graph as it is? until it compiles one with leaves
         self.compiles = False       # has it compiled any?
-        self.callback = self._callback
+        self.callback = callback = _hook.Callback(self._callback)
+        self.idle = Idle(lambda code: _hook.skip(code, callback))   # functions without tensors
         _translators.add(self)
+        weakref.finalize(self, drop_entries, self.entries).atexit = False
         load()
 
     # ---- the hook's question
     def _callback(self, function: FunctionType, inputs: tuple) -> Callable | None:
         code = function.__code__
         module = str(function.__globals__.get("__name__"))
-        if not is_users(code, module) or marks.is_ignored(module) or not self.covers(module):
+        if not is_users(code, module):
             _hook.skip(code)
+            return None
+        if marks.is_ignored(module) or not self.covers(module):
+            _hook.skip(code, self.callback)
             return None
         if in_function_transform() or in_mode():
             return None
         hooked = has_saved_tensors_hooks()
         if hooked and self.compiles:
             return None
-        _touched[id(code)] = code
+        touch(code)
+        with TURNS.turn() as how:
+            if how == "waited" and _hook.is_skipped(code, self.callback):
+                return None
+            if how == "waited" and (entry := self.fitting(code, inputs)) is not None:
+                return entry
+            return self.capture(function, inputs, hooked) if how else None
+
+    def fitting(self, code: CodeType, inputs: tuple) -> Callable | None:
+        """The entry that answers this call: another thread may have made it."""
+        return next((c.function for c in self.entries.get(id(code), ()) if c.function.holds(inputs)), None)
+
+    def capture(self, function: FunctionType, inputs: tuple, hooked: bool) -> Callable | None:
+        code = function.__code__
         capture = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         try:
             with no_saved_tensors_hooks(), recording.capturing():
-                capture.missed = self.explain_misses(code, inputs)
+                capture.misses = self.explain_misses(code, inputs)
                 entry = self.translate(function, inputs, capture)
             if entry is None or not (hooked and self.compiles):
                 return entry
@@ -188,13 +194,15 @@ class Translator:
             self.note_fallback(capture, e)
             if e.reason is Reason.WATCHES:
                 _hook.leave_alone(code)
-            if e.reason is not Reason.RECAPTURE_LIMIT or not self.leave_program(function, inputs):
-                _hook.skip(code)
+            if e.reason is Reason.RECAPTURE_LIMIT:
+                self.stop_capturing(function, inputs, capture)
+            else:
+                _hook.skip(code, self.callback)
         except (MemoryError, RecursionError) as e:      # the program is near the limit, or its values are too large
             self.give_up(code, capture, Skip(Reason.DEPTH, type(e).__name__))
         except Exception as e:
             if self.strict:
-                raise CaptureError(f"capture of {function.__qualname__} failed: {type(e).__name__}: {e}") from e
+                raise
             self.give_up(code, capture, Skip(Reason.INTERNAL, f"{type(e).__name__}: {e}"))
         finally:
             self.captures.append(capture)
@@ -210,7 +218,7 @@ class Translator:
     def give_up(self, code: CodeType, capture: Capture, stop: CaptureStop) -> None:
         """Python runs this function from now on."""
         self.note_fallback(capture, stop)
-        _hook.skip(code)
+        _hook.skip(code, self.callback)
 
     def note_fallback(self, capture: Capture, stop: CaptureStop) -> None:
         if self.whole_program and SITE_PACKAGES in capture.place.file and stop.reason is Reason.UNSUPPORTED:
@@ -219,17 +227,27 @@ class Translator:
         if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:
             raise CaptureError(str(capture.stopped)) from stop
 
-    def leave_program(self, function: FunctionType, inputs: tuple) -> bool:
+    def stop_capturing(self, function: FunctionType, inputs: tuple, capture: Capture) -> None:
+        """There are enough entries: Python runs the function where none of them fits. The user is told."""
+        code = function.__code__
+        cached = self.same_program(code, inputs)
+        if not self.leave_program(function, inputs, cached):
+            _hook.skip(code, self.callback)
+        if any(c.has_graph for c in cached):
+            tell_too_often(code, capture.name, misses(cached, inputs), inputs, len(cached))
+
+    def leave_program(self, function: FunctionType, inputs: tuple, cached: list[Cached]) -> bool:
         """Python runs this program where none of its entries fits; others with the same code are captured as before."""
         code = function.__code__
-        guards = list(dict.fromkeys(g for c in self.same_program(code, inputs) for g in c.program()))
-        if not guards or len(self.entries[id(code)]) >= CODE_LIMIT:
+        guards = list(dict.fromkeys(g for c in cached for g in c.program()))
+        if not guards or len(self.entries[id(code)]) >= self.limit.of_code:
             return False
         machine, state = Machine(function, inputs), GlobalState()
         machine.guards = dict.fromkeys(guards, (code.co_filename, code.co_firstlineno))
         entry = plain_entry(machine, code, state, self.callback)
+        found = Cached(entry, machine.guards, state)
         machine.release()
-        self.entries[id(code)].append(Cached(entry, guards, state))
+        self.entries[id(code)].append(found)
         _hook.set_entries(code, (*_hook.get_entries(code), entry))
         return True
 
@@ -240,7 +258,7 @@ class Translator:
         if what := watches(code):
             raise Skip(Reason.WATCHES, f"{function.__qualname__} uses {what}, which")
         if self.is_full(code, inputs):
-            raise Skip(Reason.RECAPTURE_LIMIT, str(ENTRY_LIMIT))
+            raise Skip(Reason.RECAPTURE_LIMIT, str(self.limit.of_function))
         self.expect_other_floats(code, inputs)
         varies, keeps_leaves, refused = self.variation(code), self.runs_as_is, dict[Any, str]()
         while True:
@@ -389,31 +407,26 @@ class Translator:
         newest = self.entries[id(code)].pop(0).function
         _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e is not newest))
 
-    def keep(self, code: CodeType, entry: Callable, machine: Machine, state: GlobalState) -> Callable:
-        guards = [*machine.guards]
-        self.entries.setdefault(id(code), []).insert(0, Cached(entry, guards, state))
+    def keep(self, code: CodeType, entry: _hook.Entry, machine: Machine, state: GlobalState) -> _hook.Entry:
+        found = Cached(entry, dict(machine.guards), state, machine.builder.operations > 0)
+        entry.at_death = functools.partial(drop_dead, id(code))
+        self.entries.setdefault(id(code), []).insert(0, found)
         _hook.set_entries(code, (entry, *_hook.get_entries(code)))
         return entry
 
     def is_full(self, code: CodeType, inputs: tuple) -> bool:
         """Are there enough entries for the program that these inputs ask for?"""
-        found = self.entries.get(id(code), [])
-        return len(found) >= CODE_LIMIT or len(found) >= ENTRY_LIMIT and (
-            len(self.same_program(code, inputs)) >= ENTRY_LIMIT)
+        found, limit = self.entries.get(id(code), []), self.limit
+        return len(found) >= limit.of_code or len(found) >= limit.of_function and (
+            len(self.same_program(code, inputs)) >= limit.of_function)
 
     def same_program(self, code: CodeType, inputs: tuple) -> list[Cached]:
         return [c for c in self.entries.get(id(code), ()) if not any(g.explain(inputs) for g in c.program())]
 
-    def explain_misses(self, code: CodeType, inputs: tuple) -> list[str]:
-        """For each entry of this code, the guard that did not hold; nothing for those of the rest of another function,
-        which is the same code after a break in a call."""
-        found = []
-        for cached in self.entries.get(id(code), ()):
-            guards: list[Any] = [StateGuard(cached.state), *cached.guards]
-            if not any(wording.is_structure(g) and g.explain(inputs) for g in guards):
-                why = next((text for g in guards if (text := g.explain(inputs))),
-                           "all guards hold one by one: tensors alias each other")
-                found.append(wording.said(why, wording.names_in(cached.guards)))
+    def explain_misses(self, code: CodeType, inputs: tuple) -> list[Miss]:
+        """For each entry of this code, the guard that did not hold; what has changed is a symbol from now on."""
+        cached = self.entries.get(id(code), [])
+        for guards in (c.guards for c in cached):
             numbers = (g for g in guards if isinstance(g, ValuesGuard)
                        or isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
             varying = self.varying.setdefault(id(code), set())
@@ -422,20 +435,38 @@ class Translator:
                 if isinstance(g, RelationGuard) and g.symbol == "==" and g.explain(inputs):
                     self.specialized.setdefault(id(code), set()).update(leaves(g.left))
             varying.update(part for g in guards if isinstance(g, TensorGuard) for part in g.differs(inputs))
-        return found
+        return misses(cached, inputs)
 
     def forget(self) -> None:
-        """Drop this translator's entries and captures."""
-        for key, cached in self.entries.items():
-            code, mine = _touched.get(key), {c.function for c in cached}
-            if code is not None:
-                _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e not in mine))
-        self.entries.clear()
-        self.varying.clear()
-        self.handed_on.clear()
-        self.constant.clear()
-        self.specialized.clear()
-        self.idle.clear()
+        """Drop this translator's entries, and what it knows of code."""
+        drop_entries(self.entries)
+        for known in (self.entries, self.varying, self.handed_on, self.constant, self.specialized, self.idle):
+            known.clear()
+
+    def forget_code(self, key: int) -> None:
+        """The same for one code object, which is gone."""
+        for known in (self.entries, self.varying, self.handed_on, self.constant, self.specialized):
+            known.pop(key, None)
+        self.idle.forget(key)
+
+
+def drop_dead(key: int) -> None:
+    """Drop the entries of a code object that name a function or class which is gone."""
+    for entries in [t.entries for t in list(_translators) if key in t.entries]:
+        dead = [c for c in entries[key] if c.function.is_dead]
+        drop_entries({key: dead})
+        entries[key] = [c for c in entries[key] if c not in dead]
+
+
+def drop_entries(entries: dict[int, list[Cached]]) -> None:
+    """Have the hook ask none of these any more."""
+    for key, cached in list(entries.items()):
+        code, mine = _touched[key]() if key in _touched else None, {c.function for c in cached}
+        if code is not None:
+            _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e not in mine))
+
+
+atexit.register(_hook.close)     # then modules lose their contents, and ours could not answer any more
 
 
 @functools.cache
@@ -452,16 +483,12 @@ def is_in(module: str, modules: tuple[str, ...]) -> bool:
 
 def reset() -> None:
     """Drop every entry of every translator, and forget which functions Python runs."""
-    for code in _touched.values():
-        _hook.reset(code)
+    for code in [reference() for reference in _touched.values()]:
+        if code is not None:
+            _hook.reset(code)
     _touched.clear()
-    for translator in _translators:
-        translator.entries.clear()
-        translator.varying.clear()
-        translator.handed_on.clear()
-        translator.constant.clear()
-        translator.specialized.clear()
-        translator.idle.clear()
+    for translator in list(_translators):
+        translator.forget()
         translator.captures.clear()
 
 
@@ -519,7 +546,7 @@ def restore_state(machine: Machine) -> None:
     machine.state_log = log_
 
 
-def plain_entry(machine: Machine, code: CodeType, state: GlobalState, callback: Any) -> Callable:
+def plain_entry(machine: Machine, code: CodeType, state: GlobalState, callback: Any) -> _hook.Entry:
     """The entry of a frame in which there is nothing to capture: Python runs it while the guards hold."""
     emitter = Emitter(machine)
     emitter.line("return PLAIN")

@@ -14,7 +14,7 @@ from sot.errors import Reason
 from sot.guards import EqualsGuard, SameGuard, TypeGuard
 from sot.inspection import Explanation
 from sot.origin import Arg, Attr, CellContents, Global, Item, known
-from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
+from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Miss, Place
 from sot.reports import lines as report
 
 
@@ -210,7 +210,7 @@ def test_a_second_capture_says_which_guard_failed():
 Captured again
   1. two_breaks, at {report.at(HERE)}
      expected k == 1, got 2
-""" in str(explanation(missed=["expected k == 1, got 2"]))
+""" in str(explanation(misses=[Miss("expected k == 1, got 2", None)]))
 
 
 def test_the_graph_is_shown_with_its_operations_and_in_full_if_verbose():

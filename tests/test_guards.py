@@ -305,6 +305,7 @@ def test_a_recapture_is_explained():
     assert translated.captures[1].missed == ["expected k == 2, got 3"]
 
 
+@pytest.mark.filterwarnings("ignore::sot.misses.RecaptureWarning")
 def test_a_function_that_is_captured_too_often_is_left_to_python():
     translated = sot.to_static(lambda x, k: x.expand(k, 2, 3), backend="eager", dynamic=False)
     for k in range(1, 20):
@@ -334,6 +335,7 @@ def test_functions_that_share_a_decorator_have_entries_of_their_own():
     assert len(captures) == 20 and not any(c.fallback for c in captures)
 
 
+@pytest.mark.filterwarnings("ignore::sot.misses.RecaptureWarning")
 def test_a_function_captured_too_often_leaves_others_with_its_decorator_alone():
     captures, (varying, other) = under_one_translator(
         decorated(lambda x, k: x.expand(k, 2, 3)), decorated(lambda x, k: x * k))
@@ -345,3 +347,32 @@ def test_a_function_captured_too_often_leaves_others_with_its_decorator_alone():
     count = len(captures)
     varying(X, 30), other(X, 2)
     assert len(captures) == count
+
+
+def test_a_number_that_has_become_something_else_is_explained():
+    translated = sot.to_static(lambda x, n: x * 2 if n > 3 else x * n, backend="eager", dynamic=True)
+    assert torch.equal(translated(X, 4), X * 2)
+    with pytest.raises(TypeError):
+        translated(X, [4])
+    assert "the type of n is int" in translated.captures[-1].missed[0]
+    assert all("capture failed" not in str(c.stopped) for c in translated.captures)
+
+
+# ---- torch's own modules ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("owner, name, patch", [
+    (torch.nn.Tanh, "forward", lambda self, x: x * 100),
+    (torch.nn.Linear, "forward", lambda self, x: x * 5),
+    (torch.nn.Linear, "__call__", lambda self, x: x * 6),
+    (torch.nn.Module, "__call__", lambda self, x: x * 7),
+    (torch.nn.Module, "_call_impl", lambda self, x: x * 8),
+    (torch.nn.functional, "linear", lambda x, weight, bias: x * 9),
+    (torch.nn.modules.linear, "F", types.SimpleNamespace(linear=lambda x, weight, bias: x * 4)),
+])
+def test_a_patch_of_torchs_modules(monkeypatch, owner, name, patch):
+    model = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Linear(3, 3))
+    translated = sot.to_static(lambda x: model(x), backend="eager")
+    assert torch.equal(translated(X), model(X))
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, patch, raising=False)
+        assert torch.equal(translated(X), model(X))
+    assert torch.equal(translated(X), model(X))

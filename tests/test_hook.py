@@ -274,6 +274,9 @@ def test_entries_are_read_back_and_reset_forgets_them_and_skip():
         lambda: _hook.set_entries(print, ()),
         lambda: _hook.get_entries(print),
         lambda: _hook.skip(print),
+        lambda: _hook.skip((lambda: 0).__code__, print),
+        lambda: _hook.set_default(1),
+        lambda: _hook.Callback(1),
         lambda: _hook.is_skipped(None),
         lambda: _hook.reset(None),
         lambda: _hook.plain(1),
@@ -356,6 +359,37 @@ def test_skipped_code_is_left_alone():
     with callback_set(lambda function, arguments: seen.append(function)):
         assert fn() == "frame"
     assert fn not in seen
+
+
+def test_code_may_be_left_alone_where_one_callback_is_set():
+    def fn():
+        return "frame"
+
+    with_entries(fn, lambda: "entry")
+    first, second = (_hook.Callback(lambda function, arguments: None) for _ in range(2))
+    _hook.skip(fn.__code__, first)
+    assert [_hook.is_skipped(fn.__code__, c) for c in (first, second, None)] == [True, False, False]
+    for callback, answer in ((first, "frame"), (second, "entry"), (print, "entry")):
+        with callback_set(callback):
+            assert fn() == answer
+    _hook.reset(fn.__code__)
+    assert not _hook.is_skipped(fn.__code__, first)
+
+
+def test_code_that_is_left_alone_keeps_no_callback_alive():
+    def fn():
+        return "frame"
+
+    for _ in range(100):
+        callback = _hook.Callback(lambda function, arguments: None)
+        _hook.skip(fn.__code__, callback)
+        gone = weakref.ref(callback)
+        del callback
+        assert gone() is None
+    asked = []
+    with callback_set(_hook.Callback(lambda function, arguments: asked.append(function))):
+        assert fn() == "frame"
+    assert asked[0] is fn
 
 
 def test_set_callback_returns_the_previous_one():
@@ -560,6 +594,31 @@ def test_a_callback_belongs_to_its_thread():
         assert in_thread(in_its_own_thread) == ((None, "frame"), "entry")
         assert fn() == "entry"
     assert in_thread(fn) == "frame"
+
+
+def test_threads_without_a_callback_of_their_own_ask_the_default():
+    def fn():
+        return "frame"
+
+    def with_none():
+        before = _hook.set_callback(PLAIN)
+        try:
+            return fn(), _hook.get_callback()
+        finally:
+            _hook.set_callback(before)
+
+    def default(function, arguments):
+        return None
+
+    with_entries(fn, lambda: "entry")
+    assert _hook.set_default(default) is None
+    try:
+        assert is_installed() and fn() == "entry" and in_thread(fn) == "entry"
+        assert in_thread(with_none) == with_none() == ("frame", None)
+        assert _hook.get_callback() is default
+    finally:
+        assert _hook.set_default(None) is default
+    assert fn() == "frame" and not is_installed()
 
 
 def test_the_evaluator_is_installed_only_while_a_thread_has_a_callback():

@@ -18,7 +18,7 @@ import torch
 from sot import marks
 from sot.errors import Break, PyRaise, Reason, Skip
 from sot.execute.frame import DISCARD
-from sot.execute.wrapping import is_library
+from sot.execute.wrapping import is_fixed, is_library
 from sot.guards import EmptySlotGuard, HasKeyGuard, IsGuard, slot_is_empty
 from sot.origin import Attr, ClassAttr, known
 from sot.polyfills import builtin as polyfill
@@ -66,7 +66,7 @@ def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
     for owner in cls.__mro__:
         if name in owner.__dict__:
             return owner.__dict__[name], owner
-        if m is not None and not is_library(owner.__module__):
+        if m is not None and not is_fixed(owner.__module__):
             m.guard(HasKeyGuard(Attr(known(owner, owner.__qualname__), "__dict__"), name, False))
     return ABSENT, object
 

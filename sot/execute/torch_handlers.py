@@ -25,7 +25,6 @@ from sot.torch_compat import (
     take_inference_mode,
 )
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
-from sot.values.callables import known_function
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 Module = torch.nn.Module
+CALL_IMPL = Module._call_impl
 GLOBAL_HOOKS = {name: getattr(torch_module, name) for name in (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")}
 
@@ -45,8 +45,10 @@ def call_module(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     self_ = args[0]
     if self_.real is not ABSENT and marks.is_not_to_static(self_.real):
         raise Break(Reason.NOT_TO_STATIC, str(self_))
-    if not isinstance(self_, ObjectValue) or has_hooks(m, self_):
-        return m.enter(known_function(m, Module._call_impl), args, kwargs)
+    raw, owner = m.attributes.lookup(m, self_.pytype, "_call_impl")
+    implementation = m.attributes.class_value(m, raw, owner, "_call_impl")
+    if raw is not CALL_IMPL or not isinstance(self_, ObjectValue) or has_hooks(m, self_):
+        return implementation.call(m, args, kwargs)
     return self_.load_attr(m, "forward").call(m, args[1:], kwargs)
 
 

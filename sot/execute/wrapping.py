@@ -61,8 +61,13 @@ def is_constant(value: Any) -> bool:
 
 
 def is_library(name: str | None) -> bool:
-    """Is it a module of torch, NumPy or the standard library, whose functions and classes are not guarded?"""
+    """Is it a module of torch, NumPy or the standard library?"""
     return bool(name) and name.partition(".")[0] in LIBRARIES and name != "__main__"  # type: ignore[union-attr]
+
+
+def is_fixed(name: str | None) -> bool:
+    """Is it a module of a library whose functions and classes are not guarded? torch.nn's are: programs patch them."""
+    return is_library(name) and not f"{name}.".startswith("torch.nn.")
 
 
 def compares_by_python(key: Any) -> bool:
@@ -73,16 +78,20 @@ def compares_by_python(key: Any) -> bool:
     return any(isinstance(f, types.FunctionType) and not is_library(f.__module__) for f in methods)
 
 
-def library_owned(m: Machine, origin: Origin) -> bool:
-    """Does the origin lie directly in a library's namespace or class?"""
+def library_owned(origin: Origin) -> bool:
+    """Does the origin lie directly in the namespace or class of a library that is not guarded?"""
+    return _owned(origin, is_fixed)
+
+
+def _owned(origin: Origin, by: Callable[[str | None], bool]) -> bool:
     base = getattr(origin, "namespace", None) or getattr(origin, "base", None)
     held = getattr(base, "held", None)
     if held is None:
         return False
     owner = held.value
     if isinstance(owner, dict):
-        return is_library(owner.get("__name__"))
-    return is_library(owner.__name__ if isinstance(owner, types.ModuleType) else getattr(owner, "__module__", None))
+        return by(owner.get("__name__"))
+    return by(owner.__name__ if isinstance(owner, types.ModuleType) else getattr(owner, "__module__", None))
 
 
 # ---- existing objects -----------------------------------------------------------------------------------
@@ -106,7 +115,7 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         return _builtin_method(m, real, origin)
     if kind in IDENTITY_TYPES or kind.__module__ == "typing" or (
             issubclass(kind, KNOWN_BY_IDENTITY) and not isinstance(kind.__getattribute__, types.FunctionType)):
-        if not library_owned(m, origin):
+        if not library_owned(origin):
             m.guard(IsGuard(origin, real))
         return Const(real, origin)
     if kind is types.FunctionType:
@@ -205,7 +214,9 @@ def _function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
         if value.origin is not None and value.origin != origin:
             m.guard(IsGuard(origin, real) if not per_call(origin) else SameGuard(origin, value.origin))
         return value
-    if library_owned(m, origin):
+    if _owned(origin, is_library):
+        if not library_owned(origin):
+            m.guard(IsGuard(origin, real))
         value = FunctionValue.existing(m, real, known(real, real.__qualname__))
     else:
         m.guard(CodeGuard(origin, real) if per_call(origin) else IsGuard(origin, real))
@@ -275,7 +286,7 @@ def _builtin_method(m: Machine, real: types.BuiltinFunctionType, origin: Origin)
     """A method of an existing object that is made of C code, such as ``items.append``."""
     owner, descriptor = real.__self__, getattr(type(real.__self__), real.__name__, None)
     if not isinstance(descriptor, types.MethodDescriptorType):
-        if not library_owned(m, origin):
+        if not library_owned(origin):
             m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
     m.guard(TypeGuard(origin, type(real)))
@@ -359,4 +370,4 @@ def wrap_new(m: Machine, real: Any) -> Value:
     raise Break(Reason.OPAQUE_VALUE, f"an object of type {kind.__qualname__}")
 
 
-__all__ = ["wrap", "wrap_new", "wrap_known", "wrap_attr", "is_constant", "is_library", "ABSENT"]
+__all__ = ["wrap", "wrap_new", "wrap_known", "wrap_attr", "is_constant", "is_library", "is_fixed", "ABSENT"]

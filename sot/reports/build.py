@@ -54,7 +54,7 @@ def report_of(recording: Recording) -> Report:
         graphs=graphs,
         breaks=breaks,
         guards=guards_of(captured),
-        recaptures=[recapture_of(c) for c, _ in captured if c.missed and c.graph],
+        recaptures=[recapture_of(c) for c, _ in captured if c.misses and c.graph],
         stages=list(stages_of(captured, recording.started)),
         files=files_of(graphs, breaks, recording.in_python),
     )
@@ -86,7 +86,7 @@ def operation_of(node: Any) -> Operation:
 
 
 def recapture_of(capture: Capture) -> Recapture:
-    return Recapture(capture.name, line_of(capture.place), begins(capture), [*dict.fromkeys(capture.missed)])
+    return Recapture(capture.name, line_of(capture.place), begins(capture), [*lines.miss_lines(capture.misses)])
 
 
 def begins(capture: Capture) -> Line | None:

@@ -16,7 +16,7 @@ import torch
 from sot.errors import Reason
 from sot.guards import Guard, TypeGuard
 from sot.origin import Arg, CellContents, Global, Known, Origin
-from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Place
+from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Miss, Place
 from sot.reports.wording import is_call, is_structure, names_in, said
 
 INDENT = "    "
@@ -119,7 +119,16 @@ def fallbacks_lines(captures: Sequence[Capture]) -> Lines:
 def recapture_lines(capture: Capture) -> Lines:
     """A frame that was captured again, and which guard of each earlier capture did not hold."""
     yield f"{capture.name}, at {at(capture.place)}"
-    yield from dict.fromkeys(capture.missed)
+    yield from miss_lines(capture.misses)
+
+
+def miss_lines(misses: Sequence[Miss]) -> Lines:
+    """A line for each capture that did not fit: the guard, the user's line that needed it, how close it came."""
+    for i, miss in enumerate(misses):
+        where = f" (needed at {shortened(miss.file)}:{miss.line})" if miss.file else ""
+        closest = ", the closest capture" if i == 0 and len(misses) > 1 else ""
+        more = f"; {miss.failed - 1} more of its {miss.of} guards fail" if miss.failed > 1 and i == 0 else ""
+        yield f"{miss.text}{where}{closest}{more}"
 
 
 # ---- graphs ---------------------------------------------------------------------------------------------
@@ -190,7 +199,8 @@ GROUPS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
 
 def modules_guarded(guards: Iterable[Guard]) -> set[Origin]:
     """Origins that are known, by a guard on their type, to be torch.nn.Modules."""
-    return {g.origin for g in guards if isinstance(g, TypeGuard) and issubclass(g.cls, torch.nn.Module)}
+    return {g.origin for g in guards if isinstance(g, TypeGuard) and isinstance(g.cls, type)
+            and issubclass(g.cls, torch.nn.Module)}
 
 
 def group_of(guard: Any, modules: set[Origin]) -> str:

@@ -22,9 +22,9 @@ def names_in(guards: Iterable[Guard]) -> Names:
     names: Names = {}
     for guard in guards:
         if isinstance(guard, CodeGuard) and is_inner(guard.origin):
-            prefix, code = str(guard.origin).removesuffix("[0]"), guard.function.__code__
+            prefix, code = str(guard.origin).removesuffix("[0]"), guard.parts[0]
             for i, name in enumerate(code.co_varnames[:code.co_argcount], 1):
-                inner = guard.function.__qualname__.replace("<locals>.", "")
+                inner = guard.name.replace("<locals>.", "")
                 names[f"{prefix}[{i}]"] = f"a value computed in {inner}" if STACK.fullmatch(name) else (
                     f"{inner}'s {name}")
     return dict(sorted(names.items(), key=lambda item: -len(item[0])))

@@ -5,7 +5,6 @@ all that it calls, as if there were no capture.
 """
 from __future__ import annotations
 
-import functools
 import inspect
 from types import CodeType
 
@@ -20,7 +19,6 @@ WATCHING = frozenset({"tb_frame", "__excepthook__", "getsizeof", "getrefcount", 
 TOGETHER = (frozenset({"weakref", "ref"}), frozenset({"gc", "collect", "__subclasses__"}))
 
 
-@functools.cache
 def watches(code: CodeType) -> str | None:
     """What tells that a function watches the interpreter, or None."""
     found = WATCHING.intersection(code.co_names)

@@ -57,7 +57,7 @@ test: install
 test-debug: install
 	rm -rf build/debug
 	SOT_HOOK_DEBUG=1 $(RUN) setup.py -q build --build-base build/debug --build-lib build/debug/lib
-	PYTHONPATH=build/debug/lib OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_hook.py $(ARGS)
+	PYTHONPATH=build/debug/lib OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_hook*.py $(ARGS)
 
 cpython: install
 	OMP_NUM_THREADS=1 $(RUN) tests/cpython.py --jobs $(JOBS) $(ARGS)

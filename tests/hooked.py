@@ -1,0 +1,59 @@
+"""Functions with entries, and callbacks for a while: what the tests of the frame hook are written with."""
+import contextlib
+import ctypes
+import threading
+
+import pytest
+
+from sot import _hook
+
+
+@contextlib.contextmanager
+def callback_set(callback=lambda function, arguments: None):
+    previous = _hook.set_callback(callback)
+    try:
+        yield
+    finally:
+        _hook.set_callback(previous)
+
+
+@pytest.fixture(autouse=True)
+def no_callback_left():
+    yield
+    assert _hook.set_callback(None) is None
+
+
+def skipped(fn):
+    _hook.skip(fn.__code__)
+    return fn
+
+
+def with_entries(fn, *entries):
+    _hook.set_entries(fn.__code__, entries)
+    return fn
+
+
+def arguments_seen(fn, *args, **kwargs):
+    """The arguments that the hook hands to an entry of fn."""
+    seen = []
+    with_entries(fn, lambda *arguments: seen.extend(arguments))
+    with callback_set():
+        fn(*args, **kwargs)
+    return seen
+
+
+def is_installed():
+    api = ctypes.pythonapi
+    api.PyInterpreterState_Main.restype = ctypes.c_void_p
+    current = api._PyInterpreterState_GetEvalFrameFunc
+    current.argtypes, current.restype = [ctypes.c_void_p], ctypes.c_void_p
+    default = ctypes.cast(api._PyEval_EvalFrameDefault, ctypes.c_void_p).value
+    return current(api.PyInterpreterState_Main()) != default
+
+
+def in_thread(fn):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(fn()))
+    thread.start()
+    thread.join()
+    return result[0]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 import sot.api
@@ -31,6 +32,36 @@ class Counter:
     @property
     def operations(self) -> int:
         return sum(n.op in ("call_function", "call_method") for g in self.graphs for n in g.graph.nodes)
+
+
+class Programs:
+    """Functions that the same test is about: a decorator collects them, and ``each`` hands every one to the test."""
+
+    def __init__(self) -> None:
+        self.all: list[Callable] = []
+
+    def __call__(self, fn: Callable) -> Callable:
+        self.all.append(fn)
+        return fn
+
+    @property
+    def each(self) -> pytest.MarkDecorator:
+        return pytest.mark.parametrize("fn", self.all, ids=lambda fn: fn.__name__)
+
+
+def caught(fn: Callable, *args: Any) -> Any:
+    """The result of a call, or what it raised: for programs that look at their own exceptions."""
+    try:
+        return fn(*args)
+    except Exception as e:  # noqa: BLE001 - any, to be compared
+        return type(e).__name__, str(e)
+
+
+def chain(e: BaseException | None) -> Any:
+    """An exception with all that hangs on it."""
+    if e is None:
+        return None
+    return type(e).__name__, e.args, chain(e.__cause__), chain(e.__context__), e.__suppress_context__
 
 
 @dataclasses.dataclass

@@ -10,30 +10,16 @@ import math
 import operator
 from typing import Any, NamedTuple
 
-import pytest
 import torch
-from harness import check
+from harness import Programs, caught, check
 
 X = torch.arange(1.0, 5.0)
-PROGRAMS: list = []
+program = Programs()
 
 
-def program(fn):
-    """A function of a tensor that is captured as one graph."""
-    PROGRAMS.append(fn)
-    return fn
-
-
-@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
+@program.each
 def test_is_captured_whole(fn):
     check(fn, X, graphs=1, breaks=0)
-
-
-def caught(fn, *args):
-    try:
-        return fn(*args)
-    except Exception as e:
-        return type(e).__name__, str(e)
 
 
 # ---- lists, tuples, deques ---------------------------------------------------------------------------------------

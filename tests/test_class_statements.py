@@ -6,21 +6,15 @@ import weakref
 
 import pytest
 import torch
-from harness import check
+from harness import Programs, check
 
 import sot
 
 X = torch.arange(1.0, 5.0)
-PROGRAMS: list = []
+program = Programs()
 
 
-def program(fn):
-    """A function of a tensor that is captured as one graph, and whose second call captures nothing."""
-    PROGRAMS.append(fn)
-    return fn
-
-
-@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
+@program.each
 def test_is_captured_whole(fn):
     check(fn, X, graphs=1, breaks=0)
 

@@ -4,44 +4,23 @@ from __future__ import annotations
 import functools
 import sys
 
-import pytest
 import torch
-from harness import check
+from harness import Programs, caught, check
 
 import sot
 
 X = torch.arange(1.0, 5.0)
-PROGRAMS: list = []
-WITH_BREAKS: list = []
+program, with_breaks = Programs(), Programs()
 
 
-def program(fn):
-    """A function of a tensor that is captured as one graph."""
-    PROGRAMS.append(fn)
-    return fn
-
-
-def with_breaks(fn):
-    """A function of a tensor that is captured in pieces."""
-    WITH_BREAKS.append(fn)
-    return fn
-
-
-@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
+@program.each
 def test_is_captured_whole(fn):
     check(fn, X, graphs=1, breaks=0)
 
 
-@pytest.mark.parametrize("fn", WITH_BREAKS, ids=lambda f: f.__name__)
+@with_breaks.each
 def test_is_right_with_breaks(fn):
     check(fn, X)
-
-
-def caught(fn, *args):
-    try:
-        return fn(*args)
-    except Exception as e:
-        return type(e).__name__, str(e)
 
 
 class Unpacks:

@@ -1,20 +1,14 @@
 """Keys and members whose ``__hash__`` and ``__eq__`` are Python code: probed as a real dict probes them."""
 import dataclasses
 
-import pytest
 import torch
-from harness import check
+from harness import Programs, check
 
 X = torch.arange(1.0, 5.0)
-PROGRAMS: list = []
+program = Programs()
 
 
-def program(fn):
-    PROGRAMS.append(fn)
-    return fn
-
-
-@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda f: f.__name__)
+@program.each
 def test_is_captured_whole(fn):
     check(fn, X, graphs=1, breaks=0)
 

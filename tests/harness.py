@@ -49,6 +49,23 @@ class Programs:
         return pytest.mark.parametrize("fn", self.all, ids=lambda fn: fn.__name__)
 
 
+class Calls:
+    """The same with arguments of each function's own: ``@calls(1, "a")``; the test takes ``fn`` and ``args``."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[Callable, tuple]] = []
+
+    def __call__(self, *args: Any) -> Callable[[Callable], Callable]:
+        def register(fn: Callable) -> Callable:
+            self.all.append((fn, args))
+            return fn
+        return register
+
+    @property
+    def each(self) -> pytest.MarkDecorator:
+        return pytest.mark.parametrize("fn, args", self.all, ids=lambda v: getattr(v, "__name__", ""))
+
+
 def caught(fn: Callable, *args: Any) -> Any:
     """The result of a call, or what it raised: for programs that look at their own exceptions."""
     try:

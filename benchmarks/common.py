@@ -8,6 +8,7 @@ import os
 import statistics
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,11 @@ def translate(name: str, target: Any, backend: Any = "eager") -> Any:
     return sot.to_static(target, backend=backend) if name == "sot" else torch.compile(target, backend=backend)
 
 
+def own_code(fn: types.FunctionType) -> types.FunctionType:
+    """The function with a code object of its own, so that the translators keep out of each other's way."""
+    return types.FunctionType(fn.__code__.replace(), fn.__globals__)
+
+
 def reset(name: str) -> None:
     sot.reset() if name == "sot" else torch._dynamo.reset()
 
@@ -60,6 +66,36 @@ def make_gpt2(length: int = 64) -> tuple[torch.nn.Module, dict[str, Any]]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     return GPT2LMHeadModel(GPT2Config()), batch(length=length) | {"use_cache": False}
+
+
+def make_linear(layers: int = 100) -> tuple[torch.nn.Module, dict[str, Any]]:
+    return torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers))), {"input": torch.ones(1, 4)}
+
+
+def make_decoder(layers: int = 24) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """As deep as a real one and narrow: what is measured is what a translator does, not what its layers compute."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=layers, num_attention_heads=2
+    )
+    return LlamaForCausalLM(config), {"input_ids": torch.arange(8)[None], "use_cache": False}
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.GRUCell(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = x.new_zeros(x.shape[1:])
+        for step in x:
+            state = self.cell(step, state)
+        return state
+
+
+def make_recurrent(steps: int = 500) -> tuple[torch.nn.Module, dict[str, Any]]:
+    return Recurrent(), {"x": torch.randn(steps, 2, 8)}
 
 
 MODELS: dict[str, Callable[..., tuple[torch.nn.Module, dict[str, Any]]]] = {

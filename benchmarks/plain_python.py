@@ -1,16 +1,26 @@
-"""Programs without tensors, after those of pyperformance: what the translator costs where it has nothing to do."""
+"""Programs without tensors, after those of pyperformance: what a translator costs where it has nothing to do.
+
+Each program runs while the translator is on for everything, as with sot.enable(), and plainly, in turns, after a
+warm-up; a process of its own for each sample and translator. The figures are time in that of plain Python.
+"""
 
 from __future__ import annotations
 
 import json
 import random
 import re
+import statistics
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch._dynamo
+from common import TRANSLATORS, Row, in_fresh_process, medians, run_benchmark
 
-def fibonacci(n: int = 18) -> int:
-    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+import sot
+
+WARM_UP, TURNS = 10, 25
+LIMIT = 1.15
 
 
 # ---- nbody: floats in lists ----
@@ -134,7 +144,6 @@ def shuffled() -> int:
 
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
-    "fibonacci": fibonacci,
     "nbody": nbody,
     "queens": queens,
     "richards": richards,
@@ -144,3 +153,63 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "spectral norm": spectral,
     "shuffled": shuffled,
 }
+
+
+# ---- measuring ----
+def seconds(program: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    program()
+    return time.perf_counter() - start
+
+
+def on_and_plain(translator: str, program: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds with the translator on for everything (sot is, as long as this runs) and without it."""
+    if translator == "sot":
+        taken = seconds(program)
+        with sot.disable():
+            return taken, seconds(program)
+    with torch._dynamo.optimize("eager"):
+        taken = seconds(program)
+    return taken, seconds(program)
+
+
+def ratios(translator: str) -> Row:
+    """One sample: of each program, the time with the translator on in that without, in turns in this process."""
+    if translator == "sot":
+        sot.enable(backend="eager")
+    else:
+        torch._dynamo.config.raise_on_ctx_manager_usage = False  # it is no more offered so, but it is still there
+    found = {}
+    for name, program in PROGRAMS.items():
+        for _ in range(WARM_UP):
+            on_and_plain(translator, program)
+        turns = [on_and_plain(translator, program) for _ in range(TURNS)]
+        on, plain = (statistics.median(column) for column in zip(*turns, strict=True))
+        found[name] = on / plain
+    return found
+
+
+def measure(repeats: int) -> list[Row]:
+    samples: dict[str, list[Row]] = {name: [] for name in TRANSLATORS}
+    for _ in range(repeats):
+        for name in TRANSLATORS:
+            samples[name].append(in_fresh_process(__file__, name))
+    ours, theirs = (medians(samples[name]) for name in TRANSLATORS)
+    rows = [row(name, ours[name], theirs[name], repeats) for name in PROGRAMS]
+    means = [statistics.geometric_mean(found.values()) for found in (ours, theirs)]
+    return [*rows, row("all: geometric mean", *means, repeats)]
+
+
+def row(name: str, ours: float, theirs: float, repeats: int) -> Row:
+    return {
+        "program": name,
+        "measure": "time of plain Python's",
+        "sot": ours,
+        "torch.compile": theirs,
+        "limit": LIMIT,
+        "repeats": repeats,
+    }
+
+
+if __name__ == "__main__":
+    run_benchmark(__doc__, measure, ratios, repeats=3)

@@ -1,6 +1,6 @@
 """Every kernel of torch's operators and of the programs that a GPU backend is measured by, compiled for GPUs offline.
 
-    python benchmarks/kernels.py --json benchmarks/results/kernels.json
+    python benchmarks/compile_kernels.py --json benchmarks/results/kernels.json
 
 No GPU is needed: kernels are made in a process of Triton's interpreter, and compiled for sm_80 and sm_90 in others.
 Says how many there are, how many registers they take, which ones spill, and which do not compile.

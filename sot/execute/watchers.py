@@ -16,7 +16,9 @@ from sot.values.callables import FunctionValue
 # Names of attributes and functions that a function has only for that purpose.
 WATCHING = frozenset({"tb_frame", "__excepthook__", "getsizeof", "getrefcount", "get_referrers", "get_referents",
                       "setrecursionlimit"})
-TOGETHER = (frozenset({"weakref", "ref"}), frozenset({"gc", "collect", "__subclasses__"}))
+# A weak reference alone tells nothing; one that is looked at after a collection does.
+TOGETHER = (frozenset({"weakref", "ref", "gc_collect"}), frozenset({"weakref", "ref", "collect"}),
+            frozenset({"gc", "collect", "__subclasses__"}))
 
 
 def watches(code: CodeType) -> str | None:

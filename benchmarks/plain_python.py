@@ -19,7 +19,7 @@ from common import TRANSLATORS, Row, in_fresh_process, medians, run_benchmark
 
 import sot
 
-WARM_UP, TURNS = 10, 25
+WARM_UP, TURNS = 60, 25
 LIMIT = 1.15
 
 

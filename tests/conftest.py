@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
+import torch
 from harness import Counter
 
 import sot
@@ -19,3 +20,16 @@ def backend():
     yield Counter()
     assert _hook.get_callback() is None
     sot.reset()
+
+
+@pytest.fixture(autouse=True)
+def global_state():
+    """Every test leaves torch's modes as it found them, whatever it has interrupted."""
+    before = modes()
+    yield
+    assert modes() == before
+
+
+def modes():
+    return (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled(),
+            torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())

@@ -42,7 +42,8 @@ def test_a_rule_of_ones_own_comes_first():
         return (x.exp() + (-x).exp()) / 2
     try:
         made = check_compiled(lambda x: x.cosh(), torch.randn(5))
-        assert "exp(" in made[0].source and "cosh(" not in made[0].source
+        code = "".join(line.partition("#")[0] for line in made[0].source.splitlines())
+        assert "exp(" in code and "cosh(" not in code
     finally:
         decompositions.forget(aten.cosh)
     assert aten.cosh.default not in table("")

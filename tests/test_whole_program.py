@@ -40,7 +40,7 @@ def package(tmp_path, monkeypatch):
 
 
 def names():
-    return [c.name for c in _hook.get_callback().__self__.captures if c.name != "names"]
+    return [c.name for c in _hook.get_callback().__wrapped__.__self__.captures if c.name != "names"]
 
 
 # ---- without tensors --------------------------------------------------------------------------------------
@@ -52,11 +52,11 @@ def test_a_function_that_breaks_and_has_no_tensor_is_soon_left_to_python(backend
     with sot.enable(backend=backend):
         for _ in range(5):
             assert tokens("A few words " * 60) == ["a", "few", "words"] * 60
-        assert _hook.is_skipped(tokens.__code__)
-        captures, before = len(_hook.get_callback().__self__.captures), _hook.stats()["hooked"]
+        assert _hook.is_skipped(tokens.__code__, _hook.get_callback())
+        captures, before = len(_hook.get_callback().__wrapped__.__self__.captures), _hook.stats()["hooked"]
         for _ in range(20):
             tokens("A few words")
-        assert _hook.stats()["hooked"] == before and len(_hook.get_callback().__self__.captures) == captures
+        assert _hook.stats()["hooked"] == before and len(_hook.get_callback().__wrapped__.__self__.captures) == captures
     assert backend.graphs == []
 
 
@@ -68,14 +68,14 @@ def test_one_that_is_called_with_ever_new_values_is_not_captured_for_each(backen
         for i in range(40):
             assert describe(i, {i: 1}) == (f"{i}: [{i}]" if i % 2 else str(i + 1))
         assert names().count(describe.__qualname__) <= BUDGET // COST_OF_CAPTURE + 1
-        assert not [c for c in _hook.get_callback().__self__.captures
+        assert not [c for c in _hook.get_callback().__wrapped__.__self__.captures
                     if c.stopped and c.stopped.reason.name == "RECAPTURE_LIMIT"]
 
 
 def test_the_standard_library_is_never_looked_into_on_its_own(backend):
     with sot.enable(backend=backend):
         json.JSONEncoder(indent=2).encode({"a": [1, 2]})
-        assert not [c for c in _hook.get_callback().__self__.captures if "/json/" in c.place.file]
+        assert not [c for c in _hook.get_callback().__wrapped__.__self__.captures if "/json/" in c.place.file]
 
 
 def test_a_package_without_tensors_is_left_alone_after_one_look(package, backend):
@@ -90,7 +90,7 @@ def test_a_package_without_tensors_is_left_alone_after_one_look(package, backend
         for i in range(5):
             assert (library.area(i, 2), library.words("a b")) == (2 * i, ["a", "b"])
         assert [name for name in names() if name in ("area", "words")].count("area") == 1
-    assert _hook.is_skipped(library.area.__code__)
+        assert _hook.is_skipped(library.area.__code__, _hook.get_callback())
 
 
 def test_a_package_with_tensors_is_translated(package, backend):
@@ -111,7 +111,7 @@ def test_a_function_that_breaks_before_it_works_on_tensors_stays_translated(back
     with sot.enable(backend=backend):
         for _ in range(2 * BUDGET):
             assert torch.equal(step(X, iter("abc")), X.sin() + 1)
-        assert not _hook.is_skipped(step.__code__)
+        assert not _hook.is_skipped(step.__code__, _hook.get_callback())
     assert len(backend.graphs) == 1
 
 

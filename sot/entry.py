@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType
 from typing import Any
 
+import torch
+
 from sot import _hook
 from sot.backends import BackendError, BackendWarning
 from sot.emit import BUILT_IN, Emitter
@@ -26,8 +28,11 @@ from sot.torch_compat import (
     STATE_SETTERS,
     GlobalState,
     StateLog,
+    autocast_nesting,
     is_users_stop,
     leave_regions,
+    nest_autocast,
+    net_states,
     random_state,
     set_random_state,
 )
@@ -92,6 +97,41 @@ class GraphCall:
 def goes_on(error: Exception) -> bool:
     """Is it for the program to see, whatever Python would do with the frame?"""
     return isinstance(error, (BackendError, BackendWarning)) or is_users_stop(error)
+
+
+def turns_grad_on(log: StateLog) -> bool:
+    """Does a trace that begins under ``no_grad`` leave that?"""
+    return not torch.is_grad_enabled() and any(
+        setter is torch._C._set_grad_enabled and values[0] for setter, values, _ in log)
+
+
+def leaving_states(compiled: Callable, log: StateLog, grad: bool) -> Callable:
+    """The compiled graph of a trace that sets states of torch.
+
+    Whoever compiles a graph sets its states while compiling, but what comes of it sets none, or only some. Here they
+    are as before when it has run, and then what the trace leaves is set. ``grad``: it is to begin with gradients on,
+    though they are off (``turns_grad_on``).
+    """
+    states = net_states(log)
+    if not (states or grad) or any(setter in REGIONS for setter, _, _ in log):
+        return compiled
+    setters = {(setter, *values[:-1]): (setter, values) for setter, values, _ in log if setter in STATE_SETTERS}
+
+    def call(*args: Any) -> Any:
+        before = [(setter, STATE_SETTERS[setter](*values)) for setter, values in setters.values()]
+        nesting = autocast_nesting()
+        try:
+            if grad:
+                torch._C._set_grad_enabled(True)
+            results = compiled(*args)
+        finally:
+            for setter, values in before:
+                setter(*values)
+            nest_autocast(nesting)
+        for setter, values in states:
+            setter(*values)
+        return results
+    return call
 
 
 def write_graph_call(e: Emitter, compiled: Callable, inputs: list[Origin], state_log: StateLog,

@@ -329,6 +329,33 @@ def undo_of(setter: Callable[..., Any], args: tuple, log: StateLog) -> Callable[
     return lambda result: (entered, ())
 
 
+def net_states(log: StateLog) -> list[tuple[Callable[..., Any], tuple]]:
+    """The calls that have the effect of a log's: what is set to what it was before is left out."""
+    old: dict[tuple, tuple] = {}
+    new: dict[tuple, tuple] = {}
+    nesting = 0
+    for setter, values, (_, undo) in log:
+        if setter in STATE_SETTERS:
+            key = (setter, *values[:-1])
+            old.setdefault(key, undo)
+            new[key] = values
+        nesting += (setter is torch.autocast_increment_nesting) - (setter is torch.autocast_decrement_nesting)
+    step = torch.autocast_increment_nesting if nesting > 0 else torch.autocast_decrement_nesting
+    return [*((key[0], values) for key, values in new.items() if old[key] != values), *[(step, ())] * abs(nesting)]
+
+
+def autocast_nesting() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+def nest_autocast(depth: int) -> None:
+    while autocast_nesting() < depth:
+        torch.autocast_increment_nesting()
+    while autocast_nesting() > depth:
+        torch.autocast_decrement_nesting()
+
+
 def leave_regions() -> None:
     """Leave what a graph had entered when it failed."""
     while _inference_modes:

@@ -25,7 +25,7 @@ from sot import _hook, limits, log, marks, recording
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
 from sot.checking.calls import CheckedGraph
 from sot.emit import Emitter, write_exit
-from sot.entry import Changes, GraphCall, make_entry, write_graph_call
+from sot.entry import Changes, GraphCall, leaving_states, make_entry, turns_grad_on, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, LeftToPython, NotRebuildable, Reason, Refused, Skip
 from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
@@ -369,18 +369,24 @@ class Translator:
         capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place, origins)
         with timed(capture, "backend"):
             examples = [ref.fake if isinstance(ref, NumberRef) else ref.real for ref in builder.inputs]
-            compiled = self.call_backend(module, examples)
+            if grad := turns_grad_on(machine.state_log):
+                set_grad_off_first(module)
+            with torch.set_grad_enabled(grad or torch.is_grad_enabled()):
+                compiled = self.call_backend(module, examples)
         floats = {machine.input_origins[id(ref)] for ref in builder.inputs
                   if isinstance(ref, NumberRef) and type(ref.real) is float}
-        if floats and not is_as_it_is(compiled, module):
+        as_it_is = is_as_it_is(compiled, module)
+        if floats and not as_it_is:
             raise FloatsMustBeConstant(floats)
-        self.compiles = self.compiles or not is_as_it_is(compiled, module)
-        if not is_as_it_is(compiled, module) and gradients.shows_leaves(
+        self.compiles = self.compiles or not as_it_is
+        if not as_it_is and gradients.shows_leaves(
                 machine, [ref for ref, _ in emitter.outputs.values()]):
             raise CompilesGraphs
         compiled = rescued(
             compiled, module, backend_name(self.backend), f"{capture.name} at {capture.place}", strict=self.strict,
             changes=bool(changes.inputs) or changes.traceless, draws=builder.fake_mode.draws)
+        if not as_it_is:
+            compiled = leaving_states(compiled, machine.state_log, grad)
         if self.check:
             compiled = CheckedGraph(compiled, module, self.backend, capture.name, self.check)
         if recording.current is not None:
@@ -532,6 +538,14 @@ def check_layouts(machine: Machine) -> None:
             raise ShapesMustBeStatic("a change of an input that shares its memory with another")
         if machine.symbols.layout_changed(ref.fake, real):
             raise ShapesMustBeStatic("a change of the shape of an input")
+
+
+def set_grad_off_first(module: torch.fx.GraphModule) -> None:
+    """Let a graph begin with gradients on: a compiler that finds them off leaves out what records them."""
+    first = next(n for n in module.graph.nodes if n.op != "placeholder")
+    with module.graph.inserting_before(first):
+        module.graph.call_function(torch._C._set_grad_enabled, (False,))
+    module.recompile()
 
 
 def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:

@@ -323,7 +323,7 @@ class Translator:
         machine.prune_guards()
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
         if machine.builder.operations == 0 and capture.stopped is None:
-            return self.keep(code, plain_entry(machine, code, state, self.callback), machine, state)
+            return self.keep(code, plain_entry(machine, code, state, self.callback, count), machine, state)
         capture.effects = [*map(str, machine.mutated.values()), *("what is printed" for _ in machine.effects[:1])]
         call = self.compile(machine, emitter, capture)
         machine.note_assumptions()      # those of the backend
@@ -560,9 +560,12 @@ def restore_state(machine: Machine) -> None:
     machine.state_log = log_
 
 
-def plain_entry(machine: Machine, code: CodeType, state: GlobalState, callback: Any) -> _hook.Entry:
+def plain_entry(machine: Machine, code: CodeType, state: GlobalState, callback: Any,
+                count: Callable[[], None] | None) -> _hook.Entry:
     """The entry of a frame in which there is nothing to capture: Python runs it while the guards hold."""
     emitter = Emitter(machine)
+    if count is not None:
+        emitter.line(f"{emitter.const(count)}()")
     emitter.line("return PLAIN")
     return make_entry(emitter, machine, code, state, callback, GraphCall())[0]
 

@@ -72,6 +72,17 @@ def test_one_that_is_called_with_ever_new_values_is_not_captured_for_each(backen
                     if c.stopped and c.stopped.reason.name == "RECAPTURE_LIMIT"]
 
 
+def test_one_that_is_captured_whole_is_left_to_python_too(backend):
+    def step(n):
+        return n + 1
+
+    with sot.enable(backend=backend):
+        n = 0
+        for _ in range(BUDGET):
+            n = step(n)
+        assert n == BUDGET and _hook.is_skipped(step.__code__, _hook.get_callback())
+
+
 def test_the_standard_library_is_never_looked_into_on_its_own(backend):
     with sot.enable(backend=backend):
         json.JSONEncoder(indent=2).encode({"a": [1, 2]})

@@ -561,7 +561,7 @@ def restore_state(machine: Machine) -> None:
 
 
 def plain_entry(machine: Machine, code: CodeType, state: GlobalState, callback: Any,
-                count: Callable[[], None] | None) -> _hook.Entry:
+                count: Callable[[], None] | None = None) -> _hook.Entry:
     """The entry of a frame in which there is nothing to capture: Python runs it while the guards hold."""
     emitter = Emitter(machine)
     if count is not None:

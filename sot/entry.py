@@ -102,7 +102,7 @@ def goes_on(error: Exception) -> bool:
 def turns_grad_on(log: StateLog) -> bool:
     """Does a trace that begins under ``no_grad`` leave that?"""
     return not torch.is_grad_enabled() and any(
-        setter is torch._C._set_grad_enabled and values[0] for setter, values, _ in log)
+        setter is torch._C._set_grad_enabled and values == (True,) != undo for setter, values, (_, undo) in log)
 
 
 def leaving_states(compiled: Callable, log: StateLog, grad: bool) -> Callable:

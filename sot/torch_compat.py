@@ -335,7 +335,7 @@ def net_states(log: StateLog) -> list[tuple[Callable[..., Any], tuple]]:
     new: dict[tuple, tuple] = {}
     nesting = 0
     for setter, values, (_, undo) in log:
-        if setter in STATE_SETTERS:
+        if setter in STATE_SETTERS and values != undo:
             key = (setter, *values[:-1])
             old.setdefault(key, undo)
             new[key] = values

@@ -16,9 +16,8 @@ from sot.values.callables import FunctionValue
 # Names of attributes and functions that a function has only for that purpose.
 WATCHING = frozenset({"tb_frame", "__excepthook__", "getsizeof", "getrefcount", "get_referrers", "get_referents",
                       "setrecursionlimit"})
-# A weak reference alone tells nothing; one that is looked at after a collection does.
-TOGETHER = (frozenset({"weakref", "ref", "gc_collect"}), frozenset({"weakref", "ref", "collect"}),
-            frozenset({"gc", "collect", "__subclasses__"}))
+# An object that only the trace has made has no moment at which its last reference goes.
+TOGETHER = (frozenset({"weakref", "ref"}), frozenset({"gc", "collect", "__subclasses__"}))
 
 
 def watches(code: CodeType) -> str | None:

@@ -350,6 +350,7 @@ class Emitter:
             self._replay_one(value)
         for effect in self.machine.effects:
             effect(self)
+            self.flush()
         self.tail += self._positions
 
 

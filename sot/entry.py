@@ -19,6 +19,7 @@ from sot.backends import BackendError, BackendWarning
 from sot.emit import BUILT_IN, Emitter
 from sot.errors import Reason, Skip
 from sot.execute.machine import Machine, argument_count
+from sot.execute.tensor_hooks import remove_places
 from sot.guards import Guard, TensorGuard
 from sot.origin import Origin
 from sot.program import Builder
@@ -51,6 +52,7 @@ class Changes:
         builder = machine.builder
         self.inputs = [machine.input_origins[id(ref)] for ref in builder.changed_inputs()]
         self.traceless = builder.changes_traceless
+        self.hooks = machine.hooked
         self.refuses, self.draws_then_refuses = builder.refuses, builder.draws_then_refuses
 
 
@@ -139,6 +141,8 @@ def write_graph_call(e: Emitter, compiled: Callable, inputs: list[Origin], state
     call = GraphCall(compiled, inputs, [], [f"if {e.const(goes_on)}(error): {STOP}"])
     if any(setter in REGIONS for setter, _, _ in state_log):
         call.failed.append(f"{e.const(leave_regions)}()")
+    if changes.hooks:
+        call.failed.append(f"{e.const(remove_places)}()")
     call.failed += [f"{e.const(setter)}(*{e.const(args)})" for _, _, (setter, args) in reversed(state_log)
                     if setter in STATE_SETTERS]
     again = not changes.traceless and (changes.refuses or not changes.inputs)

@@ -29,8 +29,9 @@ from sot.entry import Changes, GraphCall, leaving_states, make_entry, turns_grad
 from sot.errors import Break, CaptureError, CaptureStop, LeftToPython, NotRebuildable, Reason, Refused, Skip
 from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
-from sot.execute.checkpoints import holds_checkpoints
+from sot.execute.checkpoints import run_checkpointed
 from sot.execute.machine import OURS, Machine, Stopped
+from sot.execute.tensor_hooks import make_place
 from sot.execute.watchers import watches
 from sot.execute.wrapping import is_library
 from sot.graph import NumberRef
@@ -66,6 +67,7 @@ ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).paren
          *(str(Path(__file__).resolve().parent.parent / name) + os.sep for name in ("sot", "graph", "backends")))
 SITE_PACKAGES = os.sep + "site-packages" + os.sep
 STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
+ONLY_AS_IT_IS = (run_checkpointed, make_place)      # what a backend that compiles would not do
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
@@ -395,8 +397,8 @@ class Translator:
         return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
 
     def call_backend(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable:
-        """What the backend makes of a graph. Raises CompilesGraphs if there are checkpoints in it."""
-        if not holds_checkpoints(module):
+        """What the backend makes of a graph. Raises CompilesGraphs if there is in it what is lost by that."""
+        if not any(module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
             return call_backend(self.backend, module, examples)
         try:
             compiled = call_backend(self.backend, module, examples)

@@ -25,8 +25,6 @@ from sot.values.tensor import TensorValue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import fx
-
     from sot.execute.machine import Machine
 
 OTHER_OPTIONS = frozenset(("context_fn", "determinism_check", "debug", "early_stop"))
@@ -36,10 +34,6 @@ def run_checkpointed(subgraph: Callable[..., Any], args: tuple, others: tuple, r
     """What the node calls: ``args`` were arguments in the program, ``others`` are what the function uses besides."""
     return checkpoint(lambda *given: subgraph(*given, *others), *args, use_reentrant=reentrant,
                       preserve_rng_state=preserve)
-
-
-def holds_checkpoints(module: fx.GraphModule) -> bool:
-    return bool(module.graph.find_nodes(op="call_function", target=run_checkpointed))
 
 
 @handles(checkpoint)

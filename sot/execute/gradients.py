@@ -16,6 +16,8 @@ from sot.errors import Break, Reason
 from sot.execute.builtins.common import take
 from sot.execute.builtins.registry import handles
 from sot.graph import TensorRef
+from sot.guards import IsGuard, LengthGuard
+from sot.origin import Attr
 from sot.values.base import NONE, TRUE, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -109,7 +111,7 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
             raise Break(Reason.UNSUPPORTED, "a gradient of something computed before the captured function")
         if leaf is not None:
             found[id(leaf)] = m.leaves[id(leaf)]
-    if m.hooked or any(has_hooks(leaf) for leaf in found.values()):
+    if m.hooked or any(has_hooks(m, leaf) for leaf in found.values()):
         raise Break(Reason.UNSUPPORTED, "a gradient that goes through hooks, inside the captured function,")
     return list(found.values())
 
@@ -135,8 +137,13 @@ def shows_leaves(m: Machine, outputs: list[TensorRef]) -> bool:
                                        for leaf, _ in history([ref.fake for ref in outputs]))
 
 
-def has_hooks(leaf: TensorValue) -> bool:
+def has_hooks(m: Machine, leaf: TensorValue) -> bool:
+    """Does it have hooks? Those that come later are met by ``torch.autograd.grad``, but for the last kind."""
     real = leaf.ref.real
-    return real is not None and bool(real._backward_hooks or real._post_accumulate_grad_hooks)
+    if real is None or leaf.origin is None:
+        return False
+    last, origin = real._post_accumulate_grad_hooks, Attr(leaf.origin, "_post_accumulate_grad_hooks")
+    m.guard(IsGuard(origin, None) if last is None else LengthGuard(origin, len(last)))
+    return bool(real._backward_hooks or last)
 
 

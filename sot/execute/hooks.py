@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from sot.errors import Break, Reason
 from sot.execute.builtins.registry import handles
+from sot.execute.tensor_hooks import HookHandle
 from sot.torch_compat import take_hook_id
 from sot.values.base import ABSENT, NONE, Value
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
@@ -78,6 +79,8 @@ def new_handle(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 @handles(RemovableHandle.remove)
 def remove_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Of a handle that existed before, the number would be guarded, and be another one at the next call."""
+    if isinstance(args[0], HookHandle):
+        return args[0].remove(m)
     if args[0].real is not ABSENT:
         raise Break(Reason.SIDE_EFFECT, "removing a hook")
     return m.enter(RemovableHandle.remove, args, kwargs)

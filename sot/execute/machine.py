@@ -31,6 +31,7 @@ from sot.execute import (
     introspection,
     log_effects,
     overrides,
+    tensor_hooks,
     torch_handlers,
     warning_effects,
     wrapping,
@@ -103,7 +104,7 @@ class Machine:
     classes = class_statements
     calls = calls
     handlers = (torch_handlers, autograd, checkpoints, function_transforms, gradients, effects, higher_order, hooks,
-                introspection, log_effects, overrides, torch_code, warning_effects)
+                introspection, log_effects, overrides, tensor_hooks, torch_code, warning_effects)
     torch_call = torch_call
     through_modes = staticmethod(overrides.through_modes)
     wrap = wrapping.wrap

@@ -81,6 +81,11 @@ class Reason(enum.Enum):
         return self.value.hint
 
 
+def article(words: str) -> str:
+    """The words after "a" or "an"."""
+    return f"{'an' if words[:1] in tuple('aeioAEIO') else 'a'} {words}"
+
+
 class CaptureStop(Exception):
     """Common to Break and Skip: a reason, a detail, and (filled in by the machine) where."""
 

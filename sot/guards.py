@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from sot._hook import plain
+from sot.errors import article
 from sot.origin import Dim, Emit, Held, Inputs, Origin, Stride, TensorPart
 from sot.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.torch_compat import GlobalState, Layout, TensorChecks, tensor_spec, tensor_summary
@@ -46,7 +47,7 @@ def short(value: object, limit: int = 60) -> str:
     if name is not None:
         text = f"{kind.__name__} {name}"
     elif kind in (torch.Tensor, torch.nn.Parameter):
-        text = f"a {tensor_summary(value)}"     # type: ignore[arg-type]
+        text = article(tensor_summary(value))     # type: ignore[arg-type]
     else:
         text = f"an object of class {kind.__qualname__}"
         with contextlib.suppress(Exception):
@@ -437,7 +438,7 @@ class TensorGuard(Guard):
         return f"expected {self}, got {tensor_summary(value)}{f' ({changed})' if changed else ''}"
 
     def __str__(self) -> str:
-        return f"{self.origin} is a {self.summary}"
+        return f"{self.origin} is {article(self.summary)}"
 
     def __hash__(self) -> int:
         return hash(self.origin)

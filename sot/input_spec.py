@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot.errors import SotError
+from sot.errors import SotError, article
 from sot.guards import short
 from sot.marks import name_of
 from sot.torch_compat import tensor_summary
@@ -248,7 +248,7 @@ def problems(name: str, entry: Any, value: Any, sizes: Sizes) -> Iterator[str]:
 
 
 def tensor_problems(what: str, spec: InputSpec, value: Any, sizes: Sizes) -> Iterator[str]:
-    start = f"{what}: expected a {spec}, got {got(value)}"
+    start = f"{what}: expected {article(str(spec))}, got {got(value)}"
     if not isinstance(value, torch.Tensor):
         yield start
     elif value.dtype != spec.dtype:
@@ -268,7 +268,7 @@ def tensor_problems(what: str, spec: InputSpec, value: Any, sizes: Sizes) -> Ite
 def expectation(entry: Any) -> str:
     """What an entry asks for, in words."""
     if isinstance(entry, InputSpec):
-        return f"a {entry}"
+        return article(str(entry))
     if isinstance(entry, list | tuple):
         return f"a list or tuple of {len(entry)}"
     return f"a dict with the keys {short(list(entry))}" if isinstance(entry, dict) else "anything"
@@ -277,9 +277,9 @@ def expectation(entry: Any) -> str:
 def got(value: Any) -> str:
     """What was given, in words."""
     if isinstance(value, torch.Tensor):
-        return f"a {tensor_summary(value)}"
+        return article(tensor_summary(value))
     if isinstance(value, list | tuple):
-        return f"a {type(value).__name__} of {len(value)}"
+        return article(f"{type(value).__name__} of {len(value)}")
     if isinstance(value, dict):
         return f"a dict with the keys {short(list(value))}"
     return f"{short(value)} ({type(value).__name__})"

@@ -209,7 +209,7 @@ def counts(x, state={"calls": 0}):
     (lambda x: x * x.sum().item(), "a tensor's value is needed as a Python number: item"),
     (lambda x: 3, "no operation on tensors"),
     (counts, "beside its graph it changes"),
-    (lambda x: (x + 1, object()), "returns a object"),
+    (lambda x: (x + 1, object()), "returns an object"),
     (lambda x: (x + 1, "text"), "returns a str"),
     (lambda: torch.ones(2), "does not fit"),
 ])

@@ -85,7 +85,7 @@ def test_nothing_runs_when_a_call_contradicts():
         (torch.zeros(2), "argument 'x': expected a float32 tensor of shape (any, 3), "
                          "got a float32 tensor of shape (2,) on cpu: 1 dimensions, not 2"),
         (torch.zeros(2, 4), "shape (2, 4) on cpu: dimension 1 is 4, not 3"),
-        (torch.zeros(2, 3, dtype=torch.int64), "got a int64 tensor of shape (2, 3) on cpu: the dtype differs"),
+        (torch.zeros(2, 3, dtype=torch.int64), "got an int64 tensor of shape (2, 3) on cpu: the dtype differs"),
         ([1.0], "got a list of 1"),
         (None, "got None (NoneType)"),
         (np.zeros((2, 3)), "(ndarray)"),

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from sot.api import Settings, StaticFunction
 from sot.deploy.errors import SaveError
-from sot.errors import CaptureError
+from sot.errors import CaptureError, article
 from sot.marks import name_of
 from sot.origin import Dim
 
@@ -159,7 +159,7 @@ def described(name: str, run: Run, origins: tuple, owner: torch.nn.Module | None
         elif value is None or isinstance(value, bool | int | float):
             results.append(("value", value))
         else:
-            raise SaveError(f"{name} cannot be saved: it returns a {type(value).__qualname__}; return tensors, "
+            raise SaveError(f"{name} cannot be saved: it returns {article(type(value).__qualname__)}; return tensors, "
                             f"numbers, None, and lists, tuples and dicts of them")
     return Captured(run.module, sources, results, spec, weights, signature)
 

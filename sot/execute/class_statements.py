@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.errors import Break, Reason
+from sot.errors import Break, Reason, article
 from sot.execute.builtins.common import take
 from sot.execute.builtins.registry import handles
 from sot.execute.frame import CLASS, Frame
@@ -131,7 +131,7 @@ def _makes(kind: type, parameters: tuple[str, ...]) -> None:
         parts = take(kind.__name__, args, kwargs, *parameters, required=1)
         parts = [p for p in parts if p is not None]
         if not all(isinstance(p, FunctionValue) or p is NONE for p in parts):
-            raise Break(Reason.UNSUPPORTED, f"a {kind.__name__} of something that is no Python function")
+            raise Break(Reason.UNSUPPORTED, article(f"{kind.__name__} of something that is no Python function"))
         return DescriptorValue(kind, parts)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from sot.errors import Refused
+from sot.errors import Refused, article
 from sot.execute.frame import Frame
 from sot.graph import TensorRef
 from sot.values.base import ABSENT, Const, Lazy, Value
@@ -237,7 +237,7 @@ def is_number(value: Value) -> bool:
 def kind_of(value: Value) -> str:
     if isinstance(value, TensorValue):
         return "a tensor"
-    return str(value) if isinstance(value, Const) else f"a {value.pytype.__name__}"
+    return str(value) if isinstance(value, Const) else article(value.pytype.__name__)
 
 
 def is_dense(fake: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import NotRebuildable
+from sot.errors import NotRebuildable, article
 from sot.values.base import Const, Value
 
 if TYPE_CHECKING:
@@ -91,4 +91,4 @@ class DescriptorValue(Value):
         return e.variable(self, f"{e.const(self.pytype)}({', '.join(e.value(p) for p in self.parts)})")
 
     def __str__(self) -> str:
-        return f"a {self.pytype.__name__}"
+        return article(self.pytype.__name__)

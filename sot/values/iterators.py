@@ -7,7 +7,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
-from sot.errors import Break, NotRebuildable, Reason
+from sot.errors import Break, NotRebuildable, Reason, article
 from sot.polyfills.remade import ENDED, advanced
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
@@ -395,12 +395,12 @@ class StandIn(GeneratorValue):
 
     def rebuild(self, e: Emitter) -> str:
         if self.running:
-            raise NotRebuildable(f"a {self.pytype.__name__} that is being stepped")
+            raise NotRebuildable(article(f"{self.pytype.__name__} that is being stepped"))
         if self.frame is None and self.pytype in ENDED:
             args = ", ".join(map(repr, ENDED[self.pytype]))
             return e.variable(self, f"{e.const(self.pytype)}({args})")
         if self.frame is None or self.remake is None or self.failed:
-            raise NotRebuildable(f"a {self.pytype.__name__}")
+            raise NotRebuildable(article(self.pytype.__name__))
         code = self.remake.__code__
         args = ", ".join(f"{name}={e.value(self.frame.locals[name])}"
                          for name in code.co_varnames[:code.co_argcount] if name in self.frame.locals)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
-from sot.errors import Break, NotRebuildable, Reason
+from sot.errors import Break, NotRebuildable, Reason, article
 from sot.guards import HasKeyGuard, KeysGuard
 from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute
 from sot.tracebacks import Places, traceback_of
@@ -193,7 +193,7 @@ class TupleValue(ObjectValue):
         return made
 
     def __str__(self) -> str:
-        return str(self.origin) if self.origin else f"a {self.pytype.__name__} of {len(self.items)}"
+        return str(self.origin) if self.origin else article(f"{self.pytype.__name__} of {len(self.items)}")
 
 
 def takes_a_sequence(pytype: type) -> bool:

@@ -48,6 +48,8 @@ class Reason(enum.Enum):
     NOT_TO_STATIC = Text("{} is marked not_to_static", "remove the mark to capture it")
     IGNORED = Text("{} is of a module that is ignored", "take back sot.ignore_module to capture it")
     NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled", "call it outside")
+    OPTIMIZER = Text("{} of torch.optim is left to Python: its numbers are others at each step",
+                     "nothing to do: what stands before and behind it is captured")
     FRAME = Text("{} gives the program its own frames", "pass what it looks for as an argument")
     WATCHES = Text("{} watches the interpreter at work: its frames, how long objects live or how large they are",
                    "do it in a function of its own, outside of what is captured")

@@ -19,7 +19,7 @@ import torch
 
 from sot._hook import plain
 from sot.errors import article
-from sot.origin import Dim, Emit, Held, Inputs, Origin, Stride, TensorPart
+from sot.origin import Dim, Emit, Held, Inputs, Origin, Stride, TensorPart, hash_of_key, same_key
 from sot.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.torch_compat import GlobalState, Layout, TensorChecks, tensor_spec, tensor_summary
 
@@ -78,7 +78,7 @@ def same_constant(a: Any, b: Any) -> bool:
         return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
     if kind in (tuple, torch.Size):
         return len(a) == len(b) and all(map(same_constant, a, b))
-    return bool(a == b)
+    return bool(same_key(a, b))
 
 
 def code_and_defaults(function: FunctionType) -> tuple:
@@ -223,7 +223,11 @@ class HasKeyGuard(Guard):
         return f"{short(self.key)} is {'' if self.present else 'not '}in {self.origin}"
 
     def __hash__(self) -> int:
-        return hash((self.origin, str(self.key), self.present))
+        return hash((self.origin, hash_of_key(self.key), self.present))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HasKeyGuard) and (self.origin, self.present) == (
+            other.origin, other.present) and same_key(self.key, other.key)
 
 
 def slot_is_empty(obj: object, name: str) -> bool:

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any, Protocol, TypeVar, dataclass_transform
+
+import torch
 
 
 class Emit(Protocol):
@@ -200,6 +203,19 @@ def attribute(base: Origin, name: str, cls: type) -> Attr:
     return RawAttr(base, name) if isinstance(cls.__getattribute__, FunctionType) else Attr(base, name)
 
 
+def same_key(a: object, b: object) -> bool:
+    """Are these equal keys of a dict? A tensor is its own key, whatever ``==`` makes of it."""
+    return a is b or not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor) and a == b
+
+
+def hash_of_key(key: object) -> int:
+    return id(key) if isinstance(key, torch.Tensor) else hash(str(key))
+
+
+def index_of(key: object, keys: Iterable[object]) -> int:
+    return next(i for i, found in enumerate(keys) if same_key(found, key))
+
+
 @origin
 class Item(Origin):
     """``base[key]`` for a constant key; ``label`` replaces the spelling (an attribute kept in a dict)."""
@@ -219,7 +235,11 @@ class Item(Origin):
         return self.label or f"{self.base}[{self.key!r}]"
 
     def __hash__(self) -> int:
-        return hash((self.base, str(self.key)))
+        return hash((self.base, hash_of_key(self.key)))
+
+    def __eq__(self, other: object) -> bool:
+        return (type(other) is type(self) and same_key(self.key, other.key)
+                and (self.base, self.label) == (other.base, other.label))
 
 
 @origin
@@ -236,7 +256,10 @@ class RawItem(Item):
         return self.kind.__getitem__(self.base.read(inputs), self.key)  # type: ignore[index]
 
     def __hash__(self) -> int:
-        return hash((self.base, str(self.key)))
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and self.kind is other.kind  # type: ignore[attr-defined]
 
 
 @origin

@@ -146,12 +146,8 @@ def disabling_code() -> Any:
 
 
 def is_left_to_python(function: Any) -> bool:
-    """Is it a function that torch, or a user with torch.compiler.disable, keeps from being compiled?
-
-    Or of an optimizer: their steps read numbers off tensors all the time, and compute others when they are compiled.
-    """
-    return (function.__code__ is disabling_code() or bool(getattr(function, "_torchdynamo_disable", False))
-            or str(function.__module__).startswith("torch.optim."))
+    """Is it a function that torch, or a user with torch.compiler.disable, keeps from being compiled?"""
+    return function.__code__ is disabling_code() or bool(getattr(function, "_torchdynamo_disable", False))
 
 
 def compiled_original(function: Any) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from sot import _hook, limits, log, marks, recording
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
@@ -32,6 +33,7 @@ from sot.execute.builtins.registry import HANDLERS
 from sot.execute.checkpoints import run_checkpointed
 from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.tensor_hooks import make_place
+from sot.execute.torch_handlers import assign_data
 from sot.execute.watchers import watches
 from sot.execute.wrapping import is_library
 from sot.graph import NumberRef
@@ -67,7 +69,7 @@ ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).paren
          *(str(Path(__file__).resolve().parent.parent / name) + os.sep for name in ("sot", "graph", "backends")))
 SITE_PACKAGES = os.sep + "site-packages" + os.sep
 STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
-ONLY_AS_IT_IS = (run_checkpointed, make_place)      # what a backend that compiles would not do
+ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data)      # what a backend that compiles would not do
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
@@ -479,9 +481,10 @@ atexit.register(_hook.close)     # then modules lose their contents, and ours co
 
 @functools.cache
 def load() -> None:
-    """Import what torch imports late, so that it does not count as the time of a first call."""
+    """Import what torch imports late, lest it count as the time of a first call, and leave alone what runs once."""
     new_fake_mode()
     HANDLERS[module_tagger()] = lambda m, args, kwargs: NONE
+    _hook.leave_alone(LazyModuleMixin._infer_parameters.__code__)
 
 
 def is_in(module: str, modules: tuple[str, ...]) -> bool:

@@ -2,7 +2,9 @@
 import dataclasses
 
 import torch
-from harness import Programs, check
+from harness import Counter, Programs, check, same
+
+import sot
 
 X = torch.arange(1.0, 5.0)
 program = Programs()
@@ -136,3 +138,24 @@ def test_an_unhashable_object_raises():
         except TypeError as e:
             return str(e), x + 1
     check(fn, X, graphs=1, breaks=0)
+
+
+def test_tensors_are_keys_by_identity():
+    def count(x, states, p):
+        for key, state in states.items():
+            x = x + key * state["n"] * state["f"]
+            state["n"] += 1
+            state["f"] += 0.5
+        return x, p in states, x in states, states[p]["n"]
+
+    def called(fn):
+        p, q = torch.ones(4), torch.zeros(4)
+        states = {key: {"n": n, "f": 0.5 + n} for n, key in enumerate((p, q))}
+        found = []
+        for _ in range(4):
+            found.append(fn(X, states, p))
+            p.add_(1)
+        return found, list(states.values())
+    backend = Counter()
+    assert same(called(sot.to_static(count, backend=backend)), called(count)) is None
+    assert len(backend.graphs) == 1

@@ -150,13 +150,24 @@ def fails_in_inference_mode(x, i):
         return x[i] * 2
 
 
+def breaks_in_a_named_region(x):
+    with torch.profiler.record_function("first"):
+        y = x * 2
+        sot.graph_break()
+        with torch.profiler.record_function("second"):
+            sot.graph_break()
+            z = y + 1
+    return z * 2
+
+
 def converts_by_value(x):
     return torch.tensor([x.detach()[1, 1], 3], dtype=torch.int64), torch.tensor([x[0].detach(), x[1].detach()].pop())
 
 
 @pytest.mark.parametrize("fn, args", [(breaks_in_inference_mode, (X,)), (breaks_in_inference_mode, (G,)),
-                                      (fails_in_inference_mode, (X, torch.tensor([0, 9]))), (converts_by_value, (X,))],
-                         ids=["break", "break with grad", "error", "conversion"])
+                                      (fails_in_inference_mode, (X, torch.tensor([0, 9]))), (converts_by_value, (X,)),
+                                      (breaks_in_a_named_region, (X,))],
+                         ids=["break", "break with grad", "error", "conversion", "named region"])
 def test_what_leaves_a_region_by_another_way(fn, args):
     check(fn, *args)
     assert not torch.is_inference_mode_enabled()

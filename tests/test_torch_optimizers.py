@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import same
+from harness import Counter, same
 from torch import nn, optim
 
 import sot
@@ -69,11 +69,34 @@ def test_a_schedule_and_clipping(kind):
 
 
 def test_a_step_breaks_only_at_the_optimizer():
+    captured, backend = [], Counter()
+
+    def translate(function):
+        captured.append(sot.to_static(function, backend=backend))
+        return captured[0]
+    trained(translate, optim.Adam, {}, step)
+    stops = [c.stopped for c in sot.api.translation_of(captured[0]).captures if c.stopped]
+    assert {s.reason.name for s in stops} == {"OPTIMIZER"} and all("Adam.step" in str(s) for s in stops), stops
+    assert len(backend.graphs) == 3     # the first has no gradients to forget; later ones, and what is behind the step
+
+
+def test_an_optimizer_of_the_users_is_followed():
+    class Descent(optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    state["count"] = state.get("count", 0) + 1
+                    p.sub_(p.grad, alpha=group["lr"])
+
     captured = []
 
     def translate(function):
         captured.append(sot.to_static(function))
-        return captured[0]
-    trained(translate, optim.Adam, {}, step)
-    stops = [str(c.stopped) for c in sot.api.translation_of(captured[0]).captures if c.stopped]
-    assert stops and all("Adam.step" in s for s in stops), stops
+        return captured[-1]
+    assert same(trained(translate, Descent, {}, step), trained(lambda f: f, Descent, {}, step)) is None
+    assert not [str(c.stopped) for c in sot.api.translation_of(captured[0]).captures if c.stopped]

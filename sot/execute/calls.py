@@ -199,6 +199,8 @@ def refuse_marked(function: FunctionValue) -> None:
     module = str(function.namespace.get("__name__"))
     if marks.is_ignored(module):
         raise Break(Reason.IGNORED, function.name)
+    if str(function.real.__module__).startswith("torch.optim."):
+        raise Break(Reason.OPTIMIZER, function.name)
     if is_left_to_python(function.real):
         raise Break(Reason.NOT_COMPILED, function.name)
     if module.partition(".")[0] in DEBUGGERS:

@@ -106,6 +106,7 @@ class Machine:
     handlers = (torch_handlers, autograd, checkpoints, function_transforms, gradients, effects, higher_order, hooks,
                 introspection, log_effects, overrides, tensor_hooks, torch_code, warning_effects)
     torch_call = torch_call
+    set_data = torch_handlers.set_data
     through_modes = staticmethod(overrides.through_modes)
     wrap = wrapping.wrap
     wrap_new = wrapping.wrap_new

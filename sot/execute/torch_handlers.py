@@ -4,7 +4,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._C import _functorch as functorch
+from torch.autograd.profiler import record_function
 from torch.nn.modules import module as torch_module
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from sot import _hook, marks
 from sot.errors import Break, NotRebuildable, Reason
@@ -21,7 +24,9 @@ from sot.torch_compat import (
     STATE_SETTERS,
     enter_inference_mode,
     exit_inference_mode,
+    is_symbolic,
     scripted_original,
+    storage_id,
     take_inference_mode,
 )
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
@@ -133,17 +138,39 @@ def without_subclasses(m: Machine, args: list[Value], kwargs: dict[str, Value]) 
     return Inert(NoSubclasses)
 
 
-@handles(NoSubclasses.__enter__, NoSubclasses.__exit__, torch.autograd.profiler.record_function.__exit__)
+@handles(NoSubclasses.__enter__, NoSubclasses.__exit__, torch.optim.Optimizer._optimizer_step_code)
 def nothing(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return NONE
 
 
-@handles(torch.autograd.profiler.record_function.__enter__)
+class Record(Value):
+    """What ``record_function`` keeps while it is entered; it exists if Python is to leave it."""
+
+    def __init__(self, context: Value) -> None:
+        self.context = context
+
+    def rebuild(self, e: Emitter) -> str:
+        name = e.value(self.context.load_attr(e.machine, "name"))
+        return e.variable(self, f"{e.const(torch.ops.profiler._record_function_enter_new)}({name})")
+
+
+@handles(record_function.__enter__)
 def note_for_a_profiler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A graph is one step of a profile: notes within it have no place."""
-    if torch.autograd._profiler_enabled():
+    if torch.autograd._profiler_enabled() or args[0].real is not ABSENT:
         raise Break(Reason.SIDE_EFFECT, "record_function under a profiler")
+    m.attributes.generic_store(m, args[0], "record", Record(args[0]))
     return args[0]
+
+
+@handles(record_function.__exit__)
+def leave_note(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    context = args[0]
+    if context.real is ABSENT:
+        m.attributes.generic_store(m, context, "record", NONE)
+    else:
+        m.effect(lambda e: e.line(f"{e.const(record_function.__exit__)}({e.value(context)}, None, None, None)"))
+    return NONE
 
 
 def holds_scalar_tensors(m: Machine, data: Value) -> bool:
@@ -181,6 +208,35 @@ for _class in (torch.FloatTensor, torch.DoubleTensor, torch.LongTensor, torch.In
     _old_constructor(_class)
 
 
+def assign_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """What the node of ``tensor.data = data`` calls."""
+    tensor.data = data
+
+
+def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
+    """``tensor.data = data``: from now on it has the memory of ``data``, and its version does not tell.
+
+    A backend that compiles may give another tensor in place of it, or change its memory; so there it is a break.
+    """
+    builder, (mine, its) = m.builder, (tensor.fake, data.fake)
+    if not m.keeps_leaves or m.modes or builder.region is not None or m.refusal_seen or any(
+            is_symbolic(fake) or functorch.is_functorch_wrapped_tensor(fake) for fake in (mine, its)):
+        raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
+    before = mine.data
+    try:
+        builder.run("call_function", assign_data, (tensor.ref, data.ref), {})
+    except RuntimeError as e:
+        raise Break(Reason.OPERATION_FAILED, f"setting .data: {e}") from None
+    m.undoable(lambda: assign_data(mine, before))
+    torch.autograd.graph.increment_version(mine)    # of the fake, for those who ask what has changed
+    node = builder.record("call_function", assign_data, (tensor.ref, data.ref), {}, None, m.stack_trace())
+    written = {storage_id(before), storage_id(its)}
+    node.meta.update(draws=False, changes=written)
+    for shown in m.shown:
+        shown.note_change(m, node, written)
+    builder.changes_traceless = True
+
+
 # Code that computes something else, and not the same in another way, when it is told that it is being compiled:
 # torch.nn.TransformerEncoder gives other values for padding.
 TOLD_THE_TRUTH = frozenset({"torch.nn.modules.transformer"})
@@ -212,6 +268,12 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- left to Python
+@handles(LazyModuleMixin._infer_parameters)
+def materialize(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """It makes the parameters, once, and makes the module an instance of another class."""
+    raise Break(Reason.SIDE_EFFECT, "the first call of a lazy module")
+
+
 @handles(torch.manual_seed, torch.seed, torch.random.set_rng_state, torch.random.get_rng_state,
          torch.random.fork_rng)
 def random_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:

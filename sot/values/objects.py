@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sot import _hook
 from sot.errors import Break, NotRebuildable, Reason, article
 from sot.guards import HasKeyGuard, KeysGuard
-from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute
+from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.tracebacks import Places, traceback_of
 from sot.values.base import ABSENT, Const, Lazy, NotConstant, Value, constants
 from sot.values.keys import PythonKey, finish
@@ -450,7 +450,7 @@ class DictValue(ObjectValue):
             if isinstance(key, Value):
                 return key
             old = self.origin is not None and key in self.base
-            origin = KeyAt(self.origin, list(self.base).index(key)) if old else None  # type: ignore[arg-type]
+            origin = KeyAt(self.origin, index_of(key, self.base)) if old else None  # type: ignore[arg-type]
             found = Const(key) if origin is None or m.is_constant(key) else m.wrap(key, origin)
             self.key_values[key] = found
         return found

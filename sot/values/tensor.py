@@ -88,10 +88,12 @@ class TensorValue(Value):
         return m.attributes.no_attribute(m, f"{self.pytype.__name__!r} object has no attribute {name!r}", name, self)
 
     def store_attr(self, m: Machine, name: str, value: Value | None) -> None:
-        """Write ``.grad`` or an attribute of the user's; ``None`` deletes it."""
+        """Write ``.grad``, ``.data`` or an attribute of the user's; ``None`` deletes it."""
         if name == "requires_grad" and value is not None:
             m.torch_call("call_method", "requires_grad_", [self, value], {})
             return
+        if name == "data" and isinstance(value, TensorValue):
+            return m.set_data(self, value)
         native, _ = m.attributes.lookup(None, self.pytype, name)
         if name == "grad" and (value is None or not self._may_be_grad(value)):
             raise Break(Reason.SIDE_EFFECT, f"setting .grad of {self}")

@@ -1,0 +1,150 @@
+"""Writes of ``.data``, and the modules that make their parameters with the first input."""
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from harness import Counter, Programs, check, same
+from torch import nn
+
+import sot
+
+X = torch.arange(12.0).reshape(3, 4) / 6
+G = X.clone().requires_grad_()
+whole = Programs()
+
+
+@whole
+def an_argument(x):
+    y = x * 2
+    x.data = x.data + 1
+    return y, x * 2
+
+
+@whole
+def another_shape(x):
+    y = torch.zeros(2)
+    y.data = x.detach()
+    return y * 2, y.shape
+
+
+@whole
+def memory_is_shared(x):
+    y, z = torch.zeros(3, 4), x.detach() * 2
+    old = y.view(-1)
+    y.data = z
+    z.add_(1)
+    y[0] = 7
+    return y, z, old
+
+
+@whole
+def what_was_printed_before(x):
+    y = torch.ones(2)
+    print(y)
+    y.data = torch.zeros(2)
+    print(y)
+    return x + 1
+
+
+@whole
+def layers(x):
+    layer, average = nn.Linear(4, 2), nn.Linear(4, 2)
+    for p, q in zip(layer.parameters(), average.parameters(), strict=True):
+        q.data = q.data * 0.9 + p.data * 0.1
+    return average(x), layer(x)
+
+
+@whole.each
+@pytest.mark.parametrize("x", [X, G], ids=["plain", "grad"])
+def test_data_is_written_by_the_graph(fn, x):
+    check(fn, x, breaks=0)
+
+
+class Averaged(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.average = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        for p, q in zip(self.layer.parameters(), self.average.parameters(), strict=True):
+            q.data = q.data * 0.9 + p.data * 0.1
+        weight = self.layer.weight.data
+        self.layer.weight.data = weight.half().float()
+        y = self.layer(x) + self.average(x)
+        self.layer.weight.data = weight
+        return y
+
+
+@pytest.mark.parametrize("backend", [Counter(), "aot_eager"], ids=["as it is", "compiling"])
+def test_parameters_between_calls(backend):
+    plain = Averaged()
+    model = sot.to_static(copy.deepcopy(plain), backend=backend)
+    for _ in range(3):
+        assert same(model(X), plain(X)) is None
+        assert same(list(model.parameters()), list(plain.parameters())) is None
+    stops = [c.stopped for c in sot.translation_of(model).captures if c.stopped]
+    assert bool(stops) is (backend == "aot_eager"), stops
+
+
+def test_a_write_stays_when_the_graph_fails():
+    def fails(x, i):
+        x.data = x.data + 1
+        return x[i]
+    translated, x = sot.to_static(fails, backend=Counter()), torch.zeros(3)
+    translated(x, torch.tensor([0]))
+    with pytest.raises(IndexError):
+        translated(x, torch.tensor([7]))
+    assert x.tolist() == [2, 2, 2]
+
+
+def known_values(x):
+    n = torch.tensor([1, 2])
+    m = n[0]
+    n.data = torch.tensor([3, 4])
+    return x * n.sum().item(), m, x[n.argmin()]
+
+
+def caught(x):
+    try:
+        x.data = torch.ones(2, dtype=torch.complex64)
+    except RuntimeError as e:
+        return str(e), x
+    return x.dtype
+
+
+def before_a_failure_that_is_caught(x):
+    x.data = x.data + 1
+    try:
+        return x[torch.tensor([70])]
+    except IndexError as e:
+        return str(e), x
+
+
+@pytest.mark.parametrize("fn", [known_values, caught, before_a_failure_that_is_caught], ids=lambda f: f.__name__)
+def test_what_is_left_to_python_is_right(fn):
+    check(fn, X)
+
+
+# ---- lazy modules
+def lazy():
+    return nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(2), nn.LazyBatchNorm1d())
+
+
+def test_a_lazy_module_breaks_at_its_first_call_only():
+    plain, model, backend = lazy(), lazy(), Counter()
+    translated = sot.to_static(model, backend=backend)
+    for _ in range(4):
+        torch.manual_seed(0)
+        want = plain(X)
+        torch.manual_seed(0)
+        assert same(translated(X), want) is None
+    assert same(dict(model.state_dict()), dict(plain.state_dict())) is None
+    assert type(model[0]) is nn.Linear
+    stops = [str(c.stopped) for c in sot.translation_of(model).captures if c.stopped]
+    assert sum("lazy module" in s for s in stops) == 3, stops
+    count = len(backend.graphs)
+    translated(X)
+    whole = [n for n in backend.graphs[-1].graph.nodes if n.op.startswith("call_")]
+    assert len(backend.graphs) == count and len(whole) >= 4

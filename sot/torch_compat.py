@@ -276,8 +276,14 @@ def refuse_saved_tensors_hooks(message: str | None) -> None:
         torch._C._autograd._saved_tensors_hooks_disable(message)
 
 
+def level_function(name: str) -> Callable[..., Any]:
+    """What torch's transforms call to enter, leave and wrap for a level: in 2.11 some are not in ``predispatch``."""
+    places = (predispatch, functorch, torch._C, torch._VF)
+    return next(getattr(place, name) for place in places if hasattr(place, name))
+
+
 def exit_dual_level(level: int) -> None:
-    predispatch._exit_dual_level(level=level)
+    level_function("_exit_dual_level")(level=level)
 
 
 _inference_modes: list[Any] = []
@@ -302,9 +308,9 @@ STATE_SETTERS = _setter_table()
 STATE_PAIRS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.autocast_increment_nesting: torch.autocast_decrement_nesting,
     predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
-    predispatch._jvp_increment_nesting: predispatch._jvp_decrement_nesting,
+    level_function("_jvp_increment_nesting"): level_function("_jvp_decrement_nesting"),
     functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
-    predispatch._enter_dual_level: exit_dual_level,
+    level_function("_enter_dual_level"): exit_dual_level,
     enter_inference_mode: exit_inference_mode}
 LEAVING = {leave: enter for enter, leave in STATE_PAIRS.items()}
 REGIONS = frozenset(STATE_PAIRS) - {torch.autocast_increment_nesting}

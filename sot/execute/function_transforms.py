@@ -14,7 +14,7 @@ from torch._functorch import eager_transforms, predispatch
 
 from sot.execute.builtins.registry import handles
 from sot.execute.torch_calls import set_state
-from sot.torch_compat import exit_dual_level, refuse_saved_tensors_hooks
+from sot.torch_compat import exit_dual_level, level_function, refuse_saved_tensors_hooks
 from sot.values.base import NONE, Value
 from sot.values.tensor import TensorValue
 
@@ -30,9 +30,8 @@ def _operation(target: Callable[..., Any]) -> None:
         return m.torch_call("call_function", target, args, kwargs)
 
 
-for _target in (predispatch._add_batch_dim, predispatch._remove_batch_dim, predispatch._unwrap_for_grad,
-                predispatch._make_dual, predispatch._unpack_dual, functorch._wrap_for_grad,
-                eager_transforms._set_tensor_requires_grad):
+WRAPPING = ("_add_batch_dim", "_remove_batch_dim", "_wrap_for_grad", "_unwrap_for_grad", "_make_dual", "_unpack_dual")
+for _target in (*map(level_function, WRAPPING), eager_transforms._set_tensor_requires_grad):
     _operation(_target)
 
 
@@ -48,7 +47,7 @@ for _reader in (functorch.is_batchedtensor, functorch.is_gradtrackingtensor, fun
     _question(_reader)
 
 
-@handles(predispatch._exit_dual_level)
+@handles(level_function("_exit_dual_level"))
 def leave_dual_level(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return set_state(m, exit_dual_level, [kwargs["level"]])
 

@@ -280,7 +280,10 @@ def random_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
     raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
 
 
-@handles(vars(torch.jit.ScriptFunction)["__call__"].__func__)
+_call_scripted = vars(torch.jit.ScriptFunction)["__call__"]     # torch's tests put a Python function there
+
+
+@handles(getattr(_call_scripted, "__func__", _call_scripted))
 def call_scripted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A function of torch.jit.script does what its Python code does."""
     self_, *rest = args

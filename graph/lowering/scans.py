@@ -8,18 +8,20 @@ from torch import fx
 from sot.graph import index as ix
 from sot.graph.ir import Builder, Store
 from sot.graph.lowering.driver import Lowering, lowers
-from sot.graph.ops import NAMES, compute_type
+from sot.graph.ops import NAMES
 from sot.graph.program import is_dense
 
 LONGEST = 8192      # of a line, which a kernel has in registers as a whole
+# Each element is a sum of all before it, so errors would add up: one type wider, and they do not.
+WIDER = {"f16": "f32", "bf16": "f32", "f32": "f64"}
 
 
 def scan(name: str) -> None:
-    """An operator that is a scan along one axis, computed in the result's type."""
+    """An operator that is a scan along one axis, computed in a type wider than the result's."""
     @lowers(name)
     def rule(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-        source, value = given["self"], node.meta["val"]
-        kind = compute_type(NAMES[value.dtype])
+        source, value, kind = given["self"], node.meta["val"], NAMES[node.meta["val"].dtype]
+        kind = WIDER.get(kind, kind)
         if not source.shape or not is_dense(tuple(value.shape), tuple(value.stride())):
             return None
         dim = given["dim"] % len(source.shape)

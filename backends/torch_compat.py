@@ -92,6 +92,16 @@ def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTen
     ]
 
 
+def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTensorMode, list[Any]]:
+    """Fake inputs that a graph may change without consequences, and the mode that they belong to."""
+    mode, fakes = fake_inputs(gm, example_inputs)
+    if symbolic_mode(gm) is None:
+        return mode, fakes
+    with mode:
+        return mode, [torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device).requires_grad_(
+            v.requires_grad) if isinstance(v, torch.Tensor) else v for v in fakes]
+
+
 @contextmanager
 def compiling(mode: FakeTensorMode) -> Iterator[None]:
     """What torch.compile has in force while a backend runs; AOTAutograd and inductor look for it."""

@@ -46,7 +46,8 @@ def changed(node: fx.Node) -> bool:
 
 def is_large(node: fx.Node) -> bool:
     fake = fake_of(node)
-    return isinstance(fake, torch.Tensor) and (fake.numel() > LARGEST or fake.requires_grad)
+    return isinstance(fake, torch.Tensor) and (
+        fake.requires_grad or not isinstance(fake.numel(), int) or fake.numel() > LARGEST)
 
 
 def evaluated(cone: list[fx.Node]) -> torch.Tensor:

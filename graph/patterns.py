@@ -68,14 +68,19 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {name: tuple(parameters.split()) for
     "conv2d": "input weight bias stride padding dilation groups",
     "conv3d": "input weight bias stride padding dilation groups",
     "addmm": "input mat1 mat2 beta alpha", "view": "input size", "linear": "input weight bias",
+    "erf": "input", "tanh": "input", "expand": "input size", "reshape": "input shape", "getitem": "input index",
+    "unsqueeze": "input dim", "repeat_interleave": "input repeats dim output_size",
+    "scaled_dot_product_attention": "query key value attn_mask dropout_p is_causal scale enable_gqa",
     "batch_norm": "input running_mean running_var weight bias training momentum eps",
 }.items()}
 SYNONYMS = {"truediv": "div", "true_divide": "div", "divide": "div", "multiply": "mul", "subtract": "sub",
-            "swapaxes": "transpose", "_softmax": "softmax"}
+            "swapaxes": "transpose", "_softmax": "softmax", "_to_copy": "to"}
+VARIADIC = frozenset(("expand", "reshape", "view"))     # methods that take sizes one by one, too
 COMMUTATIVE = frozenset(("add", "mul"))
 IGNORED = frozenset(("_stacklevel", "inplace"))      # change no value of what has no other user
 DIMENSIONS = frozenset(("dim", "dim0", "dim1"))
-DEFAULTS: Mapping[str, Any] = {"keepdim": False, "unbiased": None, "correction": None, "alpha": 1, "beta": 1}
+DEFAULTS: Mapping[str, Any] = {"keepdim": False, "unbiased": None, "correction": None, "alpha": 1, "beta": 1,
+                               "dropout_p": 0.0, "is_causal": False, "enable_gqa": False}
 
 
 def spelled(node: fx.Node) -> tuple[str, dict[str, Any]] | None:
@@ -85,10 +90,13 @@ def spelled(node: fx.Node) -> tuple[str, dict[str, Any]] | None:
         return None
     order = parameters_of(node.target) if node.op == "call_function" else PARAMETERS[name]
     order = order or PARAMETERS[name]
-    if len(node.args) > len(order):
+    args = node.args
+    if name in VARIADIC and node.op == "call_method" and len(args) > 1 and not isinstance(args[1], tuple | list):
+        args = (args[0], args[1:])
+    if len(args) > len(order):
         return None
-    given = dict(zip(order, node.args, strict=False)) | {rename(k): v for k, v in node.kwargs.items()}
-    return name, {k: _from_the_end(k, v, node) for k, v in given.items() if k not in IGNORED}
+    given = dict(zip(order, args, strict=False)) | {rename(k): v for k, v in node.kwargs.items()}
+    return name, {k: _from_the_end(k, v, node, name) for k, v in given.items() if k not in IGNORED}
 
 
 def name_of(node: fx.Node) -> str:
@@ -113,13 +121,13 @@ def rename(parameter: str) -> str:
     return {"self": "input", "axis": "dim"}.get(parameter, parameter)
 
 
-def _from_the_end(parameter: str, value: Any, node: fx.Node) -> Any:
+def _from_the_end(parameter: str, value: Any, node: fx.Node, name: str) -> Any:
     """Axes counted from the end, as patterns have them; one axis in a list is that axis."""
     if parameter not in DIMENSIONS or not node.all_input_nodes:
         return value
     if isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
-    rank = getattr(fake_of(node.all_input_nodes[0]), "ndim", 0)
+    rank = getattr(fake_of(node.all_input_nodes[0]), "ndim", 0) + (name == "unsqueeze")
     return value - rank if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else value
 
 

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import fx
 
 from sot.graph.known import known_value
-from sot.graph.patterns import Match, either, fake_of, holes, op
+from sot.graph.patterns import Match, either, fake_of, holes, name_of, op
+from sot.graph.torch_compat import expression
 
 aten = torch.ops.aten
 
@@ -33,10 +34,21 @@ class Rewrite:
     replacement: Callable[..., Any]
 
 
-def tensors(match: Match, *names: str) -> list[torch.Tensor]:
-    """The fakes of these holes, as far as they are bound, and of what was matched; nothing if one is no tensor."""
-    fakes = [match.fake(n) for n in names if n in match.bound] + [fake_of(n) for n in match.nodes]
+def given(match: Match, *names: str) -> list[torch.Tensor]:
+    """The fakes of these holes, as far as they are bound; nothing if one is no tensor."""
+    fakes = [match.fake(n) for n in names if n in match.bound]
     return fakes if all(isinstance(f, torch.Tensor) for f in fakes) else []
+
+
+def tensors(match: Match, *names: str, but: str = "") -> list[torch.Tensor]:
+    """The fakes of these holes, and of what was matched except operations ``but``; nothing if one is no tensor."""
+    fakes = given(match, *names) + [fake_of(n) for n in match.nodes if name_of(n) != but]
+    return fakes if all(isinstance(f, torch.Tensor) for f in fakes) else []
+
+
+def expressions(sizes: Iterable[Any]) -> list[Any]:
+    """Sizes that can be compared without an assumption about those that vary."""
+    return [expression(fake_of(size)) for size in sizes]
 
 
 def alike(fakes: Sequence[torch.Tensor], dtypes: Iterable[torch.dtype]) -> bool:
@@ -46,22 +58,22 @@ def alike(fakes: Sequence[torch.Tensor], dtypes: Iterable[torch.dtype]) -> bool:
 
 # ---- attention --------------------------------------------------------------------------------------------
 q, k, columns, v, scale, divisor = holes("q k columns v scale divisor")
-mask, kept, bias, low, p, training = holes("mask kept bias low p training")
+mask, kept, bias, low, p, training, dtype = holes("mask kept bias low p training dtype")
 _scores = op("matmul", q, either(op("transpose", k, -2, -1), op("transpose", k, -1, -2), columns))
 _scaled = either(op("mul", _scores, scale), op("div", _scores, divisor), _scores)
 _masked = either(op("masked_fill", _scaled, mask, low), op("where", kept, _scaled, low), op("add", _scaled, bias),
                  _scaled)
-_softmax = op("softmax", _masked, -1)
+_softmax = either(op("softmax", _masked, -1), op("to", op("softmax", _masked, -1, torch.float32), dtype))
 _weights = either(_softmax, op("dropout", _softmax, 0.0, training), op("dropout", _softmax, p, False))
 
 
 def is_attention(match: Match) -> bool:
     """Of heads, in types that fused kernels have; a mask has one line for each query, and asks for no gradient."""
-    fakes = tensors(match, "q", "k", "columns", "v")
+    fakes = tensors(match, "q", "k", "columns", "v", but="softmax")     # its scores may be f32, as kernels have them
     if not alike(fakes, (torch.float16, torch.bfloat16, torch.float32)) or any(f.dim() != 4 for f in fakes):
         return False
     query, key, value = fakes[:3]
-    if len({f.shape[:2] for f in (query, key, value)}) != 1:
+    if not expressions(query.shape[:2]) == expressions(key.shape[:2]) == expressions(value.shape[:2]):
         return False
     factor = match.bound.get("scale", match.bound.get("divisor", 1.0))
     if not isinstance(factor, int | float) or not 0 < factor < math.inf:
@@ -128,9 +140,50 @@ def visibility(name: str, given: Any) -> torch.Tensor | None:
 
 def is_causal(visible: torch.Tensor, query: torch.Tensor, value: torch.Tensor) -> bool:
     """Does each query see the keys up to its own position, and no others?"""
-    rows, columns = query.shape[-2], value.shape[-2]
-    expected = torch.ones(rows, columns, dtype=torch.bool).tril()
-    return visible.shape[-2:] == (rows, columns) and bool((visible == expected).all())
+    rows, columns = visible.shape[-2:] if visible.dim() > 1 else (0, 0)
+    if [rows, columns] != expressions((query.shape[-2], value.shape[-2])):
+        return False
+    return bool((visible == torch.ones(rows, columns, dtype=torch.bool).tril()).all())
+
+
+def repeated(name: str) -> Any:
+    """Heads of keys or values, each as often as queries share it: (b, heads, n, d) to (b, times * heads, n, d)."""
+    source, times, index, sizes, shape = holes(f"{name} {name}_times {name}_index {name}_sizes {name}_shape")
+    apart = either(op("getitem", source, index), op("unsqueeze", source, -3))
+    return either(op("repeat_interleave", source, times, -3), op("reshape", op("expand", apart, sizes), shape))
+
+
+causal = holes("causal")[0]
+_grouped = op("scaled_dot_product_attention", q, repeated("k"), repeated("v"), is_causal=causal, scale=scale)
+APART = [(slice(None), slice(None), None, *[slice(None)] * rest) for rest in range(3)]
+
+
+def is_grouped(match: Match) -> bool:
+    """In types and sizes that fused kernels take for groups: otherwise torch would write all scores to memory."""
+    fakes = given(match, "q", "k", "v")
+    if not alike(fakes, (torch.float16, torch.bfloat16)) or any(f.dim() != 4 for f in fakes):
+        return False
+    heads, width = (expressions(f.shape[d] for f in fakes) for d in (1, 3))
+    if not all(isinstance(n, int) for n in heads + width) or heads[0] % heads[1] or heads[1] != heads[2]:
+        return False
+    return len(set(width)) == 1 and width[0] % 8 == 0 and width[0] <= 256 and all(
+        is_repeated(match, name, heads[0] // heads[1]) for name in ("k", "v"))
+
+
+def is_repeated(match: Match, name: str, times: int) -> bool:
+    bound = {key.removeprefix(f"{name}_"): value for key, value in match.bound.items() if key.startswith(f"{name}_")}
+    if "times" in bound:
+        return bool(bound["times"] == times)
+    batch, heads, length, width = expressions(match.fake(name).shape)
+    wanted = [[batch, heads, times, length, width], [batch, heads * times, length, width]]
+    found = [expressions(bound[n]) if isinstance(bound[n], tuple | list) else [] for n in ("sizes", "shape")]
+    return bound.get("index", APART[0]) in APART and all(
+        len(a) == len(b) and all(n in (-1, m) for n, m in zip(a, b, strict=True))
+        for a, b in zip(found, wanted, strict=True))
+
+
+def grouped(match: Match, q: Any, k: Any, v: Any, causal: Any, scale: Any, **sizes: Any) -> Any:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
 
 
 # ---- normalization ----------------------------------------------------------------------------------------
@@ -142,25 +195,44 @@ _variance = either(op("mean", _square, -1, keepdim=True), op("var", x, -1, keepd
                    op("var", x, -1, keepdim=True, correction=0))
 _spread = op("add", _variance, eps)
 _normal = either(op("div", _centred, op("sqrt", _spread)), op("mul", _centred, op("rsqrt", _spread)))
-_mean_square = op("mean", either(op("pow", x, 2), op("square", x), op("mul", x, x)), -1, keepdim=True)
-_root = op("add", _mean_square, eps)
-_rms = either(op("mul", x, op("rsqrt", _root)), op("div", x, op("sqrt", _root)))
+
+
+def rms_of(x: Any) -> Any:
+    square = op("mean", either(op("pow", x, 2), op("square", x), op("mul", x, x)), -1, keepdim=True)
+    root = op("add", square, eps)
+    return either(op("mul", x, op("rsqrt", root)), op("div", x, op("sqrt", root)))
+
+
+_rms = rms_of(x)
+_wide_rms = rms_of(either(op("to", x, torch.float32), op("float", x)))
+_half_rms = either(op("to", _wide_rms, dtype), op("type_as", _wide_rms, x))
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def is_norm(match: Match) -> bool:
     """Over the last axis, with parameters along it, all of one type."""
     fakes = tensors(match, "x", "weight", "shift")
-    if not alike(fakes, FLOATS) or not isinstance(match.bound["eps"], float) or not fakes[0].dim():
+    if not alike(fakes, FLOATS) or not is_last_axis_known(match):
         return False
-    return all(match.fake(n).shape == fakes[0].shape[-1:] for n in ("weight", "shift") if n in match.bound)
+    return all(expressions(f.shape) == [fakes[0].shape[-1]] for f in given(match, "weight", "shift"))
+
+
+def is_last_axis_known(match: Match) -> bool:
+    fake = match.fake("x")
+    return bool(fake.dim()) and isinstance(fake.shape[-1], int) and isinstance(match.bound["eps"], float)
+
+
+def is_half_norm(match: Match) -> bool:
+    """Computed in f32, and rounded to the type that it came in."""
+    fakes = given(match, "x") + [fake_of(match.last)]
+    return alike(fakes, (torch.float16, torch.bfloat16)) and is_last_axis_known(match)
 
 
 def layer_norm(match: Match, x: Any, eps: float, weight: Any = None, shift: Any = None) -> Any:
     return F.layer_norm(x, (match.fake("x").shape[-1],), weight, shift, eps)
 
 
-def rms_norm(match: Match, x: Any, eps: float, weight: Any = None) -> Any:
+def rms_norm(match: Match, x: Any, eps: float, weight: Any = None, dtype: Any = None) -> Any:
     return F.rms_norm(x, (match.fake("x").shape[-1],), weight, eps)
 
 
@@ -180,19 +252,16 @@ def saves_a_pass(match: Match) -> bool:
     fakes = tensors(match, "x", "filters", "mean", "variance")
     if not alike(fakes, (torch.float32, torch.float64)) or not isinstance(match.bound["eps"], float):
         return False
-    given = [f for f in map(match.fake, match.bound) if isinstance(f, torch.Tensor)]
-    needs_gradient = torch.is_grad_enabled() and any(f.requires_grad for f in given)
-    return not needs_gradient and match.fake("filters").numel() < fakes[-1].numel() and all(
-        is_library(user) for user in match.last.users)
+    read = [f for f in map(match.fake, match.bound) if isinstance(f, torch.Tensor)]
+    needs_gradient = torch.is_grad_enabled() and any(f.requires_grad for f in read)
+    filters, result = match.fake("filters").numel(), fakes[-1].numel()
+    is_larger = isinstance(filters, int) and (not isinstance(result, int) or filters < result)
+    return not needs_gradient and is_larger and all(is_library(user) for user in match.last.users)
 
 
 def is_library(node: fx.Node) -> bool:
     """Is the node a call of a library's kernel, or the end?"""
-    return node.op == "output" or name_is(node, ("conv1d", "conv2d", "conv3d", "linear", "matmul"))
-
-
-def name_is(node: fx.Node, names: Sequence[str]) -> bool:
-    return getattr(node.target, "__name__", node.target) in names
+    return node.op == "output" or name_of(node) in ("conv1d", "conv2d", "conv3d", "linear", "matmul")
 
 
 def folded(match: Match, x: Any, filters: Any, offset: Any, mean: Any, variance: Any, eps: float, weight: Any = None,
@@ -208,17 +277,31 @@ def folded(match: Match, x: Any, filters: Any, offset: Any, mean: Any, variance:
 
 # ---- linear and activation ---------------------------------------------------------------------------------
 start, left, right, size = holes("start left right size")
-_linear = op("addmm", start, left, right)
+_flat = op("addmm", start, left, right)
+_linear = either(_flat, op("view", _flat, size))
+# GELU as torch writes it out, of half precision in f32.
+_single = either(op("to", _linear, torch.float32), _linear)
+_cubed = op("mul", op("mul", op("mul", _single, _single), _single), 0.044715)
+_bent = {"none": op("erf", op("mul", _single, math.sqrt(0.5))),
+         "tanh": op("tanh", op("mul", op("add", _single, _cubed), math.sqrt(2 / math.pi)))}
+_gelu = {approximate: op("mul", op("mul", _single, 0.5), op("add", bent, 1)) for approximate, bent in _bent.items()}
+# The approximation with which the library's call ends, by the type of device.
+OF_LIBRARY = {"cpu": "none", "cuda": "tanh"}
 
 
 def is_biased(match: Match) -> bool:
-    fakes = tensors(match, "start", "left", "right")
+    fakes = [*given(match, "start", "left", "right"), fake_of(match.last)]
     return alike(fakes, FLOATS[:3]) and fakes[0].dim() == 1
 
 
-def addmm_relu(match: Match, start: Any, left: Any, right: Any, size: Any = None) -> Any:
+def ends_with(approximate: str) -> Callable[[Match], bool]:
+    return lambda match: is_biased(match) and OF_LIBRARY.get(match.fake("left").device.type) == approximate
+
+
+def addmm_activation(match: Match, start: Any, left: Any, right: Any, size: Any = None, dtype: Any = None) -> Any:
     """One call of the library, which ends with the activation."""
-    result = aten._addmm_activation.default(start, left, right)
+    gelu = {} if name_of(match.last) == "relu" else {"use_gelu": True}
+    result = aten._addmm_activation.default(start, left, right, **gelu)
     return result if size is None else aten.view.default(result, list(size))
 
 
@@ -226,9 +309,13 @@ CAPTURED = (
     Rewrite("attention", op("matmul", _weights, v), is_attention, attention),
     Rewrite("layer norm", either(op("add", op("mul", _normal, weight), shift), op("mul", _normal, weight), _normal),
             is_norm, layer_norm),
+    Rewrite("grouped queries", _grouped, is_grouped, grouped),
+    Rewrite("RMS norm of half precision", _half_rms, is_half_norm, rms_norm),
     Rewrite("RMS norm", either(op("mul", _rms, weight), _rms), is_norm, rms_norm),
     *(Rewrite(f"convolution {n}d and batch norm", _normalized(f"conv{n}d"), saves_a_pass, folded) for n in (1, 2, 3)),
 )
 ATEN = (
-    Rewrite("linear and relu", op("relu", either(_linear, op("view", _linear, size))), is_biased, addmm_relu),
+    Rewrite("linear and relu", op("relu", _linear), is_biased, addmm_activation),
+    *(Rewrite(f"linear and gelu, {approximate}", either(op("to", gelu, dtype), gelu), ends_with(approximate),
+              addmm_activation) for approximate, gelu in _gelu.items()),
 )

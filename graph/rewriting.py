@@ -12,8 +12,9 @@ from torch.fx.proxy import GraphAppendingTracer
 from torch.utils._pytree import tree_leaves
 
 from sot.graph.patterns import Match, fake_of, is_unused, matches, may_change
-from sot.graph.rewrites import ATEN, CAPTURED, Rewrite
+from sot.graph.rewrites import ATEN, CAPTURED, Rewrite, expressions
 from sot.graph.switches import parsed
+from sot.graph.torch_compat import expression
 
 PASSES = logging.getLogger("sot.passes")
 Fresh = Callable[[], tuple[Any, Sequence[Any]]]
@@ -65,7 +66,8 @@ def layout(gm: fx.GraphModule, fresh: Fresh) -> list[Any]:
             results = tree_leaves(gm.forward(*inputs))
     except Exception as error:
         return [str(error)]
-    return [(r.dtype, r.shape, r.stride(), r.device) if isinstance(r, torch.Tensor) else r for r in results]
+    return [(r.dtype, *map(expressions, (r.shape, r.stride())), r.device) if isinstance(r, torch.Tensor)
+            else expression(r) for r in results]
 
 
 # ---- one rule -------------------------------------------------------------------------------------------------

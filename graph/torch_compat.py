@@ -10,8 +10,8 @@ from torch._prims_common import elementwise_dtypes
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx import GraphModule
 
-__all__ = ["PROMOTION", "elementwise_dtypes", "is_fake", "make_constants_real", "torch_decompositions",
-           "unset_fake_temporarily"]
+__all__ = ["PROMOTION", "elementwise_dtypes", "expression", "is_fake", "make_constants_real",
+           "torch_decompositions", "unset_fake_temporarily"]
 
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
 COMPOSITE = ("adaptive_max_pool2d", "adaptive_max_pool3d", "_adaptive_avg_pool2d_backward", "dist", "elu", "empty_like",
@@ -37,6 +37,11 @@ def make_constants_real(gm: GraphModule) -> None:
         value = getattr(gm, str(node.target), None)
         if isinstance(value, FakeTensor) and value.constant is not None:
             setattr(gm, str(node.target), value.constant)
+
+
+def expression(number: Any) -> Any:
+    """A symbolic number's expression, which compares without assuming anything; any other value as it is."""
+    return number.node.expr if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) else number
 
 
 def is_fake(value: Any) -> bool:

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from compiling import Kernels, check_compiled, copied, outcome
 from torch import Tensor, nn
 from torch.fx import symbolic_trace
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import sot
 from sot.backends import torch_compat
-from sot.graph import rewriting
+from sot.graph import decompositions, rewrites, rewriting
 from sot.graph.patterns import holes, matches, may_change, op
 from sot.graph.rewrites import ATEN, CAPTURED
 
@@ -135,6 +136,51 @@ def test_a_mask_that_is_learned_stays():
     assert "softmax" in left
 
 
+# ---- groups of queries ---------------------------------------------------------------------------------------------
+def repeated(x: Tensor, times: int) -> Tensor:
+    batch, heads, n, width = x.shape
+    return x[:, :, None, :, :].expand(batch, heads, times, n, width).reshape(batch, heads * times, n, width)
+
+
+GROUPED = {
+    "repeated": lambda q, k, v: F.scaled_dot_product_attention(
+        q, k.repeat_interleave(3, 1), v.repeat_interleave(3, dim=1), is_causal=True),
+    "expanded": lambda q, k, v: F.scaled_dot_product_attention(q, repeated(k, 3), repeated(v, 3), scale=0.4),
+    "unsqueezed": lambda q, k, v: F.scaled_dot_product_attention(
+        q, k.unsqueeze(2).expand(-1, -1, 3, -1, -1).reshape(2, 6, 7, 8),
+        torch.reshape(v[:, :, None].expand(2, 2, 3, 7, 8), (2, -1, 7, 8))),
+    "written out": lambda q, k, v: (q @ repeated(k, 3).transpose(2, 3) / math.sqrt(8)).softmax(
+        -1, dtype=torch.float32).to(q.dtype) @ repeated(v, 3),
+}
+GROUPS_REFUSED = {
+    "the other order": lambda q, k, v: F.scaled_dot_product_attention(q, k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)),
+    "another axis": lambda q, k, v: F.scaled_dot_product_attention(
+        q, k.unsqueeze(1).expand(2, 3, 2, 7, 8).reshape(2, 6, 7, 8),
+        v.unsqueeze(1).expand(2, 3, 2, 7, 8).reshape(2, 6, 7, 8)),
+    "a mask": lambda q, k, v: F.scaled_dot_product_attention(
+        q, repeated(k, 3), repeated(v, 3), attn_mask=torch.ones(5, 7, dtype=torch.bool).tril(2)),
+    "f32": lambda q, k, v: F.scaled_dot_product_attention(q.float(), repeated(k.float(), 3), repeated(v.float(), 3)),
+}
+
+
+def grouped_heads(dtype: torch.dtype) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(2, h, n, 8).to(dtype).requires_grad_() for h, n in ((6, 5), (2, 7), (2, 7))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", GROUPED)
+def test_keys_and_values_that_queries_share_are_not_repeated(name, dtype):
+    left = check(GROUPED[name], *grouped_heads(dtype), there="scaled_dot_product_attention", rtol=2e-2, atol=2e-2)
+    assert not {"repeat_interleave", "expand", "softmax"} & set(left)
+
+
+@pytest.mark.parametrize("name", GROUPS_REFUSED)
+def test_what_fused_kernels_do_not_group_stays(name):
+    left = check(GROUPS_REFUSED[name], *grouped_heads(torch.bfloat16), rtol=2e-2, atol=2e-2)
+    assert {"repeat", "expand"} & set(left)
+
+
 # ---- normalization ----------------------------------------------------------------------------------------------
 def _norm(x, square, root):
     centred = x - x.mean(-1, keepdim=True)
@@ -163,6 +209,29 @@ def test_a_norm_that_is_written_out(name, number):
     operation = {"layer norm": "layer_norm", "RMS norm": "rms_norm"}[name]
     left = check(NORMS[name][number], numbers(3, 4, 16), numbers(16), numbers(16), gone="mean", there=operation)
     assert not {"sqrt", "rsqrt"} & set(left)
+
+
+def scaled(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+HALF_NORMS = [
+    lambda x, w: w * scaled(x.to(torch.float32)).to(x.dtype),
+    lambda x, w: (lambda y: y / torch.sqrt((y * y).mean(-1, keepdim=True) + 1e-6))(x.float()).type_as(x) * w,
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("fn", HALF_NORMS)
+def test_a_norm_of_half_precision_that_is_computed_in_single(fn, dtype):
+    x, w = (numbers(*shape).detach().to(dtype).requires_grad_() for shape in ((3, 4, 16), (16,)))
+    left = check(fn, x, w, gone="rsqrt", there="rms_norm", rtol=2e-2, atol=2e-2)
+    assert not {"mean", "float", "to"} & set(left)
+
+
+def test_a_norm_whose_result_stays_in_single_precision_keeps_it():
+    left = check(lambda x: scaled(x.float()).double(), numbers(3, 16).detach().bfloat16())
+    assert left == ["float", "rms_norm", "double"]
 
 
 @pytest.mark.parametrize("fn", [
@@ -231,6 +300,75 @@ def test_a_linear_layer_whose_result_is_given_out_stays():
     assert "_addmm_activation" not in made[0].source
 
 
+GELU = {"none": lambda x: F.gelu(x), "tanh": lambda x: F.gelu(x, approximate="tanh")}
+
+
+@pytest.mark.parametrize("approximate", GELU)
+@pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_linear_layer_ends_with_its_gelu(dtype, shape, approximate, monkeypatch):
+    """With the one that the library has, which on a GPU is by tanh; here its call is what torch says it is there."""
+    def gpus(start, left, right, use_gelu):
+        return F.gelu(torch.addmm(start, left, right).to(dtype), approximate=approximate)
+    monkeypatch.setattr(rewrites, "OF_LIBRARY", {"cpu": approximate, "cuda": "neither"})
+    x, w, b = (numbers(*s, grad=False).to(dtype) for s in (shape, (4, 8), (4,)))
+    f = lambda x, w, b: GELU[approximate](F.linear(x, w, b)) * 2
+    graph = make_fx(f, decompositions.table(), tracing_mode="fake", _allow_non_fake_inputs=True)(x, w, b)
+    assert rewriting.aten(graph.graph) == 1
+    graph.graph.lint()
+    left = list(graph.graph.nodes)
+    call, = (n for n in left if n.target is torch.ops.aten._addmm_activation.default)
+    assert not {"erf", "tanh", "addmm"} & {str(n.target).split(".")[1] for n in left if n.op == "call_function"}
+    call.target = gpus
+    torch.testing.assert_close(torch.fx.Interpreter(graph).run(x, w, b), f(x, w, b))
+
+
+def test_of_gelus_only_the_librarys_own_is_an_epilogue_and_only_without_gradients():
+    args = numbers(6, 8, grad=False), numbers(4, 8, grad=False), numbers(4, grad=False)
+    for approximate, there in (("none", True), ("tanh", False)):
+        made = check_compiled(lambda x, w, b: GELU[approximate](F.linear(x, w, b)), *args)
+        assert ("_addmm_activation" in made[0].source) == there
+    made = check_compiled(lambda x, w, b: GELU["none"](F.linear(x, w, b)), *copied(args)[:2], numbers(4))
+    assert "_addmm_activation" not in made[0].source
+
+
+# ---- symbolic sizes ---------------------------------------------------------------------------------------------
+def test_rules_apply_to_graphs_with_symbolic_sizes():
+    """And ask for nothing that the program did not: one graph for all sizes."""
+    def f(q, k, v, w):
+        mixed = (q @ k.transpose(-2, -1) / 3).softmax(-1) @ v
+        return mixed * torch.rsqrt(mixed.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+    graphs = []
+
+    def backend(gm, example_inputs):
+        graphs.append(rewriting.captured(gm, lambda: torch_compat.unchanged_inputs(gm, example_inputs)))
+        return graphs[-1].forward
+    run = sot.to_static(f, backend=backend)
+    for batch, n in ((2, 5), (3, 7), (4, 6), (5, 5)):
+        args = *(numbers(batch, 3, n, 8) for _ in range(3)), numbers(8)
+        torch.testing.assert_close(run(*args), f(*args), rtol=1e-4, atol=1e-5)
+    assert len(graphs) == 2, "the first sizes, and all others"
+    for gm in graphs:
+        left = {getattr(n.target, "__name__", "") for n in gm.graph.nodes}
+        assert {"scaled_dot_product_attention", "rms_norm"} <= left
+    sot.reset()
+
+
+def test_what_rules_must_know_of_sizes_they_do_not_assume():
+    def f(x, w):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+    captures, made = [], Kernels()
+
+    def backend(gm, example_inputs):
+        captures.append(gm)
+        return made(gm, example_inputs)
+    run = sot.to_static(f, backend=backend)
+    for n in (5, 7, 9, 12):
+        torch.testing.assert_close(run(numbers(3, n), numbers(n)), f(numbers(3, n), numbers(n)))
+    assert len(captures) == 2
+    sot.reset()
+
+
 # ---- switches, and the table -------------------------------------------------------------------------------------
 def test_rules_are_switched_off_by_name(monkeypatch):
     monkeypatch.setenv("SOT_PATTERNS", "-attention")
@@ -243,7 +381,9 @@ def test_rules_are_switched_off_by_name(monkeypatch):
 
 
 def test_every_rule_is_proved_here():
-    proved = {"attention", *NORMS, "linear and relu", *(f"convolution {n}d and batch norm" for n in (1, 2, 3))}
+    proved = {"attention", "grouped queries", *NORMS, "RMS norm of half precision", "linear and relu",
+              *(f"linear and gelu, {approximate}" for approximate in GELU),
+              *(f"convolution {n}d and batch norm" for n in (1, 2, 3))}
     assert proved == set(RULES)
 
 

@@ -74,9 +74,7 @@ class Compiler:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         forward, backward, inference = (self.compiler_of(gm, title) for title in ("forward", "backward", "inference"))
         try:
-            written = gm
-            if torch_compat.symbolic_mode(gm) is None:
-                written = rewriting.captured(gm, lambda: torch_compat.fake_inputs(gm, example_inputs))
+            written = rewriting.captured(gm, lambda: torch_compat.unchanged_inputs(gm, example_inputs))
             return torch_compat.ahead_of_time(
                 written, example_inputs, forward, backward, inference, decompositions.table(),
                 in_place=self.mode != "reduce-overhead")     # a recorded graph changes copies of inputs

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from sot.graph.patterns import Match, fake_of, is_unused, matches, may_change
 from sot.graph.rewrites import ATEN, CAPTURED, Rewrite, expressions
 from sot.graph.switches import parsed
-from sot.graph.torch_compat import expression
+from sot.graph.torch_compat import expression, running
 
 PASSES = logging.getLogger("sot.passes")
 Fresh = Callable[[], tuple[Any, Sequence[Any]]]
@@ -62,7 +62,7 @@ def layout(gm: fx.GraphModule, fresh: Fresh) -> list[Any]:
     """What the graph's results look like; the error, if it raises."""
     mode, inputs = fresh()
     try:
-        with mode:
+        with running(mode):
             results = tree_leaves(gm.forward(*inputs))
     except Exception as error:
         return [str(error)]
@@ -123,7 +123,7 @@ def describe(node: fx.Node, like: fx.Node) -> None:
     key = "val" if "val" in like.meta else "example_value"
     mode = like.meta[key].fake_mode
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), fake_of)
-    with mode:
+    with running(mode):
         node.meta[key] = (getattr(args[0], str(node.target))(*args[1:], **kwargs) if node.op == "call_method"
                           else node.target(*args, **kwargs))     # type: ignore[operator]
     node.meta["stack_trace"] = like.meta.get("stack_trace")

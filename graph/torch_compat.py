@@ -1,16 +1,19 @@
 """The one place in `graph/` that touches private parts of torch: rules of type promotion, and decompositions."""
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions, decomposition_table, get_decompositions
+from torch._dispatch.python import enable_python_dispatcher
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
-from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx import GraphModule
 
-__all__ = ["PROMOTION", "elementwise_dtypes", "expression", "is_fake", "make_constants_real",
+__all__ = ["PROMOTION", "elementwise_dtypes", "expression", "is_fake", "make_constants_real", "running",
            "torch_decompositions", "unset_fake_temporarily"]
 
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
@@ -37,6 +40,13 @@ def make_constants_real(gm: GraphModule) -> None:
         value = getattr(gm, str(node.target), None)
         if isinstance(value, FakeTensor) and value.constant is not None:
             setattr(gm, str(node.target), value.constant)
+
+
+@contextmanager
+def running(mode: FakeTensorMode) -> Iterator[None]:
+    """Run operations on fake tensors; those that torch has in Python by that, which leaves symbolic sizes symbolic."""
+    with mode, enable_python_dispatcher():
+        yield
 
 
 def expression(number: Any) -> Any:

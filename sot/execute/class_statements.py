@@ -53,8 +53,7 @@ def refuse_base(base: Value) -> None:
     cls = base.real
     if not isinstance(cls, type) or type(cls) not in METACLASSES:
         raise Break(Reason.CLASS_BODY, f" with the base {base}")
-    if cls.__init_subclass__.__qualname__ != "object.__init_subclass__" and (
-            getattr(cls.__init_subclass__, "__func__", None) is not None):
+    if hasattr(cls.__init_subclass__, "__func__"):      # written in Python, which object's is not
         raise Break(Reason.CLASS_BODY, f" below {cls.__qualname__}, which has an __init_subclass__")
     if issubclass(cls, torch.Tensor):
         raise Break(Reason.CLASS_BODY, " of tensors")

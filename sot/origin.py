@@ -349,6 +349,22 @@ class Referent(Origin):
 
 
 @origin
+class Length(Origin):
+    """The number of elements of a list that is longer at each call."""
+
+    base: Origin
+
+    def expr(self, emit: Emit) -> str:
+        return f"len({emit.ref(self.base)})"
+
+    def read(self, inputs: Inputs) -> object:
+        return len(self.base.read(inputs))  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"len({self.base})"
+
+
+@origin
 class TensorPart(Origin):
     """A number that a tensor's layout has for one of its dimensions."""
 

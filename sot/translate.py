@@ -37,11 +37,11 @@ from sot.execute.torch_handlers import assign_data
 from sot.execute.watchers import watches
 from sot.execute.wrapping import is_library
 from sot.graph import NumberRef
-from sot.guards import EqualsGuard, RelationGuard, TensorGuard, ValuesGuard
+from sot.guards import EqualsGuard, LengthGuard, RelationGuard, TensorGuard, ValuesGuard
 from sot.idle import Idle
 from sot.limits import unrolling
 from sot.misses import Cached, misses, tell_too_often
-from sot.origin import Arg, Origin
+from sot.origin import Arg, Length, Origin
 from sot.progress import working
 from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Miss, Place
 from sot.resume import SLOT, origin
@@ -444,6 +444,7 @@ class Translator:
             for g in guards:
                 if isinstance(g, RelationGuard) and g.symbol == "==" and g.explain(inputs):
                     self.specialized.setdefault(id(code), set()).update(leaves(g.left))
+            varying.update(Length(g.origin) for g in guards if isinstance(g, LengthGuard) and g.explain(inputs))
             varying.update(part for g in guards if isinstance(g, TensorGuard) for part in g.differs(inputs))
         return misses(cached, inputs)
 

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import dataclasses
 import io
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -138,7 +139,7 @@ def same(a: Any, b: Any, path: str = "result", seen: set | None = None) -> str |
         return None if torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) else f"{path}: values"
     if isinstance(a, np.ndarray):
         return None if np.array_equal(a, b, equal_nan=a.dtype.kind == "f") else f"{path}: values"
-    if isinstance(a, (list, tuple)):
+    if isinstance(a, (list, tuple, deque)):
         if len(a) != len(b):
             return f"{path}: length {len(a)} is not {len(b)}"
         return first(same(p, q, f"{path}[{i}]", seen) for i, (p, q) in enumerate(zip(a, b)))

@@ -271,8 +271,11 @@ def _set(m: Machine, real: set, origin: Origin) -> Value:
 
 
 def _deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
-    m.guard(LengthGuard(origin, len(real)))
-    value = ListValue([Lazy(v, Item(origin, i)) for i, v in enumerate(real)], type(real), real, origin)
+    def load() -> list:
+        m.guard(EqualsGuard(Attr(origin, "maxlen"), real.maxlen))
+        m.guard(LengthGuard(origin, len(real)))
+        return [Lazy(v, Item(origin, i)) for i, v in enumerate(real)]
+    value = ListValue([], type(real), real, origin, load)
     value.maxlen = real.maxlen
     return value
 

@@ -13,6 +13,7 @@ from sot.errors import Break, NotRebuildable, Reason, article
 from sot.guards import HasKeyGuard, KeysGuard
 from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.tracebacks import Places, traceback_of
+from sot.values import growing
 from sot.values.base import ABSENT, Const, Lazy, NotConstant, Value, constants
 from sot.values.keys import PythonKey, finish
 
@@ -217,7 +218,6 @@ class ListValue(ObjectValue):
         super().__init__(pytype, real, origin)
         self._items = items
         self._load = load           # of an existing list whose elements and length nobody has asked for
-        self.loaded = 0             # how many elements it gave
         self.maxlen: int | None = None      # of a deque
         self.changed = False
 
@@ -226,9 +226,8 @@ class ListValue(ObjectValue):
         """The elements. Before they are asked for, an existing list can be appended to without a guard."""
         if self._load is not None:
             load, self._load = self._load, None
-            found = load()
-            self.loaded = len(found)
-            self._items[:0] = found
+            self._items[:0] = load()
+            self.drop_first()
         return self._items
 
     @items.setter
@@ -236,16 +235,36 @@ class ListValue(ObjectValue):
         self._load = None
         self._items[:] = items
 
+    @property
+    def is_open(self) -> bool:
+        """Is it an existing list that nobody has looked into?"""
+        return self._load is not None
+
+    @property
+    def added(self) -> list:
+        """What was appended to it before anybody has looked into it."""
+        return self._items
+
+    def drop_first(self) -> None:
+        """Leave as many elements as a deque may have."""
+        if self.maxlen is not None:
+            del self._items[:max(0, len(self._items) - self.maxlen)]
+
     def extend(self, m: Machine, values: list[Value]) -> None:
         """Add elements at the end; undone without a copy of the rest, so that filling a list takes linear time."""
-        changed, count = self.changed, len(values)
+        if self.maxlen is not None:
+            m.touch(self)
+        else:
+            changed, count = self.changed, len(values)
 
-        def undo() -> None:
-            self.changed = changed
-            del self._items[len(self._items) - count:]
-        m.touch(self, undo)
-        self.changed = True
+            def undo() -> None:
+                self.changed = changed
+                del self._items[len(self._items) - count:]
+            m.touch(self, undo)
+            self.changed = True
         self._items.extend(values)
+        if self._load is None:
+            self.drop_first()
 
     def set_item(self, m: Machine, index: int, value: Value) -> None:
         """Replace an element; undone without a copy of the rest."""
@@ -258,22 +277,18 @@ class ListValue(ObjectValue):
 
     def snapshot(self) -> Callable[[], None]:
         changed, self.changed = self.changed, True
-        if self._load is not None:
-            appended = len(self._items)
-
-            def undo_appends() -> None:
-                self.changed = changed
-                del self._items[self.loaded + appended:]
-            return undo_appends
-        items = list(self._items)
+        load, items = self._load, list(self._items)
 
         def undo() -> None:
-            self.changed = changed
+            self.changed, self._load = changed, load
             self._items[:] = items
         return undo
 
     def truth(self, m: Machine) -> bool | None:
-        return None if hasattr(self.pytype, "__bool__") else bool(self.items)
+        if hasattr(self.pytype, "__bool__"):
+            return None
+        length = growing.length(m, self)
+        return bool(self.items) if length is None else length.truth(m)
 
     def items_list(self, m: Machine) -> list[Value] | None:
         return m.settle(self.items)
@@ -302,7 +317,8 @@ class ListValue(ObjectValue):
             return
         target = e.value(self)
         if self._load is not None:
-            e.line(f"list.extend({target}, [{', '.join(e.value(v) for v in self._items)}])")
+            kind = "list" if issubclass(self.pytype, list) else "deque"
+            e.line(f"{kind}.extend({target}, [{', '.join(e.value(v) for v in self._items)}])")
             return
         elements = self.elements(e)
         if issubclass(self.pytype, list):

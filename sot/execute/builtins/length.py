@@ -8,6 +8,7 @@ import torch
 from sot.errors import Break, Reason
 from sot.execute.builtins.common import call_slot, foldable, is_native, overridden, run_native, slot, take
 from sot.execute.builtins.registry import HANDLERS, handles
+from sot.values import growing
 from sot.values.base import Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
 from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
@@ -25,7 +26,8 @@ def len_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(value, Const) and foldable(value, "__len__"):
         return run_native(m, len, value.real)
     if isinstance(value, (ListValue, TupleValue, SetValue)) and not overridden(m, value, "__len__"):
-        return m.wrap_new(len(value.items))
+        varying = growing.length(m, value) if isinstance(value, ListValue) else None
+        return m.wrap_new(len(value.items)) if varying is None else varying
     if isinstance(value, DictValue) and not overridden(m, value, "__len__"):
         return m.wrap_new(len(value.keys(m)))
     if isinstance(value, MappingProxy):

@@ -27,6 +27,7 @@ from sot.execute.builtins.operators import COMPARE, equality
 from sot.execute.builtins.registry import HANDLERS, handles
 from sot.polyfills import containers as fill
 from sot.polyfills import operators as polyfill
+from sot.values import growing
 from sot.values.base import NONE, Const, NotConstant, Value, boolean
 from sot.values.iterators import ReversedIterator, SequenceIterator, SliceValue
 from sot.values.objects import ListValue, TupleValue
@@ -61,9 +62,8 @@ def items_of(m: Machine, value: Value) -> list[Value]:
 def replace(m: Machine, target: ListValue, items: list[Value]) -> None:
     """Give a list or deque new contents; a deque keeps the last ``maxlen``."""
     m.touch(target)
-    if target.maxlen is not None and len(items) > target.maxlen:
-        items = items[len(items) - target.maxlen:]
-    target.items[:] = items
+    target.items = items
+    target.drop_first()
 
 
 # ---- construction
@@ -194,6 +194,9 @@ def getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return m.enter(polyfill.item_by_index, [self_, key])
     cut = as_slice(m, key)
     if isinstance(self_, (ListValue, TupleValue)) and cut is None:
+        found = growing.element(m, self_, key) if isinstance(self_, ListValue) else None
+        if found is not None:
+            return found
         what = next(name for base, name in BASES.items() if issubclass(self_.pytype, base))
         return m.settle_at(self_.items, position(m, key, len(self_.items), what))
     items = items_of(m, self_)
@@ -243,7 +246,8 @@ HANDLERS[list.__contains__] = HANDLERS[tuple.__contains__] = HANDLERS[deque.__co
 
 @handles(list.__len__, tuple.__len__, deque.__len__)
 def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return m.wrap_new(len(items_of(m, args[0])))
+    varying = growing.length(m, args[0]) if isinstance(args[0], ListValue) else None
+    return m.wrap_new(len(items_of(m, args[0]))) if varying is None else varying
 
 
 @handles(list.__iter__, tuple.__iter__, deque.__iter__)
@@ -301,7 +305,7 @@ def iadd(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     found = iteration.known_items(m, other)
     if found is None:
         return m.enter(fill.extended, [self_, other])
-    replace(m, mutable(self_), items_of(m, self_) + list(found))
+    mutable(self_).extend(m, list(found))
     return self_
 
 
@@ -366,11 +370,7 @@ for _operator, (_function, _method, _reflected) in COMPARE.items():
 @handles(list.append, deque.append)
 def append(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, value = take("append", args, kwargs, "self", "object", required=2)
-    target = mutable(self_)
-    if target.maxlen is not None and len(target.items) >= target.maxlen:
-        replace(m, target, [*target.items, value])
-    else:
-        target.extend(m, [value])
+    mutable(self_).extend(m, [value])
     return NONE
 
 
@@ -391,11 +391,7 @@ def extend(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     found = iteration.known_items(m, iterable)
     if found is None:
         return m.enter(fill.extend, [self_, iterable])
-    target = mutable(self_)
-    if target.maxlen is None:
-        target.extend(m, list(found))
-    else:
-        replace(m, target, target.items + list(found))
+    mutable(self_).extend(m, list(found))
     return NONE
 
 

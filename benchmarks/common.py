@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
 import statistics
 import subprocess
 import sys
+import time
+import traceback
 import types
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -128,6 +132,40 @@ def in_fresh_process(script: str, *arguments: str, environment: dict[str, str] |
 def medians(samples: Iterable[Row]) -> Row:
     rows = list(samples)
     return {key: statistics.median(row[key] for row in rows) for key in rows[0]}
+
+
+# ---- results that outlive a run that is stopped ----
+
+
+class Kept:
+    """What has been measured, a line of JSON each in a file: a run that was stopped goes on where it was.
+
+    Arguments:
+        only: a regular expression that says what is to be measured; other things are taken from the file, or left out.
+        minutes: after these, nothing new is begun.
+    """
+
+    def __init__(self, path: Path, only: str = "", minutes: float = math.inf) -> None:
+        self.path, self.only, self.end = path, re.compile(only, re.IGNORECASE), time.monotonic() + 60 * minutes
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.rows: dict[str, Row] = {row.pop("key"): row for row in map(json.loads, lines)}
+
+    def __call__(self, key: str, measure: Callable[[], Row]) -> Row:
+        """What is known of ``key``, or is measured now; what failed in another run is tried again."""
+        known = self.rows.get(key, {})
+        if (known and "failed" not in known) or not self.only.search(key) or time.monotonic() > self.end:
+            return known
+        print(key, flush=True)
+        try:
+            row = measure()
+        except Exception as error:
+            traceback.print_exc()
+            row = {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:80]}
+        self.rows[key] = row
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as file:
+            file.write(json.dumps({"key": key} | row) + "\n")
+        return row
 
 
 # ---- the command line of a benchmark ----

@@ -4,23 +4,28 @@
 
 Bandwidth: of kernels that only move memory (64 MB and more), as a share of a copy's on the device. Speed: of whole
 models, forward and training step, as a ratio to eager (larger is faster), and the seconds that the first call takes,
-nothing being cached by either compiler. What cannot run here (a model whose package is missing, a translator that
-fails) is a line that says so. `--dry-run` goes through all of it on the CPU, small, with Triton's interpreter: its
-figures mean nothing.
+nothing being cached by either compiler. Our results are compared with eager's before they are timed. What cannot run
+here (a model whose package is missing, a translator that fails) is a cell that says so, and a traceback.
+
+What is measured is kept at once, in build/gpu.jsonl: a run that was stopped goes on. `--only bandwidth` and the like
+measure a part, `--minutes 9` stops in time. `--dry-run` goes through all of it on the CPU, small, with Triton's
+interpreter: its figures mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import functools
+import gc
 import math
 import os
+import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +36,9 @@ os.environ["TRITON_INTERPRET"] = str(int("--dry-run" in sys.argv))
 import torch
 import torch.nn.functional as F
 import triton
-from common import MODELS, Row, loss_of, markdown
+from common import MODELS, Kept, Row, loss_of, markdown
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import sot
 from sot.backends.triton.compiler import Compiler
@@ -85,13 +91,13 @@ def random(*shape: int, grad: bool = False) -> torch.Tensor:
     return torch.randn(*shape, device=DEVICE, requires_grad=grad)
 
 
-def norms(width: int = SCALE.width) -> Iterator[tuple[str, Callable[..., Any], list[torch.Tensor]]]:
-    rows = ELEMENTS // width
-    yield "softmax", lambda x: x.softmax(-1), [random(rows, width, grad=True)]
-    yield "layer norm", lambda x, w, b: F.layer_norm(x, (width,), w, b), [
-        random(rows, width, grad=True), random(width, grad=True), random(width, grad=True)]
-    yield "RMS norm", lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, [
-        random(rows, width, grad=True), random(width, grad=True)]
+def norms(width: int = SCALE.width) -> dict[str, tuple[Callable[..., Any], Callable[[], list[Any]]]]:
+    def given(weights: int) -> list[torch.Tensor]:
+        return [random(ELEMENTS // width, width, grad=True), *(random(width, grad=True) for _ in range(weights))]
+    return {
+        "softmax": (lambda x: x.softmax(-1), lambda: given(0)),
+        "layer norm": (lambda x, w, b: F.layer_norm(x, (width,), w, b), lambda: given(2)),
+        "RMS norm": (lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w, lambda: given(1))}
 
 
 def cross_entropy(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -114,41 +120,41 @@ def copy_bandwidth() -> float:
     return 2 * source.nbytes / milliseconds(lambda: target.copy_(source)) / 1e6
 
 
-def bandwidth() -> Iterator[Row]:
-    full = copy_bandwidth()
-    yield {"what": "copy", "GB/s": full}
-    cases: list[tuple[str, Callable[..., Any], list[Any]]] = [
-        ("pointwise chain", lambda x, y: (x * y + x).sigmoid() * y - x, [random(ELEMENTS), random(ELEMENTS)]),
-        *norms(),
-        ("cross-entropy", cross_entropy, [
+def bandwidth(kept: Kept) -> Iterator[Row]:
+    copy = kept("bandwidth, copy", lambda: {"GB/s": copy_bandwidth()})
+    yield {"what": "copy"} | copy
+    cases: dict[str, tuple[Callable[..., Any], Callable[[], list[Any]]]] = {
+        "pointwise chain": (lambda x, y: (x * y + x).sigmoid() * y - x, lambda: [random(ELEMENTS), random(ELEMENTS)]),
+        **norms(),
+        "cross-entropy": (cross_entropy, lambda: [
             random(ELEMENTS // SCALE.classes, SCALE.classes, grad=True),
             torch.randint(0, SCALE.classes, (ELEMENTS // SCALE.classes,), device=DEVICE)]),
-        (f"Adam, {SCALE.tensors} tensors", adam, [
-            [random(ELEMENTS // (4 * SCALE.tensors)) for _ in range(SCALE.tensors)] for _ in range(4)]),
-    ]
-    for name, fn, args in cases:
-        try:
-            yield from passes(name, fn, args, Compiler(DEVICE, interpreted=DRY), full)
-        except Exception as error:
-            yield {"what": name, "which": f"failed: {type(error).__name__}: {str(error)[:80]}"}
-        sot.reset()
+        f"Adam, {SCALE.tensors} tensors": (adam, lambda: [
+            [random(ELEMENTS // (4 * SCALE.tensors)).abs() for _ in range(SCALE.tensors)] for _ in range(4)]),
+    }
+    for name, (fn, arguments) in cases.items():
+        passes = kept(f"bandwidth, {name}", functools.partial(measured, fn, arguments))
+        if "failed" in passes:
+            yield {"what": name, "which": f"failed: {passes['failed']}"}
+        for which, speed in passes.items() if "failed" not in passes else ():
+            yield {"what": name, "which": which, "GB/s": speed, "of a copy": speed / copy.get("GB/s", math.nan)}
 
 
-def passes(name: str, fn: Callable[..., Any], args: list[Any], compiler: Any, full: float) -> Iterator[Row]:
-    """Forward and, if there are gradients, backward."""
+def measured(fn: Callable[..., Any], arguments: Callable[[], list[Any]]) -> Row:
+    """GB/s of the forward pass and, if there are gradients, of the backward pass."""
+    sot.reset()
+    args, compiler = arguments(), Compiler(DEVICE, interpreted=DRY, strict=True)
     run = sot.to_static(fn, backend=compiler)
     output = run(*args)
-    yield moved(name, "forward", compiler.made[0].cost.bytes, milliseconds(lambda: run(*args)), full)
+    compare(output, fn(*args), "fp32")
+    found = {"forward": compiler.made[0].cost.bytes / milliseconds(lambda: run(*args)) / 1e6}
     leaves = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
     if leaves:
         seed = torch.randn_like(output)
         backward = functools.partial(torch.autograd.grad, output, leaves, seed, retain_graph=True)
-        backward()
-        yield moved(name, "backward", compiler.made[-1].cost.bytes, milliseconds(backward), full)
-
-
-def moved(name: str, which: str, size: int, ms: float, full: float) -> Row:
-    return {"what": name, "which": which, "GB/s": size / ms / 1e6, "of a copy": size / ms / 1e6 / full}
+        compare(backward(), torch.autograd.grad(fn(*args), leaves, seed), "fp32")
+        found["backward"] = compiler.made[-1].cost.bytes / milliseconds(backward) / 1e6
+    return found
 
 
 # ---- models ----
@@ -201,21 +207,26 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 if DRY:     # no CUDA graphs, and no C++ compiler for inductor
     del WAYS["sot reduce-overhead"], WAYS["torch.compile reduce-overhead"]
     WAYS["torch.compile"] = lambda m: torch.compile(m, backend="eager")
-PRECISIONS = {"fp32": (torch.float32, "highest"), "tf32": (torch.float32, "high"), "bf16": (torch.bfloat16, "high")}
+PRECISIONS = {"bf16": (torch.bfloat16, "high"), "fp32": (torch.float32, "highest"), "tf32": (torch.float32, "high")}
+# How far results may be from eager's, of the largest of them: kernels round less often, and add in another order.
+TOLERANCES = {"fp32": 1e-3, "tf32": 2e-2, "bf16": 5e-2}
 
 
-@contextmanager
-def empty_cache() -> Iterator[None]:
-    """Nothing of ours is found on disk: a first call compiles."""
-    before = os.environ.get("SOT_CACHE_DIR")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["SOT_CACHE_DIR"] = folder
-        try:
-            yield
-        finally:
-            os.environ.pop("SOT_CACHE_DIR")
-            if before is not None:
-                os.environ["SOT_CACHE_DIR"] = before
+def compare(got: Any, expected: Any, precision: str) -> None:
+    """Raises an AssertionError if a result is not eager's."""
+    for ours, eager in zip(tree_leaves(got), tree_leaves(expected), strict=True):
+        if isinstance(eager, torch.Tensor) and eager.is_floating_point():
+            far = ((ours.float() - eager.float()).abs().max() / eager.float().abs().max().clamp(min=1e-30)).item()
+            if not far <= TOLERANCES[precision]:
+                raise AssertionError(f"a result is {far:.1e} away from eager's")
+
+
+def empty_caches() -> None:
+    """Nothing is found on disk, by us, by Triton or by Inductor: a first call compiles."""
+    folder = tempfile.mkdtemp(prefix="sot-gpu-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name in ("SOT_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        os.environ[name] = str(Path(folder) / name)
 
 
 def wait() -> None:
@@ -223,32 +234,55 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def speed(name: str, make: Callable[[], Any], precision: str, training: bool) -> Row:
+def built(make: Callable[[], Any], dtype: torch.dtype, training: bool) -> tuple[nn.Module, dict[str, Any]]:
+    """A model and its inputs, the same each time."""
+    torch.manual_seed(0)
+    module, inputs = make()
+    return module.to(DEVICE, dtype).train(training), {
+        k: v.to(DEVICE, dtype if v.is_floating_point() else None) if isinstance(v, torch.Tensor) else v
+        for k, v in inputs.items()}
+
+
+def first_of(run: Timed) -> tuple[Any, float]:
+    """What the first call gives, and the seconds it takes."""
+    torch.manual_seed(1)
+    wait()
+    start = time.perf_counter()
+    result = run()
+    wait()
+    return result, time.perf_counter() - start
+
+
+def timed(way: str, make: Callable[[], Any], precision: str, training: bool) -> Row:
+    """Seconds of the first call, and milliseconds of the others."""
     dtype, matmul = PRECISIONS[precision]
     torch.set_float32_matmul_precision(matmul)
-    row: Row = {"model": name, "type": precision, "what": "training step" if training else "inference"}
+    sot.reset()
+    torch._dynamo.reset()
+    gc.collect()
+    empty_caches()
+    module, inputs = built(make, dtype, training)
+    run = step_of(WAYS[way](module), module, inputs, training)
+    result, seconds = first_of(run)
+    if way.startswith("sot"):
+        same, inputs = built(make, dtype, training)
+        compare(result, first_of(step_of(same, same, inputs, training))[0], precision)
+    return {"first": seconds, "ms": milliseconds(run)}
+
+
+def speed(kept: Kept, name: str, make: Callable[[], Any], precision: str, training: bool) -> Row:
+    what = "training step" if training else "inference"
+    row: Row = {"model": name, "type": precision, "what": what}
     eager = math.nan
-    for way, translate in WAYS.items():
-        sot.reset()
-        torch._dynamo.reset()
-        torch.manual_seed(0)
-        try:
-            module, inputs = make()
-            module = module.to(DEVICE, dtype).train(training)
-            inputs = {k: v.to(DEVICE, dtype if v.is_floating_point() else None) if isinstance(v, torch.Tensor) else v
-                      for k, v in inputs.items()}
-            run = step_of(translate(module), module, inputs, training)
-            start = time.perf_counter()
-            with empty_cache():
-                run()
-            wait()
-            row[f"{way} first, s"] = time.perf_counter() - start
-            ms = milliseconds(run)
-        except Exception as error:
-            row[way] = f"failed: {type(error).__name__}"
+    for way in WAYS:
+        found = kept(f"speed, {name}, {precision}, {what}, {way}",
+                     functools.partial(timed, way, make, precision, training))
+        if "ms" not in found:
+            row[way] = f"failed: {found['failed']}" if found else None
             continue
-        eager = ms if way == "eager" else eager
-        row[f"{way}, ms" if way == "eager" else way] = ms if way == "eager" else eager / ms
+        row[f"{way} first, s"] = found["first"]
+        eager = found["ms"] if way == "eager" else eager
+        row[f"{way}, ms" if way == "eager" else way] = eager if way == "eager" else eager / found["ms"]
     return row
 
 
@@ -260,14 +294,16 @@ def step_of(model: Any, module: nn.Module, inputs: dict[str, Any], training: boo
         return infer
     optimizer = torch.optim.SGD(module.parameters(), lr=1e-4)
 
-    def step() -> None:
+    def step() -> torch.Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss_of(model(**inputs)).backward()
+        loss = loss_of(model(**inputs))
+        loss.backward()
         optimizer.step()
+        return loss.detach()
     return step
 
 
-def models() -> Iterator[Row]:
+def models(kept: Kept) -> Iterator[Row]:
     cases = {"ResNet-50": make_resnet, "Llama-style block": make_llama,
              "BERT-base": lambda: MODELS["BERT-base"](length=128), "GPT-2 small": lambda: MODELS["GPT-2 small"](128)}
     if DRY:
@@ -275,7 +311,7 @@ def models() -> Iterator[Row]:
     for precision in PRECISIONS:
         for training in (False, True):
             for name, make in cases.items():
-                yield speed(name, make, precision, training)
+                yield speed(kept, name, make, precision, training)
 
 
 def geometric_mean(rows: list[Row], way: str) -> float:
@@ -290,22 +326,35 @@ def compile_share(rows: list[Row]) -> float:
     return math.exp(statistics.fmean(shares)) if shares else math.nan
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
-    parser.add_argument("--dry-run", action="store_true", help="everything once, small, on the CPU")
-    options = parser.parse_args()
-    moves, speeds = list(bandwidth()), list(models())
+BY_HAND = "## Without a GPU"       # what follows this heading in a file of results stays
+
+
+def written(moves: list[Row], speeds: list[Row]) -> str:
     means = ", ".join(f"{way} {geometric_mean(speeds, way):.2f}" for way in list(WAYS)[1:])
     name = "no GPU: a dry run" if DRY else torch.cuda.get_device_name()
-    text = "\n\n".join([
+    return "\n\n".join([
         f"# On {name}, torch {torch.__version__}, triton {triton.__version__}", "    python benchmarks/gpu.py",
         "## Bandwidth", markdown(moves), "## Speed, as a ratio to eager", markdown(speeds),
         f"Geometric means: {means}. Compiling takes {compile_share(speeds):.2f} of torch.compile's time, in the mean.",
     ])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
+    parser.add_argument("--only", default="", help="measure what a regular expression finds: bandwidth, 'BERT.*bf16'")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="after these, begin nothing new")
+    parser.add_argument("--kept", type=Path, default=Path("build/gpu.jsonl"), help="where measured values are kept")
+    parser.add_argument("--dry-run", action="store_true", help="everything once, small, on the CPU")
+    options = parser.parse_args()
+    kept = Kept(options.kept, options.only, options.minutes)
+    moves, speeds = list(bandwidth(kept)), list(models(kept))
+    text = written(moves, speeds)
     print(text)
     if options.markdown:
-        options.markdown.write_text(text + "\n")
+        before = options.markdown.read_text() if options.markdown.exists() else ""
+        _, heading, rest = before.partition(BY_HAND)
+        options.markdown.write_text(f"{text}\n" + (f"\n{heading}{rest}" if heading else ""))
 
 
 if __name__ == "__main__":

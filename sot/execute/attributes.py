@@ -17,6 +17,7 @@ import torch
 
 from sot import marks
 from sot.errors import Break, PyRaise, Reason, Skip
+from sot.execute.builtins.registry import HANDLERS
 from sot.execute.frame import DISCARD
 from sot.execute.wrapping import is_fixed, is_library
 from sot.guards import EmptySlotGuard, HasKeyGuard, IsGuard, slot_is_empty
@@ -336,12 +337,10 @@ def bind(m: Machine, obj: Value, cls: type, raw: Any, owner: type, name: str) ->
         return BoundMethod(class_value(m, raw, owner, name), obj, name)
     if kind is staticmethod:
         return wrap_inside(m, raw, owner, name)
-    if kind is classmethod:
-        return BoundMethod(wrap_inside(m, raw, owner, name), Const(cls), name)
+    if kind in (classmethod, types.ClassMethodDescriptorType):
+        return bind_to_class(m, cls, raw, owner, name)
     if isinstance(raw, BUILTIN_METHODS):
         return BoundMethod(Const(raw), obj, name)
-    if kind is types.ClassMethodDescriptorType:
-        return m.wrap_known(getattr(cls, name))
     if isinstance(raw, marks.Wrapper) or kind is LRU_CACHE:
         return BoundMethod(class_value(m, raw, owner, name), obj, name)
     if kind is PYBIND_METHOD:
@@ -439,6 +438,8 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
     if kind is classmethod:
         return BoundMethod(wrap_inside(m, raw, owner, name), Const(cls), name)
     if kind is types.ClassMethodDescriptorType:     # not by name: super() looks past what the class has
+        if raw in HANDLERS:
+            return BoundMethod(Const(raw), Const(cls), name)
         return m.wrap_known(raw.__get__(None, cls))
     if kind is types.FunctionType or not hasattr(kind, "__get__") or isinstance(raw, (property, *BUILTIN_METHODS)):
         return class_value(m, raw, owner, name)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Function = torch.autograd.Function
 
 
-@handles(vars(Function)["apply"].__func__)
+@handles(getattr(vars(Function)["apply"], "__func__", vars(Function)["apply"]))      # C code since torch 2.15
 def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, inputs = args[0].real, args[1:]
     if kwargs or not isinstance(cls, type) or not issubclass(cls, Function):

@@ -282,11 +282,11 @@ _linear = either(_flat, op("view", _flat, size))
 # GELU as torch writes it out, of half precision in f32.
 _single = either(op("to", _linear, torch.float32), _linear)
 _cubed = op("mul", op("mul", op("mul", _single, _single), _single), 0.044715)
-_bent = {"none": op("erf", op("mul", _single, math.sqrt(0.5))),
+_bent = {"erf": op("erf", op("mul", _single, math.sqrt(0.5))),
          "tanh": op("tanh", op("mul", op("add", _single, _cubed), math.sqrt(2 / math.pi)))}
-_gelu = {approximate: op("mul", op("mul", _single, 0.5), op("add", bent, 1)) for approximate, bent in _bent.items()}
-# The approximation with which the library's call ends, by the type of device.
-OF_LIBRARY = {"cpu": "none", "cuda": "tanh"}
+_gelu = {by: op("mul", op("mul", _single, 0.5), op("add", bent, 1)) for by, bent in _bent.items()}
+# The function in the GELU with which the library's call ends, by the type of device.
+OF_LIBRARY = {"cpu": "erf", "cuda": "tanh"}
 
 
 def is_biased(match: Match) -> bool:
@@ -294,8 +294,8 @@ def is_biased(match: Match) -> bool:
     return alike(fakes, FLOATS[:3]) and fakes[0].dim() == 1
 
 
-def ends_with(approximate: str) -> Callable[[Match], bool]:
-    return lambda match: is_biased(match) and OF_LIBRARY.get(match.fake("left").device.type) == approximate
+def ends_with(by: str) -> Callable[[Match], bool]:
+    return lambda match: is_biased(match) and OF_LIBRARY.get(match.fake("left").device.type) == by
 
 
 def addmm_activation(match: Match, start: Any, left: Any, right: Any, size: Any = None, dtype: Any = None) -> Any:
@@ -316,6 +316,6 @@ CAPTURED = (
 )
 ATEN = (
     Rewrite("linear and relu", op("relu", _linear), is_biased, addmm_activation),
-    *(Rewrite(f"linear and gelu, {approximate}", either(op("to", gelu, dtype), gelu), ends_with(approximate),
-              addmm_activation) for approximate, gelu in _gelu.items()),
+    *(Rewrite(f"linear and gelu by {by}", either(op("to", gelu, dtype), gelu), ends_with(by), addmm_activation)
+      for by, gelu in _gelu.items()),
 )

@@ -33,6 +33,11 @@ def in_force(rules: Sequence[Rewrite], switches: str | None = None) -> list[Rewr
     return [rule for rule in rules if rule.name not in off]
 
 
+def names_in_force() -> str:
+    """What of the rules for ATen graphs a compiled graph depends on."""
+    return ", ".join(rule.name for rule in in_force(ATEN))
+
+
 # ---- graphs as they were captured ---------------------------------------------------------------------------
 def captured(gm: fx.GraphModule, fresh: Fresh, switches: str | None = None) -> fx.GraphModule:
     """The graph with all rules of ``CAPTURED`` applied that keep the layout of its results; itself if none did.

@@ -300,19 +300,19 @@ def test_a_linear_layer_whose_result_is_given_out_stays():
     assert "_addmm_activation" not in made[0].source
 
 
-GELU = {"none": lambda x: F.gelu(x), "tanh": lambda x: F.gelu(x, approximate="tanh")}
+GELU = {"erf": lambda x: F.gelu(x), "tanh": lambda x: F.gelu(x, approximate="tanh")}
 
 
-@pytest.mark.parametrize("approximate", GELU)
+@pytest.mark.parametrize("by", GELU)
 @pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_linear_layer_ends_with_its_gelu(dtype, shape, approximate, monkeypatch):
+def test_a_linear_layer_ends_with_its_gelu(dtype, shape, by, monkeypatch):
     """With the one that the library has, which on a GPU is by tanh; here its call is what torch says it is there."""
     def gpus(start, left, right, use_gelu):
-        return F.gelu(torch.addmm(start, left, right).to(dtype), approximate=approximate)
-    monkeypatch.setattr(rewrites, "OF_LIBRARY", {"cpu": approximate, "cuda": "neither"})
+        return GELU[by](torch.addmm(start, left, right).to(dtype))
+    monkeypatch.setattr(rewrites, "OF_LIBRARY", {"cpu": by, "cuda": "neither"})
     x, w, b = (numbers(*s, grad=False).to(dtype) for s in (shape, (4, 8), (4,)))
-    f = lambda x, w, b: GELU[approximate](F.linear(x, w, b)) * 2
+    f = lambda x, w, b: GELU[by](F.linear(x, w, b)) * 2
     graph = make_fx(f, decompositions.table(), tracing_mode="fake", _allow_non_fake_inputs=True)(x, w, b)
     assert rewriting.aten(graph.graph) == 1
     graph.graph.lint()
@@ -325,10 +325,10 @@ def test_a_linear_layer_ends_with_its_gelu(dtype, shape, approximate, monkeypatc
 
 def test_of_gelus_only_the_librarys_own_is_an_epilogue_and_only_without_gradients():
     args = numbers(6, 8, grad=False), numbers(4, 8, grad=False), numbers(4, grad=False)
-    for approximate, there in (("none", True), ("tanh", False)):
-        made = check_compiled(lambda x, w, b: GELU[approximate](F.linear(x, w, b)), *args)
+    for by, there in (("erf", True), ("tanh", False)):
+        made = check_compiled(lambda x, w, b: GELU[by](F.linear(x, w, b)), *args)
         assert ("_addmm_activation" in made[0].source) == there
-    made = check_compiled(lambda x, w, b: GELU["none"](F.linear(x, w, b)), *copied(args)[:2], numbers(4))
+    made = check_compiled(lambda x, w, b: GELU["erf"](F.linear(x, w, b)), *copied(args)[:2], numbers(4))
     assert "_addmm_activation" not in made[0].source
 
 
@@ -380,9 +380,17 @@ def test_rules_are_switched_off_by_name(monkeypatch):
         rewriting.in_force(CAPTURED, "-attentoin")
 
 
+def test_a_rule_that_is_switched_off_is_off_for_what_the_cache_holds(monkeypatch):
+    f, args = lambda x, w, b: F.relu(F.linear(x, w, b)), (numbers(5, 8), numbers(4, 8), numbers(4))
+    assert "_addmm_activation" in check_compiled(f, *args)[0].source
+    monkeypatch.setenv("SOT_PATTERNS", "-linear and relu")
+    assert "_addmm_activation" not in check_compiled(f, *args)[0].source
+    assert not any("," in name for name in RULES), "a comma stands between switches"
+
+
 def test_every_rule_is_proved_here():
     proved = {"attention", "grouped queries", *NORMS, "RMS norm of half precision", "linear and relu",
-              *(f"linear and gelu, {approximate}" for approximate in GELU),
+              *(f"linear and gelu by {by}" for by in GELU),
               *(f"convolution {n}d and batch norm" for n in (1, 2, 3))}
     assert proved == set(RULES)
 

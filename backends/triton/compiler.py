@@ -124,7 +124,7 @@ class Compiler:
         key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device,
                            str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()), draws.way(),
                            family.text if family else "", self.mode if self.mode == "max-autotune" else "",
-                           torch.get_float32_matmul_precision())
+                           torch.get_float32_matmul_precision(), rewriting.names_in_force())
         if path := cache.find(key):
             about = cache.about(path)
             return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True,

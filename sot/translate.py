@@ -70,6 +70,7 @@ ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).paren
 SITE_PACKAGES = os.sep + "site-packages" + os.sep
 STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
 ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data)      # what a backend that compiles would not do
+OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # which torch calls for one operation each
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 
 
@@ -159,6 +160,9 @@ class Translator:
     def _callback(self, function: FunctionType, inputs: tuple) -> Callable | None:
         code = function.__code__
         module = str(function.__globals__.get("__name__"))
+        if code.co_name in OVERRIDES:
+            _hook.leave_alone(code)
+            return None
         if not is_users(code, module):
             _hook.skip(code)
             return None

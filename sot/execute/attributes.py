@@ -225,7 +225,8 @@ def load_computed(m: Machine, obj: Value, name: str) -> Value:
         return load_of_function(m, obj, name)
     if isinstance(obj, ListValue) and name == "maxlen":
         return m.wrap_new(obj.maxlen)
-    raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
+    what = f"reading .{name} of {obj}"
+    raise obj.refusal(what, Reason.UNSUPPORTED) if isinstance(obj, Opaque) else Break(Reason.UNSUPPORTED, what)
 
 
 def context_of(m: Machine, exception: ExceptionValue) -> Value:
@@ -317,7 +318,7 @@ def opaque_attr(m: Machine, obj: Opaque, name: str) -> Value | Any:
     """What an object made of C code holds under a name: its ``__dict__`` can be read, but is not followed."""
     held = getattr(obj.real, "__dict__", None)
     if obj.origin is None or obj.pytype.__getattribute__ is not object.__getattribute__:
-        raise Break(Reason.OPAQUE_VALUE, f"{obj}, an object of type {obj.pytype.__qualname__},")
+        raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
     if held is None:
         return ABSENT
     if name in held:

@@ -32,7 +32,7 @@ from sot.torch_compat import (
     storage_id,
     undo_of,
 )
-from sot.values.base import NONE, TRUE, Const, Value
+from sot.values.base import NONE, TRUE, Const, Opaque, Value
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -93,7 +93,8 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     if getattr(real, "__objclass__", None) is None and real.__module__ != "torch._tensor":
         return torch_call(m, "call_function", real, args, kwargs)
     if not args or not isinstance(args[0], TensorValue):
-        raise Break(Reason.OPAQUE_CALL, f"Tensor.{name} of something else than a tensor")
+        what = f"Tensor.{name} of something else than a tensor"
+        raise args[0].refusal(what) if args and isinstance(args[0], Opaque) else Break(Reason.OPAQUE_CALL, what)
     if name in READS and name not in ("item", "tolist"):
         raise Break(Reason.TENSOR_VALUE, name)
     return torch_call(m, "call_method", name, args, kwargs)
@@ -123,7 +124,8 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
         return {k: argument(m, value.get(m, k), found) for k in value.keys(m)}
     if hasattr(value, "slice_parts"):
         return slice(*(argument(m, v, found) for v in value.slice_parts))
-    raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
+    what = f"{value} as an argument of a tensor operation"
+    raise value.refusal(what) if isinstance(value, Opaque) else Break(Reason.OPAQUE_VALUE, what)
 
 
 # Functions for which a number of NumPy's is more than a number: its type is the dtype of what they make.

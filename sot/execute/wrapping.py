@@ -26,7 +26,7 @@ from sot.errors import Break, Reason
 from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
 from sot.origin import Arg, Attr, CellContents, Item, Origin, RawItem, attribute, known
 from sot.torch_compat import FakeTensor, Layout, UnsupportedFakeTensorException
-from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, Value, boolean
+from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -171,12 +171,23 @@ def is_plain_tensor(kind: type) -> bool:
         name not in MAY_DIFFER and hasattr(torch.Tensor, name) for cls in own for name in vars(cls))
 
 
+def other_kind(real: torch.Tensor) -> str | None:
+    """What a tensor is that graphs are not made of, in words; None for one that they are made of."""
+    kind = type(real)
+    if not is_plain_tensor(kind):
+        return f"an instance of {kind.__qualname__}, a subclass of Tensor"
+    if torch._C._functorch.is_functorch_wrapped_tensor(real):
+        return "a tensor inside of a transform of torch.func"
+    if real.is_nested or real.layout != torch.strided:
+        return "a nested tensor" if real.is_nested else "a sparse tensor"
+    return "a quantized tensor" if real.is_quantized else None
+
+
 def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     kind = type(real)
-    if not is_plain_tensor(kind) or real.is_nested or (
-            real.layout != torch.strided) or real.is_quantized or torch._C._functorch.is_functorch_wrapped_tensor(real):
+    if other := other_kind(real):
         m.guard(TypeGuard(origin, kind))
-        return Opaque(real, origin)
+        return OtherTensor(real, origin, other)
     try:
         fake, layout = symbolic_fake(m, real, origin)
         ref = m.builder.input(real, str(origin), fake)

@@ -210,10 +210,25 @@ class Opaque(Value):
     def rebuild(self, e: Emitter) -> str:
         return e.const(self.real)
 
+    def refusal(self, what: str, reason: Reason = Reason.OPAQUE_VALUE) -> Break:
+        """The break for something that is asked of it."""
+        return Break(reason, what)
+
     def key(self) -> Any:
         if self.pytype.__hash__ is object.__hash__:
             return self.real
         return super().key()
+
+
+class OtherTensor(Opaque):
+    """A tensor that is not what graphs are made of: of a subclass of the program's, or sparse, quantized, nested."""
+
+    def __init__(self, real: Any, origin: Origin | None, kind: str) -> None:
+        super().__init__(real, origin)
+        self.kind = kind
+
+    def refusal(self, what: str, reason: Reason = Reason.OPAQUE_VALUE) -> Break:
+        return Break(Reason.OTHER_TENSOR, f"{self.origin or 'a tensor'} is {self.kind}")
 
 
 def constants(values: list[Value]) -> list[Any]:

@@ -1,6 +1,7 @@
 """Tensors: a reference into the graph. Attributes and methods become nodes or constants."""
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,6 +65,9 @@ class TensorValue(Value):
         found = getattr(self.pytype, name, None)
         if found is None:
             return self._instance_attr(m, name)
+        if isinstance(found, FunctionType) and not hasattr(torch.Tensor, name):     # of a class of parameters
+            raw, owner = m.attributes.lookup(m, self.pytype, name)
+            return BoundMethod(m.attributes.class_value(m, raw, owner, name), self, name)
         if callable(found):
             return BoundMethod(Const(found), self, name)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")

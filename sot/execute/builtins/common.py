@@ -138,7 +138,7 @@ def call_slot(m: Machine, obj: Value, name: str, args: list[Value]) -> Value | N
     if handler is not None:
         return handler(m, [obj, *args], {})
     if isinstance(obj, Opaque):
-        raise Break(Reason.OPAQUE_VALUE, str(obj))
+        raise obj.refusal(str(obj))
     method = m.attributes.bind(m, obj, obj.pytype, raw, owner, name)
     if method is ENTERED:
         raise Break(Reason.UNSUPPORTED, f"{name}, which Python code has to find,")

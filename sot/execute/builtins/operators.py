@@ -107,7 +107,7 @@ def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | No
             isinstance(other, Const) and isinstance(other.real, NUMBERS)):
         return m.torch_call("call_function", function, [a, b], {})
     if isinstance(other, Opaque):
-        raise Break(Reason.OPAQUE_VALUE, f"{other} as an operand")
+        raise other.refusal(f"{other} as an operand")
     if isinstance(other, Const) and function in (operator.eq, operator.ne):
         return m.torch_call("call_function", function, [a, b], {})
     if isinstance(other, (Const, TupleValue, ListValue)) and other.pytype in EXACT:
@@ -128,7 +128,8 @@ def candidate(m: Machine, obj: Value, name: str, other: Value) -> list[Candidate
     if is_native(raw) and find(HANDLERS, raw) is None:
         if isinstance(obj, Const):
             return []                      # a number, and the other operand is none
-        raise Break(Reason.OPAQUE_CALL, f"{name} of {obj}")
+        what = f"{name} of {obj}"
+        raise obj.refusal(what, Reason.OPAQUE_CALL) if isinstance(obj, Opaque) else Break(Reason.OPAQUE_CALL, what)
     return [(raw, obj, other)]
 
 
@@ -170,7 +171,7 @@ def bound_method(m: Machine, raw: Any, obj: Value, other: Value) -> Value:
 def refuse_opaque(*values: Value) -> None:
     for value in values:
         if isinstance(value, Opaque):
-            raise Break(Reason.OPAQUE_VALUE, str(value))
+            raise value.refusal(str(value))
 
 
 ORDERINGS = tuple(vars(object)[name] for name in ("__lt__", "__le__", "__gt__", "__ge__"))     # always NotImplemented

@@ -139,7 +139,7 @@ def delitem(m: Machine, obj: Value, key: Value) -> Value | None:
 
 def refuse_opaque(obj: Value) -> None:
     if isinstance(obj, Opaque):
-        raise Break(Reason.OPAQUE_VALUE, str(obj))
+        raise obj.refusal(str(obj))
 
 
 # ---- membership

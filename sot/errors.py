@@ -41,8 +41,8 @@ class Reason(enum.Enum):
                        "move the call out of the captured function if it is hot")
     OPAQUE_VALUE = Text("{} cannot be followed", "move the operation out of the captured function")
     OTHER_TENSOR = Text("{}: Python does what is done with it",
-                        "before captured code, make a plain tensor of it: x.as_subclass(torch.Tensor), x.to_dense(), "
-                        "x.dequantize()")
+                        "before captured code, make a plain tensor of it: torch.from_numpy(a), "
+                        "x.as_subclass(torch.Tensor), x.to_dense(), x.dequantize()")
     OPAQUE_ITERATOR = Text("an iterator of type {} is stepped by Python", "nothing to do in most loops")
     VARYING_NUMBER = Text("the value of {}, which differs from call to call, is needed as it is",
                           "pass it as a tensor, or nothing: Python runs this instruction")

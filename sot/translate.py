@@ -35,7 +35,7 @@ from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.tensor_hooks import make_place
 from sot.execute.torch_handlers import assign_data
 from sot.execute.watchers import watches
-from sot.execute.wrapping import is_library
+from sot.execute.wrapping import NUMPY_SCALARS, is_library
 from sot.graph import NumberRef
 from sot.guards import EqualsGuard, LengthGuard, RelationGuard, TensorGuard, ValuesGuard
 from sot.idle import Idle
@@ -442,7 +442,8 @@ class Translator:
         cached = self.entries.get(id(code), [])
         for guards in (c.guards for c in cached):
             numbers = (g for g in guards if isinstance(g, ValuesGuard)
-                       or isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES)
+                       or isinstance(g, EqualsGuard) and (type(g.value) in NUMBER_TYPES
+                                                          or isinstance(g.value, NUMPY_SCALARS)))
             varying = self.varying.setdefault(id(code), set())
             varying.update(g.origin for g in numbers if g.explain(inputs))
             for g in guards:

@@ -1,12 +1,15 @@
 """NumPy in captured code: its scalars are constants, its arrays stay with Python."""
 from __future__ import annotations
 
+import copy
 import math
 
 import numpy as np
 import pytest
 import torch
-from harness import check
+from harness import check, same
+
+import sot
 
 X = torch.arange(12.0).reshape(3, 4) / 6
 HALF, COUNT = np.float32(0.5), np.int64(3)
@@ -102,3 +105,38 @@ def test_arrays_stay_with_python(fn):
 
 def test_an_array_as_an_argument():
     check(lambda a, x: (torch.from_numpy(a) * x, a.sum(0)), np.arange(6.0).reshape(2, 3), torch.ones(3).double())
+
+
+def reads_an_array(x, a):
+    y = x * 2
+    return y + torch.from_numpy(a), y * a.sum() + a[0], a.shape[0] + y
+
+
+def writes_an_array(x, a):
+    b = a.copy()
+    b[0] = 5
+    a *= 2
+    return x + torch.from_numpy(b), a
+
+
+def shares_memory(x, a):
+    y = x * 1
+    seen = y.numpy()
+    y.add_(1)
+    torch.from_numpy(a).add_(1)
+    return seen, y, a.sum()
+
+
+@pytest.mark.parametrize("fn", [reads_an_array, writes_an_array, shares_memory], ids=lambda f: f.__name__)
+def test_an_array_that_changes_between_calls(fn):
+    def called(fn):
+        a, found = np.arange(4, dtype=np.float32), []
+        for call in range(6):
+            a[call % 4] += 1
+            found.append(copy.deepcopy(fn(X, a)))
+        return found, a
+    translated = sot.to_static(fn)
+    assert same(called(translated), called(fn)) is None
+    captures = sot.api.translation_of(translated).captures
+    assert len(captures) < 14, [str(c.stopped) for c in captures]      # and not one more for each other number
+    assert any("is a NumPy array" in str(c.stopped) for c in captures) or fn is shares_memory

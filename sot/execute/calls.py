@@ -111,7 +111,7 @@ def describe(real: Any) -> str:
         return short(real)
     if owner is not None or not module or module == "builtins":
         return name
-    return f"{module}.{name}"
+    return f"{module}.{name.removeprefix('_VariableFunctionsClass.')}"
 
 
 def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:

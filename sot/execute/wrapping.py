@@ -108,6 +108,9 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         if kind is not str and m.varies.number(origin):
             return m.varying_number(real, origin)
         return LazyConst(m, real, origin)
+    if isinstance(real, NUMPY_SCALARS) and m.varies.number(origin):
+        m.guard(TypeGuard(origin, kind))
+        return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
     if kind in EQUAL_TYPES or isinstance(real, NUMPY_SCALARS):
         m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
@@ -336,6 +339,7 @@ WRAPPERS: dict[type, Callable] = {
 SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [
     (dict, _dict), (list, _list), (tuple, _tuple), (set, _set), (BaseException, _exception),
     (marks.Translated, _translated),
+    (np.ndarray, lambda m, real, origin: OtherTensor(real, origin, "a NumPy array")),
 ]
 
 

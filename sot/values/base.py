@@ -221,14 +221,14 @@ class Opaque(Value):
 
 
 class OtherTensor(Opaque):
-    """A tensor that is not what graphs are made of: of a subclass of the program's, or sparse, quantized, nested."""
+    """What graphs are not made of: a tensor of a subclass, a sparse, quantized or nested one, an array of NumPy's."""
 
     def __init__(self, real: Any, origin: Origin | None, kind: str) -> None:
         super().__init__(real, origin)
         self.kind = kind
 
     def refusal(self, what: str, reason: Reason = Reason.OPAQUE_VALUE) -> Break:
-        return Break(Reason.OTHER_TENSOR, f"{self.origin or 'a tensor'} is {self.kind}")
+        return Break(Reason.OTHER_TENSOR, f"{self} is {self.kind}")
 
 
 def constants(values: list[Value]) -> list[Any]:

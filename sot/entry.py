@@ -53,7 +53,10 @@ class Changes:
         self.inputs = [machine.input_origins[id(ref)] for ref in builder.changed_inputs()]
         self.traceless = builder.changes_traceless
         self.hooks = machine.hooked
-        self.refuses, self.draws_then_refuses = builder.refuses, builder.draws_then_refuses
+        self.refuses = builder.refuses
+        # Any graph may run out of memory; but on a GPU it takes long to ask for the state.
+        self.keeps_random = builder.draws_then_refuses or (
+            builder.fake_mode.draws and not torch.cuda.is_initialized())
 
 
 @dataclass
@@ -150,7 +153,7 @@ def write_graph_call(e: Emitter, compiled: Callable, inputs: list[Origin], state
         versions = "".join(f"{e.ref(origin)}._version, " for origin in changes.inputs)
         call.before.append(f"versions = ({versions})")
         call.failed.append(f"if versions != ({versions}): {STOP}")
-    if again and changes.draws_then_refuses:
+    if again and changes.keeps_random:
         call.before.append(f"random = {e.const(random_state)}()")
         call.failed.append(f"{e.const(set_random_state)}(random)")
     call.failed.append("return PLAIN" if again else STOP)

@@ -1,6 +1,7 @@
 """Keys and members whose ``__hash__`` and ``__eq__`` are Python code: probed as a real dict probes them."""
 import dataclasses
 
+import pytest
 import torch
 from harness import Counter, Programs, check, same
 
@@ -159,3 +160,37 @@ def test_tensors_are_keys_by_identity():
     backend = Counter()
     assert same(called(sot.to_static(count, backend=backend)), called(count)) is None
     assert len(backend.graphs) == 1
+
+
+class Thing:
+    pass
+
+
+def made(number):
+    def function():
+        return number
+    return function
+
+
+KEYS = {"objects": [Thing(), Thing(), Thing()], "tensors": [torch.ones(4), torch.ones(4), torch.ones(4)],
+        "functions": [made(1), made(2), made(3)]}
+
+
+def looked_up(x, key, table, members):
+    return x * table.get(key, 9.0), key in table, x * table.get((key, 1), 7.0), key in members
+
+
+def written(x, key, table, members):
+    table[key] = x.sum()
+    new = {key: x * 2}
+    members.add(key)
+    return new[key], list(new)[0] is key, len(table), len(members)
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize("fn", [looked_up, written], ids=lambda f: f.__name__)
+def test_another_object_is_another_key(fn, keys):
+    def called(fn):
+        table, members = {keys[0]: 1.0, keys[1]: 2.0, (keys[1], 1): 3.0}, {keys[0]}
+        return [fn(X, key, table, members) for key in (*keys, keys[0])], [table.get(key) for key in keys]
+    assert same(called(sot.to_static(fn, backend=Counter())), called(fn)) is None

@@ -480,3 +480,18 @@ def test_unusual_tensors_as_inputs(make, fn):
     translated = sot.to_static(fn)
     for _ in range(2):
         assert same(as_plain(translated(make())), as_plain(fn(make()))) is None
+
+
+def test_random_numbers_after_a_graph_that_runs_out_of_memory():
+    def draws(x, n):
+        y = x + torch.rand(3)
+        return y.sum().expand(n).contiguous()[:2]
+    translated = sot.to_static(draws, dynamic=True)
+    translated(torch.ones(3), 8)
+    states = []
+    for fn in (draws, translated):
+        torch.manual_seed(0)
+        with pytest.raises(RuntimeError):
+            fn(torch.ones(3), 1 << 46)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)

@@ -100,3 +100,47 @@ def test_an_optimizer_of_the_users_is_followed():
         return captured[-1]
     assert same(trained(translate, Descent, {}, step), trained(lambda f: f, Descent, {}, step)) is None
     assert not [str(c.stopped) for c in sot.api.translation_of(captured[0]).captures if c.stopped]
+
+
+def in_the_backward_pass(optimizers):
+    def update(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    def step(model, x):
+        for p in model.parameters():
+            if p not in optimizers:
+                optimizers[p] = optim.SGD([p], lr=0.1, momentum=0.9)
+                p.register_post_accumulate_grad_hook(update)
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss.detach()
+    return step
+
+
+def with_an_average(average):
+    def step(model, x):
+        if not average:
+            average.append(optim.swa_utils.AveragedModel(model))
+        average[0].update_parameters(model)
+        return average[0](x), model(x)
+    return step
+
+
+@pytest.mark.parametrize("make", [lambda: in_the_backward_pass({}), lambda: with_an_average([])],
+                         ids=["in the backward pass", "an average of models"])
+def test_what_else_there_is_in_a_training_step(make):
+    def called(translate):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        function = translate(make())
+        found = [function(model, X + i) for i in range(5)]
+        return found, list(model.parameters())
+
+    def translate(function):
+        translations.append(sot.to_static(function))
+        return translations[-1]
+    translations = []
+    assert same(called(translate), called(lambda f: f)) is None
+    stops = [c.stopped for c in sot.api.translation_of(translations[0]).captures if c.stopped]
+    assert not [s for s in stops if s.reason.name == "INTERNAL" or "forward" in str(s)], list(map(str, stops))

@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from sot import marks
 from sot.errors import Break, PyRaise, Reason, Skip
@@ -184,7 +185,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
         if (original := compiled_original(function.real)) is not None:
             origin = function.origin and Attr(function.origin, "_torchdynamo_orig_callable")
             return m.wrap(original, origin).call(m, args, kwargs)
-        refuse_marked(function)
+        refuse_marked(function, args)
     refuse_watcher(function)
     flags = function.code.co_flags
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE):
@@ -194,12 +195,13 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
     return m.enter(function, args, kwargs)
 
 
-def refuse_marked(function: FunctionValue) -> None:
+def refuse_marked(function: FunctionValue, args: list[Value]) -> None:
     """A break before a function that someone wants Python to run."""
     module = str(function.namespace.get("__name__"))
     if marks.is_ignored(module):
         raise Break(Reason.IGNORED, function.name)
-    if str(function.real.__module__).startswith("torch.optim."):
+    forward = function.code.co_name == "forward" and bool(args) and issubclass(args[0].pytype, torch.nn.Module)
+    if str(function.real.__module__).startswith("torch.optim.") and not forward:
         raise Break(Reason.OPTIMIZER, function.name)
     if is_left_to_python(function.real):
         raise Break(Reason.NOT_COMPILED, function.name)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from sot.guards import CodeGuard, Guard
-from sot.origin import Arg, Item, Origin
+from sot.origin import Arg, Item, Origin, same_key
 
 CALL = "__call"
 STACK = re.compile(r"__stack_\d+")
@@ -41,7 +41,7 @@ def said(sentence: str, names: Names) -> str:
 
 def is_inner(origin: Origin | None) -> bool:
     """Is it the function that the rest of another one goes on in?"""
-    return isinstance(origin, Item) and origin.key == 0 and is_call(origin.base)
+    return isinstance(origin, Item) and same_key(origin.key, 0) and is_call(origin.base)
 
 
 def is_call(origin: object) -> bool:

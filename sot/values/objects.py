@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot import _hook
 from sot.errors import Break, NotRebuildable, Reason, article
-from sot.guards import HasKeyGuard, KeysGuard
+from sot.guards import HasKeyGuard, IsGuard, KeysGuard
 from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.tracebacks import Places, traceback_of
 from sot.values import growing
@@ -389,6 +389,17 @@ class SetValue(ObjectValue):
             e.line(f"set.clear({name}), set.update({name}, [{inner}])")
 
 
+def guard_key(m: Machine, key: Any) -> None:
+    """What is looked for in a container that existed before: an object, or one in a tuple, must be the same again."""
+    if type(key) is tuple:
+        for part in key:
+            guard_key(m, part)
+    elif type(key) is not str:
+        found = m.by_id.get(id(key))
+        if found is not None and found[1].origin is not None:
+            m.guard(IsGuard(found[1].origin, key))
+
+
 class DictValue(ObjectValue):
     """A dict or an instance of a subclass.
 
@@ -425,6 +436,7 @@ class DictValue(ObjectValue):
             self.refuse_python_keys(m)
         if isinstance(key, PythonKey):
             raise Break(Reason.UNSUPPORTED, f"looking for {key.value} in a dict that existed before")
+        guard_key(m, key)
         if self.pytype is dict or issubclass(self.pytype, dict):
             present = dict.__contains__(self.base, key)
         else:

@@ -19,7 +19,16 @@ from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, V
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
 from sot.values.keys import PythonKey
-from sot.values.objects import DictValue, ListValue, MappingProxy, ObjectValue, SetValue, TupleValue, make_tuple
+from sot.values.objects import (
+    DictValue,
+    ListValue,
+    MappingProxy,
+    ObjectValue,
+    SetValue,
+    TupleValue,
+    guard_key,
+    make_tuple,
+)
 from sot.values.tensor import TensorNumber, TensorValue
 
 if TYPE_CHECKING:
@@ -188,7 +197,10 @@ def key_of(m: Machine, value: Value) -> Any:
     if isinstance(value, ObjectValue) and is_python(slot(m, value, "__hash__"), slot(m, value, "__eq__")):
         return PythonKey(value, hash(follow(m, hash, value)), lambda a, b: bool(follow(m, operator.eq, a, b)), state_of)
     m.compared.add(value.pytype)
-    return value.key()
+    key = value.key()
+    if isinstance(value, FunctionValue):
+        guard_key(m, key)
+    return key
 
 
 def is_python(*methods: Any) -> bool:

@@ -225,7 +225,7 @@ def module_tagger() -> Any:
     """What torch.compile, once it has been used, has every new module call for its own bookkeeping."""
     from torch._dynamo.mutation_guard import GenerationTracker  # noqa: PLC0415 - a second to import, so only when needed
 
-    return GenerationTracker.tag.__func__
+    return GenerationTracker.tag.__func__  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

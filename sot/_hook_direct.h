@@ -1,6 +1,6 @@
-/* Direct: what a translated function or module is called through. It asks the entries itself when a call says all
-   that a frame would: positional arguments, one for each parameter. Then nothing is installed and no frame is made.
-   In any other case, and when an entry leaves the function in the middle, it calls the target under the callback. */
+/* Direct: what a translated function or module is called through. It binds the arguments and asks the entries itself:
+   nothing is installed and no frame is made. If the arguments do not fit, no entry answers, or an entry leaves the
+   function in the middle, it calls the target under the callback. */
 
 #ifndef SOT_HOOK_DIRECT_H
 #define SOT_HOOK_DIRECT_H
@@ -16,12 +16,132 @@ typedef struct {
     PyObject *weakrefs;
 } Direct;
 
-#define FEW_DIRECT 16
+#define FEW_DIRECT 32
 
-static int takes_as_they_are(PyCodeObject *code, Py_ssize_t count)
+/* The locals that a frame of the function would begin with, and its cells. */
+typedef struct {
+    PyCodeObject *code;
+    Py_ssize_t named, count; /* parameters with a name of their own; all of them and the cells */
+    PyObject *items[FEW_DIRECT];
+} Bound;
+
+static int can_be_bound(PyFunctionObject *function)
 {
-    return code->co_argcount == count && code->co_kwonlyargcount == 0
-        && (code->co_flags & (KIND_FLAGS | CO_VARARGS | CO_VARKEYWORDS)) == FUNCTION_FLAGS;
+    PyCodeObject *code = (PyCodeObject *)function->func_code;
+    Py_ssize_t cells = function->func_closure != NULL ? PyTuple_GET_SIZE(function->func_closure) : 0;
+    return (code->co_flags & KIND_FLAGS) == FUNCTION_FLAGS
+        && code->co_argcount + code->co_kwonlyargcount + cells + 2 <= FEW_DIRECT;
+}
+
+/* Where the parameter of this name is, or -1. No Python code runs: names are exact strings. */
+static Py_ssize_t parameter(const Bound *bound, PyObject *name)
+{
+    PyObject *names = bound->code->co_localsplusnames;
+    for (Py_ssize_t i = bound->code->co_posonlyargcount; i < bound->named; i++) {
+        if (PyTuple_GET_ITEM(names, i) == name) {
+            return i;
+        }
+    }
+    for (Py_ssize_t i = bound->code->co_posonlyargcount; i < bound->named; i++) {
+        if (PyUnicode_Compare(PyTuple_GET_ITEM(names, i), name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static int bind_positional(Bound *bound, PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Py_ssize_t own = module != NULL, taken = Py_MIN(own + count, bound->code->co_argcount);
+    int takes_more = (bound->code->co_flags & CO_VARARGS) != 0;
+    if (taken < own || (taken < own + count && !takes_more)) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < taken; i++) {
+        bound->items[i] = Py_NewRef(i < own ? module : args[i - own]);
+    }
+    if (takes_more) {
+        PyObject *rest = PyTuple_New(own + count - taken);
+        bound->items[bound->named] = rest;
+        for (Py_ssize_t i = taken; rest != NULL && i < own + count; i++) {
+            PyTuple_SET_ITEM(rest, i - taken, Py_NewRef(args[i - own]));
+        }
+    }
+    return !takes_more || bound->items[bound->named] != NULL;
+}
+
+static int bind_keywords(Bound *bound, PyObject *const *args, PyObject *names)
+{
+    PyObject *rest = NULL;
+    if (bound->code->co_flags & CO_VARKEYWORDS) {
+        Py_ssize_t at = bound->named + ((bound->code->co_flags & CO_VARARGS) != 0);
+        rest = bound->items[at] = PyDict_New();
+        if (rest == NULL) {
+            return 0;
+        }
+    }
+    for (Py_ssize_t i = 0; names != NULL && i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *name = PyTuple_GET_ITEM(names, i);
+        Py_ssize_t at = PyUnicode_CheckExact(name) ? parameter(bound, name) : -1;
+        if (at >= 0 && bound->items[at] == NULL) {
+            bound->items[at] = Py_NewRef(args[i]);
+        } else if (at >= 0 || rest == NULL || !PyUnicode_CheckExact(name) || PyDict_SetItem(rest, name, args[i]) < 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int bind_defaults(Bound *bound, const PyFunctionObject *function)
+{
+    Py_ssize_t positional = bound->code->co_argcount;
+    PyObject *defaults = function->func_defaults;
+    Py_ssize_t first = positional - (defaults != NULL ? PyTuple_GET_SIZE(defaults) : 0);
+    for (Py_ssize_t i = 0; i < bound->named; i++) {
+        if (bound->items[i] != NULL) {
+            continue;
+        }
+        PyObject *found = NULL;
+        if (i < positional) {
+            found = i >= first ? PyTuple_GET_ITEM(defaults, i - first) : NULL;
+        } else if (function->func_kwdefaults != NULL) {
+            found = PyDict_GetItemWithError(function->func_kwdefaults,
+                                            PyTuple_GET_ITEM(bound->code->co_localsplusnames, i));
+        }
+        if (found == NULL) {
+            return 0;
+        }
+        bound->items[i] = Py_NewRef(found);
+    }
+    return 1;
+}
+
+/* False if Python is to say what is wrong with the arguments. `unbind` in either case. */
+static int bind(Bound *bound, PyFunctionObject *function, PyObject *module, PyObject *const *args, Py_ssize_t count,
+                PyObject *names)
+{
+    bound->code = (PyCodeObject *)function->func_code;
+    bound->named = bound->code->co_argcount + bound->code->co_kwonlyargcount;
+    bound->count = bound->named + ((bound->code->co_flags & CO_VARARGS) != 0)
+        + ((bound->code->co_flags & CO_VARKEYWORDS) != 0);
+    memset(bound->items, 0, bound->count * sizeof(PyObject *));
+    int fits = bind_positional(bound, module, args, count) && bind_keywords(bound, args + count, names)
+        && bind_defaults(bound, function);
+    if (!fits) {
+        PyErr_Clear();
+        return 0;
+    }
+    for (Py_ssize_t i = 0; function->func_closure != NULL && i < PyTuple_GET_SIZE(function->func_closure); i++) {
+        bound->items[bound->count++] = Py_NewRef(PyTuple_GET_ITEM(function->func_closure, i));
+    }
+    return 1;
+}
+
+static void unbind(Bound *bound)
+{
+    for (Py_ssize_t i = 0; i < bound->count; i++) {
+        Py_XDECREF(bound->items[i]);
+    }
 }
 
 /* A new reference: an answer, or MISS if the call is to be made. `items` has arguments and cells. */
@@ -49,29 +169,22 @@ static PyObject *ask_directly(Direct *self, PyObject *entries, PyObject *const *
     return answer;
 }
 
-/* The entries of the function, for `count` arguments behind the module, if there is one. */
-static PyObject *answer_directly(Direct *self, PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* The entries of the function; `module` is its first argument, if there is one. */
+static PyObject *answer_directly(Direct *self, PyObject *module, PyObject *const *args, Py_ssize_t count,
+                                 PyObject *names)
 {
     PyFunctionObject *function = (PyFunctionObject *)self->function;
-    PyCodeObject *code = (PyCodeObject *)function->func_code;
-    PyThreadState *tstate = PyThreadState_Get();
-    Slot *slot = find_slot(code);
-    Py_ssize_t cells = function->func_closure != NULL ? PyTuple_GET_SIZE(function->func_closure) : 0;
-    Py_ssize_t own = module != NULL, total = own + count + cells;
+    Slot *slot = find_slot((PyCodeObject *)function->func_code);
     if (slot == NULL || slot->entries == NULL || slot->passes_tails || view.hidden || closed
-        || is_left_alone(slot, self->callback)
-        || total > FEW_DIRECT || !takes_as_they_are(code, own + count) || is_watched(tstate)
+        || is_left_alone(slot, self->callback) || !can_be_bound(function) || is_watched(PyThreadState_Get())
         || stack_is_low()) {
         return Py_NewRef(MISS);
     }
-    PyObject *items[FEW_DIRECT];
-    items[0] = module;
-    memcpy(items + own, args, count * sizeof(PyObject *));
-    for (Py_ssize_t i = 0; i < cells; i++) {
-        items[own + count + i] = PyTuple_GET_ITEM(function->func_closure, i);
-    }
-    Py_INCREF(function); /* and so its closure */
-    PyObject *answer = ask_directly(self, slot->entries, items, total);
+    Bound bound;
+    Py_INCREF(function); /* what runs may drop it */
+    PyObject *answer = bind(&bound, function, module, args, count, names)
+        ? ask_directly(self, slot->entries, bound.items, bound.count) : Py_NewRef(MISS);
+    unbind(&bound);
     Py_DECREF(function);
     statistics.hooked += answer != MISS;
     statistics.hits += answer != MISS;
@@ -119,9 +232,9 @@ static PyObject *direct_vectorcall(PyObject *object, PyObject *const *args, size
     }
     Py_INCREF(self);
     PyObject *answer = NULL;
-    if (self->function != NULL && (kwnames == NULL || PyTuple_GET_SIZE(kwnames) == 0)
+    if (self->function != NULL
         && (self->prelude == NULL || entry_program_holds(self->prelude, &module, 1))) {
-        answer = answer_directly(self, module, args, PyVectorcall_NARGS(nargsf));
+        answer = answer_directly(self, module, args, PyVectorcall_NARGS(nargsf), kwnames);
         if (answer == MISS) {
             Py_CLEAR(answer);
         } else if (answer == NULL) {

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
+
+from sot._hook import PLAIN, Rescued
 
 from .eager import eager
 from .errors import BackendError, BackendWarning, one_line
@@ -37,34 +40,48 @@ def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict:
     """
     if runs_as_is(compiled):
         return compiled
-    run, state = compiled, State(changes, draws)
-    careful = changes or draws
+    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws))
+    return rescue.call if rescue.state.matters else rescue.caught
 
-    def call(*args: Any) -> Any:
-        nonlocal run
-        before = state.of(args) if careful else None
+
+class Rescue:
+    """What is done when a compiled graph raises; see ``rescued``. ``caught`` calls it without a frame of ours."""
+
+    def __init__(self, compiled: Run, gm: GraphModule, backend: str, where: str, strict: bool, state: State) -> None:
+        self.compiled, self.gm, self.backend, self.where, self.strict = compiled, gm, backend, where, strict
+        self.state = state
+        self.caught = Rescued(compiled, partial(self.after, None))
+
+    def call(self, *args: Any) -> Any:
+        """The graph, if what it may change must be known to begin again."""
+        before = self.state.of(args)
         try:
-            return run(*args)
+            return self.caught.run(*args)
         except Exception as error:
-            if run is not compiled or isinstance(error, BackendError) or not state.restore(before, args):
+            results = self.after(before, error, args)
+            if results is PLAIN:
                 raise
-            failure = error
-        plain = eager(gm, args)
+            return results
+
+    def after(self, before: tuple | None, error: Exception, args: Sequence[Any]) -> Any:
+        """Eager PyTorch's results, or PLAIN if the exception goes on."""
+        over = self.caught.run is not self.compiled
+        if over or isinstance(error, BackendError) or not self.state.restore(before, args):
+            return PLAIN
+        plain = eager(self.gm, args)
         results = plain(*args)
-        reason = f"backend {backend!r} failed when it ran {where}: {one_line(failure)}"
-        if strict:
-            raise BackendError(reason) from failure
-        run = plain
-        tell(gm, reason)
+        reason = f"backend {self.backend!r} failed when it ran {self.where}: {one_line(error)}"
+        if self.strict:
+            raise BackendError(reason) from error
+        self.caught.run = plain
+        tell(self.gm, reason, 3 if before is None else 4)
         return results
 
-    return call
 
-
-def tell(gm: GraphModule, reason: str) -> None:
-    """Note, for reports, why a graph is not run by its backend, and warn of it."""
+def tell(gm: GraphModule, reason: str, level: int = 3) -> None:
+    """Note, for reports, why a graph is not run by its backend, and warn of it where ``level`` frames up are."""
     gm.meta.setdefault("fallbacks", []).append(reason)
-    warnings.warn(f"{reason}; eager PyTorch runs this graph from now on", BackendWarning, stacklevel=3)
+    warnings.warn(f"{reason}; eager PyTorch runs this graph from now on", BackendWarning, stacklevel=level)
 
 
 class State:
@@ -72,6 +89,7 @@ class State:
 
     def __init__(self, changes: bool = False, draws: bool = False) -> None:
         self.changes, self.draws = changes, draws
+        self.matters = changes or draws
 
     def of(self, args: Sequence[Any]) -> tuple:
         return self._versions(args) if self.changes else (), _random() if self.draws else None

@@ -506,93 +506,7 @@ PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf)
 
 #include "_hook_direct.h"
 
-/* ---- plain(fn) ---------------------------------------------------------------------------------- */
-
-typedef struct {
-    PyObject_HEAD
-    PyObject *wrapped;
-    PyObject *weakrefs;
-    vectorcallfunc vectorcall;
-} Plain;
-
-static PyObject *plain_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf,
-                                  PyObject *kwnames)
-{
-    int before = view.hidden;
-    view.hidden = 1;
-    PyObject *result = PyObject_Vectorcall(((Plain *)self)->wrapped, args, nargsf, kwnames);
-    view.hidden = before;
-    return result;
-}
-
-static int plain_traverse(PyObject *self, visitproc visit, void *arg)
-{
-    Py_VISIT(((Plain *)self)->wrapped);
-    return 0;
-}
-
-static int plain_clear(PyObject *self)
-{
-    Py_SETREF(((Plain *)self)->wrapped, Py_NewRef(Py_None)); /* a finalizer may still call it */
-    return 0;
-}
-
-static void plain_dealloc(PyObject *self)
-{
-    PyObject_GC_UnTrack(self);
-    Py_TRASHCAN_BEGIN(self, plain_dealloc)
-    if (((Plain *)self)->weakrefs != NULL) {
-        PyObject_ClearWeakRefs(self);
-    }
-    Py_CLEAR(((Plain *)self)->wrapped);
-    COUNT(plains, -1);
-    PyObject_GC_Del(self);
-    Py_TRASHCAN_END
-}
-
-static PyObject *plain_repr(PyObject *self)
-{
-    return PyUnicode_FromFormat("sot._hook.plain(%R)", ((Plain *)self)->wrapped);
-}
-
-static PyMemberDef plain_members[] = {
-    {"__wrapped__", T_OBJECT, offsetof(Plain, wrapped), READONLY, "what is called"},
-    {NULL},
-};
-
-static PyTypeObject PlainType = {
-    PyVarObject_HEAD_INIT(NULL, 0)
-    .tp_name = "sot._hook.Plain",
-    .tp_doc = "Calls what it wraps with this thread's callback hidden.",
-    .tp_basicsize = sizeof(Plain),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL
-        | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_dealloc = plain_dealloc,
-    .tp_traverse = plain_traverse,
-    .tp_clear = plain_clear,
-    .tp_repr = plain_repr,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(Plain, vectorcall),
-    .tp_weaklistoffset = offsetof(Plain, weakrefs),
-    .tp_members = plain_members,
-};
-
-static PyObject *plain(PyObject *Py_UNUSED(module), PyObject *fn)
-{
-    if (!PyCallable_Check(fn)) {
-        return PyErr_Format(PyExc_TypeError, "plain() needs a callable, not %R", fn);
-    }
-    Plain *self = PyObject_GC_New(Plain, &PlainType);
-    if (self == NULL) {
-        return NULL;
-    }
-    self->wrapped = Py_NewRef(fn);
-    self->weakrefs = NULL;
-    self->vectorcall = plain_vectorcall;
-    COUNT(plains, 1);
-    PyObject_GC_Track(self);
-    return (PyObject *)self;
-}
+#include "_hook_callables.h"
 
 /* ---- the module --------------------------------------------------------------------------------- */
 
@@ -815,6 +729,12 @@ static PyObject *member_offset(PyObject *Py_UNUSED(module), PyObject *object)
     return Py_BuildValue("(nO)", member->offset, member->type == T_OBJECT ? Py_True : Py_False);
 }
 
+static PyObject *is_generic_lookup(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    return PyBool_FromLong(Py_IS_TYPE(object, &PyWrapperDescr_Type)
+                           && ((PyWrapperDescrObject *)object)->d_wrapped == (void *)PyObject_GenericGetAttr);
+}
+
 static PyObject *stats(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     return Py_BuildValue("{s:K,s:K,s:K,s:K}", "hooked", statistics.hooked, "hits", statistics.hits,
@@ -849,6 +769,7 @@ static PyMethodDef methods[] = {
     {"reset", reset, METH_O, "Forgets the entries of a code object, and that it is skipped."},
     {"plain", plain, METH_O, "A callable that calls fn with this thread's callback hidden."},
     {"member_offset", member_offset, METH_O, "Where a field is in its objects: (offset, is an empty one None), or None."},
+    {"is_generic_lookup", is_generic_lookup, METH_O, "Is it what object.__getattribute__ is, in whichever class?"},
     {"stats", stats, METH_NOARGS, "How many frames were looked at, answered, missed and left plain."},
 #ifdef SOT_HOOK_DEBUG
     {"debug_counts", debug_counts, METH_NOARGS, "How many objects this module keeps alive."},
@@ -868,7 +789,7 @@ static int prepare(void)
 {
     if (PyType_Ready(&SentinelType) < 0 || PyType_Ready(&RegistrationType) < 0
         || PyType_Ready(&PlainType) < 0 || PyType_Ready(&TailType) < 0
-        || PyType_Ready(&DirectType) < 0 || PyType_Ready(&CallbackType) < 0) {
+        || PyType_Ready(&RescuedType) < 0 || PyType_Ready(&DirectType) < 0 || PyType_Ready(&CallbackType) < 0) {
         return -1;
     }
     slot_index = PyUnstable_Eval_RequestCodeExtraIndex(free_slot);
@@ -889,6 +810,7 @@ PyMODINIT_FUNC PyInit__hook(void)
                            || PyModule_AddObjectRef(module, "Tail", (PyObject *)&TailType) < 0
                            || PyModule_AddObjectRef(module, "Callback", (PyObject *)&CallbackType) < 0
                            || PyModule_AddObjectRef(module, "Direct", (PyObject *)&DirectType) < 0
+                           || PyModule_AddObjectRef(module, "Rescued", (PyObject *)&RescuedType) < 0
                            || PyModule_AddObjectRef(module, "Entry", (PyObject *)&EntryType) < 0)) {
         Py_CLEAR(module);
     }

@@ -44,6 +44,8 @@ typedef struct {
 typedef struct {
     Step step;
     int end; /* the nodes of its subtree are those up to here */
+    int grouped; /* is it in a group, and not an argument itself? */
+    int tensor;  /* which of the program's tensors it is, or -1 */
     int reads_type, reads_slot, reads_dict, reads_items, reads_size;
     int first_check, check_count;
     int first_word;
@@ -67,6 +69,15 @@ typedef struct {
     Program *program; /* NULL: gone */
 } Watch;
 
+/* Nodes whose values must be different objects. Those that are arguments are others at every call; the rest hardly ever
+   change, and wait in a hash set for them. */
+typedef struct {
+    int count, argument_count;
+    int *members; /* arguments first */
+    PyObject **table;
+    size_t mask;
+} Group;
+
 struct Program {
     PyObject *watch;  /* made with the first of them */
     PyObject **mortals, **references;
@@ -74,7 +85,7 @@ struct Program {
     PyObject *owner; /* borrowed: whose program this is; program_died() is told */
     int count, word_count, check_count, tensor_count, arg_tensor_count, pair_count, group_count;
     int busy;
-    int tensors_changed; /* other tensors than when they were last found to be different objects */
+    int regroup; /* has a member of a group another value than when the hash sets were filled? */
     unsigned long long entered;
     Node *nodes;
     PyObject **values;
@@ -83,9 +94,7 @@ struct Program {
     int *owners;  /* of each word */
     TensorCheck *tensors; /* arguments first */
     int (*pairs)[3];
-    int **groups; /* each begins with its length */
-    PyObject **table; /* a hash set of the tensors that are no arguments */
-    size_t table_mask;
+    Group *groups; /* the first is of all tensors */
     unsigned long long thread_keys[2];
 };
 
@@ -390,10 +399,13 @@ static int enter(Program *p, int i, PyObject *value)
     Node *node = p->nodes + i;
     node->known = 0;
     p->entered++;
+    p->regroup |= node->grouped && p->values[i] != value;
     p->values[i] = value;
+    if (node->tensor >= 0) {
+        p->tensors[node->tensor].value = value;
+    }
     for (int c = 0; c < node->check_count; c++) {
         const Check *check = p->checks + node->first_check + c;
-        p->tensors_changed |= check->kind == TENSOR && node->step != ARG;
         if (!holds(check, value)) {
             return 0;
         }
@@ -440,43 +452,51 @@ static void forget(Program *p, int root)
     }
 }
 
-static size_t place_in_table(Program *p, PyObject *value)
+static size_t place_in_table(const Group *group, PyObject *value)
 {
-    size_t place = ((uintptr_t)value >> 4) * (size_t)0x9E3779B97F4A7C15u >> 20 & p->table_mask;
-    while (p->table[place] != NULL && p->table[place] != value) {
-        place = (place + 1) & p->table_mask;
+    size_t place = ((uintptr_t)value >> 4) * (size_t)0x9E3779B97F4A7C15u >> 20 & group->mask;
+    while (group->table[place] != NULL && group->table[place] != value) {
+        place = (place + 1) & group->mask;
     }
     return place;
 }
 
-/* Are the tensors that are no arguments different objects? Fills the table. */
-static int fill_table(Program *p)
+/* Are the members that are no arguments different objects? */
+static int fill_table(const Program *p, const Group *group)
 {
-    memset(p->table, 0, (p->table_mask + 1) * sizeof(PyObject *));
-    for (int t = p->arg_tensor_count; t < p->tensor_count; t++) {
-        PyObject *value = p->values[p->tensors[t].node];
-        size_t place = place_in_table(p, value);
-        if (p->table[place] != NULL) {
+    memset(group->table, 0, (group->mask + 1) * sizeof(PyObject *));
+    for (int i = group->argument_count; i < group->count; i++) {
+        PyObject *value = p->values[group->members[i]];
+        size_t place = place_in_table(group, value);
+        if (group->table[place] != NULL) {
             return 0;
         }
-        p->table[place] = value;
+        group->table[place] = value;
     }
-    p->tensors_changed = 0;
     return 1;
 }
 
-static int tensors_differ(Program *p)
+static int fill_tables(Program *p)
 {
-    if (p->tensors_changed && !fill_table(p)) {
-        return 0;
-    }
-    for (int t = 0; t < p->arg_tensor_count; t++) {
-        PyObject *value = p->values[p->tensors[t].node];
-        if (p->tensor_count > p->arg_tensor_count && p->table[place_in_table(p, value)] != NULL) {
+    for (int g = 0; g < p->group_count; g++) {
+        if (!fill_table(p, p->groups + g)) {
             return 0;
         }
-        for (int other = 0; other < t; other++) {
-            if (p->values[p->tensors[other].node] == value) {
+    }
+    p->regroup = 0;
+    return 1;
+}
+
+/* Are the members that are arguments different objects, and none of the others? */
+static int arguments_differ(const Program *p, const Group *group)
+{
+    for (int i = 0; i < group->argument_count; i++) {
+        PyObject *value = p->values[group->members[i]];
+        if (group->table[place_in_table(group, value)] != NULL) {
+            return 0;
+        }
+        for (int other = 0; other < i; other++) {
+            if (p->values[group->members[other]] == value) {
                 return 0;
             }
         }
@@ -492,17 +512,15 @@ static int relations_hold(Program *p)
             return 0;
         }
     }
+    if (p->regroup && !fill_tables(p)) {
+        return 0;
+    }
     for (int g = 0; g < p->group_count; g++) {
-        const int *members = p->groups[g] + 1;
-        for (int i = 1; i < p->groups[g][0]; i++) {
-            for (int j = 0; j < i; j++) {
-                if (p->values[members[i]] == p->values[members[j]]) {
-                    return 0;
-                }
-            }
+        if (!arguments_differ(p, p->groups + g)) {
+            return 0;
         }
     }
-    return tensors_differ(p);
+    return 1;
 }
 
 static int thread_keys_are_the_same(const Program *p)
@@ -518,16 +536,17 @@ static int run(Program *p, PyObject *const *args, Py_ssize_t count)
         return 0;
     }
     for (int t = 0; t < p->arg_tensor_count; t++) {
-        const Node *node = p->nodes + p->tensors[t].node;
-        if (node->number >= count) {
+        int i = p->tensors[t].node;
+        if (p->nodes[i].number >= count) {
             return 0;
         }
-        if (p->values[p->tensors[t].node] != args[node->number]) { /* another object: what is known is of the old one */
-            p->nodes[p->tensors[t].node].known = 0;
-            p->values[p->tensors[t].node] = args[node->number];
+        PyObject *value = args[p->nodes[i].number];
+        if (p->values[i] != value) { /* another object: what is known is of the old one */
+            p->nodes[i].known = 0;
+            p->values[i] = p->tensors[t].value = value;
         }
     }
-    if (p->arg_tensor_count > 0 && !tensor_api->all_match(p->tensors, p->arg_tensor_count, p->values)) {
+    if (p->arg_tensor_count > 0 && !tensor_api->all_match(p->tensors, p->arg_tensor_count)) {
         return 0; /* what differs most often */
     }
     for (int i = 0; i < p->count; i = p->nodes[i].end) {
@@ -539,7 +558,7 @@ static int run(Program *p, PyObject *const *args, Py_ssize_t count)
         }
     }
     int others = p->tensor_count - p->arg_tensor_count;
-    return (others == 0 || tensor_api->all_match(p->tensors + p->arg_tensor_count, others, p->values))
+    return (others == 0 || tensor_api->all_match(p->tensors + p->arg_tensor_count, others))
         && relations_hold(p);
 }
 
@@ -785,6 +804,7 @@ static int make_node(Program *p, int i, PyObject *spec)
     }
     node->step = step;
     node->end = i + 1;
+    node->tensor = -1;
     node->first_check = p->check_count;
     node->operand = step == FIELD && Py_IsNone(operand) ? NULL : step == HELD ? hold(p, operand, &node->weak)
         : Py_NewRef(operand);
@@ -830,13 +850,8 @@ static const void *tensor_spec(Program *p, const Node *node)
 
 static int make_tensors(Program *p)
 {
-    p->table_mask = 15;
-    while (p->table_mask < (size_t)p->tensor_count * 2) {
-        p->table_mask = p->table_mask * 2 + 1;
-    }
     p->tensors = PyMem_Calloc(p->tensor_count + 1, sizeof(TensorCheck));
-    p->table = PyMem_Calloc(p->table_mask + 1, sizeof(PyObject *));
-    if (p->tensors == NULL || p->table == NULL) {
+    if (p->tensors == NULL) {
         return -1;
     }
     int count = 0;
@@ -844,12 +859,12 @@ static int make_tensors(Program *p)
         for (int i = 0; i < p->count; i++) {
             const void *spec = tensor_spec(p, p->nodes + i);
             if (spec != NULL && (p->nodes[i].step == ARG) == arguments) {
-                p->tensors[count++] = (TensorCheck){spec, i};
+                p->nodes[i].tensor = count;
+                p->tensors[count++] = (TensorCheck){.spec = spec, .node = i};
                 p->arg_tensor_count += arguments;
             }
         }
     }
-    p->tensors_changed = 1;
     return 0;
 }
 
@@ -891,22 +906,65 @@ static int make_pairs(Program *p, PyObject *pairs)
     return 0;
 }
 
-static int make_groups(Program *p, PyObject *groups)
+static int add_member(Program *p, Group *group, int node)
 {
-    p->groups = PyMem_Calloc(PyList_GET_SIZE(groups) + 1, sizeof(int *));
-    for (; p->groups != NULL && p->group_count < PyList_GET_SIZE(groups); p->group_count++) {
-        PyObject *members = PyList_GET_ITEM(groups, p->group_count);
-        Py_ssize_t size = PyTuple_GET_SIZE(members);
-        int *group = p->groups[p->group_count] = PyMem_Calloc(size + 1, sizeof(int));
-        if (group == NULL) {
+    if (node < 0 || node >= p->count) {
+        PyErr_SetString(PyExc_ValueError, "a group has no such node");
+        return -1;
+    }
+    int is_argument = p->nodes[node].step == ARG, first_other = group->argument_count;
+    p->nodes[node].grouped |= !is_argument;
+    group->members[group->count++] = is_argument ? group->members[first_other] : node;
+    if (is_argument) {
+        group->members[first_other] = node;
+        group->argument_count++;
+    }
+    return 0;
+}
+
+/* Room for a group of this size. NULL without memory. */
+static Group *begin_group(Program *p, Py_ssize_t size)
+{
+    Group *group = p->groups + p->group_count++;
+    group->mask = 15;
+    while (group->mask < (size_t)size * 2) {
+        group->mask = group->mask * 2 + 1;
+    }
+    group->members = PyMem_Calloc(size + 1, sizeof(int));
+    group->table = PyMem_Calloc(group->mask + 1, sizeof(PyObject *));
+    return group->members != NULL && group->table != NULL ? group : NULL;
+}
+
+static int make_group(Program *p, PyObject *members)
+{
+    Group *group = begin_group(p, PyTuple_GET_SIZE(members));
+    for (Py_ssize_t i = 0; group != NULL && i < PyTuple_GET_SIZE(members); i++) {
+        if (add_member(p, group, (int)PyLong_AsLong(PyTuple_GET_ITEM(members, i))) < 0) {
             return -1;
         }
-        group[0] = (int)size;
-        for (Py_ssize_t i = 0; i < size; i++) {
-            group[i + 1] = (int)PyLong_AsLong(PyTuple_GET_ITEM(members, i));
+    }
+    return group != NULL ? 0 : -1;
+}
+
+static int make_groups(Program *p, PyObject *groups)
+{
+    p->groups = PyMem_Calloc(PyList_GET_SIZE(groups) + 1, sizeof(Group));
+    Group *tensors = p->groups != NULL ? begin_group(p, p->tensor_count) : NULL;
+    if (tensors == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < p->tensor_count; i++) {
+        if (add_member(p, tensors, p->tensors[i].node) < 0) {
+            return -1;
         }
     }
-    return p->groups != NULL ? 0 : -1;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++) {
+        if (make_group(p, PyList_GET_ITEM(groups, i)) < 0) {
+            return -1;
+        }
+    }
+    p->regroup = 1;
+    return 0;
 }
 
 static int make(Program *p, PyObject *nodes, PyObject *pairs, PyObject *groups)
@@ -980,9 +1038,10 @@ void program_free(Program *p)
     }
     unwatch(p);
     for (int i = 0; i < p->group_count; i++) {
-        PyMem_Free(p->groups[i]);
+        PyMem_Free(p->groups[i].members);
+        PyMem_Free(p->groups[i].table);
     }
-    void *parts[] = {p->nodes, p->values, p->checks, p->words, p->owners, p->tensors, p->pairs, p->groups, p->table};
+    void *parts[] = {p->nodes, p->values, p->checks, p->words, p->owners, p->tensors, p->pairs, p->groups};
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
         PyMem_Free(parts[i]);
     }

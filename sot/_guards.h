@@ -13,11 +13,12 @@
 typedef struct {
     const void *spec; /* what _tensors.spec() has made */
     int node;         /* whose value is to meet it */
+    PyObject *value;  /* the node's: borrowed */
 } TensorCheck;
 
 typedef struct {
     /* Are these values tensors with the metadata that the specifications say? No Python code runs. */
-    int (*all_match)(const TensorCheck *checks, int count, PyObject *const *values);
+    int (*all_match)(const TensorCheck *checks, int count);
     /* The dispatch keys that this thread adds to and takes from those of every tensor. */
     void (*thread_keys)(unsigned long long keys[2]);
 } TensorApi;

@@ -11,7 +11,7 @@ import functools
 import weakref
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
-from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from types import CellType, FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -50,9 +50,8 @@ from sot.origin import (
 from sot.torch_compat import GLOBAL_HOOKS
 
 ABSENT = object()
-MANY = 32           # a larger group of different objects is left to Python
 SIZED = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict)
-GENERIC = (object.__getattribute__, ModuleType.__getattribute__)
+OF_METHODS = ("__func__", "__self__")
 
 
 class NotInC(Exception):
@@ -221,9 +220,16 @@ def _attr(b: Builder, origin: Attr) -> Node:
         if origin.name != "__dict__" or type(origin) is RawAttr:
             raise NotInC
         return type_dict(b, base)
-    if type(origin) is Attr and b.finds(kind, "__getattribute__") not in GENERIC:
+    if type(origin) is Attr and not looks_up_plainly(b, kind, origin.name):
         raise NotInC
     return b.attribute(base, origin.name)
+
+
+def looks_up_plainly(b: Builder, kind: type, name: str) -> bool:
+    """Does an attribute come from where ``object.__getattribute__`` finds it? Those of modules and methods do, too."""
+    found = b.finds(kind, "__getattribute__")
+    return found is ModuleType.__getattribute__ or _hook.is_generic_lookup(found) or (
+        kind is MethodType and name in OF_METHODS)
 
 
 def type_dict(b: Builder, base: Node) -> Node:
@@ -301,6 +307,9 @@ def _length(b: Builder, guard: LengthGuard) -> None:
 
 def _keys(b: Builder, guard: KeysGuard) -> None:
     node = b.node(guard.origin)
+    if not guard.keys and type(node.value) in (dict, OrderedDict):
+        b.check(node, "empty")
+        return
     if type(node.value) is not dict or not all(map(is_constant, guard.keys)):
         raise NotInC
     b.check(node, "keys", guard.keys)
@@ -334,8 +343,6 @@ def _same(b: Builder, guard: SameGuard) -> None:
 
 
 def _distinct(b: Builder, guard: DistinctGuard) -> None:
-    if len(guard.others) >= MANY:
-        raise NotInC
     b.groups.append(tuple(b.node(origin) for origin in (guard.origin, *guard.others)))
 
 

@@ -352,3 +352,40 @@ def test_c_and_python_give_one_verdict(changes):
         for _ in range(2):
             assert cached.function.holds(inputs) is verdict_of_python(cached, inputs)
     sot.reset()
+
+
+class Registry:
+    """A class with a property, and with a method that is kept bound."""
+
+    def __init__(self):
+        self.items = [1.0]
+
+    @property
+    def size(self):
+        return len(self.items)
+
+    def first(self):
+        return self.items[0]
+
+
+def test_properties_bound_methods_and_many_lists_are_checked_in_c():
+    registry, lists = Registry(), [[float(i)] for i in range(40)]
+    first = registry.first
+
+    def f(x):
+        for one in lists:
+            one.append(1.0)
+            one.pop()
+        return x * registry.size + first() + lists[3][0]
+
+    translated = sot.to_static(f, backend=Counter())
+    for _ in range(3):
+        assert torch.equal(translated(X), f(X))
+    entry, = entries_of(f)
+    assert entry.function is None or "MISS" not in entry.function.__code__.co_names     # which guards in Python name
+    lists[7] = lists[8]
+    assert torch.equal(translated(X), f(X))
+    registry.items.append(2.0)
+    assert torch.equal(translated(X), f(X))
+    Registry.size = property(lambda self: 5)
+    assert torch.equal(translated(X), f(X))

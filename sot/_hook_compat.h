@@ -83,11 +83,13 @@ static inline int frame_is_at_start(Frame *frame)
 
 #endif
 
+/* `tracing` is set while the interpreter runs somebody's trace function or audit hook: it is not the program's code,
+   and what is audited may be a call of ours. */
 #if PY_VERSION_HEX < 0x030C0000
 
 static inline int is_watched(PyThreadState *tstate)
 {
-    return tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL;
+    return tstate->tracing || tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL;
 }
 
 #else
@@ -97,7 +99,7 @@ static inline int is_watched(PyThreadState *tstate)
 static inline int is_watched(PyThreadState *tstate)
 {
     PyInterpreterState *interp = tstate->interp;
-    return tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL
+    return tstate->tracing || tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL
         || interp->monitoring_tool_names[0] != NULL || interp->monitoring_tool_names[1] != NULL
         || interp->monitors.tools[PY_MONITORING_EVENT_LINE] || interp->monitors.tools[PY_MONITORING_EVENT_INSTRUCTION];
 }

@@ -444,6 +444,24 @@ def test_a_thread_that_traces_runs_everything_plainly(set_tracer):
     assert "call" in events and "return" in events
 
 
+def test_audit_hooks_are_left_alone():
+    """They run within whatever is audited, such as `id` in the middle of a translated loop."""
+    audited = []
+
+    def hook(event, args):
+        if listening and event == "builtins.id":
+            audited.append(noticed(event))
+
+    def noticed(event):
+        return event
+
+    listening = True
+    sys.addaudithook(hook)
+    names = names_seen(lambda: id(hook))
+    listening = False
+    assert audited and "hook" not in names and "noticed" not in names and "<lambda>" in names
+
+
 # ---- plain ---------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@
 
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
 #include <list>
@@ -21,12 +22,23 @@
 
 namespace {
 
-/* Where a Python tensor has the address of the C++ one: found by looking, because torch has moved it. */
-Py_ssize_t impl_offset = 0;
+using torch::autograd::AutogradMeta;
 
-c10::TensorImpl *impl_of(PyObject *tensor)
+/* Where a Python tensor has the address of the C++ one, and that one of what autograd keeps: found by looking, because
+   torch has moved the first and calls the second private. */
+Py_ssize_t impl_offset = 0, autograd_offset = 0;
+
+template <typename Found>
+Found *pointer_at(const void *object, Py_ssize_t offset)
 {
-    return *reinterpret_cast<c10::TensorImpl **>(reinterpret_cast<char *>(tensor) + impl_offset);
+    return *reinterpret_cast<Found *const *>(static_cast<const char *>(object) + offset);
+}
+
+inline c10::TensorImpl *impl_of(PyObject *tensor) { return pointer_at<c10::TensorImpl>(tensor, impl_offset); }
+
+inline const AutogradMeta *autograd_of(const c10::TensorImpl *impl)
+{
+    return pointer_at<AutogradMeta>(impl, autograd_offset);
 }
 
 constexpr int64_t ANY = -1; /* sizes are never negative; a negative stride is none that torch makes */
@@ -59,6 +71,13 @@ struct Fields : c10::TensorImpl {
     static constexpr auto dtype = &Fields::data_type_;
     static constexpr auto device = &Fields::device_opt_;
 };
+
+/* As torch answers, without two calls for what is not a view. */
+inline bool requires_grad(const c10::TensorImpl *impl)
+{
+    const AutogradMeta *meta = autograd_of(impl);
+    return meta != nullptr && (meta->requires_grad_ || meta->grad_fn_ || (meta->is_view_ && meta->requires_grad()));
+}
 
 inline bool same(const int64_t *expected, const int64_t *found, int64_t count)
 {
@@ -93,26 +112,12 @@ inline bool matches(const TensorCheck &check)
     return static_cast<int64_t>(layout.size()) == dim && same(numbers, layout.sizes_data(), dim)
         && same(numbers + dim, layout.strides_data(), dim) && impl->*Fields::dtype == spec.dtype
         && device.has_value() && *device == spec.device
-        && impl->requires_grad() == spec.requires_grad;
-}
-
-inline void prefetch(const TensorCheck &check)
-{
-    if (Py_TYPE(check.value) == static_cast<const Spec *>(check.spec)->type) {
-        const char *memory = reinterpret_cast<const char *>(impl_of(check.value));
-        __builtin_prefetch(memory);
-        __builtin_prefetch(memory + 64);
-        __builtin_prefetch(memory + 128);
-    }
+        && requires_grad(impl) == spec.requires_grad;
 }
 
 int all_match(const TensorCheck *checks, int count)
 {
-    constexpr int AHEAD = 8; /* tensors that memory is asked for before they are read */
     for (int i = 0; i < count; i++) {
-        if (i + AHEAD < count) {
-            prefetch(checks[i + AHEAD]);
-        }
         if (!matches(checks[i])) {
             return 0;
         }
@@ -212,23 +217,35 @@ PyObject *meets(PyObject *, PyObject *args)
     return memory != nullptr ? PyBool_FromLong(matches(check)) : nullptr;
 }
 
-/* Finds the address of the C++ tensor in a Python one. False with an exception. */
-bool find_impl(PyObject *torch)
+/* Where in an object the address is; 0 if it is not between `from` and `to`. */
+Py_ssize_t find(const void *address, const void *object, Py_ssize_t from, Py_ssize_t to)
+{
+    for (Py_ssize_t at = from; at < to; at += sizeof(void *)) {
+        if (pointer_at<const void>(object, at) == address) {
+            return at;
+        }
+    }
+    return 0;
+}
+
+/* Finds the offsets, by a tensor. False with an exception. */
+bool find_offsets(PyObject *torch)
 {
     PyObject *tensor = PyObject_CallMethod(torch, "empty", "i", 1);
     PyObject *number = tensor != nullptr ? PyObject_GetAttrString(tensor, "_cdata") : nullptr;
-    void *address = number != nullptr ? PyLong_AsVoidPtr(number) : nullptr;
-    for (Py_ssize_t at = sizeof(PyObject); address != nullptr && at < 48 && impl_offset == 0; at += sizeof(void *)) {
-        if (std::memcmp(reinterpret_cast<char *>(tensor) + at, &address, sizeof(address)) == 0) {
-            impl_offset = at;
-        }
+    auto *impl = number != nullptr ? static_cast<c10::TensorImpl *>(PyLong_AsVoidPtr(number)) : nullptr;
+    if (impl != nullptr) {
+        impl->set_requires_grad(true);
+        impl_offset = find(impl, tensor, sizeof(PyObject), 48);
+        autograd_offset = find(impl->autograd_meta(), impl, sizeof(void *), sizeof(c10::TensorImpl));
     }
     Py_XDECREF(number);
     Py_XDECREF(tensor);
-    if (impl_offset == 0 && !PyErr_Occurred()) {
+    bool found = impl_offset != 0 && autograd_offset != 0;
+    if (!found && !PyErr_Occurred()) {
         PyErr_SetString(PyExc_ImportError, "sot._tensors: tensors of this version of torch are made differently");
     }
-    return impl_offset != 0;
+    return found;
 }
 
 bool fits(PyObject *torch)
@@ -263,7 +280,7 @@ struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__tensors(void)
 {
     PyObject *torch = PyImport_ImportModule("torch");
-    bool ready = torch != nullptr && fits(torch) && find_impl(torch);
+    bool ready = torch != nullptr && fits(torch) && find_offsets(torch);
     Py_XDECREF(torch);
     PyObject *module = ready ? PyModule_Create(&definition) : nullptr;
     PyObject *capsule = module != nullptr ? PyCapsule_New(&api, TENSOR_API_NAME, nullptr) : nullptr;

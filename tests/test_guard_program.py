@@ -280,6 +280,25 @@ def start():
 TENSORS = [X.clone, lambda: X.clone().double(), lambda: X.t().contiguous().t(), lambda: X[:1].clone(),
            lambda: X.clone().requires_grad_(), lambda: nn.Parameter(X.clone()), lambda: X.clone().conj(),
            lambda: X.to(torch.complex64).conj(), lambda: None, lambda: 3]
+
+
+def view_of_what_requires_grad():
+    base = X.clone()
+    view = base[:]
+    base.requires_grad_()
+    return view
+
+
+@pytest.mark.parametrize("make", [lambda: X.clone().requires_grad_(), lambda: X.clone().requires_grad_() * 1,
+                                  lambda: X.clone().requires_grad_()[:], view_of_what_requires_grad,
+                                  lambda: X.clone().requires_grad_().detach(), lambda: X[:]])
+def test_whether_gradients_are_required_is_asked_as_torch_answers(make):
+    translated = sot.to_static(lambda x: x + 1, backend="eager")
+    translated(X)
+    translated(make())
+    assert len(translated.captures) == 1 + make().requires_grad
+
+
 CONSTANTS = [0, 1, 1.0, True, False, 0.0, -0.0, 0.5, float("nan"), None, "name", "other", (1, 2.0), (1, 2), (1.0, 2.0)]
 
 

@@ -22,6 +22,7 @@ import torch
 
 import sot
 import sot.api
+from sot.misses import RecaptureWarning
 
 from .picture import PROGRAM, Picture, difference
 
@@ -80,6 +81,7 @@ def output() -> Iterator[io.StringIO]:
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream), warnings.catch_warnings():
             warnings.simplefilter("default")
+            warnings.simplefilter("ignore", RecaptureWarning)   # it is ours, and promised
             yield stream
     finally:
         logger.removeHandler(handler)

@@ -3,20 +3,20 @@ from __future__ import annotations
 
 import ast
 import copy
+import time
 from collections.abc import Callable, Iterator
 
 BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
 
 
-def shrink(source: str, fails: Callable[[str], bool], attempts: int = 600) -> str:
-    """The smallest program found that still fails, as source."""
+def shrink(source: str, fails: Callable[[str], bool], seconds: float = 60) -> str:
+    """The smallest program found in that time that still fails, as source."""
     tree = ast.parse(source)
-    progress = True
-    while progress and attempts > 0:
+    progress, end = True, time.monotonic() + seconds
+    while progress and time.monotonic() < end:
         progress = False
         for smaller in smaller_trees(tree):
-            attempts -= 1
-            if attempts <= 0:
+            if time.monotonic() >= end:
                 break
             if fails(ast.unparse(smaller)):
                 tree, progress = smaller, True

@@ -106,7 +106,11 @@ class Guard:
             holds = self.holds(value)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
             return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
-        return None if holds else f"expected {self}, got {short(value)}"
+        return None if holds else f"expected {self}, got {self.seen(value)}"
+
+    def seen(self, value: object) -> str:
+        """What there is in place of what was expected."""
+        return short(value)
 
 
 @dataclass(frozen=True)
@@ -168,6 +172,10 @@ class TypeGuard(Guard):
 
     def __str__(self) -> str:
         return f"the type of {self.origin} is {getattr(self.cls, '__qualname__', self.cls)}"
+
+    def seen(self, value: object) -> str:
+        found = type(value).__qualname__
+        return "another class of that name" if found == getattr(self.cls, "__qualname__", None) else f"{short(value)}, of type {found}"
 
 
 @dataclass(frozen=True)

@@ -313,3 +313,14 @@ def test_a_class_of_two_variables_of_one_name():
                     return __class__
             return x + 1, C.outer is Outer, C().g() is C
     check(lambda x: Outer().f(x), X, again=False)
+
+
+def test_what_a_made_class_has_from_c_is_of_the_class_of_this_call():
+    def f(x):
+        class Mine(dict):
+            def __setitem__(self, key, value):
+                n.append(key)
+        n = [1]
+        made = Mine.fromkeys([1, 2])
+        return x + len(n), n, len(made)
+    check(f, X, again=False)

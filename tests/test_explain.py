@@ -264,3 +264,21 @@ def test_the_repr_is_one_line_and_values_are_left_out_of_it():
     assert repr(found) == "<Explanation of fn: no graphs, no operations, no breaks, no guards, captured in 0.0 ms>"
     assert "No function of the program was met" in str(found)
     assert copy.copy(found) == found
+
+
+def test_guards_name_the_users_line_also_where_code_of_ours_stands_in():
+    """zero_grad and clip_grad_norm_ are read as Python of ours."""
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        return loss
+    translated = sot.to_static(step, backend="eager")
+    translated(torch.ones(2, 3))
+    places = {guard.file for capture in translated.captures for guard in capture.guards}
+    ours = sot.__file__.rpartition("/")[0]
+    assert __file__ in places and not any(place.startswith(ours) for place in places)

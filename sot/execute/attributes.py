@@ -439,7 +439,7 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
     if kind is classmethod:
         return BoundMethod(wrap_inside(m, raw, owner, name), Const(cls), name)
     if kind is types.ClassMethodDescriptorType:     # not by name: super() looks past what the class has
-        if raw in HANDLERS:
+        if raw in HANDLERS or id(cls) in m.made_classes:
             return BoundMethod(Const(raw), Const(cls), name)
         return m.wrap_known(raw.__get__(None, cls))
     if kind is types.FunctionType or not hasattr(kind, "__get__") or isinstance(raw, (property, *BUILTIN_METHODS)):

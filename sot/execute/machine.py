@@ -9,7 +9,7 @@ Guards are never cut: guarding too much is harmless.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -224,8 +224,7 @@ class Machine:
     # ---- logs
     def guard(self, guard: Guard) -> None:
         if guard not in self.guards and not (self.made_classes and self._of_made_class(guard)):
-            frame = self.frames[-1]
-            self.guards[guard] = (frame.native.co_filename, frame.line)
+            self.guards[guard] = self.user_position()[:2]
 
     def _of_made_class(self, guard: Guard) -> bool:
         """Is it about a class that the captured program itself makes?"""
@@ -571,11 +570,14 @@ class Machine:
 
     def user_frames(self) -> list[Frame]:
         """The frames that are not ours, the innermost first."""
-        return [f for f in reversed(self.frames) if not f.native.co_filename.startswith(OURS)]
+        return [*self._user_frames()]
+
+    def _user_frames(self) -> Iterator[Frame]:
+        return (f for f in reversed(self.frames) if not f.native.co_filename.startswith(OURS))
 
     def user_position(self) -> tuple[str, int, str]:
         """(file, line, function) of the innermost frame that is not ours."""
-        frame = next(iter(self.user_frames()), self.frames[0])
+        frame = next(self._user_frames(), self.frames[0])
         return frame.native.co_filename, frame.line, frame.native.co_name
 
     def stack_trace(self) -> str:

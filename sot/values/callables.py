@@ -1,7 +1,7 @@
 """Functions, bound methods, cells and super objects."""
 from __future__ import annotations
 
-from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType
+from types import BuiltinMethodType, CellType, ClassMethodDescriptorType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from sot.errors import Break, NotRebuildable, Reason
@@ -177,6 +177,8 @@ class BoundMethod(Value):
         if not isinstance(self.function, Const):
             return e.variable(self, f"MethodType({e.value(self.function)}, {owner})")
         raw = self.function.real
+        if isinstance(raw, ClassMethodDescriptorType):
+            return e.variable(self, f"{e.const(raw)}.__get__(None, {owner})")
         if hasattr(type(raw), "__get__"):       # not by name: the class may override what is bound here
             return e.variable(self, f"{e.const(raw)}.__get__({owner}, {e.const(type)}({owner}))")
         if isinstance(self.self_, Const) and isinstance(self.self_.real, type):

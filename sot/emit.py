@@ -244,6 +244,8 @@ class Emitter:
                 own = isinstance(obj.pytype.__getattribute__, FunctionType)     # and may not give the __dict__
                 attrs = f"object.__getattribute__({name}, '__dict__')" if own else f"{name}.__dict__"
                 for key, held in obj._attrs.overlay.items():
+                    if type(key) is not str:
+                        raise NotRebuildable(f"{obj}, whose __dict__ has a key that is no string,")
                     if held is not DELETED:
                         self.line(f"{attrs}[{self.literal(key)}] = {self.value(held)}")
             for slot, held in obj.slots.items():

@@ -175,7 +175,8 @@ class TypeGuard(Guard):
 
     def seen(self, value: object) -> str:
         found = type(value).__qualname__
-        return "another class of that name" if found == getattr(self.cls, "__qualname__", None) else f"{short(value)}, of type {found}"
+        same_name = found == getattr(self.cls, "__qualname__", None)
+        return "another class of that name" if same_name else f"{short(value)}, of type {found}"
 
 
 @dataclass(frozen=True)

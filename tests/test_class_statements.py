@@ -1,7 +1,11 @@
 """Class statements inside captured functions: the class is made anew at every call, and costs no graph."""
 import abc
+import collections
+import dataclasses
 import functools
 import gc
+import inspect
+import itertools
 import weakref
 
 import pytest
@@ -324,3 +328,138 @@ def test_what_a_made_class_has_from_c_is_of_the_class_of_this_call():
         made = Mine.fromkeys([1, 2])
         return x + len(n), n, len(made)
     check(f, X, again=False)
+
+
+# ---- found by CPython's own tests
+def abstract_at_a_break(x):
+    class A(abc.ABC):
+        @abc.abstractmethod
+        def run(self):
+            pass
+
+        @property
+        @abc.abstractmethod
+        def k(self):
+            pass
+
+    class B(A):
+        pass
+    print(x)
+    return x + 1, inspect.isabstract(A), inspect.isabstract(B), sorted(B.__abstractmethods__)
+
+
+def made_dataclass(x):
+    @dataclasses.dataclass
+    class P:
+        a: int
+        b: list = dataclasses.field(default_factory=list)
+    p = P(3)
+    p.b.append(4)
+    return x + p.a, repr(p).rpartition(".")[2], p == P(3, [4])
+
+
+def bases_that_conflict(x):
+    class A:
+        pass
+
+    class B:
+        pass
+
+    class C(A, B):
+        pass
+
+    class D(A, B):
+        pass
+
+    class E(C, D):
+        pass
+    try:
+        C.__bases__ = (B, A)
+    except TypeError:
+        return x + 1, C.__bases__ == (A, B)
+    return x, E
+
+
+class TakesWrites:
+    def __set__(self, instance, value):
+        instance.written = value
+
+
+def descriptor_that_only_takes_writes(x):
+    class C:
+        a = TakesWrites()
+    c = C()
+    c.a = 4
+    setattr(c, "a", c.written + 1)
+    return x + c.written, vars(c), type(c.a)
+
+
+def key_that_is_no_string_in_a_dict_of_attributes(x):
+    class Odd:
+        def __hash__(self):
+            return hash("attr")
+
+        def __eq__(self, other):
+            return False
+
+    class C:
+        attr = 3
+    c = C()
+    c.__dict__[Odd()] = 0
+    print(x)
+    return x + c.attr, len(vars(c)), hasattr(c, "other")
+
+
+def pairs_of_an_iterator_that_takes_from_them(x):
+    class Numbers:
+        count = 0
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.count += 1
+            return next(it) if self.count == 2 else self.count
+    it = itertools.pairwise(Numbers())
+    return x + 1, [next(it) for _ in range(3)]
+
+
+def generic_function_that_learns(x):
+    @functools.singledispatch
+    def kind(v):
+        return "object"
+    first = kind([])
+    kind.register(collections.abc.Sized, lambda v: "sized")
+    second = kind([]), kind({})
+
+    @kind.register
+    def _(v: dict):
+        return "dict"
+    return x + 1, first, second, kind([]), kind({})
+
+
+@pytest.mark.parametrize("f", [
+    abstract_at_a_break, made_dataclass, bases_that_conflict, descriptor_that_only_takes_writes,
+    key_that_is_no_string_in_a_dict_of_attributes, pairs_of_an_iterator_that_takes_from_them,
+    generic_function_that_learns])
+def test_classes_that_are_made(f):
+    check(f, X, again=False)
+
+
+def test_a_dataclass_is_made_by_one_break():
+    check(made_dataclass, X, graphs=1, breaks=2, again=False)
+
+
+def test_objects_are_not_asked_for_their_class():
+    """What ``isinstance`` does with objects of other classes."""
+    asked = []
+
+    class Lazy:
+        def __getattribute__(self, name):
+            asked.append(name)
+            return object.__getattribute__(self, name)
+
+    def f(x, lazy):
+        return x + 1, lazy
+    sot.to_static(f, backend="eager")(X, Lazy())
+    assert asked == []

@@ -118,8 +118,13 @@ def generic_load(m: Machine, obj: Value, name: str) -> Value:
 
 
 def is_data_descriptor(raw: Any) -> bool:
-    kind = type(raw)
-    return hasattr(kind, "__get__") and (hasattr(kind, "__set__") or hasattr(kind, "__delete__"))
+    """Does it come before what an instance has, when it is read?"""
+    return hasattr(type(raw), "__get__") and takes_writes(raw)
+
+
+def takes_writes(raw: Any) -> bool:
+    """Is it asked when the attribute of an instance is set or deleted?"""
+    return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
 
 
 def get_data(m: Machine, obj: Value, raw: Any, owner: type, name: str) -> Value:
@@ -524,7 +529,7 @@ def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> Non
     if not isinstance(obj, ObjectValue):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")
     raw, owner = lookup(m, obj.pytype, name)
-    if raw is not ABSENT and is_data_descriptor(raw):
+    if raw is not ABSENT and takes_writes(raw):
         store_data(m, obj, raw, owner, name, value)
         return
     if not has_dict(obj):

@@ -178,14 +178,14 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             return operation(m, function.real, args, kwargs)
         if is_pure(function.real) and (found := fold(m, function.real, args, kwargs)) is not None:
             return found
-        if function.code in BY_CODE:
-            return BY_CODE[function.code](m, function, args, kwargs)
         if function.code in SEEN_THROUGH:
             return guarded_repr(m, function, args, kwargs)
         if (original := compiled_original(function.real)) is not None:
             origin = function.origin and Attr(function.origin, "_torchdynamo_orig_callable")
             return m.wrap(original, origin).call(m, args, kwargs)
         refuse_marked(function, args)
+    if function.code in BY_CODE:
+        return BY_CODE[function.code](m, function, args, kwargs)
     refuse_watcher(function)
     flags = function.code.co_flags
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE):

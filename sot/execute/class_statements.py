@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import abc
 import builtins
+import collections
+import dataclasses
+import functools
 import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.errors import Break, Reason, article
+from sot.errors import Break, Reason, Skip, article
 from sot.execute.builtins.common import take
-from sot.execute.builtins.registry import handles
+from sot.execute.builtins.registry import BY_CODE, handles
 from sot.execute.frame import CLASS, Frame
 from sot.values.base import ABSENT, NONE, Const, LazyConst, Value
 from sot.values.callables import CellValue, FunctionValue
@@ -21,6 +24,8 @@ from sot.values.classes import DESCRIPTORS, ClassValue, DescriptorValue
 from sot.values.objects import DictValue, TupleValue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sot.execute.machine import Machine
 
 METACLASSES = (type, abc.ABCMeta)
@@ -118,9 +123,23 @@ def function_shell(m: Machine, value: FunctionValue) -> types.FunctionType:
 
 def store(m: Machine, made: ClassValue, name: str, value: Value | None) -> None:
     """``cls.name = value`` of a class made during capture."""
+    if name == "__bases__":     # which asks all classes below it, also those that nothing mentions any more
+        raise Skip(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
     if value is None or name.startswith("__") or not isinstance(value, (Const, FunctionValue, DescriptorValue)):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
     made.write(m, name, value, shell(m, name, value))
+
+
+# ---- what makes classes in Python of its own: as one break, not dozens ---------------------------------------
+def _made_by(name: str) -> Callable:
+    def make(m: Machine, *_: Any) -> Value:
+        raise Break(Reason.CLASS_BODY, f" by {name}")
+    return make
+
+
+for _maker in (collections.namedtuple, dataclasses.make_dataclass, functools.total_ordering):
+    handles(_maker)(_made_by(_maker.__name__))
+BY_CODE[dataclasses.dataclass().__code__] = _made_by("dataclass")
 
 
 # ---- descriptors ------------------------------------------------------------------------------------------

@@ -376,7 +376,7 @@ class Machine:
     def refuse_running(self, generator: GeneratorValue) -> None:
         if isinstance(generator, StandIn):
             when = "after an exception has left it" if generator.failed else "while it is stepped"
-            raise Break(Reason.UNSUPPORTED, f"a {generator.pytype.__name__} that is stepped {when}")
+            raise Skip(Reason.UNSUPPORTED, f"a {generator.pytype.__name__} that is stepped {when}")
         self.throw(ValueError, "generator already executing")
 
     def push_generator(self, generator: GeneratorValue) -> None:

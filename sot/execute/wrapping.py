@@ -108,10 +108,10 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         if kind is not str and m.varies.number(origin):
             return m.varying_number(real, origin)
         return LazyConst(m, real, origin)
-    if isinstance(real, NUMPY_SCALARS) and m.varies.number(origin):
+    if issubclass(kind, NUMPY_SCALARS) and m.varies.number(origin):
         m.guard(TypeGuard(origin, kind))
         return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
-    if kind in EQUAL_TYPES or isinstance(real, NUMPY_SCALARS):
+    if kind in EQUAL_TYPES or issubclass(kind, NUMPY_SCALARS):
         m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
     if kind is types.BuiltinFunctionType and not isinstance(real.__self__, (types.ModuleType, type, type(None))):

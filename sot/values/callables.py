@@ -140,6 +140,9 @@ class FunctionValue(Value):
         for field, value in self.fields.items():
             e.line(f"{made}.{field} = {e.value(value)}")
         if self.attrs is not None:
+            mark = self.attrs.attrs.get(e.machine, "__isabstractmethod__")
+            if mark is not ABSENT:      # a class looks for it when it is made, before all is filled in
+                e.line(f"{made}.__isabstractmethod__ = {e.value(mark)}")
             e.fill_attrs(made, self.attrs)
         return made
 

@@ -8,6 +8,7 @@ import functools
 import inspect
 import operator
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -119,13 +120,27 @@ def remembered(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value
 def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Which implementation of a ``functools.singledispatch`` function is for a class: asked for real, and guarded."""
     cls, = args
+    variables = dict(zip(function.code.co_freevars, function.real.__closure__, strict=True))
+    if type(variables["dispatch_cache"].cell_contents) is not weakref.WeakKeyDictionary:
+        raise Break(Reason.UNSUPPORTED, "a singledispatch function with a cache of another kind")     # it may tell
     origin = function.origin or known(function.real, "dispatch")
     found = function.real(cls.constant())
     m.guard(ResultGuard(origin, cls.constant(), found))
     return m.wrap_known(found)
 
 
-BY_CODE[functools.singledispatch(len).dispatch.__code__] = dispatch
+def register(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.SIDE_EFFECT, "registering with a singledispatch function")     # `dispatch` asks the real one
+
+
+@handles(functools.singledispatch)
+def singledispatch(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.UNSUPPORTED, "functools.singledispatch()")
+
+
+_generic = functools.singledispatch(len)
+BY_CODE[_generic.dispatch.__code__] = dispatch
+BY_CODE[_generic.register.__code__] = register
 
 
 @handles(functools.reduce)

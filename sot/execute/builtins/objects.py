@@ -222,7 +222,7 @@ def store(m: Machine, obj: Value, name: str, value: Value | None, generic: bool)
         function = m.attributes.class_value(m, hook, owner, hook_name)
         return m.enter(polyfill.call_for_effect, [function, obj, Const(name), *given])
     raw, owner = m.attributes.lookup(m, obj.pytype, name)
-    if raw is not ABSENT and m.attributes.is_data_descriptor(raw):
+    if raw is not ABSENT and m.attributes.takes_writes(raw):
         if isinstance(raw, property):
             part = "fdel" if value is None else "fset"
             if getattr(raw, part) is not None:

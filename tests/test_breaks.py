@@ -214,6 +214,27 @@ def test_ten_thousand_iterations_need_no_deeper_stack():
     check(f, torch.zeros(1), again=False)
 
 
+def test_a_recursion_deeper_than_capture_follows_is_pythons():
+    def endless(x):
+        try:
+            return endless(x)
+        except ValueError:
+            return x
+
+    def deep(x, n):
+        return deep(x * 0.5, n - 1) + 1 if n else x
+
+    def f(x):
+        try:
+            endless(x)
+        except RecursionError:
+            x = x + 1
+        return deep(x, 250)
+    translated = sot.to_static(f, backend="eager")
+    assert torch.equal(translated(X), f(X)) and torch.equal(translated(X), f(X))
+    assert len(translated.captures) < 10
+
+
 # ---- calls
 def inner(x):
     x = x * 2

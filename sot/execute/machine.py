@@ -321,7 +321,7 @@ class Machine:
         if not isinstance(function, FunctionValue):
             function = known_function(self, function)
         if len(self.frames) >= DEPTH_LIMIT:
-            raise Break(Reason.DEPTH, function.name)
+            raise Skip(Reason.DEPTH, function.name)    # not a break: 200 frames would be resumed
         return calls.enter(self, function, args, kwargs or {}, on_return)
 
     def trial(self, function: Value, args: list[Value]) -> Value:

@@ -64,6 +64,8 @@ class Reason(enum.Enum):
     BAD_CALL = Text("the call does not fit the function's parameters: {}", "see the exception")
     # ---- Python that capture does not do (yet)
     OPCODE = Text("the instruction {} is not captured", "move the statement out of the captured function")
+    SUSPENDS = Text("{} is a coroutine: it stops and goes on, and a graph runs as a whole",
+                    "nothing to do: the functions that it calls are captured")
     CLASS_BODY = Text("a class is created{}", "define the class at module level")
     UNSUPPORTED = Text("{} is not supported by capture", "report it, or move it out of the captured function")
     DEPTH = Text("calls are nested deeper than capture follows: {}", "reduce the depth")

@@ -189,7 +189,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
     refuse_watcher(function)
     flags = function.code.co_flags
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE):
-        raise Break(Reason.OPCODE, f"a coroutine, {function.name},")
+        raise Break(Reason.SUSPENDS, function.name)
     if flags & inspect.CO_GENERATOR:
         return make_generator(m, function, args, kwargs)
     return m.enter(function, args, kwargs)

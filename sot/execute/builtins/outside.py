@@ -6,11 +6,13 @@ following them would make many breaks of one.
 from __future__ import annotations
 
 import _random
+import asyncio
 import builtins
 import datetime
 import io
 import os
 import pathlib
+import pickle
 import random
 import secrets
 import shutil
@@ -24,6 +26,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import torch
 
 from sot.errors import Reason
 from sot.execute.builtins.common import refuse
@@ -60,6 +63,10 @@ leave(Reason.RANDOM, functions(uuid, "uuid1", "uuid4"))
 
 for _module in (time, subprocess, socket, shutil, tempfile):
     leave(Reason.SIDE_EFFECT, functions(_module))
+leave(Reason.SIDE_EFFECT, [(f"{f.__qualname__}()", f) for f in (
+    asyncio.run, asyncio.Runner.run, asyncio.BaseEventLoop.run_until_complete, asyncio.BaseEventLoop.run_forever)])
+leave(Reason.SIDE_EFFECT, functions(torch, "save", "load"))
+leave(Reason.SIDE_EFFECT, functions(pickle, "dump", "dumps", "load", "loads"))
 leave(Reason.SIDE_EFFECT, functions(builtins, "open", "input", "eval", "exec", "compile", "__import__"))
 leave(Reason.SIDE_EFFECT, [(f"os.{f.__name__}()", f) for f in vars(os).values()
                            if isinstance(f, types.BuiltinFunctionType)])

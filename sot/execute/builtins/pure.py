@@ -19,6 +19,7 @@ import os.path
 import posixpath
 import re
 import string
+import sys
 import textwrap
 import types
 import typing
@@ -69,7 +70,7 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
 
 def _collect() -> set[Any]:
     found: set[Any] = {*BUILTINS, *DATES, *REGEX, *TYPING, *TORCH, *NUMPY, string.capwords, os.fspath, json.dumps,
-                       json.loads, importlib.metadata.version}
+                       json.loads, importlib.metadata.version, sys.intern}
     for cls in TYPES:
         found |= {raw for name, raw in vars(cls).items() if isinstance(raw, DESCRIPTORS) and name not in NOT_PURE}
     for cls in (int, float, bytes, str, complex):

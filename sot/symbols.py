@@ -15,7 +15,7 @@ import torch
 from sot import marks
 from sot.guards import RelationGuard
 from sot.origin import Arg, Dim, Item, Origin, Stride, TensorPart
-from sot.terms import COMPARISONS, FUNCTIONS, INFIX, Term, evaluate, leaves
+from sot.terms import COMPARISONS, FUNCTIONS, INFIX, Term, computed_before, evaluate, is_of_symbols, leaves
 from sot.torch_compat import FakeTensor, Layout, RecordingFakeMode
 
 # What stands for a function of numbers where numbers may be symbols; a graph's nodes are made of these.
@@ -161,10 +161,13 @@ class Symbols:
         except (self.torch.Untranslatable, KeyError) as e:
             raise ShapesMustBeStatic(f"a size is {expr}: {e}") from None
 
-    def value(self, term: Term, examples: dict[Origin, int]) -> Any:
+    def value(self, term: Term, examples: dict[Origin, Any]) -> Any:
         """The symbolic number of a term; None if it is made of floats, or torch has no such function of symbols."""
         if any(type(examples.get(o, 0)) is not int for o in leaves(term)):
             return None
+        if not is_of_symbols(term):
+            origin = computed_before(term, examples)
+            return self.number(origin, examples[origin]) if type(examples[origin]) is int else None
         try:
             return on_symbols(term, lambda origin: self.number(origin, examples[origin]))
         except (TypeError, AttributeError, NotImplementedError):

@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sot.origin import Emit, Inputs, Origin
+from sot.origin import Emit, Inputs, Origin, origin
 
 Term = Any
 
@@ -46,6 +46,35 @@ DOMAINS: dict[str, list[tuple[str, float]]] = {
     **dict.fromkeys(("int", "round", "math.floor", "math.ceil", "math.trunc", "math.sin", "math.cos", "math.tan"),
                     [("<", INFINITE), (">", -INFINITE)])}
 ATOM = 9
+OF_SYMBOLS = frozenset({*INFIX, "neg", "not", "abs", "min", "max", "int", "float", "round", "math.floor", "math.ceil",
+                        "math.trunc", "math.sqrt", "math.prod"})   # what torch computes for sizes, too
+
+
+@origin
+class Computed(Origin):
+    """A number that is computed before the graph, of which torch could make a constant only; ``text`` tells 1 from 1.0.
+    """
+
+    term: Term
+    text: str
+
+    def expr(self, emit: Emit) -> str:
+        return term_code(self.term, emit)
+
+    def read(self, inputs: Inputs) -> object:
+        return term_value(self.term, inputs)
+
+    def __str__(self) -> str:
+        return term_text(self.term)
+
+
+def is_of_symbols(term: Term) -> bool:
+    """Can torch compute a term from symbols, and not from numbers only?"""
+    if not isinstance(term, tuple):
+        return True
+    if term[0] not in OF_SYMBOLS or term[0] == "**" and type(term[2]) is not int:
+        return False
+    return all(map(is_of_symbols, term[1:]))
 
 
 def function_of(symbol: str) -> Callable[..., Any]:
@@ -54,7 +83,9 @@ def function_of(symbol: str) -> Callable[..., Any]:
 
 def leaves(term: Term) -> Iterator[Origin]:
     """The origins that a term is computed from."""
-    if isinstance(term, Origin):
+    if isinstance(term, Computed):
+        yield from leaves(term.term)
+    elif isinstance(term, Origin):
         yield term
     elif isinstance(term, tuple):
         for part in term[1:]:
@@ -91,6 +122,14 @@ def term_text(term: Term, outside: int = 0) -> str:
     binds = INFIX[symbol][1]
     text = f"{term_text(parts[0], binds)} {symbol} {term_text(parts[1], binds + 1)}"
     return f"({text})" if binds < outside else text
+
+
+def computed_before(term: Term, examples: dict[Origin, Any]) -> Computed:
+    """The origin of a number that emitted code computes for the graph; its value is added to the examples."""
+    origin = Computed(term, repr(term))
+    if origin not in examples:
+        examples[origin] = evaluate(term, examples.__getitem__)
+    return origin
 
 
 def term_value(term: Term, inputs: Inputs) -> Any:

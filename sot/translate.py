@@ -381,8 +381,8 @@ class Translator:
                 set_grad_off_first(module)
             with torch.set_grad_enabled(grad or torch.is_grad_enabled()):
                 compiled = self.call_backend(module, examples)
-        floats = {machine.input_origins[id(ref)] for ref in builder.inputs
-                  if isinstance(ref, NumberRef) and type(ref.real) is float}
+        floats = {leaf for ref in builder.inputs if isinstance(ref, NumberRef) and type(ref.real) is float
+                  for leaf in leaves(machine.input_origins[id(ref)])}
         as_it_is = is_as_it_is(compiled, module)
         if floats and not as_it_is:
             raise FloatsMustBeConstant(floats)
@@ -442,7 +442,7 @@ class Translator:
         cached = self.entries.get(id(code), [])
         for guards in (c.guards for c in cached):
             numbers = (g for g in guards if isinstance(g, ValuesGuard)
-                       or isinstance(g, EqualsGuard) and (type(g.value) in NUMBER_TYPES
+                       or isinstance(g, EqualsGuard) and (type(g.value) in (*NUMBER_TYPES, str)
                                                           or isinstance(g.value, NUMPY_SCALARS)))
             varying = self.varying.setdefault(id(code), set())
             varying.update(g.origin for g in numbers if g.explain(inputs))

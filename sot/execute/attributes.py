@@ -82,9 +82,9 @@ def class_value(m: Machine, raw: Any, owner: type, name: str) -> Value:
 def load(m: Machine, obj: Value, name: str) -> Value:
     """``obj.name``; raises AttributeError in the captured program when there is none."""
     if isinstance(obj, Const):
-        if isinstance(obj.real, types.ModuleType):
+        if isinstance(obj.unguarded, types.ModuleType):
             return load_module(m, obj, name)
-        if isinstance(obj.real, type):
+        if isinstance(obj.unguarded, type):
             return load_from_class(m, obj.real, name)
     cls = obj.pytype
     if name == "__class__" and lookup(None, cls, name)[0] is vars(object)["__class__"]:
@@ -312,8 +312,8 @@ def instance_attr(m: Machine, obj: Value, name: str) -> Value | Any:
         return obj.attrs.get(m, name)
     if isinstance(obj, Opaque):
         return opaque_attr(m, obj, name)
-    if isinstance(obj, Const) and obj.real is not None:
-        held = getattr(obj.real, "__dict__", None)
+    if isinstance(obj, Const) and obj.unguarded is not None:
+        held = getattr(obj.unguarded, "__dict__", None)
         if held is not None and name in held:
             return m.wrap_known(held[name])
     return ABSENT
@@ -369,6 +369,7 @@ def wrap_inside(m: Machine, raw: Any, owner: type, name: str) -> Value:
     return m.wrap(raw.__func__, Attr(ClassAttr(known(owner, owner.__qualname__), name), "__func__"))
 
 
+OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)     # dict.__getitem__ as a __getattr__, for one
 MODULE_STORES = ("_parameters", "_buffers", "_modules")
 
 
@@ -382,7 +383,7 @@ def missing(m: Machine, obj: Value, name: str) -> Value:
                 value = held.get(m, name)
                 if value is not ABSENT:
                     return value
-    elif isinstance(hook, types.FunctionType):
+    elif isinstance(hook, (types.FunctionType, *OF_C)):
         return class_value(m, hook, owner, "__getattr__").call(m, [obj, Const(name)], {})
     elif hook is not ABSENT:
         raise Break(Reason.UNSUPPORTED, f"{hook} as __getattr__")
@@ -496,10 +497,12 @@ def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
     """``obj.name = value``, or ``del obj.name`` when value is None."""
     hook_name = "__delattr__" if value is None else "__setattr__"
     hook, owner = lookup(None, obj.pytype, hook_name)
+    args = [obj, Const(name)] + ([] if value is None else [value])
     if not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != hook_name:
-        raise Break(Reason.UNSUPPORTED, f"{hook} as {hook_name}")
+        if not isinstance(hook, OF_C) or Const(hook).call(m, args, {}) is ENTERED:
+            raise Break(Reason.UNSUPPORTED, f"{hook} as {hook_name}")
+        return
     if isinstance(hook, types.FunctionType) and isinstance(obj, ObjectValue):
-        args = [obj, Const(name)] + ([] if value is None else [value])
         function = class_value(m, hook, owner, hook_name)
         assert isinstance(function, FunctionValue)
         m.enter(function, args, {}, DISCARD)

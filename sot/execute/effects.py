@@ -21,7 +21,7 @@ from sot.values.base import NONE, Const, NotConstant, Value
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
-from sot.values.text import NumberText, ShownTensor, TextValue
+from sot.values.text import ShownTensor, TextValue, layout, varies
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
@@ -50,11 +50,23 @@ def deferred(m: Machine, value: Value, what: str) -> Write:
         return ShownTensor(m, value).expression
     if isinstance(value, TextValue) or holds_varying(m, value):
         return lambda e: e.value(value)
+    if contains_varying(m, value):
+        return display(m, value, what)
     try:
         host = m.calls.host(m, value)
     except (NotConstant, RecursionError):
         return display(m, value, what)
     return lambda e: e.literal(host)
+
+
+def contains_varying(m: Machine, value: Value) -> bool:
+    """Is it made of lists, tuples, dicts and constants, of which some vary?"""
+    leaves: list[Value] = []
+    try:
+        layout(m, value, leaves)
+    except (NotConstant, RecursionError):
+        return False
+    return any(map(varies, leaves))
 
 
 def display(m: Machine, value: Value, what: str) -> Write:
@@ -78,7 +90,7 @@ def holds_varying(m: Machine, value: Value) -> bool:
         items = m.settle(value.items)
         return any(holds_varying(m, v) for v in items) and all(isinstance(v, Const) or holds_varying(m, v)
                                                                for v in items)
-    return is_dynamic(value) or (isinstance(value, NumberText) and value.varies)
+    return varies(value)
 
 
 def replay(m: Machine, call: Write) -> Value:

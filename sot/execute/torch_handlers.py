@@ -30,6 +30,7 @@ from sot.torch_compat import (
     take_inference_mode,
 )
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
+from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -180,12 +181,34 @@ def holds_scalar_tensors(m: Machine, data: Value) -> bool:
     return isinstance(data, (ListValue, TupleValue)) and any(holds_scalar_tensors(m, v) for v in m.settle(data.items))
 
 
+MOST_NUMBERS = 32        # of a list that becomes a tensor number by number
+FILLED = (None, torch.int64, torch.float32, torch.float64)      # which hold what varies, whatever it is
+
+
+def of_varying(m: Machine, data: Value, kwargs: dict[str, Value]) -> Value | None:
+    """A tensor of one number that varies, or of a few of which some do; None for another."""
+    dtype = kwargs.get("dtype", NONE)
+    if m.modes or not kwargs.keys() <= {"dtype", "device"} or not isinstance(dtype, Const) or dtype.real not in FILLED:
+        return None
+    several = isinstance(data, ListValue) and data.pytype is list
+    numbers = m.settle(data.items) if several and len(data.items) <= MOST_NUMBERS else [data]  # type: ignore[attr-defined]
+    if not any(map(is_dynamic, numbers)) or len({v.pytype for v in numbers}) > 1:
+        return None
+    if dtype.real is torch.int64 and numbers[0].pytype is not int:
+        return None
+    options = {**kwargs, "dtype": Const(torch.int64)} if numbers[0].pytype is int and dtype.real is None else kwargs
+    made: list[Value] = [m.torch_call("call_function", torch.full, [TupleValue([]), v], options) for v in numbers]
+    return m.torch_call("call_function", torch.stack, [ListValue(made)], {}) if several else made[0]
+
+
 def _constructor(function: Any) -> None:
     @handles(function)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         simple = len(args) == 1 and kwargs.keys() <= {"dtype"} and not m.modes
         if simple and isinstance(args[0], (ListValue, TupleValue)) and holds_scalar_tensors(m, args[0]):
             return m.enter(torch_code.tensor_of_tensors, args, kwargs)
+        if len(args) == 1 and (made := of_varying(m, args[0], kwargs)) is not None:
+            return made
         return m.torch_call("call_function", function, args, kwargs)
 
 

@@ -13,6 +13,7 @@ from sot.guards import Guard
 from sot.origin import Attr, Emit, known
 from sot.values.base import Const, Value
 from sot.values.objects import ExceptionValue, ObjectValue
+from sot.values.text import varies
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
@@ -52,7 +53,7 @@ def may_be_error(filters: Any, category: type[Warning], text: str | None) -> boo
 
 
 def refuse_errors(m: Machine, category: type[Warning], message: Value) -> None:
-    text = message.real if isinstance(message, Const) and type(message.real) is str else None
+    text = message.real if isinstance(message, Const) and message.pytype is str and not varies(message) else None
     guard = NoErrorGuard(Attr(known(warnings, "warnings"), "filters"), category, text)
     if not guard.holds(warnings.filters):
         raise Break(Reason.SIDE_EFFECT, "a warning that may be an error")

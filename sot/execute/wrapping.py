@@ -15,6 +15,7 @@ import inspect
 import re
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,14 @@ from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherT
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.text import varying_text
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
                range, slice, np.dtype)
-NUMBERS_AND_TEXT = (int, float, str)    # may be passed along without being looked at
+NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed along without being looked at
 NUMPY_SCALARS = (np.number, np.bool_)
 SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
 IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -105,8 +107,8 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         return Const(real, origin)
     if kind in NUMBERS_AND_TEXT:
         m.guard(TypeGuard(origin, kind))
-        if kind is not str and m.varies.number(origin):
-            return m.varying_number(real, origin)
+        if kind is not bytes and m.varies.number(origin):
+            return varying_text(m, real, origin) if kind is str else m.varying_number(real, origin)
         return LazyConst(m, real, origin)
     if issubclass(kind, NUMPY_SCALARS) and m.varies.number(origin):
         m.guard(TypeGuard(origin, kind))
@@ -154,9 +156,23 @@ def _existing(m: Machine, real: Any, origin: Origin) -> Value:
     return Opaque(real, origin)
 
 
+HEAP_TYPE = 1 << 9
+OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
+WRITTEN_IN_PYTHON: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
 def is_plain_class(kind: type) -> bool:
     """Is an instance made of nothing but a ``__dict__`` and Python-level slots?"""
-    return all(c is object or c.__flags__ & (1 << 9) for c in kind.__mro__)
+    return all(c is object or is_written_in_python(c) for c in kind.__mro__)
+
+
+def is_written_in_python(cls: type) -> bool:
+    """Is it the class of a class statement? Some of C code are on the heap, too, such as ``threading.local``."""
+    found = WRITTEN_IN_PYTHON.get(cls)
+    if found is None:
+        found = WRITTEN_IN_PYTHON[cls] = bool(cls.__flags__ & HEAP_TYPE) and not any(
+            isinstance(raw, OF_C) and raw.__objclass__ is cls for raw in vars(cls).values())
+    return found
 
 
 MAY_DIFFER = frozenset(("__module__", "__doc__", "__qualname__", "__new__", "__init__", "__repr__", "__annotations__",

@@ -16,7 +16,20 @@ from sot.graph import NumberRef
 from sot.guards import RelationGuard
 from sot.origin import Origin, TensorPart
 from sot.symbols import on_numbers
-from sot.terms import COMPARISONS, DOMAINS, INFINITE, INFIX, Term, depth, function_of, leaves, term_code, term_text
+from sot.terms import (
+    COMPARISONS,
+    DOMAINS,
+    INFINITE,
+    INFIX,
+    Term,
+    computed_before,
+    depth,
+    function_of,
+    is_of_symbols,
+    leaves,
+    term_code,
+    term_text,
+)
 from sot.values.base import Const, LazyConst, Value, boolean
 
 if TYPE_CHECKING:
@@ -122,6 +135,8 @@ def number_ref(m: Machine, term: Term, example: Any = None, symbol: Any = None) 
             found = m.number_inputs[term] = NumberRef(symbol, example, term_text(term))
             m.input_origins[id(found)] = term
         return found
+    if not is_of_symbols(term) and all(type(m.varying_numbers[o]) is int for o in leaves(term)):
+        return number_ref(m, computed_before(term, m.varying_numbers))
     if isinstance(term, tuple):
         parts = tuple(number_ref(m, part) for part in term[1:])
         if symbol is None:
@@ -153,7 +168,7 @@ def arithmetic(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
     if found is None:
         return None
     (left, left_term), (right, right_term) = found
-    if symbol == "**" and not power_of_known_type(left_term, right_term):
+    if symbol == "**" and not power_of_known_type(left_term, right_term) and not is_float_power(m, a, b):
         return None
     try:
         example = INFIX[symbol][0](left, right)
@@ -169,6 +184,17 @@ def power_of_known_type(base: Term, exponent: Term) -> bool:
     if type(exponent) is int and exponent > 0:
         return True
     return isinstance(base, TensorPart) and type(exponent) is float
+
+
+def is_float_power(m: Machine, base: Value, exponent: Value) -> bool:
+    """Guard that Python makes a float of ``base ** exponent``, and that it is not too large."""
+    if is_dynamic(base) and is_dynamic(exponent):
+        return False
+    if is_dynamic(exponent):
+        decays = base.pytype is float and 0 < base.real <= 1
+        return decays and bool(compare(m, ">=", exponent, Const(0)).real)
+    is_root = exponent.pytype is float and abs(exponent.real) <= 1
+    return is_root and bool(compare(m, ">", base, Const(0)).real)
 
 
 def computed(m: Machine, example: Any, term: Term) -> Value | None:

@@ -149,7 +149,7 @@ class ExceptionValue(ObjectValue):
         if self.real is not ABSENT:
             return self.pytype.__name__
         try:
-            text = ", ".join(repr(a) for a in constants(self.args))
+            text = ", ".join(repr(a.unguarded if isinstance(a, Const) else a.constant()) for a in self.args)
         except NotConstant:
             text = "..."
         return f"{self.pytype.__name__}({text})"

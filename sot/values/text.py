@@ -1,10 +1,11 @@
-"""Text that shows tensors: an f-string which becomes a string when, and only if, somebody looks at it.
+"""Text that shows tensors, or differs from call to call: it becomes a string when, and only if, somebody looks at it.
 
 Checks format the message of an error that never happens. A break for each of those would cut the graph for nothing.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,9 @@ import torch
 from sot.errors import Break, NotRebuildable, Reason
 from sot.graph.refs import version_of
 from sot.torch_compat import is_symbolic, storage_id
-from sot.values.base import Const, Value
+from sot.values.base import Const, LazyConst, NotConstant, Value
 from sot.values.numbers import DynamicNumber, is_dynamic, is_finite
-from sot.values.objects import TupleValue
+from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from sot.emit import Emitter
     from sot.execute.machine import Machine
+    from sot.origin import Origin
+
+CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character only
 
 
 class TextValue(Value):
@@ -56,8 +60,9 @@ class ShownNumbers:
         return self.code(*map(e.value, self.numbers))
 
 
-class NumberText(Const):
-    """Text that shows numbers which vary from call to call; whoever looks at it makes them constants."""
+class VaryingText(Const):
+    """Text that varies from call to call, or shows numbers or text that do; whoever looks at it makes them constants.
+    """
 
     def __init__(self, parts: list[str | ShownNumbers]) -> None:
         self.parts = parts
@@ -75,31 +80,102 @@ class NumberText(Const):
             self._text = "".join(p if isinstance(p, str) else p.now() for p in self.parts)
         return self._text
 
+    @property
+    def example(self) -> str:
+        """What it is in the captured call, without making it a constant."""
+        return "".join(p if isinstance(p, str) else p.render(*map(example_of, p.numbers)) for p in self.parts)
+
+    @property
+    def unguarded(self) -> str:
+        return self.example
+
     def rebuild(self, e: Emitter) -> str:
         if self._text is not None:
             return e.literal(self._text)
+        if len(self.parts) == 1 and isinstance(self.parts[0], ShownNumbers):
+            return e.variable(self, self.parts[0].expression(e))
         parts = (repr(p) if isinstance(p, str) else p.expression(e) for p in self.parts)
         return e.variable(self, f"''.join(({''.join(p + ', ' for p in parts)}))")
 
     def __str__(self) -> str:
-        return "text that shows a number"
+        return "text that differs from call to call"
 
 
-def number_text(numbers: Sequence[Value], render: Callable[..., str], code: Callable[..., str]) -> NumberText | None:
-    """The text that ``render`` makes of numbers; None if none of them varies, or Python refuses them."""
-    if not any(map(is_dynamic, numbers)) or not all(
-            isinstance(n, Const) and not isinstance(n, NumberText) for n in numbers):
+class VaryingString(LazyConst):
+    """A string that existed before, as part of a text that varies."""
+
+    @property
+    def example(self) -> str:
+        return self._value
+
+
+def varying_text(m: Machine, text: str, origin: Origin) -> VaryingText:
+    """A string that existed before, and has been another at another call."""
+    return VaryingText([ShownNumbers([VaryingString(m, text, origin)], str, str)])
+
+
+def varies(value: Value) -> bool:
+    """Is it a number that varies, or text that does?"""
+    return is_dynamic(value) or isinstance(value, VaryingText) and value.varies
+
+
+def example_of(value: Any) -> Any:
+    """A number or text as it is in the captured call; looking at it is no reason for a guard if it varies."""
+    return value.example if isinstance(value, (DynamicNumber, VaryingText, VaryingString)) else value.real
+
+
+def number_text(numbers: Sequence[Value], render: Callable[..., str], code: Callable[..., str]) -> VaryingText | None:
+    """The text that ``render`` makes of numbers and text; None if none of it varies, or Python refuses it."""
+    if not any(map(varies, numbers)) or not all(isinstance(n, Const) for n in numbers):
         return None
     try:
-        render(*(n.example if isinstance(n, DynamicNumber) else n.real for n in numbers))
+        render(*map(example_of, numbers))
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
-    return NumberText([ShownNumbers(numbers, render, code)])
+    return VaryingText([ShownNumbers(numbers, render, code)])
 
 
-def percent_of_numbers(m: Machine, text: Value, values: Value) -> NumberText | None:
+def text_of_container(m: Machine, name: str, value: Value) -> VaryingText | None:
+    """``str`` or ``repr`` of a list, tuple or dict in which something varies; None for another."""
+    leaves: list[Value] = []
+    try:
+        build = layout(m, value, leaves)
+    except (NotConstant, RecursionError):
+        return None
+    return number_text(leaves, lambda *v: repr(build(iter(v), host_of)),
+                       lambda *codes: f"{name}({build(iter(codes), display_of)})")
+
+
+def layout(m: Machine, value: Value, leaves: list[Value]) -> Callable[[Iterator, Callable], Any]:
+    """Collect the constants in nested containers; the answer puts others in their places, and makes the containers."""
+    if isinstance(value, DictValue) and value.pytype is dict and not value.namespace:
+        items = [part for k in value.keys(m) for part in (value.key_value(m, k), value.get(m, k))]
+    elif isinstance(value, (ListValue, TupleValue)) and value.pytype in (list, tuple):
+        items = m.settle(value.items)
+    elif isinstance(value, Const) and value.pytype.__module__ == "builtins":
+        leaves.append(value)
+        return lambda given, make: next(given)
+    else:
+        raise NotConstant(value)
+    parts = [layout(m, item, leaves) for item in items]
+    return lambda given, make: make(value.pytype, [part(given, make) for part in parts])
+
+
+def host_of(kind: type, items: list) -> Any:
+    return dict(zip(items[::2], items[1::2], strict=True)) if kind is dict else kind(items)
+
+
+def display_of(kind: type, items: list[str]) -> str:
+    if kind is dict:
+        return "{" + ", ".join(f"{k}: {v}" for k, v in zip(items[::2], items[1::2], strict=True)) + "}"
+    return f"[{', '.join(items)}]" if kind is list else f"({''.join(item + ', ' for item in items)})"
+
+
+def percent_of_numbers(m: Machine, text: Value, values: Value) -> VaryingText | None:
     """``text % values`` of numbers of which some vary."""
     form, numbers = text.constant(), m.settle(values.items) if isinstance(values, TupleValue) else [values]
+    if any(n.pytype is str for n in numbers) and CHARACTER.search(form):
+        return None
     if not all(is_finite(m, n).real for n in numbers if is_dynamic(n)):      # there is no %d of others
         return None
     return number_text(numbers, lambda *v: form % v, lambda *codes: f"({form!r} % ({', '.join(codes)},))")
@@ -107,15 +183,14 @@ def percent_of_numbers(m: Machine, text: Value, values: Value) -> NumberText | N
 
 def made_later(*values: Value) -> bool:
     """Are these strings of which one, at least, is made after the graph?"""
-    later = any(isinstance(v, TextValue) or isinstance(v, NumberText) and v.varies for v in values)
-    return later and all(v.pytype is str for v in values)
+    return any(isinstance(v, TextValue) or varies(v) for v in values) and all(v.pytype is str for v in values)
 
 
 def joined(parts: list[Value]) -> Value:
     """The text of an f-string of which a part shows a tensor, or a number that varies."""
     if all(isinstance(p, Const) for p in parts):
-        return NumberText([piece for p in parts for piece in (
-            p.parts if isinstance(p, NumberText) and p.varies else [p.real])])
+        return VaryingText([piece for p in parts for piece in (
+            p.parts if isinstance(p, VaryingText) and p.varies else [p.real])])
     found: list[Const | ShownTensor] = []
     for part in parts:
         if isinstance(part, TextValue):

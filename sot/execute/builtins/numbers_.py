@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 import operator
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from sot.values import numbers
 from sot.values.base import Const, Value
 from sot.values.numbers import NUMBER_TYPES, applied, arithmetic, is_dynamic
 from sot.values.objects import ListValue, TupleValue
-from sot.values.text import number_text
+from sot.values.text import number_text, varies
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -29,6 +30,9 @@ OF_ONE = {int: "int", float: "float", abs: "abs", operator.abs: "abs", round: "r
 QUESTIONS = {math.isfinite: numbers.is_finite, math.isnan: numbers.is_nan, math.isinf: numbers.is_infinite}
 THEMSELVES = frozenset((operator.index, operator.pos))
 EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
+# That raise nothing, whatever the text is.
+TEXT_TO_TEXT = frozenset((str.upper, str.lower, str.title, str.capitalize, str.casefold, str.swapcase, str.strip,
+                          str.lstrip, str.rstrip, str.removeprefix, str.removesuffix))
 
 
 def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
@@ -43,10 +47,14 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
         return args[0]
     if function in EXTREMES:
         return extreme(m, EXTREMES[function], args if len(args) > 1 else iteration.known_items(m, args[0]) or [])
-    if function in (str, repr, format) and is_dynamic(args[0]) and all(
+    if function in (str, repr, format) and varies(args[0]) and all(
             isinstance(a, Const) and a.pytype is str for a in args[1:]):
+        if function is repr:
+            return number_text(args, repr, "repr({})".format)
         spec = args[1].real if function is format and len(args) > 1 else ""
         return number_text(args[:1], lambda n: format(n, spec), lambda n: f"format({n}, {spec!r})")
+    if function in TEXT_TO_TEXT and varies(args[0]):
+        return number_text(args, function, lambda *codes: f"str.{function.__name__}({', '.join(codes)})")
     if function is divmod and len(args) == 2:
         parts = arithmetic(m, "//", *args), arithmetic(m, "%", *args)
         return None if None in parts else TupleValue(list(parts))
@@ -57,17 +65,21 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
     return None
 
 
-FUNCTIONS: dict[Any, bool] = dict.fromkeys((*OF_ONE, *QUESTIONS, *THEMSELVES, *EXTREMES, str, repr, format, divmod, pow,
-                                            math.prod, torch.Size.numel), True)
+FUNCTIONS: dict[Any, bool] = dict.fromkeys((*OF_ONE, *QUESTIONS, *THEMSELVES, *EXTREMES, str, repr, format,
+                                            *TEXT_TO_TEXT, divmod, pow, math.prod, torch.Size.numel), True)
 
 
 def may_vary(value: Value) -> bool:
-    return is_dynamic(value) or isinstance(value, (TupleValue, ListValue))
+    return varies(value) or isinstance(value, (TupleValue, ListValue))
 
 
 def extreme(m: Machine, name: str, items: list[Value]) -> Value | None:
-    """The least or the greatest of several numbers of one type."""
-    if {v.pytype for v in items} not in ({int}, {float}):
+    """The least or the greatest of several numbers; of two types, the one that it is now, by a guard."""
+    kinds = {v.pytype for v in items}
+    if kinds == {int, float} and any(map(is_dynamic, items)):
+        symbol = "<" if name == "min" else ">"
+        return functools.reduce(lambda best, v: v if numbers.compare(m, symbol, v, best).real else best, items)
+    if kinds not in ({int}, {float}):
         return None
     choose = getattr(builtins, name)
     return folded(items, lambda a, b: applied(m, name, a, b), choose)

@@ -28,7 +28,15 @@ from sot.values.base import Const, Opaque, Value
 from sot.values.iterators import SliceValue
 from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
-from sot.values.text import ShownTensor, TextValue, joined, made_later, number_text, percent_of_numbers
+from sot.values.text import (
+    ShownTensor,
+    TextValue,
+    joined,
+    made_later,
+    number_text,
+    percent_of_numbers,
+    text_of_container,
+)
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -42,6 +50,9 @@ def written(m: Machine, function: Any, value: Value, *names: str) -> Value | Non
     """``str``, ``repr`` or ``format`` of a constant in depth whose methods are not the user's."""
     if not isinstance(value, SIMPLE) or not all(library_only(m, v, names) for v in parts(m, value)):
         return None
+    if isinstance(value, CONTAINERS) and function is not ascii and (
+            shown := text_of_container(m, function.__name__, value)) is not None:
+        return shown
     found = hosts(m, [value])
     return None if found is None else run_native(m, function, found[0])
 
@@ -138,6 +149,8 @@ def object_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, spec = take("format", args, kwargs, "value", "format_spec", required=1)
     spec = spec or Const("")
+    if isinstance(value, CONTAINERS) and slot(m, value, "__format__") is object.__format__:
+        return object_format(m, [value, spec], {})
     given = hosts(m, [value, spec])
     if given is not None and written(m, str, value, "__format__", "__str__", "__repr__") is not None:
         return run_native(m, format, *given)
@@ -276,7 +289,7 @@ def str_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     text, *values = args
     form, count = text.constant(), len(values)
     prefixes = [""] * count + [f"{name}=" for name in kwargs]
-    shown = number_text([*values, *kwargs.values()],
+    shown = None if looks_deeper(form) else number_text([*values, *kwargs.values()],
                         lambda *v: form.format(*v[:count], **dict(zip(kwargs, v[count:], strict=True))),
                         lambda *codes: f"{form!r}.format({', '.join(map(operator.add, prefixes, codes))})")
     if shown is not None:
@@ -289,6 +302,15 @@ def str_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     if pieces is None:
         raise Break(Reason.UNSUPPORTED, "str.format of objects")
     return m.enter(polyfill.format_pieces, [TupleValue(pieces)])
+
+
+def looks_deeper(text: str) -> bool:
+    """Has a template fields that look into a value, or whose format is a value? Another value may be refused."""
+    try:
+        return any(re.search(r"[.\[]", field or "") or "{" in (spec or "")
+                   for _, field, spec, _ in string.Formatter().parse(text))
+    except ValueError:
+        return False
 
 
 def format_pieces(text: str, values: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:

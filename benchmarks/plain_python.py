@@ -2,16 +2,27 @@
 
 Each program runs while the translator is on for everything, as with sot.enable(), and plainly, in turns, after a
 warm-up; a process of its own for each sample and translator. The figures are time in that of plain Python.
+
+The floor is what an evaluator costs that only hands frames on (null_evaluator.c): with any evaluator set, CPython calls
+functions through C rather than in the loop that runs their caller.
 """
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
 import json
 import random
 import re
+import shlex
 import statistics
+import subprocess
+import sysconfig
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch._dynamo
@@ -21,6 +32,7 @@ import sot
 
 WARM_UP, TURNS = 60, 25
 LIMIT = 1.15
+NULL = "null evaluator"
 
 
 # ---- nbody: floats in lists ----
@@ -162,50 +174,92 @@ def seconds(program: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def on_and_plain(translator: str, program: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds with the translator on for everything (sot is, as long as this runs) and without it."""
-    if translator == "sot":
+def null_evaluator() -> ModuleType:
+    """null_evaluator.c, compiled for this Python."""
+    source = Path(__file__).with_name("null_evaluator.c")
+    name = source.stem
+    with tempfile.TemporaryDirectory() as folder:
+        made = str(Path(folder, name + ".so"))
+        compiler = shlex.split(sysconfig.get_config_var("CC")) + ["-O2", "-shared", "-fPIC"]
+        subprocess.run([*compiler, "-I" + sysconfig.get_path("include"), str(source), "-o", made], check=True)
+        loader = importlib.machinery.ExtensionFileLoader(name, made)
+        spec = importlib.util.spec_from_file_location(name, made, loader=loader)
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    return module
+
+
+Timed = Callable[[Callable[[], Any]], tuple[float, float]]  # seconds with something on for everything, and without it
+
+
+def timed_with_sot() -> Timed:
+    def timed(program: Callable[[], Any]) -> tuple[float, float]:
         taken = seconds(program)
         with sot.disable():
             return taken, seconds(program)
-    with torch._dynamo.optimize("eager"):
+
+    sot.enable(backend="eager")
+    return timed
+
+
+def timed_with_torch_compile() -> Timed:
+    def timed(program: Callable[[], Any]) -> tuple[float, float]:
+        with torch._dynamo.optimize("eager"):
+            taken = seconds(program)
+        return taken, seconds(program)
+
+    torch._dynamo.config.raise_on_ctx_manager_usage = False  # it is no more offered so, but it is still there
+    return timed
+
+
+def timed_with_null_evaluator() -> Timed:
+    evaluator = null_evaluator()
+
+    def timed(program: Callable[[], Any]) -> tuple[float, float]:
+        evaluator.on()
         taken = seconds(program)
-    return taken, seconds(program)
+        evaluator.off()
+        return taken, seconds(program)
+
+    return timed
 
 
-def ratios(translator: str) -> Row:
-    """One sample: of each program, the time with the translator on in that without, in turns in this process."""
-    if translator == "sot":
-        sot.enable(backend="eager")
-    else:
-        torch._dynamo.config.raise_on_ctx_manager_usage = False  # it is no more offered so, but it is still there
+TIMED = dict(zip(TRANSLATORS, (timed_with_sot, timed_with_torch_compile), strict=True)) | {
+    NULL: timed_with_null_evaluator
+}
+
+
+def ratios(which: str) -> Row:
+    """One sample: of each program, the time with it on in that without, in turns in this process."""
+    timed = TIMED[which]()
     found = {}
     for name, program in PROGRAMS.items():
         for _ in range(WARM_UP):
-            on_and_plain(translator, program)
-        turns = [on_and_plain(translator, program) for _ in range(TURNS)]
+            timed(program)
+        turns = [timed(program) for _ in range(TURNS)]
         on, plain = (statistics.median(column) for column in zip(*turns, strict=True))
         found[name] = on / plain
     return found
 
 
 def measure(repeats: int) -> list[Row]:
-    samples: dict[str, list[Row]] = {name: [] for name in TRANSLATORS}
+    samples: dict[str, list[Row]] = {name: [] for name in TIMED}
     for _ in range(repeats):
-        for name in TRANSLATORS:
+        for name in TIMED:
             samples[name].append(in_fresh_process(__file__, name))
-    ours, theirs = (medians(samples[name]) for name in TRANSLATORS)
-    rows = [row(name, ours[name], theirs[name], repeats) for name in PROGRAMS]
-    means = [statistics.geometric_mean(found.values()) for found in (ours, theirs)]
-    return [*rows, row("all: geometric mean", *means, repeats)]
+    found = {name: medians(taken) for name, taken in samples.items()}
+    rows = [row(program, {name: ratio[program] for name, ratio in found.items()}, repeats) for program in PROGRAMS]
+    means = {name: statistics.geometric_mean(ratio.values()) for name, ratio in found.items()}
+    return [*rows, row("all: geometric mean", means, repeats)]
 
 
-def row(name: str, ours: float, theirs: float, repeats: int) -> Row:
+def row(name: str, found: dict[str, float], repeats: int) -> Row:
     return {
         "program": name,
         "measure": "time of plain Python's",
-        "sot": ours,
-        "torch.compile": theirs,
+        "sot": found["sot"],
+        "torch.compile": found["torch.compile"],
+        "floor": found[NULL],
         "limit": LIMIT,
         "repeats": repeats,
     }

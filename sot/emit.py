@@ -44,7 +44,8 @@ from sot.resume import (
 from sot.torch_compat import TensorChecks
 from sot.values.base import ABSENT, NONE, Const, Lazy, Null, SavedException, Value
 from sot.values.iterators import GeneratorValue
-from sot.values.numbers import DynamicNumber
+from sot.values.later import LaterNumber
+from sot.values.numbers import is_dynamic
 from sot.values.objects import DELETED, ObjectValue
 from sot.values.tensor import TensorValue
 
@@ -337,7 +338,7 @@ class Emitter:
 
     def note_varying(self, frame: Frame) -> None:
         """Variables whose number may differ at the next call are handed on as such."""
-        names = {name for name, value in frame.locals.items() if isinstance(value, DynamicNumber) and value.varies}
+        names = {name for name, value in frame.locals.items() if is_dynamic(value) or isinstance(value, LaterNumber)}
         self.varying.append((source(frame.native, frame.pc)[0], names))
 
     def _replay_one(self, value: Any) -> None:

@@ -31,6 +31,7 @@ from sot.errors import Break, CaptureError, CaptureStop, LeftToPython, NotRebuil
 from sot.execute import gradients
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.checkpoints import run_checkpointed
+from sot.execute.elements import element, set_element
 from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.tensor_hooks import make_place
 from sot.execute.torch_handlers import assign_data
@@ -60,6 +61,7 @@ from sot.torch_compat import (
 )
 from sot.turns import TURNS
 from sot.values.base import NONE
+from sot.values.later import NeededNow
 from sot.values.numbers import NUMBER_TYPES
 
 TORCH = str(Path(torch.__file__).parent) + os.sep
@@ -69,7 +71,8 @@ ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).paren
          *(str(Path(__file__).resolve().parent.parent / name) + os.sep for name in ("sot", "graph", "backends")))
 SITE_PACKAGES = os.sep + "site-packages" + os.sep
 STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
-ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data)      # what a backend that compiles would not do
+# What a backend that compiles would not do.
+ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element)
 OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # which torch calls for one operation each
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 
@@ -146,6 +149,7 @@ class Translator:
         self.specialized: dict[int, set[Origin]] = {}   # numbers of which a symbol became a constant, and differed
         self.constant: dict[int, set[Origin]] = {}  # those that the backend needs to be constants
         self.left_to_python: frozenset[Any] = frozenset()   # loops and calls that have no operations for long
+        self.read_at_once: frozenset[Any] = frozenset()     # where tensors' values are read that the program looks at
         self.dynamic = dynamic
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.runs_as_is = True      # does the backend run a graph as it is? until it compiles one with leaves
@@ -272,7 +276,7 @@ class Translator:
         while True:
             try:
                 return self.attempt(Machine(function, inputs, varies, keeps_leaves, self.control_flow, refused,
-                                            self.left_to_python), state, capture)
+                                            self.left_to_python, self.read_at_once), state, capture)
             except NumbersVary as e:
                 self.varying.setdefault(id(code), set()).update(e.origins)
                 varies = self.variation(code)
@@ -289,6 +293,8 @@ class Translator:
                 refused[e.point] = e.why
             except LeftToPython as e:
                 self.left_to_python |= e.points
+            except NeededNow as e:
+                self.read_at_once |= e.points
 
     def expect_other_floats(self, code: CodeType, inputs: tuple) -> None:
         """A float that a statement has computed before it broke, a loss or a time, is another one at the next call."""

@@ -16,7 +16,7 @@ import torch
 
 from sot import marks
 from sot.errors import Break, PyRaise, Reason, Skip
-from sot.execute import rounds
+from sot.execute import later_numbers, rounds
 from sot.execute.builtins.classes import SEEN_THROUGH
 from sot.execute.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
 from sot.execute.builtins.numbers_ import may_vary, of_numbers
@@ -54,6 +54,10 @@ NO_INSTANCES = 1 << 7       # Py_TPFLAGS_DISALLOW_INSTANTIATION
 def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a constant: a class, a builtin, an operation."""
     real = const.real
+    if later_numbers.among(*args, *kwargs.values()):
+        found = later_numbers.called(m, real, args, kwargs)
+        if found is not None:
+            return found
     found = special_case(m, real, args, kwargs)
     if found is not None:
         return found

@@ -18,6 +18,7 @@ from sot.execute.builtins.common import slot, take
 from sot.execute.builtins.registry import handles
 from sot.polyfills import output as polyfill
 from sot.values.base import NONE, Const, NotConstant, Value
+from sot.values.later import LaterNumber
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -48,7 +49,7 @@ def deferred(m: Machine, value: Value, what: str) -> Write:
     """What writes an argument of a deferred call."""
     if isinstance(value, TensorValue):
         return ShownTensor(m, value).expression
-    if isinstance(value, TextValue) or holds_varying(m, value):
+    if isinstance(value, (TextValue, LaterNumber)) or holds_varying(m, value):
         return lambda e: e.value(value)
     if contains_varying(m, value):
         return display(m, value, what)

@@ -9,6 +9,7 @@ Guards are never cut: guarding too much is harmless.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -63,6 +64,7 @@ from sot.values.base import ABSENT, ENTERED, NONE, Const, Lazy, SavedException, 
 from sot.values.callables import CellValue, FunctionValue, known_function
 from sot.values.classes import ClassValue
 from sot.values.iterators import GeneratorValue, IteratorValue, StandIn
+from sot.values.later import LaterNumber
 from sot.values.numbers import NUMBER_TYPES, DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue
 from sot.values.tensor import TensorValue
@@ -118,7 +120,8 @@ class Machine:
 
     def __init__(self, function: FunctionType, inputs: tuple, varies: Variation = STATIC,
                  keeps_leaves: bool = False, control_flow: bool = False,
-                 refused: dict[Point, str] | None = None, left_to_python: frozenset[Point] = frozenset()) -> None:
+                 refused: dict[Point, str] | None = None, left_to_python: frozenset[Point] = frozenset(),
+                 read_at_once: frozenset[Point] = frozenset()) -> None:
         self.builder = GraphBuilder()
         self.guards: dict[Guard, tuple[str, int]] = {}
         self.varies = varies
@@ -140,6 +143,8 @@ class Machine:
         self.control_flow = control_flow            # do branches on tensors go into the graph,
         self.refused = refused or {}                # but for these, and why
         self.left_to_python = left_to_python        # loops and calls, see rounds.py
+        self.read_at_once = read_at_once            # places of numbers, see later_numbers.py
+        self.readings: Counter[Point] = Counter()
         self.watch: list[Touch] | None = None       # what has been touched in the branch that is followed
         self.refusal_seen = False       # see failures.py
         self.shows_frames = False       # the program asks for frames, where capture stops
@@ -147,6 +152,7 @@ class Machine:
         self.keeps_leaves = keeps_leaves    # may the graph make leaves that require grad?
         self.made_leaves: set[int] = set()  # which, by the id of the fake
         self.modes: tuple[Value, ...] = ()          # see overrides.py
+        self.places_unknown = False     # are there views whose place is in a tensor? see elements.py
         self.hooked = False             # has the trace put a hook on a tensor?
         self.inputs = inputs
         self.called_in_handler = sys.exception() is not None
@@ -288,7 +294,8 @@ class Machine:
             if isinstance(value, DictValue) and value.origin is not None:
                 for key, new in value.overlay.items():
                     origin = value.item_origin(key)
-                    if origin in constants and isinstance(new, Const) and new.unguarded != constants[origin]:
+                    if origin in constants and (isinstance(new, LaterNumber) or (
+                            isinstance(new, Const) and new.unguarded != constants[origin])):
                         found.add(origin)
         return found
 

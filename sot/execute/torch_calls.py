@@ -18,7 +18,7 @@ import torch
 from torch._C import _functorch as functorch
 
 from sot.errors import Break, Reason, Refused
-from sot.execute import failures, known_values, overrides
+from sot.execute import elements, failures, known_values, later_numbers, overrides
 from sot.execute.ways import position
 from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
@@ -33,6 +33,7 @@ from sot.torch_compat import (
     undo_of,
 )
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
+from sot.values.later import LaterNumber
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -60,6 +61,7 @@ NOT_LEAVES = frozenset({"__repr__", "__format__", "__str__", "__deepcopy__", "__
 # Methods of tensors that show their values, or their memory, to Python.
 READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "storage", "__array__", "__dlpack__",
                    "__int__", "__float__", "__index__", "__complex__"})
+READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is soon enough
 VALUE_INDEPENDENT = frozenset(name for n in (
     "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
     "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
@@ -105,6 +107,8 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
     if isinstance(value, TensorValue):
         found[id(value.fake)] = value
         return value.ref
+    if isinstance(value, LaterNumber):
+        raise value.needed()
     if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):
         return value.ref(m)
     if isinstance(value, Const) and isinstance(value.real, np.number):     # a float too, whose text is no Python
@@ -160,6 +164,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
     if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
         raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
+    if name == "storage_offset" and m.places_unknown:
+        raise Break(Reason.TENSOR_VALUE, name)
     if name.startswith("quantize_per_"):
         raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
     if "out" in graph_kwargs:
@@ -167,8 +173,14 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     before = {key: (value.fake.requires_grad, version_of(value.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
     concrete = numbers and is_concrete(name, graph_args, found)
-    result, (target, graph_args, graph_kwargs) = run_on_fakes(m, kind, name, (target, graph_args, graph_kwargs), reason,
-                                                              concrete)
+    try:
+        result, (target, graph_args, graph_kwargs) = run_on_fakes(
+            m, kind, name, (target, graph_args, graph_kwargs), reason, concrete)
+    except Break as stop:
+        is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs
+        if is_read and (number := later_numbers.read(m, name, args[0])) is not None:
+            return number
+        raise
     kind = "call_method" if isinstance(target, str) else "call_function"
     refuse_changes(m, name)
     m.note_assumptions()
@@ -214,7 +226,7 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
             if m.has_symbols:
                 raise ShapesMustBeStatic(stop.detail) from None
             raise stop from None
-    found = known_values.answer(m, kind, *call)
+    found = known_values.answer(m, kind, *call) or elements.answer(m, name, call[1])
     if found is None:
         raise stop
     return found

@@ -1,4 +1,5 @@
-"""Text that shows tensors, or differs from call to call: it becomes a string when, and only if, somebody looks at it.
+"""Text that shows tensors or numbers read off them, or differs from call to call: it becomes a string when, and only if,
+somebody looks at it.
 
 Checks format the message of an error that never happens. A break for each of those would cut the graph for nothing.
 """
@@ -15,6 +16,7 @@ from sot.errors import Break, NotRebuildable, Reason
 from sot.graph.refs import version_of
 from sot.torch_compat import is_symbolic, storage_id
 from sot.values.base import Const, LazyConst, NotConstant, Value
+from sot.values.later import LaterNumber
 from sot.values.numbers import DynamicNumber, is_dynamic, is_finite
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -34,15 +36,26 @@ class TextValue(Value):
 
     pytype = str
 
-    def __init__(self, parts: list[Const | ShownTensor]) -> None:
+    def __init__(self, parts: list[Const | ShownTensor | ShownNumber]) -> None:
         self.parts = parts
 
     def rebuild(self, e: Emitter) -> str:
-        parts = [p.expression(e) if isinstance(p, ShownTensor) else e.value(p) for p in self.parts]
+        parts = [e.value(p) if isinstance(p, Const) else p.expression(e) for p in self.parts]
         return e.variable(self, f"''.join(({''.join(p + ', ' for p in parts)}))")
 
     def __str__(self) -> str:
         return "text that shows a tensor"
+
+
+@dataclass(frozen=True)
+class ShownNumber:
+    """A number that is read after the graph, in text; ``template`` has a hole for it."""
+
+    number: LaterNumber
+    template: str
+
+    def expression(self, e: Emitter) -> str:
+        return self.template.format(e.value(self.number))
 
 
 @dataclass(frozen=True)
@@ -191,7 +204,7 @@ def joined(parts: list[Value]) -> Value:
     if all(isinstance(p, Const) for p in parts):
         return VaryingText([piece for p in parts for piece in (
             p.parts if isinstance(p, VaryingText) and p.varies else [p.real])])
-    found: list[Const | ShownTensor] = []
+    found: list[Const | ShownTensor | ShownNumber] = []
     for part in parts:
         if isinstance(part, TextValue):
             found += part.parts
@@ -214,6 +227,10 @@ class ShownTensor:
         self._version, self._requires_grad = version_of(tensor.fake), tensor.fake.requires_grad
         m.shown.append(self)
         m.undoable(m.shown.pop)
+
+    @property
+    def is_unchanged(self) -> bool:
+        return self.changed_by is None and version_of(self.tensor.fake) == self._version
 
     def note_change(self, m: Machine, node: fx.Node, changed: set[int]) -> None:
         """The node changes memory, by its ids."""

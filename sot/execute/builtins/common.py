@@ -11,6 +11,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from sot.errors import Break, Reason
+from sot.execute import later_numbers
 from sot.execute.builtins.registry import HANDLERS, find
 from sot.execute.frame import DISCARD
 from sot.execute.wrapping import is_library
@@ -173,6 +174,8 @@ def identical(a: Value, b: Value) -> bool:
         return True
     if isinstance(a, BoundMethod) or isinstance(b, BoundMethod):
         return False
+    if later_numbers.among(a, b):
+        return later_numbers.is_same(a, b)
     if isinstance(a, TensorNumber) or isinstance(b, TensorNumber):
         raise Break(Reason.UNSUPPORTED, "the identity of a number that depends on a tensor")
     return a.real is not ABSENT and a.real is b.real

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sot.errors import Break, Reason
+from sot.execute import later_numbers
 from sot.execute.builtins import tensor_numbers
 from sot.execute.builtins.common import (
     EXACT,
@@ -32,6 +33,7 @@ from sot.polyfills import operators as polyfill
 from sot.values import numbers
 from sot.values.base import ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
+from sot.values.later import LaterNumber
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue
@@ -58,6 +60,8 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     inplace = symbol in INPLACE
     plain = symbol[:-1] if inplace else symbol
     function, name, reflected = BINARY[plain]
+    if later_numbers.among(a, b):
+        return later_numbers.binary(m, symbol, a, b)
     if tensor_numbers.is_one(a, b):
         return tensor_numbers.binary(m, symbol, a, b)
     if isinstance(a, DynamicNumber) or isinstance(b, DynamicNumber):
@@ -181,6 +185,8 @@ ORDERINGS = tuple(vars(object)[name] for name in ("__lt__", "__le__", "__gt__", 
 def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     """``a <symbol> b``"""
     function, name, reflected = COMPARE[symbol]
+    if later_numbers.among(a, b):
+        raise later_numbers.needed(a, b)
     if tensor_numbers.is_one(a, b):
         return tensor_numbers.binary(m, symbol, a, b)
     if numbers.operands(a, b) is not None:
@@ -292,6 +298,8 @@ def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> 
         return varying
     if isinstance(a, Const) and foldable(a, name):
         return run_native(m, function, a.real)
+    if isinstance(a, LaterNumber):
+        return later_numbers.unary(m, a, symbol)
     if isinstance(a, TensorNumber):
         return tensor_numbers.negative(m, a, symbol)
     if isinstance(a, TensorValue):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.errors import Break, Reason
+from sot.execute import elements
 from sot.execute.builtins.common import (
     call_slot,
     call_slot_for_effect,
@@ -28,6 +29,7 @@ from sot.execute.frame import DISCARD
 from sot.polyfills import operators as polyfill
 from sot.values.base import NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
+from sot.values.later import LaterNumber
 from sot.values.numbers import is_dynamic
 from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue
@@ -40,11 +42,14 @@ if TYPE_CHECKING:
 def getitem(m: Machine, obj: Value, key: Value) -> Value:
     """``obj[key]``"""
     if isinstance(obj, TensorValue):
+        key = elements.with_tensors(key)
         if any(map(is_dynamic, key.items if isinstance(key, TupleValue) else [key])):
             obj, key = selected(m, obj, key)
             if isinstance(key, TupleValue) and not key.items:
                 return obj
         return m.torch_call("call_function", operator.getitem, [obj, key], {})
+    if isinstance(key, LaterNumber):
+        raise key.needed()
     if isinstance(obj, Const):
         return constant_item(m, obj, key)
     result = call_slot(m, obj, "__getitem__", [key])
@@ -119,8 +124,10 @@ def class_item(m: Machine, obj: Const, key: Value) -> Value:
 def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
     """``obj[key] = value``; a frame that is pushed drops its result."""
     if isinstance(obj, TensorValue):
-        m.torch_call("call_function", operator.setitem, [obj, key, value], {})
+        m.torch_call("call_function", operator.setitem, [obj, elements.with_tensors(key), value], {})
         return None
+    if isinstance(key, LaterNumber):
+        raise key.needed()
     result = call_slot_for_effect(m, obj, "__setitem__", [key, value])
     if result is None:
         refuse_opaque(obj)
@@ -130,6 +137,8 @@ def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
 
 def delitem(m: Machine, obj: Value, key: Value) -> Value | None:
     """``del obj[key]``; a frame that is pushed drops its result."""
+    if isinstance(key, LaterNumber):
+        raise key.needed()
     result = call_slot_for_effect(m, obj, "__delitem__", [key])
     if result is None:
         refuse_opaque(obj)

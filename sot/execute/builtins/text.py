@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.errors import Break, Reason
+from sot.execute import later_numbers
 from sot.execute.builtins import iteration
 from sot.execute.builtins.common import (
     NOT_IMPLEMENTED,
@@ -26,6 +27,7 @@ from sot.execute.builtins.registry import HANDLERS, find, handles
 from sot.polyfills import text as polyfill
 from sot.values.base import Const, Opaque, Value
 from sot.values.iterators import SliceValue
+from sot.values.later import LaterNumber
 from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 from sot.values.text import (
@@ -107,6 +109,8 @@ def ascii_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def described(m: Machine, function: Any, value: Value, name: str) -> Value:
+    if isinstance(value, LaterNumber):
+        return later_numbers.text(value, f"{function.__name__}({{}})", function, "")
     found = written(m, function, value, name, "__repr__")
     if found is not None:
         return found
@@ -149,6 +153,11 @@ def object_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, spec = take("format", args, kwargs, "value", "format_spec", required=1)
     spec = spec or Const("")
+    if isinstance(spec, TextValue):
+        raise Break(Reason.UNSUPPORTED, "a format that is text made later")
+    if isinstance(value, LaterNumber):
+        form = spec.constant()
+        return later_numbers.text(value, f"format({{}}, {escaped(form)})", lambda v: format(v, form), form)
     if isinstance(value, CONTAINERS) and slot(m, value, "__format__") is object.__format__:
         return object_format(m, [value, spec], {})
     given = hosts(m, [value, spec])
@@ -258,6 +267,8 @@ def percent_one(m: Machine, text: Value, value: Value) -> Value:
         if not takes_percent(value, field):
             raise Break(Reason.TENSOR_VALUE, "formatting a tensor")
         return TextValue([ShownTensor(m, value, f"({escaped(field)} % ({{}},))")])
+    if isinstance(value, LaterNumber):
+        return later_numbers.text(value, f"({escaped(field)} % ({{}},))", lambda v: field % v, field)
     if field[-1] == "r":
         return m.enter(polyfill.percent_repr, [Const(field[:-1] + "s"), value])
     if field[-1] != "s":

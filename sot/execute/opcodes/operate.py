@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from sot.bytecode import NULL_FIRST, Instr
 from sot.errors import Break, Reason
-from sot.execute import truths
+from sot.execute import later_numbers, truths
 from sot.execute.builtins import iteration, operators, subscript
 from sot.execute.builtins.common import is_empty
 from sot.execute.frame import PUSH_BOOL, PUSH_NOT
@@ -77,15 +77,18 @@ def same_object(a: Value, b: Value) -> bool:
     """``a is b``: one Value, or constants whose identity Python fixes."""
     if a is b:
         return True
+    if later_numbers.among(a, b):
+        return later_numbers.is_same(a, b)
     if isinstance(a, TensorNumber) or isinstance(b, TensorNumber):
         raise Break(Reason.UNSUPPORTED, "the identity of a number that depends on a tensor")
     if isinstance(a, Const) and isinstance(b, Const):
         if a.pytype is not b.pytype:
             return False
+        left, right = a.unguarded, b.unguarded      # a guard would make one constant of two
+        if left is not right and isinstance(left, (int, str, bytes, float, complex, tuple)) and left == right:
+            raise Break(Reason.UNSUPPORTED, "the identity of equal constants")
         if a.real is b.real:
             return True
-        if isinstance(a.real, (int, str, bytes, float, complex, tuple)) and a.real == b.real:
-            raise Break(Reason.UNSUPPORTED, "the identity of equal constants")
     return a.pytype is b.pytype is tuple and is_empty(a) and is_empty(b)
 
 
@@ -155,6 +158,8 @@ def build_slice(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def make_slice(parts: list[Value]) -> Value:
+    if later_numbers.among(*parts):
+        raise later_numbers.needed(*parts)
     if all(isinstance(p, Const) and not is_dynamic(p) for p in parts):
         return Const(slice(*(p.real for p in parts)))
     return SliceValue(parts)

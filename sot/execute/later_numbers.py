@@ -1,0 +1,204 @@
+"""Numbers that are read off a tensor after the graph: where the program reads them, and what it may do with them.
+
+Only what raises for no number at all: an exception would come too late. A loop that reads a number in every round stays
+a loop, with a break at the reading.
+"""
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C import _functorch as functorch
+
+from sot.execute.builtins.registry import HANDLERS, POLYFILLS, find
+from sot.resume import source
+from sot.torch_compat import is_symbolic
+from sot.values.base import Const, Value
+from sot.values.later import LaterNumber, NeededNow, Reading
+from sot.values.numbers import DynamicNumber, compare, is_dynamic
+from sot.values.objects import ListValue
+from sot.values.tensor import TensorValue
+from sot.values.text import ShownNumber, ShownTensor, TextValue
+
+if TYPE_CHECKING:
+    from sot.emit import Emitter
+    from sot.execute.machine import Machine
+
+ROUNDS = 4              # of a loop in which numbers are read, without a break
+LIST_LIMIT = 64         # elements that ``tolist`` gives
+SIZE_BITS = 62          # of an int that varies
+FLOAT_BITS = 1000       # of an int that becomes a float, whatever its value is
+ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%"))
+CONVERSIONS = {"int": int, "float": float}
+SPECIMENS = (0, 1, -1), (0.5, float("inf"), float("nan"))
+# They store a number, show it, or ask for its type.
+STORING = dict.fromkeys((
+    print, str, repr, format, str.format, isinstance, type, getattr, setattr, object.__setattr__, object.__new__,
+    object.__init__, list.append, list.insert, list.__setitem__, dict.__setitem__, dict.setdefault, dict.get, dict.pop,
+    next, functools.partial, collections.OrderedDict.__setitem__, collections.deque.append,
+    collections.deque.appendleft), True)
+BUILTINS: dict[str, Any] = {f.__name__: f for f in (abs, round, int, float)}
+RECKONING = dict.fromkeys(BUILTINS.values(), True)
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------
+def read(m: Machine, name: str, tensor: Value) -> Value | None:
+    """``tensor.item()``, ``tensor.tolist()``, ``int(tensor)`` or ``float(tensor)``, to be read after the graph; None
+    where that would not be the same."""
+    frame = m.frames[-1]
+    point = source(frame.native, frame.last)
+    if point in m.read_at_once or m.modes or m.builder.region is not None or m.watch is not None:
+        return None
+    if not isinstance(tensor, TensorValue) or not can_wait(name, tensor.fake):
+        return None
+    m.readings[point] += 1
+    if m.readings[point] > ROUNDS:
+        raise NeededNow(frozenset({point}))
+    if tensor.fake.requires_grad:
+        detached = m.torch_call("call_method", "detach", [tensor], {})
+        assert isinstance(detached, TensorValue)
+        tensor = detached
+    method = name if name == "tolist" else "item"
+    reading = Reading(ShownTensor(m, tensor, f"{{}}.{method}()"), frozenset({point}))
+    fake = tensor.fake
+    kind = CONVERSIONS.get(name) or (bool if fake.dtype is torch.bool else float if fake.is_floating_point() else int)
+    if name == "tolist" and fake.dim():
+        return elements(reading, kind, tuple(fake.shape), "")
+    write = written(name, reading) if name in CONVERSIONS else (lambda e: e.value(reading))
+    return LaterNumber(kind, reading.points, write, reading=reading)
+
+
+def can_wait(name: str, fake: torch.Tensor) -> bool:
+    if fake.dtype.is_complex or fake.is_meta or is_symbolic(fake) or functorch.is_functorch_wrapped_tensor(fake):
+        return False
+    if name == "tolist":
+        return fake.numel() <= LIST_LIMIT
+    if fake.numel() != 1 or name == "float" and fake.requires_grad:     # of which torch warns
+        return False
+    return name in ("item", "float") or name == "int" and not fake.is_floating_point()     # NaN is no int
+
+
+def elements(reading: Reading, kind: type, shape: tuple[int, ...], path: str) -> Value:
+    if not shape:
+        return LaterNumber(kind, reading.points, lambda e: f"{e.value(reading)}{path}")
+    return ListValue([elements(reading, kind, shape[1:], f"{path}[{i}]") for i in range(shape[0])])
+
+
+def written(function: str, value: Value, *more: Any) -> Callable[[Emitter], str]:
+    """What writes a call of a builtin."""
+    rest = "".join(f", {part!r}" for part in more)
+    return lambda e: f"{e.const(BUILTINS[function])}({e.value(value)}{rest})"
+
+
+# ---- what is done with them ------------------------------------------------------------------------------------
+def among(*values: Value) -> bool:
+    return any(isinstance(v, LaterNumber) for v in values)
+
+
+def needed(*values: Value) -> NeededNow:
+    """What to raise where one of these numbers is asked for."""
+    return NeededNow(frozenset().union(*(v.points for v in values if isinstance(v, LaterNumber))))
+
+
+def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """A call with such a number: its result, or None to leave it to what knows the function."""
+    if find(RECKONING, real):
+        return reckoned(m, real, args, kwargs)
+    is_users = isinstance(real, type) or find(POLYFILLS, real) is not None
+    if find(STORING, real) or is_users and find(HANDLERS, real) is None:
+        return None
+    raise needed(*args, *kwargs.values())
+
+
+def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One of the builtins of numbers."""
+    value = args[0] if args else None
+    if not isinstance(value, LaterNumber) or kwargs or len(args) != (2 if real is round else 1):
+        raise needed(*args, *kwargs.values())
+    more: tuple = ()
+    if real is round:
+        digits = args[1]
+        if not isinstance(digits, Const) or type(digits.real) is not int or not 0 <= digits.real <= 15:
+            raise needed(*args)
+        more = digits.real,
+    if real is value.pytype and real in (int, float):
+        return value
+    if real is int and value.pytype is float or real is float and value.bits > FLOAT_BITS:
+        raise needed(value)
+    kind = real if real in (int, float) else int if value.pytype is bool else value.pytype
+    return LaterNumber(kind, value.points, written(real.__name__, value, *more), value.bits, value.depth + 1)
+
+
+def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
+    """``a <symbol> b`` where one of them is such a number; also in place."""
+    plain = symbol[:-1] if len(symbol) > 1 and symbol.endswith("=") else symbol
+    if plain == "%" and a.pytype is str:
+        return HANDLERS[str.__mod__](m, [a, b], {})
+    if plain not in ARITHMETIC or not is_number(a) or not is_number(b):
+        raise needed(a, b)
+    if plain in ("/", "//", "%") and not is_divisor(m, plain, b):
+        raise needed(a, b)
+    is_float = plain == "/" or float in (a.pytype, b.pytype)
+    sizes = bits_of(m, a, is_float), bits_of(m, b, is_float)
+    if is_float and max(sizes) > FLOAT_BITS:
+        raise needed(a, b)
+    bits = sum(sizes) if plain == "*" else max(sizes) + 1
+    later = [v for v in (a, b) if isinstance(v, LaterNumber)]
+    return LaterNumber(float if is_float else int, frozenset().union(*(v.points for v in later)),
+                       lambda e: f"{e.value(a)} {plain} {e.value(b)}", bits, 1 + max(v.depth for v in later))
+
+
+def is_number(value: Value) -> bool:
+    return isinstance(value, LaterNumber) or isinstance(value, Const) and value.pytype in (int, float)
+
+
+def is_divisor(m: Machine, symbol: str, value: Value) -> bool:
+    """Is it known not to be zero?"""
+    if isinstance(value, DynamicNumber) and value.varies and symbol == "/":
+        return bool(value.example) and bool(compare(m, "!=", value, Const(0)).real)
+    return isinstance(value, Const) and value.real != 0
+
+
+def bits_of(m: Machine, value: Value, is_asked: bool) -> float:
+    """Of an int, at most; of one that varies a guard says it, if it is asked for."""
+    if value.pytype is float:
+        return 0
+    if isinstance(value, LaterNumber):
+        return value.bits
+    if not is_dynamic(value):
+        return value.constant().bit_length()
+    fits = is_asked and all(compare(m, symbol, value, Const(limit)).real for symbol, limit in (
+        ("<", 1 << SIZE_BITS), (">", -1 << SIZE_BITS)))
+    return SIZE_BITS if fits else float("inf")
+
+
+def unary(m: Machine, value: LaterNumber, symbol: str) -> Value:
+    if symbol == "abs()":
+        return reckoned(m, abs, [value], {})
+    if symbol not in "+-" or value.pytype is bool:
+        raise value.needed()
+    return LaterNumber(value.pytype, value.points, lambda e: f"{symbol}{e.value(value)}", value.bits, value.depth + 1)
+
+
+# ---- text -------------------------------------------------------------------------------------------------------
+def text(value: LaterNumber, template: str, show: Callable[[Any], str], form: str) -> Value:
+    """Text that shows the number: ``show`` for an example, ``template`` in emitted code. ``form`` is its format."""
+    examples: tuple = (True, False) if value.pytype is bool else SPECIMENS[value.pytype is float]
+    try:
+        for example in examples:
+            show(example)
+    except (ValueError, OverflowError, TypeError):
+        raise value.needed() from None
+    if form.endswith("c"):     # which is for small numbers only
+        raise value.needed()
+    return TextValue([ShownNumber(value, template)])
+
+
+def is_same(a: Value, b: Value) -> bool:
+    """``a is b`` where one of them is such a number."""
+    if a is b or a.pytype is not b.pytype:
+        return a is b
+    raise needed(a, b)

@@ -35,19 +35,35 @@ if TYPE_CHECKING:
 def jump(m: Machine, frame: Frame, test: TensorBool) -> Any:
     """Take both ways of the conditional jump at hand."""
     flow, pc = flow_of(frame.native), frame.last
+    if not m.control_flow:
+        return assertion(m, frame, test, sides_of(frame))
     point: Point = frame.native, pc
     if (why := m.refused.get(point)) is not None:
         raise Break(Reason.BRANCH, f"{why}, after {at(point)}")
     refuse_symbols(m)
     start = Start(m, frame)
-    keeps = frame.instrs[pc].op.startswith("JUMP_IF")      # the value stays on the stack where the jump is taken
-    rest = frame.stack[:-1] if keeps else frame.stack
-    sides = [Way(p, frame.stack if keeps and p == frame.instrs[pc].target else rest) for p in ways(frame.instrs, pc)]
     try:
-        return take(m, frame, flow, test, sides)
+        return take(m, frame, flow, test, sides_of(frame))
     except Refusal as e:
         start.restore()
         raise Break(Reason.BRANCH, f"{e}, in {at(point)}") from None
+
+
+def sides_of(frame: Frame) -> list[Way]:
+    jump = frame.instrs[frame.last]
+    keeps = jump.op.startswith("JUMP_IF")      # the value stays on the stack where the jump is taken
+    rest = frame.stack[:-1] if keeps else frame.stack
+    return [Way(p, frame.stack if keeps and p == jump.target else rest) for p in ways(frame.instrs, frame.last)]
+
+
+def assertion(m: Machine, frame: Frame, test: TensorBool, sides: list[Way]) -> None:
+    """Where branches are breaks, one of which a way does not return is none: if that way is taken, Python runs the
+    frame from its start. So nothing may be changed from here on without a trace."""
+    place, returning = flow_of(frame.native).place, flow_of(frame.native).returning
+    which = [place[way.pc] in returning for way in sides].index(True)
+    check(m, test, which == 0, "the way that was captured is not taken")
+    m.refusal_seen = True
+    frame.pc, frame.stack = sides[which].pc, list(sides[which].stack)
 
 
 def take(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]) -> Any:

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.bytecode.flow import flow_of, ways
+from sot.errors import Break, Reason
+from sot.execute import failures
 from sot.execute.builtins import operators
 from sot.execute.builtins.common import no_keywords, take
 from sot.execute.builtins.registry import handles
@@ -20,15 +23,40 @@ if TYPE_CHECKING:
 
 
 def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
-    """``bool(value)``: known, ENTERED, or in a tensor if branches on tensors are to go into the graph."""
-    if not m.control_flow or not isinstance(value, (TensorValue, TensorNumber)):
+    """``bool(value)``: known, ENTERED, or in a tensor if branches on tensors are to go into the graph; so do, always,
+    those of which one way raises."""
+    if not isinstance(value, (TensorValue, TensorNumber)):
         return operators.truth(m, value)
+    if not m.control_flow:
+        try:
+            return operators.truth(m, value)
+        except Break as stop:
+            if stop.reason is not Reason.TENSOR_TRUTH or not may_be_assertion(m):
+                raise
+            return as_truth(m, value)
     if isinstance(value, TensorValue) and value.fake.numel() == 1:
         try:
             return m.builder.run("call_function", bool, (value.ref,), {})
         except DataDependentOutputException:
             return as_truth(m, value)
     return as_truth(m, value) if isinstance(value, TensorNumber) else operators.truth(m, value)
+
+
+JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
+
+
+def may_be_assertion(m: Machine) -> bool:
+    """Is the truth that is asked for that of a jump of which one way does not return but raises, and may the graph
+    raise here, for Python to run the frame again?"""
+    frame, builder = m.frames[-1], m.builder
+    at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
+    if frame.instrs[at].op not in JUMPS or m.modes or builder.region is not None or m.watch is not None:
+        return False
+    if builder.changed_inputs() or builder.changes_traceless or builder.changes_untracked():
+        return False
+    flow = flow_of(frame.native)
+    returns = {flow.place[pc] in flow.returning for pc in ways(frame.instrs, at)}
+    return len(returns) == 2 and not any(map(failures.catches, m.frames))
 
 
 def as_truth(m: Machine, value: Value) -> TensorBool:

@@ -102,7 +102,8 @@ def tuple_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch.Size)
 def new_size(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    found = iteration.known_items(m, args[0]) if len(args) == 1 and not kwargs else None
+    items = args[0] if args else TupleValue([])
+    found = iteration.known_items(m, items) if len(args) < 2 and not kwargs else None
     if found is None or not all(isinstance(v, Const) and issubclass(v.pytype, int) for v in found):
         raise Break(Reason.TENSOR_VALUE, "torch.Size")
     return TupleValue(list(found), torch.Size)

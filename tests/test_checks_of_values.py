@@ -1,0 +1,167 @@
+"""Checks of tensors' values: a branch of which one way raises is an assertion in the graph, the exception Python's."""
+from __future__ import annotations
+
+import pytest
+import torch
+from harness import Programs, caught, check
+from torch import nn
+from torch.distributions import Categorical, MultivariateNormal, Normal, Poisson, kl_divergence
+
+one_graph, breaking = Programs(), Programs()
+GOOD = torch.arange(12.).reshape(3, 4) - 2
+BAD = torch.full((3, 4), float("nan"))
+NORM = nn.BatchNorm1d(4)
+both = pytest.mark.parametrize("x", [GOOD, BAD], ids=["holds", "fails"])
+
+
+@one_graph
+def asserted(x):
+    if not torch.isfinite(x).all():     # of which pytest makes something else, if it is an assert
+        raise AssertionError(f"bad: {x}")
+    return x + 1
+
+
+@one_graph
+def refused(x):
+    y = x * 2
+    if y.isnan().any() or (y > 1e9).any():
+        raise ValueError(f"nan in {y.shape}: {y}") from KeyError("cause")
+    return y + 1
+
+
+@one_graph
+def before_a_change(x):
+    if x.isnan().any():
+        raise ValueError("nan")
+    x.add_(1)
+    return x
+
+
+@one_graph
+def before_statistics_are_kept(x):
+    if x.isnan().any():
+        raise ValueError("nan")
+    return NORM(x)
+
+
+@one_graph
+def beside_output_and_random_numbers(x):
+    print("first")
+    r = torch.rand(4)
+    if x.isnan().any():
+        raise ValueError("nan")
+    print("second")
+    return x + r
+
+
+@one_graph
+def in_calls(x):
+    return twice(twice(x) + 1)
+
+
+def twice(x):
+    if not torch.isfinite(x).all():
+        raise RuntimeError("not finite")
+    return x * 2
+
+
+@one_graph
+def in_a_loop(x):
+    for row in x:
+        if row.isnan().any():
+            raise ValueError("nan")
+    return x * 2
+
+
+@one_graph
+def with_a_value_in_its_message(x):
+    if x.isnan().any():
+        print("bad")
+        raise ValueError(x.max().item())
+    return x * 2
+
+
+@one_graph
+def otherwise(x):
+    if x.sum() > 3:
+        return x + 1
+    raise ValueError("small")
+
+
+@one_graph
+def by_distributions(x):
+    normal = Normal(x, x.exp())
+    sample = normal.rsample()
+    chosen = Categorical(logits=x).sample()
+    return (sample, normal.log_prob(sample), kl_divergence(normal, Normal(0., 1.)), chosen, torch.Size(),
+            Poisson(x.exp()).sample(), MultivariateNormal(torch.zeros(4), torch.eye(4)).log_prob(x))
+
+
+@one_graph.each
+@both
+def test_one_graph(fn, x):
+    check(fn, x, graphs=1, breaks=0) if x is GOOD else check(fn, x)
+
+
+@breaking
+def after_a_change(x):
+    x.add_(1)
+    if x.isnan().any():
+        raise ValueError("nan")
+    return x
+
+
+@breaking
+def that_is_caught(x):
+    try:
+        if x.isnan().any():
+            raise ValueError("nan")
+    except ValueError:
+        return x - 1
+    return x + 1
+
+
+@breaking
+def that_a_caller_catches(x):
+    return caught(twice, x)
+
+
+@breaking
+def in_a_loop_without_an_end(x):
+    for _ in iter(int, 1):
+        x = x - 1
+        if x.sum() < 0 or x.isnan().any():
+            return x
+
+
+@breaking
+def that_returns_after_all(x):
+    if x.isnan().any():
+        if len(x) > 5:
+            raise ValueError("nan")
+        return x
+    return x * 2
+
+
+@breaking.each
+@both
+def test_a_break(fn, x):
+    translation = check(fn, x)
+    assert any(c.stopped is not None and c.stopped.reason.name == "TENSOR_TRUTH" for c in translation.captures)
+
+
+@both
+def test_in_a_module(x):
+    class Checked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x):
+            self.calls += 1
+            if torch.isnan(y := self.linear(x)).any():
+                raise ValueError(f"call {self.calls}")
+            return y
+    torch.manual_seed(0)
+    check(Checked(), x)

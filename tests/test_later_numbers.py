@@ -5,9 +5,10 @@ import collections
 import dataclasses
 import logging
 
+import numpy as np
 import pytest
 import torch
-from harness import Calls, Counter, Programs, check, outcome, same
+from harness import Calls, Counter, Programs, caught, check, outcome, same
 
 import sot
 import sot.api
@@ -122,6 +123,15 @@ def of_integers(x, mask):
     return int(y.round().long()[0, 0]), float(y.sum()), y.sum().long().item(), mask.sum().item()
 
 
+@one_graph(X, [])
+def as_arrays(x, kept):
+    y = (x * 2).detach().cpu()
+    kept.append(y.numpy())
+    y.add_(1)
+    x.mul_(2)
+    return y, {"x": x.numpy()}, [row.bool().numpy() for row in x], kept[0] is kept[-1], isinstance(kept[0], np.ndarray)
+
+
 @one_graph.each
 def test_one_graph(fn, args):
     check(fn, *args, graphs=1, breaks=0)
@@ -165,6 +175,20 @@ def that_may_raise(x):
 def in_text_of_other_kinds(x):
     n = (x > 0).sum().item()
     return f"{n:c}", "%c" % n, ascii(n), f"{n!r:>10}", f"{x.sum().item():{n}.2f}"
+
+
+@needed
+def arrays_that_are_looked_at(x):
+    a, b = (x * 2).numpy(), x.numpy()
+    print(a, b)
+    b += 1
+    x.add_(2)
+    return -a, abs(a), f"{a}", a.sum(), a[0, 0], [float(v) for v in b[0]], torch.from_numpy(a) + x, a == b, round(a, 1)
+
+
+@needed
+def arrays_that_there_are_none_of(x):
+    return caught(lambda: (x * WEIGHT).numpy()), caught(lambda: x.bfloat16().numpy()), caught(lambda: x.numpy(1))
 
 
 @needed

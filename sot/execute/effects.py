@@ -49,6 +49,8 @@ def deferred(m: Machine, value: Value, what: str) -> Write:
     """What writes an argument of a deferred call."""
     if isinstance(value, TensorValue):
         return ShownTensor(m, value).expression
+    if isinstance(value, LaterNumber) and value.is_array:
+        raise value.needed()
     if isinstance(value, (TextValue, LaterNumber)) or holds_varying(m, value):
         return lambda e: e.value(value)
     if contains_varying(m, value):

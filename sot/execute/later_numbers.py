@@ -1,4 +1,5 @@
-"""Numbers that are read off a tensor after the graph: where the program reads them, and what it may do with them.
+"""Numbers that are read off a tensor after the graph, and arrays of NumPy's: where the program reads them, and what it
+may do with them.
 
 Only what raises for no number at all: an exception would come too late. A loop that reads a number in every round stays
 a loop, with a break at the reading.
@@ -10,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch._C import _functorch as functorch
 
@@ -26,6 +28,7 @@ from sot.values.text import ShownNumber, ShownTensor, TextValue
 if TYPE_CHECKING:
     from sot.emit import Emitter
     from sot.execute.machine import Machine
+    from sot.execute.merging import Point
 
 ROUNDS = 4              # of a loop in which numbers are read, without a break
 LIST_LIMIT = 64         # elements that ``tolist`` gives
@@ -33,6 +36,8 @@ SIZE_BITS = 62          # of an int that varies
 FLOAT_BITS = 1000       # of an int that becomes a float, whatever its value is
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%"))
 CONVERSIONS = {"int": int, "float": float}
+ARRAYS = frozenset((torch.float64, torch.float32, torch.float16, torch.complex64, torch.complex128, torch.uint8,
+                    torch.int8, torch.int16, torch.int32, torch.int64, torch.bool))
 SPECIMENS = (0, 1, -1), (0.5, float("inf"), float("nan"))
 # They store a number, show it, or ask for its type.
 STORING = dict.fromkeys((
@@ -45,18 +50,28 @@ RECKONING = dict.fromkeys(BUILTINS.values(), True)
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------
-def read(m: Machine, name: str, tensor: Value) -> Value | None:
-    """``tensor.item()``, ``tensor.tolist()``, ``int(tensor)`` or ``float(tensor)``, to be read after the graph; None
-    where that would not be the same."""
-    frame = m.frames[-1]
-    point = source(frame.native, frame.last)
-    if point in m.read_at_once or m.modes or m.builder.region is not None or m.watch is not None:
-        return None
-    if not isinstance(tensor, TensorValue) or not can_wait(name, tensor.fake):
-        return None
+def here(m: Machine) -> Point:
+    return source(m.frames[-1].native, m.frames[-1].last)
+
+
+def can_read(m: Machine, point: Point) -> bool:
+    """May what is read here be read later?"""
+    return point not in m.read_at_once and not m.modes and m.builder.region is None and m.watch is None
+
+
+def count(m: Machine, point: Point) -> None:
     m.readings[point] += 1
     if m.readings[point] > ROUNDS:
         raise NeededNow(frozenset({point}))
+
+
+def read(m: Machine, name: str, tensor: Value) -> Value | None:
+    """``tensor.item()``, ``tensor.tolist()``, ``int(tensor)`` or ``float(tensor)``, to be read after the graph; None
+    where that would not be the same."""
+    point = here(m)
+    if not can_read(m, point) or not isinstance(tensor, TensorValue) or not can_wait(name, tensor.fake):
+        return None
+    count(m, point)
     if tensor.fake.requires_grad:
         detached = m.torch_call("call_method", "detach", [tensor], {})
         assert isinstance(detached, TensorValue)
@@ -69,6 +84,21 @@ def read(m: Machine, name: str, tensor: Value) -> Value | None:
         return elements(reading, kind, tuple(fake.shape), "")
     write = written(name, reading) if name in CONVERSIONS else (lambda e: e.value(reading))
     return LaterNumber(kind, reading.points, write, reading=reading)
+
+
+def array(m: Machine, tensor: TensorValue) -> Value | None:
+    """``tensor.numpy()``, which shares the tensor's memory, and so shows what the graph changes in it."""
+    fake, point = tensor.fake, here(m)
+    if not can_read(m, point) or not has_array(fake):
+        return None
+    count(m, point)
+    return LaterNumber(np.ndarray, frozenset({point}), lambda e: f"{e.value(tensor)}.numpy()")
+
+
+def has_array(fake: torch.Tensor) -> bool:
+    if fake.device.type != "cpu" or fake.layout is not torch.strided or functorch.is_functorch_wrapped_tensor(fake):
+        return False
+    return fake.dtype in ARRAYS and not (fake.requires_grad or fake.is_conj() or fake.is_neg())
 
 
 def can_wait(name: str, fake: torch.Tensor) -> bool:
@@ -116,7 +146,7 @@ def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -
 def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One of the builtins of numbers."""
     value = args[0] if args else None
-    if not isinstance(value, LaterNumber) or kwargs or len(args) != (2 if real is round else 1):
+    if not isinstance(value, LaterNumber) or value.is_array or kwargs or len(args) != (2 if real is round else 1):
         raise needed(*args, *kwargs.values())
     more: tuple = ()
     if real is round:
@@ -152,7 +182,9 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
 
 
 def is_number(value: Value) -> bool:
-    return isinstance(value, LaterNumber) or isinstance(value, Const) and value.pytype in (int, float)
+    if isinstance(value, LaterNumber):
+        return not value.is_array
+    return isinstance(value, Const) and value.pytype in (int, float)
 
 
 def is_divisor(m: Machine, symbol: str, value: Value) -> bool:
@@ -178,7 +210,7 @@ def bits_of(m: Machine, value: Value, is_asked: bool) -> float:
 def unary(m: Machine, value: LaterNumber, symbol: str) -> Value:
     if symbol == "abs()":
         return reckoned(m, abs, [value], {})
-    if symbol not in "+-" or value.pytype is bool:
+    if symbol not in "+-" or value.pytype not in (int, float):
         raise value.needed()
     return LaterNumber(value.pytype, value.points, lambda e: f"{symbol}{e.value(value)}", value.bits, value.depth + 1)
 
@@ -186,6 +218,8 @@ def unary(m: Machine, value: LaterNumber, symbol: str) -> Value:
 # ---- text -------------------------------------------------------------------------------------------------------
 def text(value: LaterNumber, template: str, show: Callable[[Any], str], form: str) -> Value:
     """Text that shows the number: ``show`` for an example, ``template`` in emitted code. ``form`` is its format."""
+    if value.is_array:
+        raise value.needed()
     examples: tuple = (True, False) if value.pytype is bool else SPECIMENS[value.pytype is float]
     try:
         for example in examples:

@@ -98,6 +98,8 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
         what = f"Tensor.{name} of something else than a tensor"
         raise args[0].refusal(what) if args and isinstance(args[0], Opaque) else Break(Reason.OPAQUE_CALL, what)
     if name in READS and name not in ("item", "tolist"):
+        if name == "numpy" and len(args) == 1 and not kwargs and (array := later_numbers.array(m, args[0])) is not None:
+            return array
         raise Break(Reason.TENSOR_VALUE, name)
     return torch_call(m, "call_method", name, args, kwargs)
 

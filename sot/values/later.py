@@ -31,8 +31,8 @@ class NeededNow(NotConstant):
 
 
 class LaterNumber(Value):
-    """An int, float or bool; ``bits`` are those that an int has at most, if that is known. ``reading`` is what has just
-    this number."""
+    """An int, float or bool, or an array of NumPy's that has the memory of a tensor. ``bits`` are those that an int has
+    at most, if that is known; ``reading`` is what has just this number."""
 
     def __init__(self, pytype: type, points: frozenset[Point], write: Callable[[Emitter], str], bits: float = 64,
                  depth: int = 0, reading: Reading | None = None) -> None:
@@ -40,6 +40,10 @@ class LaterNumber(Value):
             raise NeededNow(points)
         self.pytype, self.points, self.write, self.bits, self.depth = pytype, points, write, bits, depth
         self.reading = reading
+
+    @property
+    def is_array(self) -> bool:
+        return self.pytype not in (bool, int, float)
 
     def needed(self) -> NeededNow:
         """What to raise where the number itself is asked for."""

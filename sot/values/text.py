@@ -1,5 +1,4 @@
-"""Text that shows tensors or numbers read off them, or differs from call to call: it becomes a string when, and only if,
-somebody looks at it.
+"""Text that shows tensors or numbers read off them, or that varies: a string when, and only if, somebody looks at it.
 
 Checks format the message of an error that never happens. A break for each of those would cut the graph for nothing.
 """

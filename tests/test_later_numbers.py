@@ -4,6 +4,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import logging
+import math
 
 import numpy as np
 import pytest
@@ -164,6 +165,13 @@ def as_a_count(x):
 def compared(x):
     found = [row.sum().item() for row in x]
     return max(found), sorted(found, reverse=True), found == [1.0], found.index(found[1]), 3.0 in found, {found[0]: 1}
+
+
+@needed
+def beside_numbers_that_vary(x):
+    a, b = x.mean().item(), (x > 2).sum().item()
+    found = abs(a) + b ** 2
+    return max(a, 3), max([a, b]), min((x.sum().item(), a)), math.prod([a, b, x.sum().item()]), found
 
 
 @needed

@@ -76,6 +76,8 @@ def may_vary(value: Value) -> bool:
 def extreme(m: Machine, name: str, items: list[Value]) -> Value | None:
     """The least or the greatest of several numbers; of two types, the one that it is now, by a guard."""
     kinds = {v.pytype for v in items}
+    if not all(isinstance(v, Const) for v in items):
+        return None     # a number that is read after the graph
     if kinds == {int, float} and any(map(is_dynamic, items)):
         symbol = "<" if name == "min" else ">"
         return functools.reduce(lambda best, v: v if numbers.compare(m, symbol, v, best).real else best, items)
@@ -91,7 +93,7 @@ def product(m: Machine, items: list[Value]) -> Value | None:
 
 def folded(items: list[Value], varying: Any, constant: Any) -> Value | None:
     """``functools.reduce`` over numbers of which some vary, by one function for those and one for constants."""
-    if not any(map(is_dynamic, items)) or any(v.pytype not in NUMBER_TYPES for v in items):
+    if not any(map(is_dynamic, items)) or not all(isinstance(v, Const) and v.pytype in NUMBER_TYPES for v in items):
         return None
     result = items[0]
     for item in items[1:]:

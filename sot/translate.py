@@ -12,6 +12,7 @@ import os
 import sysconfig
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -445,7 +446,7 @@ class Translator:
 
     def explain_misses(self, code: CodeType, inputs: tuple) -> list[Miss]:
         """For each entry of this code, the guard that did not hold; what has changed is a symbol from now on."""
-        cached = self.entries.get(id(code), [])
+        cached, lengths = self.entries.get(id(code), []), Counter[Origin]()
         for guards in (c.guards for c in cached):
             numbers = (g for g in guards if isinstance(g, ValuesGuard)
                        or isinstance(g, EqualsGuard) and (type(g.value) in (*NUMBER_TYPES, str)
@@ -455,8 +456,10 @@ class Translator:
             for g in guards:
                 if isinstance(g, RelationGuard) and g.symbol == "==" and g.explain(inputs):
                     self.specialized.setdefault(id(code), set()).update(leaves(g.left))
-            varying.update(Length(g.origin) for g in guards if isinstance(g, LengthGuard) and g.explain(inputs))
+            lengths.update(Length(g.origin) for g in guards if isinstance(g, LengthGuard) and g.explain(inputs))
             varying.update(part for g in guards if isinstance(g, TensorGuard) for part in g.differs(inputs))
+        self.varying.setdefault(id(code), set()).update(lengths)
+        self.specialized.setdefault(id(code), set()).update(length for length, count in lengths.items() if count > 1)
         return misses(cached, inputs)
 
     def forget(self) -> None:

@@ -60,7 +60,7 @@ def test_the_last_used_entry_is_asked_first():
     ([f"mode {n}" for n in range(9)], None, "k", "'mode 0', 'mode 1'", "for each value"),
     ([torch.ones(n) for n in range(2, 12)], False, "k", "(2,)", "mark_dynamic"),
     ([torch.ones((1,) * n) for n in range(10)], None, "k", "()", "number of dimensions"),
-    ([[1] * n for n in range(12)], None, "k", "0, 1, 2", "as many items"),
+    ([(1,) * n for n in range(12)], None, "k", "0, 1, 2", "as many items"),
 ])
 def test_the_warning_names_the_guard_its_values_and_the_remedy(changes, dynamic, guard, values, remedy):
     def counts(x, k):

@@ -25,7 +25,7 @@ import torch
 from sot import marks
 from sot.errors import Break, Reason
 from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
-from sot.origin import Arg, Attr, CellContents, Item, Origin, RawItem, attribute, known
+from sot.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, attribute, known
 from sot.torch_compat import FakeTensor, Layout, UnsupportedFakeTensorException
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
@@ -274,8 +274,15 @@ def _lazies(real: Any, origin: Origin, kind: type) -> list:
     return [Lazy(v, Item(origin, i) if exact else RawItem(origin, i, kind=kind)) for i, v in elements]
 
 
+def refuse_restless(m: Machine, origin: Origin) -> None:
+    """A break where the elements of a list are asked for that had another number of them at several calls."""
+    if Length(origin) in m.varies.specialized:
+        raise Break(Reason.VARYING_NUMBER, str(Length(origin)))
+
+
 def _list(m: Machine, real: list, origin: Origin) -> Value:
     def load() -> list:
+        refuse_restless(m, origin)
         m.guard(LengthGuard(origin, len(real)))
         return _lazies(real, origin, list)
     return ListValue([], type(real), real, origin, load)
@@ -302,6 +309,7 @@ def _set(m: Machine, real: set, origin: Origin) -> Value:
 
 def _deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
     def load() -> list:
+        refuse_restless(m, origin)
         m.guard(EqualsGuard(Attr(origin, "maxlen"), real.maxlen))
         m.guard(LengthGuard(origin, len(real)))
         return [Lazy(v, Item(origin, i)) for i, v in enumerate(real)]

@@ -225,8 +225,9 @@ class ListValue(ObjectValue):
     def items(self) -> list:
         """The elements. Before they are asked for, an existing list can be appended to without a guard."""
         if self._load is not None:
-            load, self._load = self._load, None
-            self._items[:0] = load()
+            found = self._load()        # which may be refused
+            self._load = None
+            self._items[:0] = found
             self.drop_first()
         return self._items
 

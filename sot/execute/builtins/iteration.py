@@ -10,6 +10,8 @@ import enum
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sot.errors import Break, Reason
 from sot.execute.builtins.common import (
     call_slot,
@@ -28,6 +30,7 @@ from sot.execute.builtins.common import (
 from sot.execute.builtins.registry import handles
 from sot.execute.frame import NEXT, NEXT_DEFAULT, PUSH_ITERATOR
 from sot.polyfills import iteration as polyfill
+from sot.terms import leaves
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import known_function
 from sot.values.iterators import (
@@ -88,10 +91,19 @@ def try_iter(m: Machine, value: Value) -> Value | None:
     if isinstance(value, TensorValue):
         if value.fake.dim() == 0:
             m.throw(TypeError, "iteration over a 0-d tensor")
+        if has_another_length(m, value):
+            raise Break(Reason.LOOP, "another number of times from call to call")
         return SequenceIterator(None, value.items_list(m) or [], type(iter(())))
     if isinstance(value, Const):
         return constant_iterator(m, value)
     return None
+
+
+def has_another_length(m: Machine, tensor: TensorValue) -> bool:
+    """Was it followed row by row, and had more or fewer at the next calls?"""
+    rows: Any = tensor.fake.shape[0]
+    return m.varies.loops and isinstance(rows, torch.SymInt) and not m.varies.specialized.isdisjoint(
+        leaves(m.symbols.term(rows)))
 
 
 def constant_iterator(m: Machine, value: Const) -> Value | None:

@@ -82,6 +82,15 @@ def with_a_value_in_its_message(x):
 
 
 @one_graph
+def in_contexts_of_torch(x):
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        if x.isnan().any():
+            raise ValueError(torch.is_grad_enabled())
+        y = x @ x.T
+    return y, torch.is_grad_enabled()
+
+
+@one_graph
 def otherwise(x):
     if x.sum() > 3:
         return x + 1

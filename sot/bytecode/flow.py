@@ -15,6 +15,7 @@ from sot.bytecode.decode import decode
 from sot.bytecode.instr import NO_FALL_THROUGH, Code, Instr
 
 EXIT = -1       # the place after every return
+RAISING = frozenset(("RAISE_VARARGS", "RERAISE"))
 TESTS = {"POP_JUMP_IF_TRUE": "test", "POP_JUMP_IF_FALSE": "test", "POP_JUMP_IF_NONE": "none",
          "POP_JUMP_IF_NOT_NONE": "none"}
 
@@ -45,6 +46,19 @@ class Flow:
         starts = {self.place[0], *(self.place[h.target] for h in code.handlers)}
         self.loops = _loops(self.following, starts)
         self.returning = frozenset(_common(self.following))     # from which the function's end can be reached
+
+    @functools.cached_property
+    def unraised(self) -> frozenset[int]:
+        """The places from which the function's end can be reached without a ``raise``, whoever handles that."""
+        before: dict[int, list[int]] = {}
+        for place, after in self.following.items():
+            for follower in after if self.ops[place] not in RAISING else ():
+                before.setdefault(follower, []).append(place)
+        found, todo = set(), [EXIT]
+        while todo:
+            found.add(place := todo.pop())
+            todo += [p for p in before.get(place, ()) if p not in found]
+        return frozenset(found)
 
     def pcs(self, place: int) -> frozenset[int]:
         return frozenset(self.members.get(place, ()))
@@ -110,7 +124,7 @@ def _successors(code: Code, pc: int) -> list[int]:
     found = [] if instr.op in NO_FALL_THROUGH else [pc + 1]
     if instr.target is not None:
         found.append(instr.target)
-    if instr.op in ("RAISE_VARARGS", "RERAISE") and instr.handler >= 0:
+    if instr.op in RAISING and instr.handler >= 0:
         found.append(code.handlers[instr.handler].target)
     return found
 

@@ -57,10 +57,10 @@ def sides_of(frame: Frame) -> list[Way]:
 
 
 def assertion(m: Machine, frame: Frame, test: TensorBool, sides: list[Way]) -> None:
-    """Where branches are breaks, one of which a way does not return is none: if that way is taken, Python runs the
+    """Where branches are breaks, one of which a way surely raises is none: if that way is taken, Python runs the
     frame from its start. So nothing may be changed from here on without a trace."""
-    place, returning = flow_of(frame.native).place, flow_of(frame.native).returning
-    which = [place[way.pc] in returning for way in sides].index(True)
+    flow = flow_of(frame.native)
+    which = [flow.place[way.pc] in flow.unraised for way in sides].index(True)
     check(m, test, which == 0, "the way that was captured is not taken")
     m.refusal_seen = True
     frame.pc, frame.stack = sides[which].pc, list(sides[which].stack)

@@ -46,7 +46,7 @@ JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
 
 
 def may_be_assertion(m: Machine) -> bool:
-    """Is the truth that is asked for that of a jump of which one way does not return but raises, and may the graph
+    """Is the truth that is asked for that of a jump of which one way surely raises, and may the graph
     raise here, for Python to run the frame again?"""
     frame, builder = m.frames[-1], m.builder
     at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
@@ -55,7 +55,7 @@ def may_be_assertion(m: Machine) -> bool:
     if builder.changed_inputs() or builder.changes_traceless or builder.changes_untracked():
         return False
     flow = flow_of(frame.native)
-    returns = {flow.place[pc] in flow.returning for pc in ways(frame.instrs, at)}
+    returns = {flow.place[pc] in flow.unraised for pc in ways(frame.instrs, at)}
     return len(returns) == 2 and not any(map(failures.catches, m.frames))
 
 

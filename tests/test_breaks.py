@@ -198,7 +198,7 @@ def test_a_break_in_a_loop(fn):
 
 
 def test_a_loop_stays_a_loop():
-    translated = check(in_for, [X + i for i in range(6)], again=False)
+    translated = check(in_for, [X + i for i in range(60)], again=False)
     graphs = len(translated.captures)
     xs = [X + i for i in range(300)]
     assert torch.equal(translated(xs)[0], in_for(xs)[0])

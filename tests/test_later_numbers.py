@@ -118,6 +118,11 @@ def in_a_short_loop(x):
     return total, total / len(x)
 
 
+@one_graph(X)
+def in_a_loop_that_does_little(x):
+    return {f"{i}/{name}": f(x[i]).item() for i in range(3) for name, f in (("mean", torch.mean), ("sum", torch.sum))}
+
+
 @one_graph(X.long(), X.bool())
 def of_integers(x, mask):
     y = x.double()
@@ -202,8 +207,8 @@ def arrays_that_there_are_none_of(x):
 @needed
 def in_a_long_loop(x):
     total = 0.0
-    for i in range(20):
-        x = x * 1.1 + i
+    for i in range(70):
+        x = x * 1.01 + i
         total += x.sum().item()
     return x, total
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
     from sot.execute.merging import Point
 
-ROUNDS = 4              # of a loop in which numbers are read, without a break
+ROUNDS, LIMIT = 4, 50   # of a loop in which numbers are read, without a break: so many, and more if they have
+OPERATIONS = 200        # no more operations together than these
 LIST_LIMIT = 64         # elements that ``tolist`` gives
 SIZE_BITS = 62          # of an int that varies
 FLOAT_BITS = 1000       # of an int that becomes a float, whatever its value is
@@ -60,9 +61,12 @@ def can_read(m: Machine, point: Point) -> bool:
 
 
 def count(m: Machine, point: Point) -> None:
-    m.readings[point] += 1
-    if m.readings[point] > ROUNDS:
+    """Note that a number is read here once more; a loop that does so for long is to stay a loop."""
+    operations = m.builder.operations
+    done, begin = m.readings.get(point, (0, operations))
+    if done >= LIMIT or done >= ROUNDS and operations - begin > OPERATIONS:
         raise NeededNow(frozenset({point}))
+    m.readings[point] = done + 1, begin
 
 
 def read(m: Machine, name: str, tensor: Value) -> Value | None:

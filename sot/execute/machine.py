@@ -9,7 +9,6 @@ Guards are never cut: guarding too much is harmless.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -144,7 +143,7 @@ class Machine:
         self.refused = refused or {}                # but for these, and why
         self.left_to_python = left_to_python        # loops and calls, see rounds.py
         self.read_at_once = read_at_once            # places of numbers, see later_numbers.py
-        self.readings: Counter[Point] = Counter()
+        self.readings: dict[Point, tuple[int, int]] = {}    # how often each is read, operations before the first
         self.watch: list[Touch] | None = None       # what has been touched in the branch that is followed
         self.refusal_seen = False       # see failures.py
         self.shows_frames = False       # the program asks for frames, where capture stops

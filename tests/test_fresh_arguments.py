@@ -1,7 +1,9 @@
 """What a caller makes anew at each call (a config, a batch, a point) is known by what it holds: nothing is captured
 again."""
+import _functools
 import dataclasses
 import enum
+import re
 import threading
 from collections import ChainMap, OrderedDict, UserDict, namedtuple
 from types import SimpleNamespace
@@ -154,3 +156,58 @@ def test_a_model_is_saved_and_loaded_by_python(tmp_path):
         torch.save({"x": x * 2}, path)
         return torch.load(path)["x"] + 1
     check(fn, X, graphs=2, breaks=2)
+
+
+class Options:
+    def __init__(self):
+        self.k = 1
+
+
+def set_in_the_dict(x, options, d):
+    d["k"] = 5
+    return x + options.k
+
+
+def set_in_the_object(x, options, d):
+    options.k = 5
+    return x + d["k"]
+
+
+def set_in_both(x, options, d):
+    before = options.k
+    d["k"] = 5
+    bool(x.sum() > 0)
+    options.k += 1
+    return x + d["k"], options.k, before
+
+
+@pytest.mark.parametrize("fn", [set_in_the_dict, set_in_the_object, set_in_both])
+@pytest.mark.parametrize("order", ["apart last", "apart first"])
+def test_an_object_and_its_dict_side_by_side(fn, order):
+    def apart():
+        return X, Options(), {"k": 3}
+
+    def together():
+        options = Options()
+        return X, options, vars(options)
+    translated = sot.to_static(fn, backend="eager")
+    for make in (together, together, apart) if order == "apart last" else (apart, together, together):
+        want, got = outcome(fn, make(), {}), outcome(translated, make(), {})
+        assert same(got.result, want.result) is None
+
+
+class OtherPartial(_functools.partial):
+    """To capture an object of C code like any other."""
+
+
+def test_members_of_objects_of_c_code_are_guarded():
+    def parts(x, partial):
+        return x + 1, partial.args, partial.args[0] is partial.args[0]
+
+    def matched(x, match):
+        return x + match.pos, match.string
+    for fn, values in ((parts, [OtherPartial(print, [i]) for i in range(3)]),
+                       (matched, [re.match("a", "a" * i) for i in (1, 2, 3)])):
+        translated = sot.to_static(fn, backend="eager")
+        for value in values:
+            assert same(translated(X, value), fn(X, value)) is None

@@ -186,7 +186,11 @@ def load_slot(m: Machine, obj: Value, name: str) -> Value:
         empty_slot(m, obj, name)
     if isinstance(obj, FunctionValue):
         return load_of_function(m, obj, name)
-    return native_attr(m, obj, name)
+    if not isinstance(obj, Opaque):
+        return native_attr(m, obj, name)
+    if obj.origin is None or slot_is_empty(obj.real, name):
+        raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
+    return m.wrap_attr(obj, name, getattr(obj.real, name))      # another at the next call, perhaps
 
 
 def empty_slot(m: Machine, obj: Value, name: str) -> None:

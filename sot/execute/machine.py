@@ -55,7 +55,7 @@ from sot.execute.ways import Touch, position
 from sot.graph import GraphBuilder, NumberRef
 from sot.guards import DistinctGuard, EqualsGuard, Guard, IsGuard, TypeGuard
 from sot.limits import unrolling
-from sot.origin import Arg, HandledOutside, Known, Origin, known, root
+from sot.origin import Arg, Attr, HandledOutside, Known, Origin, known, root
 from sot.polyfills import torch_code
 from sot.symbols import STATIC, Symbols, Variation
 from sot.torch_compat import StateLog
@@ -65,7 +65,7 @@ from sot.values.classes import ClassValue
 from sot.values.iterators import GeneratorValue, IteratorValue, StandIn
 from sot.values.later import LaterNumber
 from sot.values.numbers import NUMBER_TYPES, DynamicNumber
-from sot.values.objects import DictValue, ExceptionValue
+from sot.values.objects import DictValue, ExceptionValue, ObjectValue
 from sot.values.tensor import TensorValue
 from sot.values.text import ShownTensor
 
@@ -137,6 +137,7 @@ class Machine:
         self.compared: set[type] = set()        # types of objects whose identity has been asked
         self.by_id: dict[int, tuple[Any, Value]] = {}
         self.namespaces: dict[int, DictValue] = {}
+        self.dict_owners: dict[int, ObjectValue] = {}   # by the id of their __dict__
         self.made_classes: dict[int, ClassValue] = {}   # by the id of their stand-in
         self.handled: Value | None = None
         self.control_flow = control_flow            # do branches on tensors go into the graph,
@@ -277,6 +278,16 @@ class Machine:
         for origins in by_type.values():
             if len(origins) > 1 and not all(isinstance(o, Known) for o in origins):
                 self.guard(DistinctGuard(origins[0], tuple(origins[1:])))
+        if dict in matters:
+            self._guard_dicts_and_owners()
+
+    def _guard_dicts_and_owners(self) -> None:
+        """A dict that is an argument may be the ``__dict__`` of an object at the next call."""
+        origins = [v.origin for _, v in self.by_id.values() if v.pytype is dict and isinstance(v.origin, Arg)]
+        owners = [o.origin for o in self.dict_owners.values()
+                  if o.origin is not None and not issubclass(o.pytype, torch.nn.Module)] if origins else []
+        for origin in owners:
+            self.guard(DistinctGuard(Attr(origin, "__dict__"), tuple(origins)))
 
     def prune_guards(self) -> None:
         """Drop the guards on a type which a guard on the value repeats."""

@@ -136,8 +136,24 @@ def _shared(m: Machine, real: Any, origin: Origin) -> Value:
             m.guard(SameGuard(origin, value.origin))
         return value
     value = _existing(m, real, origin)
+    if isinstance(value, ObjectValue):
+        _keep_apart(m, real, value)
     m.by_id[id(real)] = (real, value)
     return value
+
+
+def _keep_apart(m: Machine, real: Any, value: ObjectValue) -> None:
+    """An object and its ``__dict__`` are two Values, which do not see each other's changes: a break."""
+    if type(real) is dict:
+        owner, held = m.dict_owners.get(id(real)), real
+    elif value.pytype.__dictoffset__ == 0:
+        return
+    else:
+        held = object.__getattribute__(real, "__dict__")
+        owner = value if id(held) in m.by_id else None
+        m.dict_owners[id(held)] = value
+    if owner is not None:
+        raise Break(Reason.UNSUPPORTED, f"the __dict__ of {owner} beside the object")
 
 
 def _existing(m: Machine, real: Any, origin: Origin) -> Value:

@@ -11,6 +11,7 @@ import operator
 import string
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from harness import Calls, check
 from torch import nn
@@ -329,3 +330,16 @@ def signature_of_me(a, b=2, *rest, k):
 def asks_for_signatures(x, p):
     s = inspect.signature(signature_of_me)
     return list(s.parameters), "x" in inspect.signature(p.method).parameters, s.parameters["b"].default, x + 1
+
+
+@pytest.mark.skipif(not hasattr(itertools, "batched"), reason="itertools.batched is new in 3.12")
+@pytest.mark.parametrize(("args", "kwargs"), [
+    (("abcde", 2), {}), (("abcde",), {}), (("abcde", 3, True), {}), (("abcd", 2), {"strict": True}),
+    (("abcde", 2), {"strict": True}), (("abcde", 0), {}), ((None, 2), {})])
+def test_batched(args, kwargs):
+    def f(x):
+        try:
+            return x + 1, [*itertools.batched(*args, **kwargs)]
+        except (TypeError, ValueError) as e:
+            return x - 1, str(e)
+    check(f, X)

@@ -211,3 +211,15 @@ def test_members_of_objects_of_c_code_are_guarded():
         translated = sot.to_static(fn, backend="eager")
         for value in values:
             assert same(translated(X, value), fn(X, value)) is None
+
+
+def test_equal_sets_in_another_order():
+    def fn(x, numbers):
+        return x + 1, list(numbers), sorted(numbers)
+    one, other = {0}, {8}       # which have one place in a set's table: who comes first has it
+    one.add(8)
+    other.add(0)
+    assert list(one) != list(other)
+    translated = sot.to_static(fn, backend="eager")
+    for numbers in (one, other, one):
+        assert translated(X, numbers)[1:] == fn(X, numbers)[1:]

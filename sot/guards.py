@@ -159,6 +159,22 @@ class EqualsGuard(Guard):
 
 
 @dataclass(frozen=True)
+class OrderGuard(Guard):
+    """A set is iterated in this order, in which another one that equals it need not be."""
+
+    order: tuple
+
+    def test(self, emit: Emit) -> str:
+        return f"tuple({emit.ref(self.origin)}) == {emit.const(self.order)}"
+
+    def holds(self, value: object) -> bool:
+        return tuple(value) == self.order  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.origin} has the order {short(self.order)}"
+
+
+@dataclass(frozen=True)
 class TypeGuard(Guard):
     """The value has this exact type."""
 

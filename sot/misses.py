@@ -21,6 +21,7 @@ from sot.guards import (
     IsGuard,
     KeysGuard,
     LengthGuard,
+    OrderGuard,
     RelationGuard,
     StateGuard,
     TensorGuard,
@@ -138,6 +139,7 @@ REMEDIES: dict[type[Guard], str] = {
     TypeGuard: "Translate a function for each of these classes, in place of one that takes them all.",
     CodeGuard: "Translate a function for each of these functions, in place of one that takes them all.",
     LengthGuard: "Pass a tensor in place of the container, or always as many items.",
+    OrderGuard: "Iterate over sorted(...) of it, or pass a list.",
     KeysGuard: "Always pass the same keys, in the same order.",
     HasKeyGuard: "Always pass the same keys.",
 }

@@ -1,6 +1,8 @@
 """Text that shows tensors, or objects that say themselves how they are written, costs no graph."""
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 import torch
 from harness import check
@@ -109,3 +111,15 @@ def test_text_of_what_requires_grad():
         y.add_(1)
         return y, text, str(y)
     check(f, X.clone().requires_grad_())
+
+
+def test_percent_with_no_values():
+    class Nothing(NamedTuple):
+        pass
+
+    def f(x):
+        try:
+            "%s" % Nothing()
+        except TypeError as e:
+            return x + 1, str(e), "a%%b" % Nothing(), "ab" % Nothing(), "" % Nothing()
+    check(f, torch.ones(2))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot import _hook
 from sot.errors import Break, NotRebuildable, Reason, article
-from sot.guards import HasKeyGuard, IsGuard, KeysGuard
+from sot.guards import HasKeyGuard, IsGuard, KeysGuard, OrderGuard
 from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.tracebacks import Places, traceback_of
 from sot.values import growing
@@ -364,10 +364,11 @@ class SetValue(ObjectValue):
         return bool(self.items)
 
     def items_list(self, m: Machine) -> list[Value] | None:
-        return self.ordered()
-
-    def ordered(self) -> list[Value]:
-        """The members in the order in which a real set of them is iterated."""
+        """The members in the order in which they are iterated."""
+        if self.real is not ABSENT and not self.changed:
+            if self.origin is not None and len(self.items) > 1:
+                m.guard(OrderGuard(self.origin, tuple(self.real)))
+            return [self.items[key] for key in self.real]
         try:
             return [self.items[k] for k in set(list(self.items))]    # noqa: C414 (a dict would size the set ahead)
         except (TypeError, KeyError):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import operator
 from typing import TYPE_CHECKING, Any
@@ -166,9 +167,12 @@ def tee(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def _batched(native: Any) -> Callable:
+    keywords = {"strict"} & inspect.signature(native).parameters.keys()     # since 3.13, and by name only
+
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        iterable, n, strict = take("batched", args, kwargs, "iterable", "n", "strict", required=2)
-        return m.enter(polyfill.batched, [iterable, n, strict or boolean(False)])
+        others = {name: value for name, value in kwargs.items() if name not in keywords}
+        iterable, n = take("batched", args, others, "iterable", "n", required=2)
+        return m.enter(polyfill.batched, [iterable, n, kwargs.get("strict", boolean(False))])
     return handler
 
 

@@ -238,6 +238,8 @@ def percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     wanted = sum(isinstance(p, tuple) for p in pieces or ())
     if pieces is None or isinstance(values, DictValue) or wanted != len(given):
         raise Break(Reason.UNSUPPORTED, "% formatting of these values")
+    if not wanted:
+        return Const("".join(str(p) for p in pieces))
     if len(pieces) == 1:
         return percent_one(m, text, given[0])
     rest = iter(given)

@@ -307,6 +307,13 @@ def inspect_(x):
     )
 
 
+def inspect_what_has_no_signature(x):
+    try:
+        return x, inspect.signature(dict)
+    except ValueError as e:
+        return x + 1, str(e)
+
+
 def types_(x):
     ns = types.SimpleNamespace(a=x, b=2)
     ns.c = 3
@@ -338,6 +345,7 @@ def dynamic_type(x):
         copy_,
         abc_,
         typing_,
+        inspect_what_has_no_signature,
     ],
     ids=lambda fn: fn.__name__,
 )

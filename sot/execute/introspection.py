@@ -25,13 +25,20 @@ def signature(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The function is guarded by whoever led here, so its signature is as constant as its code."""
     target = args[0] if len(args) == 1 and not kwargs else None
     if isinstance(target, BoundMethod) and isinstance(target.function, FunctionValue):
-        found = inspect.signature(real_function(target.function))
+        found = signature_of(m, real_function(target.function))
         return Const(found.replace(parameters=list(found.parameters.values())[1:]))
     if isinstance(target, FunctionValue):
-        return Const(inspect.signature(real_function(target)))
+        return Const(signature_of(m, real_function(target)))
     if isinstance(target, Const) and isinstance(target.real, type):
-        return Const(inspect.signature(target.real))
+        return Const(signature_of(m, target.real))
     raise Break(Reason.UNSUPPORTED, f"the signature of {target}")
+
+
+def signature_of(m: Machine, target: Any) -> inspect.Signature:
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError) as e:        # many classes made of C code have none
+        return m.throw(type(e), *e.args)
 
 
 @handles(weakref.ReferenceType.__call__)

@@ -1,6 +1,7 @@
 """A number that changes is a constant for one call, and from then on a number: two captures, however many values."""
 from __future__ import annotations
 
+import pytest
 import torch
 from harness import Counter, check, same
 from torch import nn
@@ -188,3 +189,14 @@ def test_a_number_that_is_set_to_what_it_is_stays_a_constant():
             self.steps = self.steps + 0
             return x.expand(self.steps, *x.shape)
     check(Setting(), X, graphs=1, breaks=0)
+
+
+def test_a_number_that_becomes_a_tensor():
+    def f(x, n):
+        return x + n if n != 3 else x
+    translated = sot.to_static(f, backend="eager")
+    for n in (1, 2, 5):
+        assert torch.equal(translated(X, n), f(X, n))
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        translated(X, torch.ones(2))
+    assert not any("capture failed" in str(c.stopped) for c in translated.captures)

@@ -462,7 +462,8 @@ def restoring(emit: Emit, layout: Layout) -> list[Instr]:
 
 def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = None) -> list[Instr]:
     """Return the Tail: empty the stack into variables (a NULL too, which STORE_FAST can), undoing PUSH_EXC_INFO on
-    the way, and pass them on after the globals, the cells and the locals."""
+    the way, and pass them on after the globals, the cells and the locals. The traceback of an exception among them has
+    this frame: it lets go of them, or they would keep each other alive."""
     instrs: list[Instr] = []
     pc, layout = place
     for index, kind in reversed([*enumerate(layout.slots)]):
@@ -476,7 +477,8 @@ def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = No
     else:
         instrs.append(emit("LOAD_CONST", None))
     parameters = _parameters(code, layout)
-    instrs += [emit("LOAD_FAST", name) for name in parameters]
+    for name in parameters:
+        instrs += [emit("LOAD_FAST", name), emit("DELETE_FAST", name)]
     return [*instrs, emit("CALL", (2 + len(parameters), ())), emit("RETURN_VALUE")]
 
 

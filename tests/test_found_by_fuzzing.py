@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections.abc
+import gc
 import warnings
 
 import numpy as np
@@ -277,3 +278,44 @@ def test_a_graph_with_a_float_of_numpy_runs():
         return y
     translated = check(f, X, graphs=1, breaks=0)
     assert "np." not in translated.captures[0].graph.module.code
+
+
+def test_variables_of_callers_end_with_their_frames():
+    """No exception of capture's keeps a frame alive, and the frames that called it, in a circle of references."""
+    log = []
+
+    class Witness:
+        def __del__(self):
+            log.append("gone")
+
+    def branches(x):
+        return 1 if x.sum() > 0 else 2
+
+    def reads(x):
+        return range(int(x.sum()))
+
+    def steps(table):
+        return {k: v for k, v in sorted(table.items())}      # noqa: C416 - a comprehension that breaks
+
+    def fails(x):
+        try:
+            torch.ones(2) + torch.ones(3)
+        except RuntimeError as e:
+            return e
+        return x
+
+    def caller(f, *args):
+        witness = Witness()     # noqa: F841
+        f(*args)
+
+    gc.disable()
+    try:
+        for f, cases in ((branches, [(X,), (-X,)]), (reads, [(X,), (X * 2,)]), (fails, [(X,)]),
+                         (steps, [({},), ({"k": 1},), ({"k": 1, "m": 2},)])):
+            translated = sot.to_static(f)
+            for case in cases:
+                caller(translated, *case)
+                assert log == ["gone"], (f, case)
+                log.clear()
+    finally:
+        gc.enable()

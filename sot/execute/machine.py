@@ -97,6 +97,11 @@ class Stopped:
 
     cause: Break
 
+    def __post_init__(self) -> None:
+        # Frames of ours refer to it: with its traceback they would make a circle, and the user's frames that called us
+        # would keep their variables until the collector comes.
+        self.cause.__traceback__ = self.cause.__context__ = None
+
 
 class Machine:
     """Executes one root frame symbolically."""

@@ -216,21 +216,21 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
     try:
         return m.builder.run(kind, *call, concrete), call
     except DataDependentOutputException:
-        stop = Break(reason, "" if reason is Reason.TENSOR_TRUTH else name)
+        why = reason, "" if reason is Reason.TENSOR_TRUTH else name
     except (DynamicOutputShapeException, UnsupportedOperatorException):
-        stop = Break(Reason.TENSOR_SHAPE, name)
+        why = Reason.TENSOR_SHAPE, name
     except (Break, ShapesMustBeStatic):
         raise
     except Exception as e:
         text = str(e).strip().splitlines()
-        stop = Break(Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}")
+        why = Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}"
         if NO_DATA not in str(e):
             if m.has_symbols:
-                raise ShapesMustBeStatic(stop.detail) from None
-            raise stop from None
+                raise ShapesMustBeStatic(why[1]) from None
+            raise Break(*why) from None
     found = known_values.answer(m, kind, *call) or elements.answer(m, name, call[1])
     if found is None:
-        raise stop
+        raise Break(*why)
     return found
 
 

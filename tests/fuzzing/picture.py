@@ -38,7 +38,7 @@ class Picture:
         kind = f"{path}: {type(value).__qualname__}"
         if isinstance(value, torch.Tensor):
             yield f"{kind} {self.tensor(path, value)}"
-            yield from self.lines(f"{path}.grad", value.grad if value.is_leaf else None)
+            yield from self.lines(f"{path}.grad", value.grad if is_leaf(value) else None)
         elif isinstance(value, type):
             yield f"{path} = class {value.__qualname__}"
             public = {k: v for k, v in vars(value).items() if isinstance(v, ATOMS) and k[:2] != "__"}
@@ -79,9 +79,11 @@ class Picture:
     def tensor(self, path: str, t: torch.Tensor) -> str:
         storage = self.storages.setdefault(t.untyped_storage().data_ptr() or -len(self.storages), path)
         self.kept.append(t.untyped_storage())
-        return (f"{t.dtype} {[*t.shape]} {t.stride()} at {t.storage_offset()} of {storage} "
-                f"requires_grad={t.requires_grad} leaf={t.is_leaf} {getattr(t.grad_fn, 'name', str)()} "
-                f"{t.detach().tolist()!r}")
+        layout = f"{t.dtype} {[*t.shape]} {t.stride()} at {t.storage_offset()} of {storage} {t.detach().tolist()!r}"
+        try:
+            return f"{layout} requires_grad={t.requires_grad} leaf={is_leaf(t)} {getattr(t.grad_fn, 'name', str)()}"
+        except RuntimeError as e:
+            return f"{layout} {e}"
 
     def exception(self, kind: str, path: str, e: BaseException) -> Iterator[str]:
         """A cell without a value is a local variable to Python and a free one to the rest of a function after a break:
@@ -115,3 +117,9 @@ def difference(plain: list[str], translated: list[str]) -> str | None:
     return None
 
 
+def is_leaf(t: torch.Tensor) -> bool:
+    """Torch refuses to say for a view from ``no_grad`` whose base was changed by an operation with gradients."""
+    try:
+        return t.is_leaf
+    except RuntimeError:
+        return False

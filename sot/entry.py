@@ -36,6 +36,7 @@ from sot.torch_compat import (
     net_states,
     random_state,
     set_random_state,
+    versions,
 )
 
 STOP = "<stop>"
@@ -150,9 +151,9 @@ def write_graph_call(e: Emitter, compiled: Callable, inputs: list[Origin], state
                     if setter in STATE_SETTERS]
     again = not changes.traceless and (changes.refuses or not changes.inputs)
     if again and changes.inputs:
-        versions = "".join(f"{e.ref(origin)}._version, " for origin in changes.inputs)
-        call.before.append(f"versions = ({versions})")
-        call.failed.append(f"if versions != ({versions}): {STOP}")
+        now = f"{e.const(versions)}({', '.join(e.ref(origin) for origin in changes.inputs)})"
+        call.before.append(f"before = {now}")
+        call.failed.append(f"if before != {now}: {STOP}")
     if again and changes.keeps_random:
         call.before.append(f"random = {e.const(random_state)}()")
         call.failed.append(f"{e.const(set_random_state)}(random)")

@@ -21,7 +21,7 @@ from sot._hook import plain
 from sot.errors import article
 from sot.origin import Dim, Emit, Held, Inputs, Origin, Stride, TensorPart, hash_of_key, same_key
 from sot.terms import Term, function_of, leaves, term_code, term_text, term_value
-from sot.torch_compat import GlobalState, Layout, TensorChecks, tensor_spec, tensor_summary
+from sot.torch_compat import GlobalState, Layout, TensorChecks, plain_tensor, tensor_spec, tensor_summary
 
 NAMED = (type, FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -430,6 +430,7 @@ class TensorGuard(Guard):
     def changed(self, value: object) -> Iterator[tuple[TensorPart, int]]:
         """The sizes that differ in a tensor of the same rank, or else the strides, each with what it was."""
         sizes, strides = self.layout
+        value = plain_tensor(value)
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.dim() != len(sizes):
             return
         found: list[tuple[TensorPart, int]] = [

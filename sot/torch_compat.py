@@ -70,6 +70,7 @@ class GlobalState:
 
     def __init__(self) -> None:
         self._guard = GlobalStateGuard()
+        self.asks_subclasses = torch._C._is_torch_function_enabled()    # for their __torch_function__
         self.check = self._guard.check
         self.reason = self._guard.reason
         self._text = (f"grad {'on' if torch.is_grad_enabled() else 'off'}, default dtype {torch.get_default_dtype()}, "
@@ -81,11 +82,13 @@ class GlobalState:
 
 def tensor_summary(t: torch.Tensor, sizes: Sequence[int | None] = ()) -> str:
     """For example ``float32 tensor of shape (2, 3) on cpu, requires grad``; a size of None is any."""
+    kind = type(t).__name__.lower()
+    t = plain_tensor(t)
     extra = ", requires grad" if t.requires_grad else ""
     layout = "" if t.layout == torch.strided else f", {t.layout}"
     strides = f", strides {tuple(t.stride())}" if (
         t.layout == torch.strided and not t.is_contiguous() and None not in sizes) else ""
-    kind = f"{str(t.dtype)[6:]} {type(t).__name__.lower()}"
+    kind = f"{str(t.dtype)[6:]} {kind}"
     shape = ", ".join("any" if n is None else str(n) for n in sizes or t.shape) + "," * (t.dim() == 1)
     return f"{kind} of shape ({shape}) on {t.device}{strides}{layout}{extra}"
 
@@ -117,6 +120,41 @@ def take_hook_id() -> int:
 
 # Names in torch.nn.modules.module: the hooks that are called for every module.
 GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if re.match("_global_(forward|backward)_", name))
+
+
+# What ``Tensor.__torch_function__`` makes of results: instances of the subclass.
+convert_result = torch._tensor._convert
+without_subclasses = torch._C.DisableTorchFunctionSubclass
+DISABLED = torch._C._disabled_torch_function_impl
+
+
+def overrides_enabled(enabled: bool) -> Any:
+    """A context in which torch asks classes, as outside of a capture, or does not."""
+    return torch._C._EnableTorchFunction() if enabled else contextlib.nullcontext()
+
+
+def plain_tensor(value: Any) -> Any:
+    """A tensor, as a view if it is of a subclass that overrides operations; anything else as it is."""
+    kind = type(value)
+    is_plain = kind is torch.Tensor or not isinstance(value, torch.Tensor) or kind.__torch_function__ is DISABLED
+    return value if is_plain else value.as_subclass(torch.Tensor)
+
+
+def asking_no_class(graph: Callable, as_it_is: bool) -> Callable:
+    """A graph that runs without asking subclasses among its inputs for ``__torch_function__``.
+
+    One that is compiled is given views of them: its backward pass sees what it has saved without this context.
+    """
+    def run(*inputs: Any) -> Any:
+        with without_subclasses():
+            return graph(*inputs) if as_it_is else graph(*map(plain_tensor, inputs))
+    return run
+
+
+def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
+    """How often each has been changed in place; no subclass is asked."""
+    with without_subclasses():
+        return tuple(t._version for t in tensors)
 
 
 def in_function_transform() -> bool:
@@ -371,7 +409,7 @@ def leave_regions() -> None:
 PURE_STATE_READS = frozenset({
     torch.is_grad_enabled, torch.get_default_dtype, torch.is_autocast_enabled, torch.get_autocast_dtype,
     torch.is_autocast_cache_enabled, torch.is_inference_mode_enabled, torch._C._get_tracing_state,
-    torch._C._is_torch_function_enabled, torch.are_deterministic_algorithms_enabled,
+    torch.are_deterministic_algorithms_enabled,
     torch.amp.is_autocast_available, torch._C._is_autocast_available, torch.is_autocast_cpu_enabled,
     torch._C._is_fwd_grad_enabled,
     functorch.maybe_current_level, functorch.get_inplace_requires_grad_allowed,

@@ -51,14 +51,17 @@ from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.terms import leaves
 from sot.torch_compat import (
     GlobalState,
+    asking_no_class,
     has_saved_tensors_hooks,
     in_function_transform,
     in_mode,
     module_tagger,
     new_fake_mode,
     no_saved_tensors_hooks,
+    plain_tensor,
     quiet,
     storage_id,
+    without_subclasses,
 )
 from sot.turns import TURNS
 from sot.values.base import NONE
@@ -196,8 +199,10 @@ class Translator:
         capture = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         try:
             with no_saved_tensors_hooks(), recording.capturing():
-                capture.misses = self.explain_misses(code, inputs)
-                entry = self.translate(function, inputs, capture)
+                state = GlobalState()
+                with without_subclasses():
+                    capture.misses = self.explain_misses(code, inputs)
+                    entry = self.translate(function, inputs, capture, state)
             if entry is None or not (hooked and self.compiles):
                 return entry
             self.drop_newest(code)
@@ -265,9 +270,8 @@ class Translator:
         return True
 
     # ---- the pipeline
-    def translate(self, function: FunctionType, inputs: tuple, capture: Capture) -> Callable | None:
+    def translate(self, function: FunctionType, inputs: tuple, capture: Capture, state: GlobalState) -> Callable | None:
         code = function.__code__
-        state = GlobalState()
         if what := watches(code):
             raise Skip(Reason.WATCHES, f"{function.__qualname__} uses {what}, which")
         if self.is_full(code, inputs):
@@ -316,6 +320,7 @@ class Translator:
                          frozenset() if self.full_graph else frozenset(self.specialized.get(id(code), ())))
 
     def attempt(self, machine: Machine, state: GlobalState, capture: Capture) -> Callable | None:
+        machine.asks_classes = state.asks_subclasses
         try:
             return self.finish(machine.frames[0].native, machine, state, capture)
         finally:
@@ -383,7 +388,8 @@ class Translator:
         origins = tuple(machine.input_origins.get(id(ref)) for ref in builder.inputs)
         capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place, origins)
         with timed(capture, "backend"):
-            examples = [ref.fake if isinstance(ref, NumberRef) else ref.real for ref in builder.inputs]
+            real = [ref.fake if isinstance(ref, NumberRef) else ref.real for ref in builder.inputs]
+            examples = [*map(plain_tensor, real)]
             if grad := turns_grad_on(machine.state_log):
                 set_grad_off_first(module)
             with torch.set_grad_enabled(grad or torch.is_grad_enabled()):
@@ -406,6 +412,8 @@ class Translator:
             compiled = CheckedGraph(compiled, module, self.backend, capture.name, self.check)
         if recording.current is not None:
             compiled = recording.current.counted(compiled, capture)
+        if any(given is not tensor for given, tensor in zip(examples, real, strict=True)):
+            compiled = asking_no_class(compiled, as_it_is)
         inputs = [machine.input_origins[id(ref)] for ref in builder.inputs]
         return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
 

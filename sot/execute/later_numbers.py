@@ -22,7 +22,7 @@ from sot.values.base import Const, Value
 from sot.values.later import LaterNumber, NeededNow, Reading
 from sot.values.numbers import DynamicNumber, compare, is_dynamic
 from sot.values.objects import ListValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.text import ShownNumber, ShownTensor, TextValue
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def read(m: Machine, name: str, tensor: Value) -> Value | None:
     if not can_read(m, point) or not isinstance(tensor, TensorValue) or not can_wait(name, tensor.fake):
         return None
     count(m, point)
-    if tensor.fake.requires_grad:
+    if tensor.fake.requires_grad or overrides_operations(tensor.pytype):
         detached = m.torch_call("call_method", "detach", [tensor], {})
         assert isinstance(detached, TensorValue)
         tensor = detached
@@ -93,7 +93,7 @@ def read(m: Machine, name: str, tensor: Value) -> Value | None:
 def array(m: Machine, tensor: TensorValue) -> Value | None:
     """``tensor.numpy()``, which shares the tensor's memory, and so shows what the graph changes in it."""
     fake, point = tensor.fake, here(m)
-    if not can_read(m, point) or not has_array(fake):
+    if not can_read(m, point) or not has_array(fake) or overrides_operations(tensor.pytype):
         return None
     count(m, point)
     return LaterNumber(np.ndarray, frozenset({point}), lambda e: f"{e.value(tensor)}.numpy()")

@@ -113,7 +113,8 @@ class Machine:
                 introspection, log_effects, overrides, tensor_hooks, torch_code, warning_effects)
     torch_call = torch_call
     set_data = torch_handlers.set_data
-    through_modes = staticmethod(overrides.through_modes)
+    through_overrides = staticmethod(overrides.through_overrides)
+    is_followed_tensor = staticmethod(wrapping.is_followed_tensor)
     wrap = wrapping.wrap
     wrap_new = wrapping.wrap_new
     wrap_known = wrapping.wrap_known
@@ -157,6 +158,7 @@ class Machine:
         self.keeps_leaves = keeps_leaves    # may the graph make leaves that require grad?
         self.made_leaves: set[int] = set()  # which, by the id of the fake
         self.modes: tuple[Value, ...] = ()          # see overrides.py
+        self.asks_classes = True                    # does torch ask arguments' classes for __torch_function__?
         self.places_unknown = False     # are there views whose place is in a tensor? see elements.py
         self.hooked = False             # has the trace put a hook on a tensor?
         self.inputs = inputs

@@ -109,6 +109,9 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
     if isinstance(value, TensorValue):
         found[id(value.fake)] = value
         return value.ref
+    if overrides.is_duck(value):
+        found[id(value)] = value    # type: ignore[assignment]
+        return overrides.Duck(value)    # type: ignore[arg-type]
     if isinstance(value, LaterNumber):
         raise value.needed()
     if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):
@@ -158,10 +161,13 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     graph_args = tuple(argument(m, v, found, numbers) for v in args)
     graph_kwargs = {k: argument(m, v, found, numbers) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    if m.modes:
-        answer = overrides.through_modes(m, kind, target, graph_args, graph_kwargs, found)
+    if m.modes or any(overrides.asked(m, value) for value in found.values()):
+        answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found)
         if answer is not None:
             return answer
+    for value in found.values():
+        if not isinstance(value, TensorValue):
+            raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
     if name == "requires_grad_" and not m.keeps_leaves and not transformed(args[0]):
         return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
     if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):

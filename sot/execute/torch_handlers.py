@@ -124,22 +124,7 @@ def exit_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
     return torch_calls.set_state(m, exit_inference_mode, [])
 
 
-class Inert(ObjectValue):
-    """A context of torch's that changes nothing for captured code; a break inside it moves out of it."""
-
-    def rebuild(self, e: Emitter) -> str:
-        raise NotRebuildable(f"{self}, inside of it")
-
-
-NoSubclasses: Any = torch._C.DisableTorchFunctionSubclass
-
-
-@handles(NoSubclasses)
-def without_subclasses(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return Inert(NoSubclasses)
-
-
-@handles(NoSubclasses.__enter__, NoSubclasses.__exit__, torch.optim.Optimizer._optimizer_step_code)
+@handles(torch.optim.Optimizer._optimizer_step_code)
 def nothing(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return NONE
 

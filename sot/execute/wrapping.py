@@ -51,6 +51,7 @@ KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
+DISABLED = torch._C._disabled_torch_function_impl
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 
@@ -206,10 +207,25 @@ def is_plain_tensor(kind: type) -> bool:
         name not in MAY_DIFFER and hasattr(torch.Tensor, name) for cls in own for name in vars(cls))
 
 
+def is_followed_tensor(kind: Any) -> bool:
+    """Is it a class of tensors whose code capture follows: one that only adds to Tensor, or overrides operations by a
+    ``__torch_function__`` in Python?"""
+    if not isinstance(kind, type) or not issubclass(kind, torch.Tensor):
+        return False
+    if is_plain_tensor(kind):
+        return True
+    own = kind.__mro__[:kind.__mro__.index(torch.Tensor)]
+    return type(kind) is type(torch.Tensor) and not any(is_library(cls.__module__) for cls in own) and not any(
+        name not in MAY_DIFFER and hasattr(torch.Tensor, name) or name == "__slots__"
+        for cls in own for name in vars(cls)) and all(
+        isinstance(vars(cls).get("__torch_function__", DISABLED), (classmethod, staticmethod, type(DISABLED)))
+        for cls in own)
+
+
 def other_kind(real: torch.Tensor) -> str | None:
     """What a tensor is that graphs are not made of, in words; None for one that they are made of."""
     kind = type(real)
-    if not is_plain_tensor(kind):
+    if not is_followed_tensor(kind):
         return f"an instance of {kind.__qualname__}, a subclass of Tensor"
     if torch._C._functorch.is_functorch_wrapped_tensor(real):
         return "a tensor inside of a transform of torch.func"

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import torch
 from torch._functorch import eager_transforms
+from torch.overrides import get_default_nowrap_functions
 from torch.utils import _foreach_utils
 
 from sot.execute.builtins.registry import polyfills
+from sot.torch_compat import convert_result
 
 
 @polyfills(eager_transforms._autograd_grad)
@@ -21,12 +23,40 @@ def gradients_in_a_transform(outputs, inputs, grad_outputs=None, retain_graph=Fa
     return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
 
 
-def through_mode(function, types, args, kwargs):
+def through_mode(function, types, *given):
     mode = torch._C._pop_torch_function_stack()
     try:
-        return mode.__torch_function__(function, types, args, kwargs)
+        return mode.__torch_function__(function, types, *given)
     finally:
         torch._C._push_on_torch_function_stack(mode)
+
+
+def through_classes(function, types, *given):
+    for cls in types:
+        result = cls.__torch_function__(function, types, *given)
+        if result is not NotImplemented:
+            return result
+    return nobody_answered()
+
+
+def nobody_answered():
+    raise NotImplementedError       # capture stops here: torch's own error names the types
+
+
+@polyfills(vars(torch.Tensor)["__torch_function__"].__func__)
+def default_torch_function(cls, func, types, args=(), kwargs=None):
+    if kwargs is None:
+        kwargs = {}
+    for other in types:
+        if not issubclass(cls, other):
+            return NotImplemented
+    with torch._C.DisableTorchFunctionSubclass():
+        result = func(*args, **kwargs)
+        return result if stays_plain(func) else convert_result(result, cls)
+
+
+def stays_plain(function):
+    return function in get_default_nowrap_functions()
 
 
 def tensor_of_tensors(data, dtype=None):

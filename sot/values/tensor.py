@@ -1,7 +1,6 @@
 """Tensors: a reference into the graph. Attributes and methods become nodes or constants."""
 from __future__ import annotations
 
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +10,7 @@ from sot.graph import TensorRef
 from sot.guards import HasKeyGuard
 from sot.origin import Attr, Origin
 from sot.torch_compat import is_symbolic
-from sot.values.base import NONE, Const, Value
+from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.callables import BoundMethod
 from sot.values.objects import DELETED
 
@@ -28,8 +27,17 @@ METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_c
 VIEWS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
 
+BASIC = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def overrides_operations(kind: type) -> bool:
+    """Is it a class of tensors that torch asks for its ``__torch_function__``?"""
+    return kind not in BASIC and (
+        getattr(kind, "__torch_function__", None) is not torch._C._disabled_torch_function_impl)
+
+
 class TensorValue(Value):
-    """A tensor; ``pytype`` is what ``type(x)`` gives: Tensor, Parameter or Buffer."""
+    """A tensor; ``pytype`` is what ``type(x)`` gives: Tensor, Parameter, Buffer or a subclass."""
 
     def __init__(self, ref: TensorRef, pytype: type = torch.Tensor, origin: Origin | None = None) -> None:
         self.ref, self.pytype, self.origin = ref, pytype, origin
@@ -45,9 +53,13 @@ class TensorValue(Value):
         return self if self.ref.real is None else self.ref.real
 
     def load_attr(self, m: Machine, name: str) -> Value:
+        if self.pytype not in BASIC and (not hasattr(torch.Tensor, name) or name == "__torch_function__"):
+            return self._load_of_subclass(m, name)
         if name in self.attrs:
             held = self.attrs[name]
             return self._no_attribute(m, name) if held is DELETED else held
+        if overrides_operations(self.pytype) and (answer := self._through_class(m, name)) is not None:
+            return answer
         if name == "nbytes" and is_symbolic(self.fake):
             return m.wrap_new(self.fake.numel() * self.fake.itemsize)
         if name in METADATA:
@@ -65,17 +77,42 @@ class TensorValue(Value):
         found = getattr(self.pytype, name, None)
         if found is None:
             return self._instance_attr(m, name)
-        if isinstance(found, FunctionType) and not hasattr(torch.Tensor, name):     # of a class of parameters
-            raw, owner = m.attributes.lookup(m, self.pytype, name)
-            return BoundMethod(m.attributes.class_value(m, raw, owner, name), self, name)
         if callable(found):
             return BoundMethod(Const(found), self, name)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
 
+    def _through_class(self, m: Machine, name: str) -> Value | None:
+        """An attribute that torch has, of a tensor whose class is asked for it; None if it is not."""
+        if name == "__class__" or callable(getattr(torch.Tensor, name, None)):
+            return None
+        if m.asks_classes and not m.modes:
+            return m.through_overrides(m, "call_function", getattr, (self.ref, name), {}, {id(self.fake): self})
+        if name in ("grad", "grad_fn"):     # emitted code would read it, and ask the class
+            raise Break(Reason.UNSUPPORTED, f"reading .{name} of an instance of {self.pytype.__qualname__}")
+        return None
+
+    def _load_of_subclass(self, m: Machine, name: str) -> Value:
+        """An attribute that torch.Tensor does not have, by Python's protocol."""
+        raw, owner = m.attributes.lookup(m, self.pytype, name)
+        if raw is not ABSENT and m.attributes.is_data_descriptor(raw):
+            return m.attributes.get_data(m, self, raw, owner, name)
+        if name in self.attrs and self.attrs[name] is not DELETED:
+            return self.attrs[name]
+        real = self.ref.real
+        if real is not None and name not in self.attrs:
+            if name in real.__dict__:
+                return m.wrap_attr(self, name, real.__dict__[name])
+            if self.origin is None:
+                raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+            m.guard(HasKeyGuard(Attr(self.origin, "__dict__"), name, False))
+        if raw is not ABSENT:
+            return m.attributes.bind(m, self, self.pytype, raw, owner, name)
+        return m.attributes.missing(m, self, name)
+
     def _metadata(self, m: Machine, name: str) -> Value:
         answer = None
         if m.modes:
-            answer = m.through_modes(m, "call_function", getattr, (self.ref, name), {}, {id(self.fake): self})
+            answer = m.through_overrides(m, "call_function", getattr, (self.ref, name), {}, {id(self.fake): self})
         return m.wrap_new(getattr(self.fake, name)) if answer is None else answer
 
     def _instance_attr(self, m: Machine, name: str) -> Value:
@@ -93,6 +130,8 @@ class TensorValue(Value):
 
     def store_attr(self, m: Machine, name: str, value: Value | None) -> None:
         """Write ``.grad``, ``.data`` or an attribute of the user's; ``None`` deletes it."""
+        if overrides_operations(self.pytype) and hasattr(torch.Tensor, name):
+            raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {self}, which its class may override,")
         if name == "requires_grad" and value is not None:
             m.torch_call("call_method", "requires_grad_", [self, value], {})
             return
@@ -122,14 +161,16 @@ class TensorValue(Value):
     def items_list(self, m: Machine) -> list[Value] | None:
         if self.fake.dim() == 0:
             raise Break(Reason.OPERATION_FAILED, "iteration over a 0-d tensor")
-        if m.modes:
+        if m.modes or m.asks_classes and overrides_operations(self.pytype):
             m.torch_call("call_method", "dim", [self], {})      # which torch asks for, too
         return m.torch_call("call_method", "unbind", [self, Const(0)], {}).items_list(m)
 
     def rebuild(self, e: Emitter) -> str:
-        if self.attrs and self.ref.real is None:
-            return e.tensor_with_attrs(self)
-        return e.output(self.ref)
+        if self.ref.real is not None:
+            return e.output(self.ref)
+        if self.pytype not in (torch.Tensor, torch.nn.Parameter):      # what the graph gives is a Tensor or a Parameter
+            e.line(f"{e.output(self.ref)}.__class__ = {e.const(self.pytype)}")
+        return e.tensor_with_attrs(self) if self.attrs else e.output(self.ref)
 
     def replay(self, e: Emitter) -> None:
         e.write_attrs(e.value(self), self)

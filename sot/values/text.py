@@ -18,7 +18,7 @@ from sot.values.base import Const, LazyConst, NotConstant, Value
 from sot.values.later import LaterNumber
 from sot.values.numbers import DynamicNumber, is_dynamic, is_finite
 from sot.values.objects import DictValue, ListValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, overrides_operations
 
 if TYPE_CHECKING:
     from torch import fx
@@ -221,6 +221,8 @@ class ShownTensor:
     """
 
     def __init__(self, m: Machine, tensor: TensorValue, template: str = "{}") -> None:
+        if overrides_operations(tensor.pytype):
+            raise Break(Reason.UNSUPPORTED, f"text of an instance of {tensor.pytype.__qualname__}")
         self.tensor, self.template = tensor, template
         self.changed_by: fx.Node | None = None
         self._version, self._requires_grad = version_of(tensor.fake), tensor.fake.requires_grad

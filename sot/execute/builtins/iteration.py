@@ -29,6 +29,7 @@ from sot.execute.builtins.common import (
 )
 from sot.execute.builtins.registry import handles
 from sot.execute.frame import NEXT, NEXT_DEFAULT, PUSH_ITERATOR
+from sot.execute.overrides import asked
 from sot.polyfills import iteration as polyfill
 from sot.terms import leaves
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
@@ -147,6 +148,8 @@ def known_items(m: Machine, value: Value) -> list[Value] | None:
         return drain(m, value)
     if isinstance(value, CONTAINERS):
         return None if overridden(m, value, "__iter__") else value.items_list(m)
+    if isinstance(value, TensorValue) and asked(m, value):
+        raise Break(Reason.UNSUPPORTED, f"what asks {value} for its length, which its class may override,")
     if isinstance(value, (MappingProxy, TensorValue)):
         return value.items_list(m)
     if isinstance(value, Const):

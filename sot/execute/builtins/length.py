@@ -8,6 +8,7 @@ import torch
 from sot.errors import Break, Reason
 from sot.execute.builtins.common import call_slot, foldable, is_native, overridden, run_native, slot, take
 from sot.execute.builtins.registry import HANDLERS, handles
+from sot.execute.overrides import asked
 from sot.values import growing
 from sot.values.base import Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
@@ -49,7 +50,8 @@ def tensor_len(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
         raise Break(Reason.OPAQUE_VALUE, str(value))
     if value.fake.dim() == 0:
         m.throw(TypeError, "len() of a 0-d tensor")
-    return m.torch_call("call_function", len, [value], {}) if m.modes else m.wrap_new(value.fake.shape[0])
+    return m.torch_call("call_function", len, [value], {}) if m.modes or asked(m, value) else (
+        m.wrap_new(value.fake.shape[0]))
 
 
 @handles(torch.Tensor.__iter__)

@@ -29,6 +29,7 @@ from sot.execute.builtins.common import (
     take,
 )
 from sot.execute.builtins.registry import HANDLERS, find, handles
+from sot.execute.overrides import is_duck
 from sot.polyfills import operators as polyfill
 from sot.values import numbers
 from sot.values.base import ENTERED, Const, Opaque, Value, boolean
@@ -110,6 +111,10 @@ def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | No
     if isinstance(other, (TensorValue, DynamicNumber)) or (
             isinstance(other, Const) and isinstance(other.real, NUMBERS)):
         return m.torch_call("call_function", function, [a, b], {})
+    if is_duck(other):
+        names = [n for f, *n in (*BINARY.values(), *COMPARE.values()) if f is function]
+        if isinstance(a, TensorValue) or not names or slot(m, other, names[0][0]) is None:
+            return m.torch_call("call_function", function, [a, b], {})
     if isinstance(other, Opaque):
         raise other.refusal(f"{other} as an operand")
     if isinstance(other, Const) and function in (operator.eq, operator.ne):
@@ -125,6 +130,8 @@ Candidate = tuple[Any, Value, Value]       # (raw method, the object it is of, t
 def candidate(m: Machine, obj: Value, name: str, other: Value) -> list[Candidate]:
     """The special method as a candidate, unless it is known to answer NotImplemented."""
     if isinstance(obj, TensorValue):
+        if is_duck(other):
+            raise Break(Reason.UNSUPPORTED, f"{name} of a tensor and {other}, which has __torch_function__,")
         return []                          # its operators know no objects of other classes
     raw = slot(m, obj, name)
     if raw is None:

@@ -36,6 +36,15 @@ class NumberRef(TensorRef):
         self.function, self.operands = function, operands
 
 
+class GeneratorRef(TensorRef):
+    """A generator of random numbers: an input of the graph, or made in it. On fakes nothing is drawn from it."""
+
+    __slots__ = ()
+
+    def __init__(self, real: torch.Generator | None, node: fx.Node | None = None, label: str = "") -> None:
+        self.fake, self.node, self.real, self.label, self.version = None, node, real, label, 0  # type: ignore[assignment]
+
+
 def version_of(tensor: torch.Tensor) -> int:
     """How often a tensor has been changed; tensors of inference mode do not count."""
     return 0 if tensor.is_inference() else tensor._version

@@ -20,6 +20,7 @@ from sot.emit import BUILT_IN, Emitter
 from sot.errors import Reason, Skip
 from sot.execute.machine import Machine, argument_count
 from sot.execute.tensor_hooks import remove_places
+from sot.graph import GeneratorRef
 from sot.guards import Guard, TensorGuard
 from sot.origin import Origin
 from sot.program import Builder
@@ -54,6 +55,7 @@ class Changes:
         self.inputs = [machine.input_origins[id(ref)] for ref in builder.changed_inputs()]
         self.traceless = builder.changes_traceless
         self.hooks = machine.hooked
+        self.generators = [machine.input_origins[id(ref)] for ref in builder.inputs if isinstance(ref, GeneratorRef)]
         self.refuses = builder.refuses
         # Any graph may run out of memory; but on a GPU it takes long to ask for the state.
         self.keeps_random = builder.draws_then_refuses or (
@@ -155,8 +157,9 @@ def write_graph_call(e: Emitter, compiled: Callable, inputs: list[Origin], state
         call.before.append(f"before = {now}")
         call.failed.append(f"if before != {now}: {STOP}")
     if again and changes.keeps_random:
-        call.before.append(f"random = {e.const(random_state)}()")
-        call.failed.append(f"{e.const(set_random_state)}(random)")
+        generators = [*map(e.ref, changes.generators)]
+        call.before.append(f"random = {e.const(random_state)}({', '.join(generators)})")
+        call.failed.append(f"{e.const(set_random_state)}({', '.join(['random', *generators])})")
     call.failed.append("return PLAIN" if again else STOP)
     return call
 

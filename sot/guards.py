@@ -533,6 +533,28 @@ class ResultGuard(Guard):
 
 
 @dataclass(frozen=True)
+class FlagGuard(Guard):
+    """A flag of a library, which a function reads, has this value."""
+
+    value: object
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.ref(self.origin)}() == {emit.const(self.value)}"
+
+    def holds(self, value: Any) -> bool:
+        return bool(value() == self.value)
+
+    def __str__(self) -> str:
+        return f"{self.origin}() is {short(self.value)}"
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FlagGuard) and self.origin == other.origin
+
+
+@dataclass(frozen=True)
 class StateGuard:
     """Grad mode, autocast, default dtype, deterministic flags and the like are as they were."""
 

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -248,15 +249,18 @@ def no_saved_tensors_hooks() -> Iterator[None]:
             c._push_saved_tensors_default_hooks(*pair)
 
 
-def random_state() -> tuple:
-    """The state of torch's default generators: of the CPU's, and of the current GPU's if there is one in use."""
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+def random_state(*generators: torch.Generator) -> tuple:
+    """The states of torch's default generators, the CPU's and, if there is one in use, the current GPU's; of these."""
+    gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), gpu, *(generator.get_state() for generator in generators)
 
 
-def set_random_state(state: tuple) -> None:
+def set_random_state(state: tuple, *generators: torch.Generator) -> None:
     torch.set_rng_state(state[0])
     if state[1] is not None:
         torch.cuda.set_rng_state(state[1])
+    for generator, its in zip(generators, state[2:], strict=True):
+        generator.set_state(its)
 
 
 def module_tagger() -> Any:
@@ -306,6 +310,32 @@ def _setter_table() -> dict:
     }
 
 
+def _flag_table() -> dict:
+    """Setters of flags that the state guard does not know, each with its reader."""
+    c = torch._C
+    flags = {getattr(c, f"_set_sdp_use_{name}"): getattr(c, f"_get_{name}_sdp_enabled")
+             for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")}
+    return {**flags, c._set_sdp_priority_order: c._get_sdp_priority_order}
+
+
+# Of other such flags only the readers: whoever sets them is left to Python.
+FLAGS_READ = (torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled, torch._C._get_float32_matmul_precision,
+              torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled)
+
+
+def set_deterministic(mode: bool, warn_only: bool, inductors: bool | None = None) -> None:
+    """``torch.use_deterministic_algorithms``, and a flag of torch.compile's that it sets, if not to ``mode``."""
+    torch.use_deterministic_algorithms(mode, warn_only=warn_only)
+    if inductors is not None:
+        sys.modules["torch._inductor.config"].deterministic = inductors  # type: ignore[attr-defined]
+
+
+def deterministic_before(*args: Any) -> tuple:
+    config = sys.modules.get("torch._inductor.config")
+    return (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+            getattr(config, "deterministic", None))
+
+
 def refuse_saved_tensors_hooks(message: str | None) -> None:
     """From now on, an error for whoever wants to see the tensors that autograd saves; None: no longer."""
     if message is None:
@@ -340,7 +370,10 @@ def take_inference_mode() -> Any:
     return _inference_modes.pop()
 
 
-STATE_SETTERS = _setter_table()
+FLAG_READERS = _flag_table()
+FLAGS = (*FLAG_READERS, set_deterministic)      # of which compiled graphs know nothing
+STATE_SETTERS = {**_setter_table(), set_deterministic: deterministic_before,
+                 **{setter: lambda *a, read=read: (read(),) for setter, read in FLAG_READERS.items()}}
 
 # Entering and leaving regions that nest.
 STATE_PAIRS: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -411,7 +444,9 @@ PURE_STATE_READS = frozenset({
     torch.is_autocast_cache_enabled, torch.is_inference_mode_enabled, torch._C._get_tracing_state,
     torch.are_deterministic_algorithms_enabled,
     torch.amp.is_autocast_available, torch._C._is_autocast_available, torch.is_autocast_cpu_enabled,
-    torch._C._is_fwd_grad_enabled,
+    torch._C._is_fwd_grad_enabled, torch._C._get_deterministic_algorithms,
+    torch._C._get_deterministic_algorithms_warn_only, torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.get_num_threads,
     functorch.maybe_current_level, functorch.get_inplace_requires_grad_allowed,
 })
 

@@ -29,7 +29,7 @@ from sot.checking.calls import CheckedGraph
 from sot.emit import Emitter, write_exit
 from sot.entry import Changes, GraphCall, leaving_states, make_entry, turns_grad_on, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, LeftToPython, NotRebuildable, Reason, Refused, Skip
-from sot.execute import gradients
+from sot.execute import gradients, seeds
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.checkpoints import run_checkpointed
 from sot.execute.elements import element, set_element
@@ -50,6 +50,7 @@ from sot.resume import SLOT, origin
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.terms import leaves
 from sot.torch_compat import (
+    FLAGS,
     GlobalState,
     asking_no_class,
     has_saved_tensors_hooks,
@@ -76,7 +77,8 @@ ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).paren
 SITE_PACKAGES = os.sep + "site-packages" + os.sep
 STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
 # What a backend that compiles would not do.
-ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element)
+ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element,
+                 *seeds.NODES, *FLAGS)
 OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # which torch calls for one operation each
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 
@@ -408,7 +410,7 @@ class Translator:
             changes=bool(changes.inputs) or changes.traceless, draws=builder.fake_mode.draws)
         if not as_it_is:
             compiled = leaving_states(compiled, machine.state_log, grad)
-        if self.check:
+        if self.check and not has_generator(examples):      # which would draw twice
             compiled = CheckedGraph(compiled, module, self.backend, capture.name, self.check)
         if recording.current is not None:
             compiled = recording.current.counted(compiled, capture)
@@ -419,7 +421,8 @@ class Translator:
 
     def call_backend(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable:
         """What the backend makes of a graph. Raises CompilesGraphs if there is in it what is lost by that."""
-        if not any(module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
+        if not any(module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS) and not (
+                has_generator(examples)):
             return call_backend(self.backend, module, examples)
         try:
             compiled = call_backend(self.backend, module, examples)
@@ -481,6 +484,10 @@ class Translator:
         for known in (self.entries, self.varying, self.handed_on, self.constant, self.specialized):
             known.pop(key, None)
         self.idle.forget(key)
+
+
+def has_generator(inputs: list[Any]) -> bool:
+    return any(isinstance(given, torch.Generator) for given in inputs)
 
 
 def drop_dead(key: int) -> None:

@@ -1,11 +1,11 @@
 """Objects with ``__torch_function__``, subclasses of Tensor among them: the protocol is followed in the graph."""
 import pytest
 import torch
+from harness import Counter, Programs, same
 from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 import sot
-from harness import Counter, Programs, same
 
 X, Y = torch.arange(16.0).reshape(4, 4) / 7 - 1, torch.ones(4, 4)
 LOG: list = []
@@ -117,8 +117,8 @@ def adds_methods(x=lambda: of(Adding)):
 
 @one_graph
 def hands_over_what_torch_does(x=lambda: of(Logging), y=lambda: Y.clone()):
-    r = torch.add(x, y).mul(3)
-    return r, y + x, x @ y, torch.cat([x, y]), torch.stack([x, y], dim=1), x.shape, x.T, F.relu(y), F.linear(x, y), len(x)
+    r, s = torch.add(x, y).mul(3), torch.stack([x, y], dim=1)
+    return r, s, y + x, x @ y, torch.cat([x, y]), x.shape, x.T, F.relu(y), F.linear(x, y), len(x)
 
 
 @one_graph

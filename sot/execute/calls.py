@@ -187,6 +187,10 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
         if (original := compiled_original(function.real)) is not None:
             origin = function.origin and Attr(function.origin, "_torchdynamo_orig_callable")
             return m.wrap(original, origin).call(m, args, kwargs)
+        if is_left_to_python(function.real):    # in a wrapper, which torch puts around some once torch.compile is there
+            found = special_case(m, getattr(function.real, "__wrapped__", None), args, kwargs)
+            if found is not None:
+                return found
         refuse_marked(function, args)
     if function.code in BY_CODE:
         return BY_CODE[function.code](m, function, args, kwargs)

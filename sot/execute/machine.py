@@ -31,6 +31,7 @@ from sot.execute import (
     introspection,
     log_effects,
     overrides,
+    seeds,
     tensor_hooks,
     torch_handlers,
     warning_effects,
@@ -110,7 +111,7 @@ class Machine:
     classes = class_statements
     calls = calls
     handlers = (torch_handlers, autograd, checkpoints, function_transforms, gradients, effects, higher_order, hooks,
-                introspection, log_effects, overrides, tensor_hooks, torch_code, warning_effects)
+                introspection, log_effects, overrides, seeds, tensor_hooks, torch_code, warning_effects)
     torch_call = torch_call
     set_data = torch_handlers.set_data
     through_overrides = staticmethod(overrides.through_overrides)

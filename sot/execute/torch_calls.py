@@ -18,7 +18,7 @@ import torch
 from torch._C import _functorch as functorch
 
 from sot.errors import Break, Reason, Refused
-from sot.execute import elements, failures, known_values, later_numbers, overrides
+from sot.execute import elements, failures, known_values, later_numbers, overrides, seeds
 from sot.execute.ways import position
 from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
@@ -33,6 +33,7 @@ from sot.torch_compat import (
     undo_of,
 )
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
+from sot.values.generators import GeneratorOfNumbers
 from sot.values.later import LaterNumber
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, TupleValue
@@ -112,6 +113,8 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
     if overrides.is_duck(value):
         found[id(value)] = value    # type: ignore[assignment]
         return overrides.Duck(value)    # type: ignore[arg-type]
+    if isinstance(value, GeneratorOfNumbers):
+        return seeds.graph_argument(m, value)
     if isinstance(value, LaterNumber):
         raise value.needed()
     if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):

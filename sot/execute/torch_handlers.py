@@ -12,12 +12,16 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from sot import _hook, marks
 from sot.errors import Break, NotRebuildable, Reason
 from sot.execute import torch_calls
-from sot.execute.builtins.registry import handles
-from sot.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
+from sot.execute.builtins.common import refuse, take
+from sot.execute.builtins.registry import HANDLERS, handles
+from sot.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
 from sot.origin import Attr, known
 from sot.polyfills import torch_code
 from sot.torch_compat import (
     COMPILING_FLAGS,
+    FLAG_READERS,
+    FLAGS,
+    FLAGS_READ,
     LEAVING,
     PURE_STATE_READS,
     STATE_PAIRS,
@@ -26,6 +30,7 @@ from sot.torch_compat import (
     exit_inference_mode,
     is_symbolic,
     scripted_original,
+    set_deterministic,
     storage_id,
     take_inference_mode,
 )
@@ -88,10 +93,52 @@ def _read_state(reader: Any) -> None:
         return m.wrap_new(reader(*(a.constant() for a in args)))
 
 
-for _setter in (*STATE_SETTERS, *STATE_PAIRS, *LEAVING):
+for _setter in (*STATE_SETTERS.keys() - {*FLAGS}, *STATE_PAIRS, *LEAVING):
     _set_state(_setter)
 for _reader in PURE_STATE_READS:
     _read_state(_reader)
+
+
+def _flag(reader: Any, setter: Any = None) -> None:
+    @handles(reader)
+    def read(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        found = reader()
+        if not any(changed is setter for changed, _, _ in m.state_log):
+            m.guard(FlagGuard(known(reader, reader.__name__), found))
+        return m.wrap_new(found)
+
+    @handles(*[setter] * (setter is not None))
+    def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return set_flag(m, setter, *(m.calls.host(m, a) for a in args))
+
+
+for _setter, _reader in FLAG_READERS.items():
+    _flag(_reader, _setter)
+for _reader in FLAGS_READ:
+    _flag(_reader)
+
+
+def set_flag(m: Machine, setter: Any, *values: Any) -> Value:
+    """Change a flag that kernels look at when they run: what a compiled graph does not do."""
+    if not m.keeps_leaves or m.builder.region is not None:
+        raise Break(Reason.SIDE_EFFECT, setter.__name__)
+    return torch_calls.set_state(m, setter, [Const(value) for value in values])
+
+
+@handles(torch.set_anomaly_enabled)
+def set_anomaly(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """To what it is: a graph has no lines of the program's to show for an anomaly."""
+    readers = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
+    now = [HANDLERS[reader](m, [], {}).constant() for reader in readers]
+    if kwargs or [a.constant() for a in args] != now[:len(args)]:
+        raise Break(Reason.SIDE_EFFECT, "set_anomaly_enabled")
+    return NONE
+
+
+@handles(torch.use_deterministic_algorithms)
+def use_deterministic(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    mode, warn_only = take("use_deterministic_algorithms", args, kwargs, "mode", "warn_only", required=1)
+    return set_flag(m, set_deterministic, mode.constant(), warn_only is not None and warn_only.constant())
 
 
 @handles(torch.clear_autocast_cache)
@@ -276,16 +323,14 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- left to Python
+for _function in (torch._C._set_float32_matmul_precision, torch.set_num_threads):
+    HANDLERS[_function] = refuse(Reason.SIDE_EFFECT, _function.__name__)
+
+
 @handles(LazyModuleMixin._infer_parameters)
 def materialize(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """It makes the parameters, once, and makes the module an instance of another class."""
     raise Break(Reason.SIDE_EFFECT, "the first call of a lazy module")
-
-
-@handles(torch.manual_seed, torch.seed, torch.random.set_rng_state, torch.random.get_rng_state,
-         torch.random.fork_rng)
-def random_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
 
 
 _call_scripted = vars(torch.jit.ScriptFunction)["__call__"]     # torch's tests put a Python function there

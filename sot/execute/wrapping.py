@@ -24,11 +24,13 @@ import torch
 
 from sot import marks
 from sot.errors import Break, Reason
+from sot.graph import GeneratorRef
 from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
 from sot.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, attribute, known
 from sot.torch_compat import FakeTensor, Layout, UnsupportedFakeTensorException
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
+from sot.values.generators import GeneratorOfNumbers
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 from sot.values.text import varying_text
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
-               range, slice, np.dtype)
+               range, slice, np.dtype, torch.nn.attention.SDPBackend)
 NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed along without being looked at
 NUMPY_SCALARS = (np.number, np.bool_)
 SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
@@ -387,10 +389,17 @@ def _translated(m: Machine, real: marks.Translated, origin: Origin) -> Value:
     return wrap(m, real.__wrapped__, Attr(origin, "__wrapped__"))
 
 
+def _generator(m: Machine, real: torch.Generator, origin: Origin) -> Value:
+    value = GeneratorOfNumbers(GeneratorRef(real, label=str(origin)), origin)
+    m.input_origins[id(value.ref)] = origin
+    return value
+
+
 WRAPPERS: dict[type, Callable] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _set, collections.deque: _deque,
     types.SimpleNamespace: lambda m, real, origin: ObjectValue(types.SimpleNamespace, real, origin),
     types.MethodType: _method, types.CellType: _cell, functools.partial: _partial,
+    torch.Generator: _generator,
 }
 SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [
     (dict, _dict), (list, _list), (tuple, _tuple), (set, _set), (BaseException, _exception),

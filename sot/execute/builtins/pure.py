@@ -60,10 +60,8 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
          torch.cuda.is_available, torch.cuda.device_count, torch.cuda.get_device_capability, torch.cuda.is_initialized,
          torch.backends.mps.is_available, torch.backends.mps.is_built, torch.backends.cudnn.is_available,
          torch.backends.mkldnn.is_available, torch.backends.mkl.is_available, torch.backends.cuda.is_built,
-         torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
-         torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.cudnn_sdp_enabled,
-         torch.distributed.is_available, torch._C._get_privateuse1_backend_name, torch._C._get_cudnn_enabled,
-         torch._C._get_mkldnn_enabled, torch.typename, torch._C._get_warnAlways, torch.is_warn_always_enabled,
+         torch.distributed.is_available, torch._C._get_privateuse1_backend_name,
+         torch._C._accelerator_getAccelerator, torch.typename, torch._C._get_warnAlways, torch.is_warn_always_enabled,
          torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
          torch.jit.is_scripting, torch.jit.is_tracing, torch._C._is_tracing, torch.onnx.is_in_onnx_export)
 

@@ -202,8 +202,8 @@ class Translator:
         try:
             with no_saved_tensors_hooks(), recording.capturing():
                 state = GlobalState()
+                capture.misses = self.explain_misses(code, inputs)
                 with without_subclasses():
-                    capture.misses = self.explain_misses(code, inputs)
                     entry = self.translate(function, inputs, capture, state)
             if entry is None or not (hooked and self.compiles):
                 return entry

@@ -18,7 +18,7 @@ from torch import fx
 from sot.graph import TensorRef
 from sot.guards import ValuesGuard
 from sot.origin import known
-from sot.torch_compat import is_symbolic, storage_id
+from sot.torch_compat import is_symbolic, plain_tensor, storage_id
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -153,7 +153,7 @@ def source_origin(m: Machine, ref: TensorRef) -> Any:
     """Where an input comes from whose values may be known; None for one that the entry holds anyway."""
     origin = m.input_origins.get(id(ref))
     real = ref.real
-    if origin is None or not isinstance(real, torch.Tensor):
+    if origin is None or not isinstance(real, torch.Tensor) or plain_tensor(real) is not real:
         raise NotKnown
     if hasattr(origin, "held"):
         return None

@@ -323,8 +323,8 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- left to Python
-for _function in (torch._C._set_float32_matmul_precision, torch.set_num_threads):
-    HANDLERS[_function] = refuse(Reason.SIDE_EFFECT, _function.__name__)
+HANDLERS[torch._C._set_float32_matmul_precision] = refuse(Reason.SIDE_EFFECT, "set_float32_matmul_precision")
+HANDLERS[torch.set_num_threads] = refuse(Reason.SIDE_EFFECT, "set_num_threads")
 
 
 @handles(LazyModuleMixin._infer_parameters)

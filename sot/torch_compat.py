@@ -26,6 +26,8 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.jit import _state as jit_state
+from torch.utils._device import DeviceContext
+from torch.utils._device import _device_constructors as device_constructors
 from torch.utils.hooks import RemovableHandle
 
 from sot import kernels
@@ -38,7 +40,8 @@ except ImportError:     # not built, or for another version of torch: TensorChec
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
            "GlobalState", "TensorChecks", "tensor_spec", "UnsupportedFakeTensorException",
            "UnsupportedOperatorException", "new_fake_mode", "quiet",
-           "tensor_summary", "COMPILING_FLAGS", "PURE_STATE_READS", "STATE_SETTERS"]
+           "tensor_summary", "COMPILING_FLAGS", "PURE_STATE_READS", "STATE_SETTERS",
+           "DeviceContext", "device_constructors"]
 
 
 Layout = tuple[Sequence[int | None], Sequence[int | None]]      # sizes and strides; None is any

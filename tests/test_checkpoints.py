@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from harness import Counter
+from harness import Counter, same
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
@@ -138,3 +138,19 @@ def test_memory_is_saved():
 @pytest.mark.parametrize("make", WHOLE.values(), ids=WHOLE)
 def test_backends_that_compile_leave_it_to_python(make):
     compare(make(), "aot_eager")
+
+
+def test_a_reentrant_checkpoint_of_what_needs_no_gradient_is_its_function_without_gradients():
+    layer = torch.nn.Linear(4, 4)
+
+    def fn(x):
+        return checkpoint(lambda a: (layer(a).relu(), a * 2), x, use_reentrant=True)
+
+    def warned(f):
+        with pytest.warns(UserWarning, match="Gradients will be None") as found:
+            results = f(torch.ones(4))
+        return [r.requires_grad for r in results], results, [(w.filename, w.lineno) for w in found]
+    translated = sot.to_static(fn, backend=(backend := Counter()))
+    for _ in range(2):
+        assert same(warned(translated), warned(fn)) is None
+    assert len(backend.graphs) == 1

@@ -134,6 +134,42 @@ def test_a_break_under_a_mode_keeps_the_mode(fn):
     assert torch._C._len_torch_function_stack() == 0
 
 
+# ---- a device as a context
+CPU = torch.device("cpu")
+
+
+def on_a_device(x):
+    with torch.device("meta") as device:
+        made = torch.zeros(3), torch.tensor([1.0]), torch.arange(3), torch.nn.Linear(4, 4).weight
+        there, here, default = [m.device for m in made], torch.ones(2, device="cpu"), torch.get_default_device()
+        y = x * 2 + torch.zeros_like(x)
+    return there, here, y, device, default, torch.zeros(1), torch.get_default_device()
+
+
+def on_devices_within_devices(x):
+    try:
+        with CPU, torch.device("meta"):
+            device = torch.ones(2).device
+            raise ValueError("left")
+    except ValueError as e:
+        return str(e), device, torch.ones(4) + x
+
+
+@pytest.mark.parametrize("fn", [on_a_device, on_devices_within_devices], ids=lambda f: f.__name__)
+def test_a_device_is_a_mode(fn):
+    check(fn, X, graphs=1, breaks=0)
+
+
+def test_a_break_on_a_device_stays_there():
+    def fn(x):
+        with torch.device("meta"):
+            y = x + 1
+            sot.graph_break()
+            z = torch.zeros(4)
+        return y, z.device, torch.zeros(2)
+    check(fn, X, breaks=1)
+
+
 class Dispatches(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {})) * 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 from sot.errors import Break, Reason
 from sot.execute.builtins.registry import handles
@@ -18,7 +18,9 @@ from sot.execute.joining import keep_states, refuse_symbols
 from sot.execute.ways import Refusal, Start
 from sot.graph import TensorRef
 from sot.graph.regions import Region
-from sot.values.base import TRUE, Const, Value
+from sot.polyfills import torch_code
+from sot.values.base import ABSENT, FALSE, TRUE, Const, Value
+from sot.values.callables import known_function
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -49,6 +51,8 @@ def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
         raise Break(Reason.NOT_COMPILED, "checkpoint with keywords")
     if not torch.is_grad_enabled():
         return function.call(m, given, kwargs)
+    if options[0] and not any(isinstance(a, TensorValue) and a.fake.requires_grad for a in given):
+        return without_gradients(m, function, given)
     if not m.keeps_leaves or m.modes:
         raise Break(Reason.NOT_COMPILED, "checkpoint, with this backend,")
     start = Start(m, m.frames[-1])
@@ -57,6 +61,17 @@ def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
     except Refusal as e:
         start.restore()
         raise Break(Reason.UNSUPPORTED, f"checkpoint ({e})") from None
+
+
+def without_gradients(m: Machine, function: Value, given: list[Value]) -> Value:
+    """A reentrant checkpoint of tensors that need no gradient: its results have none, and torch warns."""
+    context = m.evaluate(known_function(m, torch_code.unused_context), [])
+    run = known_function(m, CheckpointFunction.forward)
+    result = m.evaluate(run, [context, function, FALSE, *given])
+    for value in result.items_list(m) or () if type(result) is TupleValue else [result]:
+        if not isinstance(value, TensorValue) or value.real is not ABSENT or value in given or value.fake.requires_grad:
+            raise Break(Reason.UNSUPPORTED, f"checkpoint that gives {value}")
+    return result
 
 
 class Checkpoint:

@@ -22,7 +22,7 @@ from sot.execute.builtins.registry import handles
 from sot.graph import NumberRef, TensorRef
 from sot.polyfills import torch_code
 from sot.symbols import ShapesMustBeStatic
-from sot.torch_compat import convert_result, overrides_enabled
+from sot.torch_compat import DeviceContext, convert_result, device_constructors, overrides_enabled
 from sot.values.base import NONE, Const, Value, boolean
 from sot.values.callables import known_function
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
@@ -296,7 +296,35 @@ def nobody_answered(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
     raise Break(Reason.OPERATION_FAILED, "NotImplemented from every __torch_function__")
 
 
+# ---- devices as contexts
+@handles(torch.device.__enter__)
+def enter_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.enter(torch_code.enter_device, args)
+
+
+@handles(torch.device.__exit__)
+def leave_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.enter(torch_code.leave_device, args)
+
+
+@handles(torch_code.takes_device)
+def takes_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(args[0].real in device_constructors())
+
+
+@handles(torch.get_default_device)
+def default_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Outside of capture no mode is active, and so there is no other default."""
+    mode = next((mode for mode in reversed(m.modes) if issubclass(mode.pytype, DeviceContext)), None)
+    device = torch.device("cpu") if mode is None else mode.load_attr(m, "device").constant()
+    if device.index is None and device.type not in ("cpu", "meta"):
+        raise Break(Reason.OPAQUE_CALL, "torch.get_default_device")
+    return Const(device)
+
+
 def write_modes(e: Emitter) -> None:
     """Enter the modes in which capture stopped, for the code that goes on."""
-    for mode in e.machine.modes:
-        e.line(f"{e.const(torch._C._push_on_torch_function_stack)}({e.value(mode)})")
+    modes = [*map(e.value, e.machine.modes)]
+    e.flush()
+    for mode in modes:
+        e.line(f"{e.const(torch._C._push_on_torch_function_stack)}({mode})")

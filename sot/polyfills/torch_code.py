@@ -7,7 +7,7 @@ from torch.overrides import get_default_nowrap_functions
 from torch.utils import _foreach_utils
 
 from sot.execute.builtins.registry import polyfills
-from sot.torch_compat import convert_result
+from sot.torch_compat import DeviceContext, convert_result, device_constructors
 
 
 @polyfills(eager_transforms._autograd_grad)
@@ -57,6 +57,36 @@ def default_torch_function(cls, func, types, args=(), kwargs=None):
 
 def stays_plain(function):
     return function in get_default_nowrap_functions()
+
+
+def enter_device(device):
+    torch._C._push_on_torch_function_stack(DeviceContext(device))
+    return device
+
+
+def leave_device(device, *exception):
+    torch._C._pop_torch_function_stack()
+
+
+@polyfills(DeviceContext.__torch_function__)
+def on_device(self, func, types, args=(), kwargs=None):
+    kwargs = kwargs or {}
+    if takes_device(func) and kwargs.get("device") is None:
+        kwargs["device"] = self.device
+    return func(*args, **kwargs)
+
+
+def takes_device(function):
+    return function in device_constructors()
+
+
+class UnusedContext:
+    def save_for_backward(self, *tensors):
+        pass
+
+
+def unused_context():
+    return UnusedContext()
 
 
 def tensor_of_tensors(data, dtype=None):

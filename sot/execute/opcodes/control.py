@@ -243,7 +243,7 @@ def before_with(m: Machine, frame: Frame, instr: Instr) -> None:
     leave = m.attributes.special(m, manager, "__exit__")
     if enter is None or leave is None:
         raise Break(Reason.OPERATION_FAILED, f"{manager} is not a context manager")
-    if not isinstance(leave, BoundMethod) or not isinstance(manager, ObjectValue):
+    if not isinstance(leave, BoundMethod) or not (isinstance(manager, ObjectValue) or manager.pytype is torch.device):
         raise Break(Reason.OPAQUE_CALL, f"the context manager {manager}")
     frame.stack.append(leave)
     m.push_result(enter.call(m, [], {}))

@@ -195,6 +195,66 @@ def is_mapped(x=lambda: of(Logging)):
     return torch.func.vmap(lambda row: row * 2)(x)
 
 
+class Tagged(torch.Tensor):
+    """Made by Tensor's ``__new__``, with what it lacks computed by ``__getattr__``."""
+
+    def __init__(self, data):
+        self.tag = 7
+
+    def __getattr__(self, name):
+        if name == "nine":
+            return 9
+        raise AttributeError(name)
+
+
+@one_graph
+def is_made_of_a_tensor(x=lambda: X.clone()):
+    y = Tagged(x)
+    return y, y.tag, y.nine, hasattr(y, "ten"), (y + 1).sum(), type(y[0])
+
+
+@one_graph
+def shares_memory(x=lambda: X.clone()):
+    y = x.as_subclass(Logging)
+    y.add_(1)
+    y[0].mul_(2)
+    z = y.as_subclass(torch.Tensor)
+    z[1] = 5
+    return x, y, z, y is x, z is y
+
+
+class Doubled(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is F.linear:
+            x, w, *bias = args
+            with torch._C.DisableTorchFunctionSubclass():
+                return F.linear(x, w.as_subclass(torch.Tensor) * 2, *bias)
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+doubled = torch.nn.Linear(4, 4)
+doubled.weight = torch.nn.Parameter(doubled.weight.detach().as_subclass(Doubled))
+
+
+@one_graph
+def is_a_weight(x=lambda: X.clone()):
+    return torch.relu(doubled(x)), type(doubled.weight), isinstance(doubled.weight, torch.nn.Parameter)
+
+
+@with_breaks
+def computes_gradients(x=lambda: torch.Tensor._make_subclass(Logging, X.clone(), True)):
+    (x * x).sum().backward()
+    return torch.autograd.grad((x * 2).sum(), x), x.grad
+
+
+@with_breaks
+def has_more_than_one_way(x=lambda: of(Logging)):
+    x.note, x.t = 5, x * 2
+    del x.note
+    return torch.nn.Parameter(x), x.t, torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)
+
+
 @with_breaks
 def is_refused(x=lambda: of(Closed), y=lambda: of(Logging)):
     try:

@@ -14,6 +14,7 @@ from sot.errors import Break, Reason
 from sot.execute.builtins.registry import handles
 from sot.values.base import Const, Value
 from sot.values.objects import ObjectValue, TupleValue
+from sot.values.tensor import refuse_instances
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +29,7 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, inputs = args[0].real, args[1:]
     if kwargs or not isinstance(cls, type) or not issubclass(cls, Function):
         raise Break(Reason.OPAQUE_CALL, "autograd.Function.apply")
+    refuse_instances(f"{cls.__name__}.apply", inputs)
     new_style = cls.setup_context is not Function.setup_context
     context = ObjectValue(FunctionCtx)
     context.attrs.overlay["needs_input_grad"] = TupleValue([Const(needs_grad(v)) for v in inputs])

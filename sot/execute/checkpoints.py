@@ -19,10 +19,11 @@ from sot.execute.ways import Refusal, Start
 from sot.graph import TensorRef
 from sot.graph.regions import Region
 from sot.polyfills import torch_code
+from sot.torch_compat import plain_tensor
 from sot.values.base import ABSENT, FALSE, TRUE, Const, Value
 from sot.values.callables import known_function
 from sot.values.objects import ListValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, overrides_operations, refuse_instances
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +56,7 @@ def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
         return without_gradients(m, function, given)
     if not m.keeps_leaves or m.modes:
         raise Break(Reason.NOT_COMPILED, "checkpoint, with this backend,")
+    refuse_instances("checkpoint", given)
     start = Start(m, m.frames[-1])
     try:
         return Checkpoint(m, given, *options).record(function, kwargs)
@@ -117,12 +119,16 @@ class Checkpoint:
             if not self.region.is_inside(ref) or self.region.sharing(ref):
                 raise Refusal("it gives a tensor, or a view of one, that it was given")
         grads = [ref.fake.requires_grad for ref in self.results]
+        if any(plain_tensor(ref.real) is not ref.real for ref in self.region.used()):
+            raise Refusal("it uses an instance of a subclass of Tensor")
         if self.reentrant and not (all(grads) and any(ref.fake.requires_grad for ref in given)):
             raise Refusal("no gradient flows through all of it")
 
     # ---- the result: a tensor, or tuples and lists of tensors and constants
     def collect(self, value: Value) -> None:
         if isinstance(value, TensorValue):
+            if overrides_operations(value.pytype):
+                raise Refusal(f"it gives an instance of {value.pytype.__qualname__}")
             self.results.append(value.ref)
         elif type(value) in (TupleValue, ListValue) and value.pytype in (tuple, list):
             for item in value.items_list(self.m) or ():

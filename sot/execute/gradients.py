@@ -20,7 +20,7 @@ from sot.guards import IsGuard, LengthGuard
 from sot.origin import Attr
 from sot.values.base import NONE, TRUE, Value
 from sot.values.objects import ListValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +103,7 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
     """The leaves below ``outputs``, up to the node ``end``; a break if there is one that is not in the trace."""
     if all(functorch.is_gradtrackingtensor(v.fake) for v in outputs):
         return []       # its history began with the transform
+    refuse_instances("a gradient", [*outputs, *m.leaves.values()])
     found: dict[int, TensorValue] = {}
     for leaf, node in history([v.fake for v in outputs], end):
         if isinstance(node, torch.autograd.function.BackwardCFunction):

@@ -18,7 +18,7 @@ from sot.graph import TensorRef
 from sot.graph.regions import WHILE_TRUE, Region, While
 from sot.values.base import ENTERED, Const, Value
 from sot.values.objects import ListValue, TupleValue
-from sot.values.tensor import TensorNumber, TensorValue
+from sot.values.tensor import TensorNumber, TensorValue, refuse_instances
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -67,6 +67,7 @@ def call_cond(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     test, if_true, if_false, operands = take("cond", args, kwargs, "pred", "true_fn", "false_fn", "operands",
                                              required=3)
     given_ = [] if operands is None else operands.items_list(m) or []
+    refuse_instances("torch.cond", [test, *given_])
     if isinstance(test, Const):
         return (if_true if test.constant() else if_false).call(m, given_, {})
     truth = as_truth(m, test)
@@ -88,6 +89,7 @@ def call_cond(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def call_while_loop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     condition, body, carried = take("while_loop", args, kwargs, "cond_fn", "body_fn", "carried_inputs", required=3)
     first = carried.items_list(m) or []
+    refuse_instances("while_loop", first)
     if not first or not all(isinstance(v, TensorValue) for v in first):
         raise Refusal("something else than tensors is carried")
     grads = [v.fake.requires_grad for v in first]

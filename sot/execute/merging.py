@@ -20,7 +20,7 @@ from sot.values.base import ABSENT, Const, Lazy, Value
 from sot.values.callables import CellValue
 from sot.values.keys import PythonKey
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
-from sot.values.tensor import TensorBool, TensorNumber, TensorValue
+from sot.values.tensor import TensorBool, TensorNumber, TensorValue, overrides_operations
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
@@ -134,6 +134,8 @@ class Merge:
         if strides(a.fake) != strides(b.fake):
             raise Differ(f"{what} is a tensor with strides {strides(a.fake)} on one way and {strides(b.fake)} on the "
                          f"other (call .contiguous() on both)")
+        if overrides_operations(a.pytype) or overrides_operations(b.pytype):
+            raise Differ(f"{what} is an instance of a subclass of Tensor")
         grad = torch.is_grad_enabled() and (a.fake.requires_grad or b.fake.requires_grad)
         return TensorValue(self.pair(a.ref, b.ref, a.fake, grad))
 
@@ -149,7 +151,8 @@ class Merge:
         value = settled(self.m, value)
         if isinstance(value, Const):
             return value
-        if not isinstance(value, (TensorValue, TensorNumber)):
+        if not isinstance(value, (TensorValue, TensorNumber)) or (
+                isinstance(value, TensorValue) and overrides_operations(value.pytype)):
             raise Differ(f"{what} is set on one way only")
         grad = torch.is_grad_enabled() and value.ref.fake.requires_grad
         first, second = (value.ref, None) if which == 0 else (None, value.ref)

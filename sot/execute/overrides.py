@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sot.emit import Emitter
     from sot.execute.machine import Machine
 
+BUILT_IN = frozenset((bool, int, float, complex))      # each of which is one operation
 DISABLED = torch._C._disabled_torch_function_impl
 
 
@@ -89,6 +91,7 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
         return None
     except Noted as notes:
         function, *given = notes.args
+        refuse_inner(target if kind == "call_function" else getattr(torch.Tensor, target, None), function)
     except (TypeError, AttributeError, RuntimeError) as e:      # of a stand-in, which is no tensor or has no data
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     follower = torch_code.through_mode if m.modes else torch_code.through_classes
@@ -97,6 +100,12 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
     if isinstance(result, Const) and result.real is NotImplemented:
         raise Break(Reason.OPERATION_FAILED, "NotImplemented from __torch_function__")
     return result
+
+
+def refuse_inner(target: Any, asked_for: Any) -> None:
+    """A break for Python code that does more than the first operation of it for which torch asks."""
+    if isinstance(target, (FunctionType, type)) and target not in BUILT_IN and target is not asked_for:
+        raise Break(Reason.OPAQUE_CALL, f"{target.__name__} of an argument with __torch_function__")
 
 
 # ---- stand-ins
@@ -259,6 +268,15 @@ def as_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
         m.asks_classes, m.modes = asking, modes
     made.pytype = kind.real
     return made
+
+
+@handles(torch.Tensor.__new__)
+def new_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``Subclass(tensor)``, where the class has no ``__new__``."""
+    kind, *data = args
+    if not isinstance(kind, Const) or kind.real is torch.Tensor or kwargs or len(data) != 1 or asked(m, data[0]):
+        raise Break(Reason.OPAQUE_CALL, f"{kind}()")
+    return as_subclass(m, [*data, kind], {})
 
 
 @handles(torch.Tensor._make_subclass)

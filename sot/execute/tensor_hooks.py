@@ -21,7 +21,7 @@ from sot.execute.ways import position
 from sot.values.base import NONE, Const, Value
 from sot.values.callables import BoundMethod
 from sot.values.objects import ObjectValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
@@ -103,6 +103,7 @@ def register_post_accumulate_grad_hook(m: Machine, args: list[Value], kwargs: di
 def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
     if not isinstance(tensor, TensorValue) or m.modes or transformed(tensor):
         raise Break(Reason.UNSUPPORTED, f"{method} under a mode or a transform")
+    refuse_instances(method, [tensor])
     if not tensor.fake.requires_grad:
         raise Break(Reason.OPERATION_FAILED, f"{method} of a tensor that does not require grad")
     if not m.keeps_leaves:

@@ -37,7 +37,7 @@ from sot.torch_compat import (
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, overrides_operations
 
 if TYPE_CHECKING:
     from sot.emit import Emitter
@@ -209,7 +209,7 @@ def leave_note(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 def holds_scalar_tensors(m: Machine, data: Value) -> bool:
     """Is it a list with tensors of one element without dimensions, on the CPU, among its elements?"""
     if isinstance(data, TensorValue):
-        return data.fake.dim() == 0 and data.fake.device.type == "cpu"
+        return data.fake.dim() == 0 and data.fake.device.type == "cpu" and not overrides_operations(data.pytype)
     return isinstance(data, (ListValue, TupleValue)) and any(holds_scalar_tensors(m, v) for v in m.settle(data.items))
 
 

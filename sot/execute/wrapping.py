@@ -27,7 +27,7 @@ from sot.errors import Break, Reason
 from sot.graph import GeneratorRef
 from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
 from sot.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, attribute, known
-from sot.torch_compat import FakeTensor, Layout, UnsupportedFakeTensorException
+from sot.torch_compat import FakeTensor, Layout, UnsupportedFakeTensorException, plain_tensor
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
 from sot.values.generators import GeneratorOfNumbers
@@ -218,7 +218,7 @@ def is_followed_tensor(kind: Any) -> bool:
         return True
     own = kind.__mro__[:kind.__mro__.index(torch.Tensor)]
     return type(kind) is type(torch.Tensor) and not any(is_library(cls.__module__) for cls in own) and not any(
-        name not in MAY_DIFFER and hasattr(torch.Tensor, name) or name == "__slots__"
+        name not in MAY_DIFFER and hasattr(torch.Tensor, name) or name in ("__slots__", "__del__")
         for cls in own for name in vars(cls)) and all(
         isinstance(vars(cls).get("__torch_function__", DISABLED), (classmethod, staticmethod, type(DISABLED)))
         for cls in own)
@@ -262,7 +262,8 @@ def symbolic_fake(m: Machine, real: torch.Tensor, origin: Origin) -> tuple[FakeT
     """The fake tensor of one with sizes that may differ, and what of its layout may not; None for another."""
     dims = m.varies.dims(origin, real)
     strides = m.varies.strides(origin, real)
-    if not dims and not strides or real.is_inference() or real.is_conj() or real.is_neg():
+    if not dims and not strides or real.is_inference() or real.is_conj() or real.is_neg() or (
+            plain_tensor(real) is not real):    # guards would ask its class for its sizes
         return None, None
     fake, layout = m.symbols.tensor(real, origin, dims, strides)
     m.varying_numbers.update({dims[i]: real.shape[i] for i in dims})

@@ -15,6 +15,8 @@ from sot.values.callables import BoundMethod
 from sot.values.objects import DELETED
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sot.emit import Emitter
     from sot.execute.machine import Machine
 
@@ -34,6 +36,13 @@ def overrides_operations(kind: type) -> bool:
     """Is it a class of tensors that torch asks for its ``__torch_function__``?"""
     return kind not in BASIC and (
         getattr(kind, "__torch_function__", None) is not torch._C._disabled_torch_function_impl)
+
+
+def refuse_instances(what: str, values: Iterable[Value]) -> None:
+    """A break where a tensor among these is of such a class: it is not asked for all of ``what``."""
+    for value in values:
+        if isinstance(value, TensorValue) and overrides_operations(value.pytype):
+            raise Break(Reason.UNSUPPORTED, f"{what} of an instance of {value.pytype.__qualname__}")
 
 
 class TensorValue(Value):
@@ -78,6 +87,8 @@ class TensorValue(Value):
         if found is None:
             return self._instance_attr(m, name)
         if callable(found):
+            if self.ref.real is not None and name in self.ref.real.__dict__:    # hidden by an attribute of that name
+                return m.wrap_attr(self, name, self.ref.real.__dict__[name])
             return BoundMethod(Const(found), self, name)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
 

@@ -13,7 +13,7 @@ from sot.values import growing
 from sot.values.base import Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
 from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -75,6 +75,7 @@ def parameter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     data, requires_grad = take("Parameter", args, kwargs, "data", "requires_grad")
     if not isinstance(data, TensorValue) or not m.keeps_leaves:
         raise Break(Reason.UNSUPPORTED, "making a parameter")
+    refuse_instances("making a parameter", [data])
     return m.torch_call("call_function", torch.nn.Parameter, [data, requires_grad or Const(True)], {})
 
 
@@ -83,6 +84,7 @@ def buffer(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     data, persistent = take("Buffer", args, kwargs, "data", "persistent")
     if not isinstance(data, TensorValue) or (data.fake.requires_grad and not m.keeps_leaves):
         raise Break(Reason.UNSUPPORTED, "making a buffer")
+    refuse_instances("making a buffer", [data])
     made = m.torch_call("call_method", "detach", [data], {})
     assert isinstance(made, TensorValue)
     if data.fake.requires_grad:

@@ -28,7 +28,7 @@ from sot.polyfills import builtin as polyfill
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
 from sot.values.objects import DictValue, ObjectValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, overrides_operations
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -111,8 +111,9 @@ def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
     if isinstance(value, TensorValue) and type(cls).__name__ == "tensortype":
         fake = value.fake
         return (fake.dtype, fake.layout, fake.device.type) == (cls.dtype, cls.layout, "cuda" if cls.is_cuda else "cpu")
-    if isinstance(value, TensorValue) and cls is torch.nn.Buffer:
-        found = attempt(m, value, "_is_buffer")
+    if isinstance(value, TensorValue) and (
+            cls is torch.nn.Buffer or cls is torch.nn.Parameter and overrides_operations(value.pytype)):
+        found = attempt(m, value, "_is_buffer" if cls is torch.nn.Buffer else "_is_param")
         return found is not None and found is not ABSENT and bool(found.truth(m))
     if isinstance(value, Opaque):
         return isinstance(value.real, cls)

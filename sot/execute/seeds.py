@@ -13,7 +13,7 @@ from sot.errors import Break, Reason
 from sot.execute.builtins.common import take
 from sot.execute.builtins.registry import handles
 from sot.graph import GeneratorRef, TensorRef
-from sot.values.base import NONE, Const, Value
+from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.generators import GeneratorOfNumbers
 from sot.values.numbers import DynamicNumber
 from sot.values.tensor import TensorValue
@@ -128,9 +128,16 @@ def seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch.Generator.initial_seed)
 def initial_seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if len(args) == 1 and not kwargs and (found := of_cpu(m, args[0]).seed) is not None:
-        return found
+    generator = of_cpu(m, args[0]) if len(args) == 1 and not kwargs else None
+    if generator is not None and generator.seed is not None and not may_be_another(m, generator):
+        return generator.seed
     raise Break(Reason.RANDOM, "a generator that is asked for its seed, or")
+
+
+def may_be_another(m: Machine, generator: GeneratorOfNumbers) -> bool:
+    """Are there others that exist already, which may be this very one at the next call?"""
+    return generator.real is not ABSENT and any(
+        isinstance(value, GeneratorOfNumbers) and value is not generator for _, value in m.by_id.values())
 
 
 @handles(torch.Generator.get_state)

@@ -237,3 +237,10 @@ def test_subclasses_with_torch_dispatch_are_left_to_python_and_named():
     stops = [c.stopped for c in sot.translation_of(translated).captures if c.stopped]
     assert {s.reason.name for s in stops} == {"OTHER_TENSOR"}, list(map(str, stops))
     assert Wrapper.__qualname__ in str(stops[0])
+
+
+def test_a_size_given_to_new_is_no_data():
+    def fn(x):
+        return x.new(x.shape).fill_(1), x.new(2, 3).zero_(), x.new([1.0, 2.0]), x.new((2, 3)), x + 1
+    check(fn, X, graphs=1, breaks=0)
+    check(lambda x: torch.distributions.Exponential(x.abs() + 1).rsample(), X, graphs=1, breaks=0)

@@ -11,7 +11,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from sot import _hook, marks
 from sot.errors import Break, NotRebuildable, Reason
-from sot.execute import torch_calls
+from sot.execute import overrides, torch_calls
 from sot.execute.builtins.common import refuse, take
 from sot.execute.builtins.registry import HANDLERS, handles
 from sot.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
@@ -246,6 +246,17 @@ def _constructor(function: Any) -> None:
 
 for _function in (torch.tensor, torch.as_tensor):
     _constructor(_function)
+
+
+@handles(torch.Tensor.new)
+def new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``x.new(size)``: a tuple there would be the data, and in a graph a size is a tuple."""
+    if len(args) == 2 and args[1].pytype is torch.Size and not kwargs:
+        sizes = args[1].items_list(m)
+        if not sizes or m.modes or overrides.asked(m, args[0]):
+            raise Break(Reason.OPAQUE_CALL, "Tensor.new")
+        args = [args[0], *sizes]
+    return m.torch_call("call_method", "new", args, kwargs)
 
 
 def _old_constructor(cls: Any) -> None:

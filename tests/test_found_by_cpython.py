@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import functools
 import itertools
+import types
 import warnings
 
 import pytest
@@ -500,3 +501,21 @@ def test_code_without_lines():
     def f(x):
         return inner(x) * 2
     check(f, X, graphs=1, breaks=0)
+
+
+class Counted:
+    def __call__(self, *args):
+        return len(args)
+
+
+class OddModule(types.ModuleType):
+    __dict__ = "text"
+
+
+def test_methods_of_any_callable_and_modules_without_a_namespace(monkeypatch):
+    monkeypatch.setenv("SOT_STRICT", "1")   # where an error of capture's own is not hidden by a fallback
+
+    module = OddModule("odd")
+    for function in (Counted(), int, functools.partial(max, 2)):
+        method = types.MethodType(function, 1 if function is not int else "7")
+        check(lambda x, method=method: (method(2), type(method).__name__, module.__dict__, x + 1), X)

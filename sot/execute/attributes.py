@@ -64,6 +64,8 @@ NO_PLACE, FULL_NAMES = _no_place(), _full_names()
 
 def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
     """The attribute of a class found along its MRO, and the class that has it."""
+    if cls.__mro__ is None:     # its metaclass is reckoning it at the moment
+        raise Break(Reason.UNSUPPORTED, f"class {cls.__name__} before it is made")
     for owner in cls.__mro__:
         if name in owner.__dict__:
             return owner.__dict__[name], owner
@@ -465,7 +467,7 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
 def load_module(m: Machine, obj: Const, name: str) -> Value:
     """``module.name``"""
     module = obj.real
-    if name == "__dict__":
+    if name == "__dict__" and lookup(m, type(module), name)[1] is types.ModuleType:
         return m.namespace(module.__dict__)
     value = m.namespaces[id(module.__dict__)].get(m, name) if id(module.__dict__) in m.namespaces else ABSENT
     if value is not ABSENT:

@@ -45,6 +45,7 @@ from sot.torch_compat import TensorChecks
 from sot.values.base import ABSENT, NONE, Const, Lazy, Null, SavedException, Value
 from sot.values.iterators import GeneratorValue
 from sot.values.later import LaterNumber
+from sot.values.lifetimes import end_shows
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DELETED, ObjectValue
 from sot.values.tensor import TensorValue
@@ -287,9 +288,11 @@ class Emitter:
         """What goes on in a frame needs: its layout, the arguments that restore it, the cells of its closure.
         ``exception`` is what the frame is handling."""
         stack = frame.stack
-        live = frozenset(frame.locals) if self.machine.shows_frames else live_names(native, pc)
+        live = live_names(native, pc)
         layout = Layout(tuple(SAVED if isinstance(v, SavedException) else NULL if isinstance(v, Null) else VALUE
-                              for v in stack), tuple(n for n in frame.locals if n in live))
+                              for v in stack),
+                        tuple(n for n, v in frame.locals.items()
+                              if n in live or self.machine.shows_frames or end_shows(v)))
         handled = handled_by_slot(stack, exception)
         args = []
         for kind, which in argument_order(native, layout):

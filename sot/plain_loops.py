@@ -16,6 +16,7 @@ from sot.resume import (
     Layout,
     Place,
     encode_as,
+    kept_names,
     leave_for,
     live_names,
     names_after,
@@ -80,6 +81,7 @@ class LoopWriter:
     def __init__(self, code: CodeType, pc: int, layout: Layout, body: frozenset[int]) -> None:
         self.code, self.pc, self.layout, self.body = code, pc, layout, body
         self.decoded = decode(code)
+        self.kept = kept_names(code, pc, layout)
         self.states = states(self.decoded, code, pc, layout, body)
         self.copies, self.handlers = with_targets(self.decoded)
         self.stubs: dict[tuple[int, bool], list[Instr]] = {}
@@ -120,16 +122,17 @@ class LoopWriter:
 
     def place(self, pc: int) -> Place:
         slots, names = self.states[pc]
-        return place_with(self.code, pc, slots, names)
+        return place_with(self.code, pc, slots, names, self.kept)
 
 
 def states(decoded: Code, code: CodeType, start: int, layout: Layout, body: frozenset[int]) -> dict[int, State]:
     """What there is before each instruction of the loop, and at the places to which it leads. Raises Unclear."""
     found: dict[int, State] = {}
+    kept = kept_names(code, start, layout)
     todo: list[tuple[int, tuple[str, ...], frozenset[str]]] = [(start, layout.slots, frozenset(layout.names))]
     while todo:
         pc, slots, names = todo.pop()
-        state = slots, names & live_names(code, pc)
+        state = slots, names & (live_names(code, pc) | kept)
         if pc in found:
             if found[pc] != state:
                 raise Unclear

@@ -23,7 +23,7 @@ import dis
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
@@ -43,6 +43,7 @@ Emit = Callable[..., Instr]
 F = TypeVar("F", bound=Callable[..., Any])
 
 SLOT = "__stack_"
+CALL = "__call"  # the parameter for the rest of what has been called, with its arguments
 _slot = (SLOT + "{}").format  # the parameter for a slot
 
 
@@ -347,8 +348,14 @@ def names_after(instr: Instr, layout: Layout) -> set[str]:
     return {*layout.names} - {instr.arg if instr.op in ("STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR") else None}
 
 
-def place_with(code: CodeType, pc: int, slots: Iterable[str], names: Iterable[str]) -> Place:
-    needed = live_names(code, pc).intersection(names)
+def kept_names(code: CodeType, pc: int, layout: Layout) -> Set[str]:
+    """The variables that are there though nothing reads them from ``pc`` on (see ``values/lifetimes.py``)."""
+    return {*layout.names} - live_names(code, pc)
+
+
+def place_with(code: CodeType, pc: int, slots: Iterable[str], names: Set[str], kept: Set[str]) -> Place:
+    """Of the variables with a value, those that are live and those of ``kept`` go on."""
+    needed = names & (live_names(code, pc) | kept)
     return pc, Layout(tuple(slots), tuple(name for name in code.co_varnames if name in needed))
 
 
@@ -356,24 +363,23 @@ def place_with(code: CodeType, pc: int, slots: Iterable[str], names: Iterable[st
 def step_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
     """E: run the instruction at `pc`, and leave for wherever it goes."""
     instrs = decode(code).instrs
-    instr, names = instrs[pc], names_after(instrs[pc], layout)
+    instr, names, kept = instrs[pc], names_after(instrs[pc], layout), kept_names(code, pc, layout)
     following = jump = None
     landing: list[Instr] = []
     if instr.op not in NO_FALL_THROUGH:
-        following = place_with(code, pc + 1, slots_after(instr, layout, False), names)
+        following = place_with(code, pc + 1, slots_after(instr, layout, False), names, kept)
     if (target := instr.target) is not None:
         slots = slots_after(instr, layout, True)
         if instr.op in ("FOR_ITER", "SEND") and instrs[target].op in ("END_FOR", "END_SEND"):
             landing = [Instr(instrs[target].op, pos=instr.pos)]  # CPython wants one where it goes
             slots, target = slots[: NET.get(instrs[target].op)], target + 1
-        jump = place_with(code, target, slots, names)
+        jump = place_with(code, target, slots, names, kept)
     return _leaving(code, pc, layout, _lowered(instr), following, jump, landing)
 
 
 def call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
     """E around the call that the instruction at `pc` has made: its operands are gone, its handler is in force. The
-    last parameter is what is called, the inner frame's E; the result is pushed, or dropped if not `keep`. Variables
-    that are live at `pc` are needed: the handler may use others than `next_pc` does."""
+    last parameter is what is called, the inner frame's E; the result is pushed, or dropped if not `keep`."""
     code, pc, next_pc, keep = place_of_call(code, pc, next_pc, keep)
     return _call_code(code, pc, next_pc, layout, keep)
 
@@ -383,17 +389,10 @@ def _call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool
     emit = functools.partial(Instr, pos=decode(code).instrs[pc].pos)
     thunk = [emit("LOAD_FAST", "__thunk"), emit("PUSH_NULL")]
     body = [*(thunk[::-1] if NULL_FIRST else thunk), emit("DELETE_FAST", "__thunk"), emit("CALL", (0, ()))]
-    live = live_names(code, next_pc).union(*(live_names(code, h) for h in _handlers(code, pc)))
-    names = tuple(name for name in code.co_varnames if name in live.intersection(layout.names))
+    names = tuple(name for name in code.co_varnames if name in layout.names)
     point = _call_point(code, pc, next_pc, Layout(layout.slots, names), keep)
     answered = Layout((*layout.slots, VALUE), names)
     return _leaving(code, pc, layout, body, (next_pc, answered), extra=("__thunk",), point=point)
-
-
-def _handlers(code: CodeType, pc: int) -> list[int]:
-    decoded = decode(code)
-    index = decoded.instrs[pc].handler
-    return [decoded.handlers[index].target] if index >= 0 else []
 
 
 def _leaving(code: CodeType, pc: int, layout: Layout, body: list[Instr], following: Place | None,
@@ -413,7 +412,8 @@ def _leaving(code: CodeType, pc: int, layout: Layout, body: list[Instr], followi
         instrs += stub
     if at.handler >= 0 and (handler := decoded.handlers[at.handler]).depth <= len(layout.slots):
         slots = layout.slots[: handler.depth] + (VALUE,) * (1 + handler.lasti)
-        stub = leave_for(emit, code, place_with(code, handler.target, slots, layout.names))
+        kept = kept_names(code, pc, layout)
+        stub = leave_for(emit, code, place_with(code, handler.target, slots, {*layout.names}, kept))
         handlers.append(Handler(stub[0], handler.depth, handler.lasti))
         instrs += stub
         for instr in body:
@@ -501,10 +501,10 @@ def composed_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: b
     target = instrs[next_pc]
     plain = functools.partial(Instr, pos=instrs[pc].pos)
     prologue = [plain("RESUME", 0), *restoring(plain, layout),
-                emit("NOP"), *_callable(emit, run), emit("LOAD_FAST", "__call"), emit("DELETE_FAST", "__call"),
+                emit("NOP"), *_callable(emit, run), emit("LOAD_FAST", CALL), emit("DELETE_FAST", CALL),
                 emit("CALL_FUNCTION_EX", False), *[emit("POP_TOP")] * (not keep),
                 Instr("JUMP", None, target, target.pos, target.handler)]
-    rest = encode_as(code, layout, prologue + instrs[_head(code):], handlers, GENERATORS, ("__call",))
+    rest = encode_as(code, layout, prologue + instrs[_head(code):], handlers, GENERATORS, (CALL,))
     return _with_origin(rest, Origin(code, pc, layout, next_pc, keep))
 
 

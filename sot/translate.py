@@ -36,7 +36,7 @@ from sot.execute.elements import element, set_element
 from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.tensor_hooks import make_place
 from sot.execute.torch_handlers import assign_data
-from sot.execute.watchers import watches
+from sot.execute.watchers import runs_at_any_time, watches
 from sot.execute.wrapping import NUMPY_SCALARS, is_library
 from sot.graph import NumberRef
 from sot.guards import EqualsGuard, LengthGuard, RelationGuard, TensorGuard, ValuesGuard
@@ -170,7 +170,7 @@ class Translator:
     def _callback(self, function: FunctionType, inputs: tuple) -> Callable | None:
         code = function.__code__
         module = str(function.__globals__.get("__name__"))
-        if code.co_name in OVERRIDES:
+        if code.co_name in OVERRIDES or runs_at_any_time(code):
             _hook.leave_alone(code)
             return None
         if not is_users(code, module):

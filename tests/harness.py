@@ -149,7 +149,8 @@ def same(a: Any, b: Any, path: str = "result", seen: set | None = None) -> str |
         return first(same(p, q, f"{path}[{k!r}]", seen) for (k, p), q in zip(a.items(), b.values()))
     if isinstance(a, BaseException):
         return first((same(a.args, b.args, f"{path}.args", seen),
-                      same(a.__cause__, b.__cause__, f"{path}.__cause__", seen)))
+                      same(a.__cause__, b.__cause__, f"{path}.__cause__", seen),
+                      same(a.__context__, b.__context__, f"{path}.__context__", seen)))
     if type(a).__eq__ is object.__eq__ and hasattr(a, "__dict__"):
         return same(vars(a), vars(b), f"{path}.__dict__", seen) if not callable(a) or isinstance(
             a, torch.nn.Module) else None

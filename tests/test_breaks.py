@@ -3,6 +3,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import tempfile
+import weakref
 
 import pytest
 import torch
@@ -448,3 +451,42 @@ def test_full_graph_refuses_a_break():
         return x + x.sum().item()
     with pytest.raises(sot.CaptureError, match="item"):
         sot.to_static(f, full_graph=True)(X)
+
+
+# ---- what a variable keeps alive, though nothing reads it any more
+class Thing:
+    pass
+
+
+def a_folder(x):
+    folder = tempfile.TemporaryDirectory()
+    path = folder.name
+    first = os.path.isdir(path)
+    os.stat(path)
+    return x + 1, first, os.path.isdir(path)
+
+
+def things(x):
+    alive = weakref.WeakSet()
+    pair = [Thing(), 1], Thing()
+    alive.add(pair[1])
+    alive.add(pair[0][0])
+    y = x + len(alive)
+    pair = None
+    return y, len(alive)
+
+
+def a_thing_to_the_end(x, alive):
+    thing = Thing()
+    alive.add(thing)
+    y = x + len(alive)
+    for _ in range(3):
+        y = y + float(y.sum()) + len(alive)
+    return y
+
+
+def test_objects_live_as_long_as_their_variables():
+    check(a_folder, X)
+    check(things, X)
+    alive = weakref.WeakSet()
+    check(lambda x: (a_thing_to_the_end(x, alive), len(alive)), X)

@@ -7,6 +7,7 @@ import enum
 import functools
 import itertools
 import types
+import typing
 import warnings
 
 import pytest
@@ -519,3 +520,40 @@ def test_methods_of_any_callable_and_modules_without_a_namespace(monkeypatch):
     for function in (Counted(), int, functools.partial(max, 2)):
         method = types.MethodType(function, 1 if function is not int else "7")
         check(lambda x, method=method: (method(2), type(method).__name__, module.__dict__, x + 1), X)
+
+
+class Asked(typing.Protocol):
+    size: int
+
+
+@pytest.mark.parametrize("cls", ["text", 3, Asked, (int, "text")], ids=str)
+@pytest.mark.parametrize("test", [isinstance, issubclass])
+def test_what_is_no_class_to_ask_for(monkeypatch, test, cls):
+    monkeypatch.setenv("SOT_STRICT", "1")
+
+    def f(x):
+        return [error_of(test, value, cls) for value in (2.5, float, [x], Counted)], x + 1
+    check(f, X)
+
+
+def test_attributes_that_methods_have_of_their_own():
+    def f(x):
+        class A:
+            def meth(self):
+                return self
+
+        class B:
+            pass
+        a, b = A(), B()
+        b.meth = a.meth.__get__(b, B) if hasattr(a.meth, "__get__") else a.meth
+        return b.meth() is a, b.meth.__reduce__()[1][1], a.meth.__eq__(a.meth), x + 1
+    check(lambda x: [type(v).__name__ for v in f(x)] + [f(x)[0]], X, again=False)
+
+
+def test_a_function_that_takes_all_attributes_of_a_class():
+    def f(x):
+        def wrapper(*args):
+            pass
+        functools.update_wrapper(wrapper, type)
+        return wrapper.__name__, wrapper.__annotations__, sorted(wrapper.__dict__), x + 1
+    check(f, X)

@@ -319,3 +319,14 @@ def test_variables_of_callers_end_with_their_frames():
                 log.clear()
     finally:
         gc.enable()
+
+
+def test_an_exception_of_the_graph_while_another_is_handled():
+    def f(x):
+        try:
+            missing = absent    # noqa: F821, F841
+        finally:
+            y = x[1:]
+            y += 1
+            x.index_add_(0, torch.tensor([0]), x[:1])
+    check(f, X)

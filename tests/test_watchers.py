@@ -1,6 +1,7 @@
 """A function that watches frames, lifetimes or sizes is run as if there were no capture; its callers are captured."""
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 
@@ -97,3 +98,25 @@ def test_what_it_calls_can_be_captured_elsewhere():
     assert torch.equal(outer(X)[0], X * 2)
     assert torch.equal(outer(X)[0], X * 2)
     assert len(nested.captures) == 1
+
+
+def test_what_the_collector_calls_is_left_alone():
+    """It runs within whatever makes an object, also one of capture's."""
+    seen = []
+
+    def noticed(phase):
+        return phase + "!"
+
+    def callback(phase, info):
+        seen.append(noticed(phase))
+
+    def f(x):
+        gc.collect()
+        return x + 1
+    gc.callbacks.append(callback)
+    try:
+        translated = check(f, X, again=False)
+    finally:
+        gc.callbacks.remove(callback)
+    assert seen[:2] == ["start!", "stop!"]
+    assert not {"callback", "noticed"} & {c.place.function for c in translated.captures}

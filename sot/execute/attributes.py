@@ -289,6 +289,7 @@ def function_attrs(obj: FunctionValue) -> ObjectValue:
     if obj.attrs is None:
         real = obj.real if obj.origin is not None else ABSENT
         obj.attrs = ObjectValue(types.FunctionType, real, obj.origin if real is not ABSENT else None)
+        obj.attrs.attrs.owner = obj
     return obj.attrs
 
 

@@ -3,7 +3,7 @@
 A graph that raises is left to Python: it runs the frame from its start, and raises. That does not go where the graph
 has changed its inputs by then, as it would do so twice; there the exception leaves the function. So a break comes
 before an operation that may raise if inputs have been changed, and the program would see the difference: it catches
-the exception, or has done something else before it.
+the exception, handles another one (the context of the new one), or has done something else before it.
 """
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def expect(m: Machine, name: str) -> None:
     traceless = builder.changes_traceless or (mode.changes_unversioned and not changed) or builder.changes_untracked()
     seen = m.refusal_seen
     if mode.may_refuse:
-        now = bool(m.mutated or m.effects or any(catches(frame) for frame in m.frames))
+        now = bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames))
         if now and (changed or traceless):
             raise Break(Reason.UNSUPPORTED, f"{name}, which may raise, after a change of an input,")
         seen = seen or now

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from sot.guards import CodeGuard, Guard
 from sot.origin import Arg, Item, Origin, same_key
+from sot.resume import CALL
 
-CALL = "__call"
 STACK = re.compile(r"__stack_\d+")
 Names = dict[str, str]
 

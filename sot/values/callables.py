@@ -167,6 +167,8 @@ class BoundMethod(Value):
             return self.function
         if name == "__call__":
             return self
+        if name in vars(MethodType) and name not in ("__doc__", "__class__"):
+            raise Break(Reason.UNSUPPORTED, f"reading {name} of a bound method")
         return self.function.load_attr(m, name)
 
     def truth(self, m: Machine) -> bool | None:

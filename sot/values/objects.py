@@ -418,7 +418,7 @@ class DictValue(ObjectValue):
         self.key_values: dict[Any, Value] = {}
         self.moved: set = set()
         self.deletions = 0          # so far, for iterators
-        self.owner: ObjectValue | None = None       # the object whose __dict__ this is
+        self.owner: Value | None = None       # the object whose __dict__ this is
         self.namespace = False                      # a module's globals
         self.default_factory: Value | None = None   # of a defaultdict
         self.keys_guarded = self.plain_keys = False

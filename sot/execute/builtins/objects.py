@@ -68,7 +68,10 @@ def _any_class(m: Machine, value: Value, info: Value, test: Any, function: Any) 
     """Does the test hold for one class of a class, tuple or union?"""
     classes = flatten(m, info)
     for i, cls in enumerate(classes):
-        answer = test(m, value, cls)
+        try:
+            answer = test(m, value, cls)
+        except TypeError as e:      # it is no class, or a protocol that cannot be asked
+            m.throw(TypeError, *e.args)
         if answer is None:
             return m.enter(function, [value, TupleValue([Const(c) for c in classes[i:]])])
         if answer:
@@ -117,7 +120,10 @@ def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
         return found is not None and found is not ABSENT and bool(found.truth(m))
     if isinstance(value, Opaque):
         return isinstance(value.real, cls)
-    return issubclass(value.pytype, cls if isinstance(cls, type) else typing.get_origin(cls) or cls)
+    if isinstance(cls, type):
+        return issubclass(value.pytype, cls)
+    whole = typing.get_origin(cls)
+    return issubclass(value.pytype, whole) if whole else isinstance(object(), cls)     # which raises
 
 
 def subclass_of(m: Machine, value: Value, cls: Any) -> bool | None:

@@ -1,0 +1,52 @@
+"""Whose end can the program see? A local variable that nothing reads any more still keeps its value alive in Python."""
+from __future__ import annotations
+
+import itertools
+import types
+from typing import Any
+
+import numpy as np
+import torch
+
+from sot.origin import Arg, Item, Origin
+from sot.resume import CALL
+from sot.values.base import Lazy, Value
+from sot.values.iterators import GeneratorValue
+from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
+
+# Their end runs no code. Tensors, arrays and modules count among them though weak references may watch them: that loops
+# and graphs need not hand them on is worth more.
+SILENT = (bool, int, float, complex, str, bytes, range, slice, types.NoneType, types.EllipsisType, torch.Tensor,
+          torch.nn.Module, torch.Size, torch.dtype, torch.device, np.ndarray, types.FunctionType,
+          types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
+CONTAINERS = (list, tuple, dict, set, frozenset)
+LOOKED_INTO = 64    # the first elements of a container stand for the others
+
+
+def end_shows(value: Value | Lazy) -> bool:
+    """Could a finalizer or a weak reference tell when the local variable with this value lets go of it?"""
+    if value.origin is not None:
+        kind = type(value.real) if isinstance(value, Lazy) else value.pytype
+        return is_variable(value.origin) and not issubclass(kind, SILENT) and not (
+            kind in CONTAINERS and is_silent(value.real))
+    if isinstance(value, (TupleValue, ListValue)):
+        return any(map(end_shows, value.items))
+    if isinstance(value, DictValue):
+        return any(isinstance(item, Lazy | Value) and end_shows(item) for item in value.overlay.values())
+    return isinstance(value, (ObjectValue, GeneratorValue)) and not isinstance(value, SetValue)
+
+
+def is_variable(origin: Origin) -> bool:
+    """Is it a variable of the captured frame, or of one that it goes on in?"""
+    whole = origin
+    while isinstance(whole, Item):
+        whole = whole.base
+    return isinstance(whole, Arg) and (whole is origin or whole.name == CALL)
+
+
+def is_silent(real: Any) -> bool:
+    """Is it data that no code of Python's runs for when it ends, or a container of nothing but such?"""
+    kind = type(real)
+    if kind not in CONTAINERS:
+        return issubclass(kind, SILENT)
+    return all(map(is_silent, itertools.islice(real.values() if kind is dict else real, LOOKED_INTO)))

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch._C import _functorch as functorch
 from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards
+from torch._dispatch.python import enable_python_dispatcher
 from torch._functorch import predispatch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -41,7 +42,7 @@ __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeT
            "GlobalState", "TensorChecks", "tensor_spec", "UnsupportedFakeTensorException",
            "UnsupportedOperatorException", "new_fake_mode", "quiet",
            "tensor_summary", "COMPILING_FLAGS", "PURE_STATE_READS", "STATE_SETTERS",
-           "DeviceContext", "device_constructors"]
+           "DeviceContext", "device_constructors", "enable_python_dispatcher"]
 
 
 Layout = tuple[Sequence[int | None], Sequence[int | None]]      # sizes and strides; None is any

@@ -1,6 +1,8 @@
 """Parameters, modules and leaves made inside of captured code; regions; tensors made of tensors."""
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -237,6 +239,21 @@ def test_subclasses_with_torch_dispatch_are_left_to_python_and_named():
     stops = [c.stopped for c in sot.translation_of(translated).captures if c.stopped]
     assert {s.reason.name for s in stops} == {"OTHER_TENSOR"}, list(map(str, stops))
     assert Wrapper.__qualname__ in str(stops[0])
+
+
+def test_an_operation_that_checks_values_is_in_the_graph():
+    window = torch.hann_window(16)
+
+    def fn(x):
+        y = torch.istft(torch.stft(x, 16, window=window, return_complex=True), 16, window=window)
+        return y, y.shape, y.stride(), y.is_contiguous()
+    check(fn, torch.randn(2, 64), graphs=1, breaks=0)
+
+    def fails(s):
+        with contextlib.suppress(RuntimeError):
+            torch.istft(s, 16, window=torch.zeros(16))
+        return s.abs()
+    check(fails, torch.randn(2, 9, 5, dtype=torch.complex64))
 
 
 def test_a_size_given_to_new_is_no_data():

@@ -27,6 +27,7 @@ from sot.torch_compat import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
+    enable_python_dispatcher,
     forget_constant,
     is_symbolic,
     storage_id,
@@ -226,6 +227,8 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
         return m.builder.run(kind, *call, concrete), call
     except DataDependentOutputException:
         why = reason, "" if reason is Reason.TENSOR_TRUTH else name
+        if (made := without_values(m, kind, call, concrete)) is not None:
+            return made, call
     except (DynamicOutputShapeException, UnsupportedOperatorException):
         why = Reason.TENSOR_SHAPE, name
     except (Break, ShapesMustBeStatic):
@@ -241,6 +244,17 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
     if found is None:
         raise Break(*why)
     return found
+
+
+def without_values(m: Machine, kind: str, call: known_values.Call, concrete: bool) -> Any:
+    """The fake result of an operation that only checks values, which torch's own version of it in Python does not."""
+    try:
+        with enable_python_dispatcher():
+            result = m.builder.run(kind, *call, concrete)
+    except Exception:  # noqa: BLE001 - there is no such version
+        return None
+    m.builder.fake_mode.may_refuse = True
+    return result if isinstance(result, torch.Tensor) else None
 
 
 def refuse_resize(m: Machine, kind: str, name: str, call: known_values.Call) -> None:

@@ -32,6 +32,7 @@ class GraphBuilder:
         self._anchor = self.graph.create_node("placeholder", "anchor")
         self.operations = 0
         self.untracked: list[TensorRef] = []    # they share memory, but no version, with others: ``x.data``
+        self.untraced: list[TensorRef] = []     # likewise, with arrays from outside
         self.changes_traceless = False          # are inputs changed that way, or statistics, or in inference mode?
         self.refuses = False                    # may the graph raise because of the values it gets,
         self.draws_then_refuses = False         # and that after it has drawn random numbers?
@@ -47,6 +48,8 @@ class GraphBuilder:
 
     def changes_untracked(self) -> bool:
         """Has something been changed that shares memory, but no version, with an input?"""
+        if any(version_of(ref.fake) != ref.version for ref in self.untraced):
+            return True
         changed = [ref for ref in self.untracked if version_of(ref.fake) != ref.version]
         return any(shares_memory(ref.fake, other.fake) for ref in changed for other in self.inputs
                    if isinstance(other.fake, torch.Tensor))
@@ -103,6 +106,19 @@ class GraphBuilder:
         self.nodes.append(node)
         self.operations += 1
         return node
+
+    def record_array(self, kind: str, target: Any, args: tuple, kwargs: dict, layout: Any, trace: str,
+                     warns: bool = False) -> fx.Node:
+        """Append the node of an operation of NumPy's, whose result has that layout; it may warn of its values."""
+        self.fake_mode.draws_now = False
+        node = self.record(kind, target, args, kwargs, layout, trace)
+        node.meta["warns"] = warns
+        return node
+
+    @property
+    def warnings(self) -> list[bool]:
+        """For each operation of NumPy's, whether it may warn."""
+        return [node.meta["warns"] for node in self.nodes if "warns" in node.meta]
 
     def item(self, node: fx.Node, index: int, result: Any) -> fx.Node:
         """Item ``index`` of a node whose result is a tuple or list."""

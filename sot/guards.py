@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
 
+import numpy as np
 import torch
 
 from sot._hook import plain
@@ -78,6 +79,8 @@ def same_constant(a: Any, b: Any) -> bool:
         return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
     if kind in (tuple, torch.Size):
         return len(a) == len(b) and all(map(same_constant, a, b))
+    if issubclass(kind, np.generic):
+        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
     return bool(same_key(a, b))
 
 
@@ -506,6 +509,42 @@ class ValuesGuard(Guard):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ValuesGuard) and self.origin == other.origin
+
+
+OWNS_DATA = 4       # of the flags of an array: it makes no difference to what is computed
+
+
+def layout_of(array: Any) -> tuple:
+    """What a guard compares of an array of NumPy's."""
+    return array.dtype, array.shape, array.strides, array.flags.num & ~OWNS_DATA
+
+
+@dataclass(frozen=True)
+class ArrayGuard(Guard):
+    """An array of NumPy's has this layout: a dtype, shape, strides and flags."""
+
+    layout: tuple
+
+    def test(self, emit: Emit) -> str:
+        ref, (dtype, shape, strides, flags) = emit.ref(self.origin), self.layout
+        return (f"{ref}.dtype == {emit.const(dtype)} and {ref}.shape == {shape!r} and {ref}.strides == {strides!r} "
+                f"and {ref}.flags.num & {~OWNS_DATA} == {flags}")
+
+    def holds(self, value: object) -> bool:
+        return layout_of(value) == self.layout
+
+    def seen(self, value: object) -> str:
+        return text_of_layout(layout_of(value), self.layout)
+
+    def __str__(self) -> str:
+        return f"{self.origin} is {text_of_layout(self.layout, self.layout)}"
+
+
+def text_of_layout(layout: tuple, expected: tuple) -> str:
+    """A layout in words; strides and flags only where dtype and shape are what was expected, and these are not."""
+    dtype, shape, strides, flags = layout
+    text = f"an array of {dtype} and shape {shape}"
+    return text if layout[:2] != expected[:2] or layout == expected else f"{text}, strides {strides}, flags {flags}"
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from sot.emit import Emitter, write_exit
 from sot.entry import Changes, GraphCall, leaving_states, make_entry, turns_grad_on, write_graph_call
 from sot.errors import Break, CaptureError, CaptureStop, LeftToPython, NotRebuildable, Reason, Refused, Skip
 from sot.execute import gradients, seeds
+from sot.execute.arrays import raising
 from sot.execute.builtins.registry import HANDLERS
 from sot.execute.checkpoints import run_checkpointed
 from sot.execute.elements import element, set_element
@@ -38,8 +39,8 @@ from sot.execute.tensor_hooks import make_place
 from sot.execute.torch_handlers import assign_data
 from sot.execute.watchers import runs_at_any_time, watches
 from sot.execute.wrapping import NUMPY_SCALARS, is_library
-from sot.graph import NumberRef
-from sot.guards import EqualsGuard, LengthGuard, RelationGuard, TensorGuard, ValuesGuard
+from sot.graph import NumberRef, TensorRef
+from sot.guards import ArrayGuard, EqualsGuard, LengthGuard, RelationGuard, TensorGuard, ValuesGuard
 from sot.idle import Idle
 from sot.limits import unrolling
 from sot.misses import Cached, misses, tell_too_often
@@ -334,9 +335,10 @@ class Translator:
         if machine.varies is not STATIC and (
                 counters := machine.changed_numbers() - self.varying.get(id(code), set())):
             raise NumbersVary(counters)
-        if self.whole_program and machine.builder.operations == 0 and SITE_PACKAGES in code.co_filename:
+        on_tensors = machine.builder.operations - len(machine.builder.warnings)
+        if self.whole_program and on_tensors == 0 and SITE_PACKAGES in code.co_filename:
             raise Skip(Reason.NOTHING_CAPTURED)
-        count = self.idle.note(code, machine.builder.operations) if self.whole_program else None
+        count = self.idle.note(code, on_tensors) if self.whole_program else None
         if count is not None and self.idle.is_over(code):
             raise Skip(Reason.NOTHING_CAPTURED)
         for whole, names in emitter.varying:
@@ -390,12 +392,12 @@ class Translator:
         origins = tuple(machine.input_origins.get(id(ref)) for ref in builder.inputs)
         capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place, origins)
         with timed(capture, "backend"):
-            real = [ref.fake if isinstance(ref, NumberRef) else ref.real for ref in builder.inputs]
+            real = [ref.fake if isinstance(ref, NumberRef) else example(ref) for ref in builder.inputs]
             examples = [*map(plain_tensor, real)]
             if grad := turns_grad_on(machine.state_log):
                 set_grad_off_first(module)
             with torch.set_grad_enabled(grad or torch.is_grad_enabled()):
-                compiled = self.call_backend(module, examples)
+                compiled = self.call_backend(module, examples, bool(builder.warnings))
         floats = {leaf for ref in builder.inputs if isinstance(ref, NumberRef) and type(ref.real) is float
                   for leaf in leaves(machine.input_origins[id(ref)])}
         as_it_is = is_as_it_is(compiled, module)
@@ -410,6 +412,8 @@ class Translator:
             changes=bool(changes.inputs) or changes.traceless, draws=builder.fake_mode.draws)
         if not as_it_is:
             compiled = leaving_states(compiled, machine.state_log, grad)
+        if any(builder.warnings):
+            compiled = raising(compiled)
         if self.check and not has_generator(examples):      # which would draw twice
             compiled = CheckedGraph(compiled, module, self.backend, capture.name, self.check)
         if recording.current is not None:
@@ -419,10 +423,10 @@ class Translator:
         inputs = [machine.input_origins[id(ref)] for ref in builder.inputs]
         return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
 
-    def call_backend(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable:
+    def call_backend(self, module: torch.fx.GraphModule, examples: list[Any], holds_arrays: bool) -> Callable:
         """What the backend makes of a graph. Raises CompilesGraphs if there is in it what is lost by that."""
-        if not any(module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS) and not (
-                has_generator(examples)):
+        if not holds_arrays and not has_generator(examples) and not any(
+                module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
             return call_backend(self.backend, module, examples)
         try:
             compiled = call_backend(self.backend, module, examples)
@@ -467,7 +471,8 @@ class Translator:
             for g in guards:
                 if isinstance(g, RelationGuard) and g.symbol == "==" and g.explain(inputs):
                     self.specialized.setdefault(id(code), set()).update(leaves(g.left))
-            lengths.update(Length(g.origin) for g in guards if isinstance(g, LengthGuard) and g.explain(inputs))
+            lengths.update(Length(g.origin) for g in guards
+                           if isinstance(g, (LengthGuard, ArrayGuard)) and g.explain(inputs))
             varying.update(part for g in guards if isinstance(g, TensorGuard) for part in g.differs(inputs))
         self.varying.setdefault(id(code), set()).update(lengths)
         self.specialized.setdefault(id(code), set()).update(length for length, count in lengths.items() if count > 1)
@@ -573,6 +578,12 @@ def check_layouts(machine: Machine) -> None:
             raise ShapesMustBeStatic("a change of an input that shares its memory with another")
         if machine.symbols.layout_changed(ref.fake, real):
             raise ShapesMustBeStatic("a change of the shape of an input")
+
+
+def example(ref: TensorRef) -> Any:
+    """What a backend is shown of an input. It may run the graph, and must not change the program's arrays."""
+    real = ref.real
+    return np.broadcast_to(np.zeros((), real.dtype), real.shape) if isinstance(real, np.ndarray) else real
 
 
 def set_grad_off_first(module: torch.fx.GraphModule) -> None:

@@ -138,6 +138,8 @@ def same(a: Any, b: Any, path: str = "result", seen: set | None = None) -> str |
             return f"{path}: {a.dtype} {a.shape} {a.requires_grad} is not {b.dtype} {b.shape} {b.requires_grad}"
         return None if torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True) else f"{path}: values"
     if isinstance(a, np.ndarray):
+        if (a.dtype, a.shape, a.strides, a.flags.writeable) != (b.dtype, b.shape, b.strides, b.flags.writeable):
+            return f"{path}: {a.dtype} {a.shape} {a.strides} is not {b.dtype} {b.shape} {b.strides}"
         return None if np.array_equal(a, b, equal_nan=a.dtype.kind == "f") else f"{path}: values"
     if isinstance(a, (list, tuple, deque)):
         if len(a) != len(b):

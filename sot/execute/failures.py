@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 RAISED = (IndexError, RuntimeError, ValueError, ZeroDivisionError)     # by kernels, about values
 
 
-def expect(m: Machine, name: str) -> None:
-    """Note that an operation just run on fakes may raise; a break where Python could not run the frame again."""
+def expect(m: Machine, name: str, is_ours: bool = False) -> None:
+    """Note that an operation just run on fakes may raise; a break where Python could not run the frame again.
+
+    ``is_ours``: what it raises is not the program's exception, and must not leave the function.
+    """
     builder, mode = m.builder, m.builder.fake_mode
     changed = bool(builder.changed_inputs()) if mode.may_refuse or mode.changes_unversioned else False
     traceless = builder.changes_traceless or (mode.changes_unversioned and not changed) or builder.changes_untracked()
     seen = m.refusal_seen
     if mode.may_refuse:
-        now = bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames))
+        now = is_ours or bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames))
         if now and (changed or traceless):
             raise Break(Reason.UNSUPPORTED, f"{name}, which may raise, after a change of an input,")
         seen = seen or now

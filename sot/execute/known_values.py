@@ -123,7 +123,7 @@ def constant(m: Machine, real: torch.Tensor, label: str) -> TensorRef:
 def values_of(m: Machine, refs: Iterable[TensorRef]) -> list[torch.Tensor]:
     """The values of tensors at this point of the trace; guards the inputs that they come from."""
     refs = list(refs)
-    if any(setter is not torch._C._set_grad_enabled for setter, _, _ in m.state_log):
+    if m.array_memory.is_written or any(setter is not torch._C._set_grad_enabled for setter, _, _ in m.state_log):
         raise NotKnown
     inputs = {ref.node: ref for ref in m.builder.inputs}
     direct = {id(ref): ref for ref in refs if ref.node is None or ref.node in inputs}

@@ -18,6 +18,7 @@ import torch
 
 from sot.errors import Break, PyRaise, Reason, Skip
 from sot.execute import (
+    arrays,
     attributes,
     autograd,
     calls,
@@ -113,6 +114,7 @@ class Machine:
     handlers = (torch_handlers, autograd, checkpoints, function_transforms, gradients, effects, higher_order, hooks,
                 introspection, log_effects, overrides, seeds, tensor_hooks, torch_code, warning_effects)
     torch_call = torch_call
+    array_call = arrays.array_call
     set_data = torch_handlers.set_data
     through_overrides = staticmethod(overrides.through_overrides)
     is_followed_tensor = staticmethod(wrapping.is_followed_tensor)
@@ -140,6 +142,7 @@ class Machine:
         self.journal: list[Callable[[], Any]] = []
         self.effects: list[Callable] = []
         self.shown: list[ShownTensor] = []      # by output and text that are made after the graph
+        self.array_memory = arrays.ArrayMemory()
         self.mutated: dict[int, Value] = {}
         self.compared: set[type] = set()        # types of objects whose identity has been asked
         self.by_id: dict[int, tuple[Any, Value]] = {}

@@ -18,7 +18,7 @@ import torch
 from torch._C import _functorch as functorch
 
 from sot.errors import Break, Reason, Refused
-from sot.execute import elements, failures, known_values, later_numbers, overrides, seeds
+from sot.execute import arrays, elements, failures, known_values, later_numbers, overrides, seeds
 from sot.execute.ways import position
 from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
@@ -33,6 +33,7 @@ from sot.torch_compat import (
     storage_id,
     undo_of,
 )
+from sot.values.arrays import ArrayValue
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
 from sot.values.generators import GeneratorOfNumbers
 from sot.values.later import LaterNumber
@@ -100,8 +101,12 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
         what = f"Tensor.{name} of something else than a tensor"
         raise args[0].refusal(what) if args and isinstance(args[0], Opaque) else Break(Reason.OPAQUE_CALL, what)
     if name in READS and name not in ("item", "tolist"):
-        if name == "numpy" and len(args) == 1 and not kwargs and (array := later_numbers.array(m, args[0])) is not None:
+        if name == "numpy" and overrides.asked(m, args[0]):
+            raise Break(Reason.TENSOR_VALUE, name)
+        if name == "numpy" and (array := arrays.to_array(m, args, kwargs)) is not None:
             return array
+        if name == "numpy" and len(args) == 1 and not kwargs and (later := later_numbers.array(m, args[0])) is not None:
+            return later
         raise Break(Reason.TENSOR_VALUE, name)
     return torch_call(m, "call_method", name, args, kwargs)
 
@@ -118,6 +123,10 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
         return seeds.graph_argument(m, value)
     if isinstance(value, LaterNumber):
         raise value.needed()
+    if isinstance(value, ArrayValue):
+        if not as_number:
+            raise value.refusal()
+        return arrays.number(m, value)
     if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):
         return value.ref(m)
     if isinstance(value, Const) and isinstance(value.real, np.number):     # a float too, whose text is no Python
@@ -142,6 +151,7 @@ def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number:
 
 
 # Functions for which a number of NumPy's is more than a number: its type is the dtype of what they make.
+TENSOR_MAKERS = torch.tensor, torch.as_tensor, torch.asarray
 KEEP_NUMPYS_TYPES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 
 
@@ -160,11 +170,18 @@ def takes_numbers(target: Any) -> bool:
 def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str, Value],
                reason: Reason = Reason.TENSOR_VALUE) -> Value:
     """Run an operation on the fakes and record it; see the head of the file."""
+    if args and target in TENSOR_MAKERS and arrays.holds(m, args[0]):
+        return arrays.tensor_of(m, target, args, kwargs)
     found: dict[int, TensorValue] = {}
     numbers = takes_numbers(target)
     graph_args = tuple(argument(m, v, found, numbers) for v in args)
     graph_kwargs = {k: argument(m, v, found, numbers) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if arrays.among(*args) and ("getitem" in name or name == "select" or arrays.among(*args[:2]) and "setitem" in name):
+        raise Break(Reason.TENSOR_VALUE, f"the position in {name}")
+    if "setitem" in name and issubclass(args[-1].pytype, np.generic) and not issubclass(
+            args[-1].pytype, (float, np.integer)):
+        raise Break(Reason.OPERATION_FAILED, f"{name}: a tensor takes no {args[-1].pytype.__name__}")
     if m.modes or any(overrides.asked(m, value) for value in found.values()):
         answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found)
         if answer is not None:
@@ -210,6 +227,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     written = {storage_id(value.fake) for key, value in found.items()
                if key in before and version_of(value.fake) != before[key][1] or m.builder.fake_mode.changes_unversioned}
     if written:
+        written = m.array_memory.sharing(written)
         node.meta["changes"] = written
         for shown in m.shown:
             shown.note_change(m, node, written)

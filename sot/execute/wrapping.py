@@ -24,10 +24,12 @@ import torch
 
 from sot import marks
 from sot.errors import Break, Reason
+from sot.execute import arrays
 from sot.graph import GeneratorRef
 from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
 from sot.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, attribute, known
 from sot.torch_compat import FakeTensor, Layout, UnsupportedFakeTensorException, plain_tensor
+from sot.values.arrays import SCALARS, ArrayValue
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
 from sot.values.generators import GeneratorOfNumbers
@@ -39,9 +41,10 @@ if TYPE_CHECKING:
     from sot.execute.machine import Machine
 
 EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
-               range, slice, np.dtype, torch.nn.attention.SDPBackend)
+               range, slice, torch.nn.attention.SDPBackend)
 NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed along without being looked at
 NUMPY_SCALARS = (np.number, np.bool_)
+DTYPES = frozenset(type(np.dtype(scalar)) for scalar in SCALARS)
 SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
 IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                   types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
@@ -60,7 +63,7 @@ LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 def is_constant(value: Any) -> bool:
     """Is it a number, a string, a class or the like: immutable, and known by its value?"""
     kind = type(value)
-    return (kind in CONSTANT_TYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
+    return (kind in CONSTANT_TYPES or kind in DTYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
             or kind.__module__ == "typing"
             or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
 
@@ -115,8 +118,10 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         return LazyConst(m, real, origin)
     if issubclass(kind, NUMPY_SCALARS) and m.varies.number(origin):
         m.guard(TypeGuard(origin, kind))
+        if kind in SCALARS and arrays.is_enabled(m):
+            return ArrayValue.existing(m, real, origin)
         return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
-    if kind in EQUAL_TYPES or issubclass(kind, NUMPY_SCALARS):
+    if kind in EQUAL_TYPES or kind in DTYPES or issubclass(kind, NUMPY_SCALARS):
         m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
     if kind is types.BuiltinFunctionType and not isinstance(real.__self__, (types.ModuleType, type, type(None))):
@@ -398,10 +403,14 @@ def _generator(m: Machine, real: torch.Generator, origin: Origin) -> Value:
     return value
 
 
+def _array(m: Machine, real: np.ndarray, origin: Origin) -> Value:
+    return ArrayValue.existing(m, real, origin) if arrays.is_enabled(m) else OtherTensor(real, origin, "a NumPy array")
+
+
 WRAPPERS: dict[type, Callable] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _set, collections.deque: _deque,
     types.SimpleNamespace: lambda m, real, origin: ObjectValue(types.SimpleNamespace, real, origin),
-    types.MethodType: _method, types.CellType: _cell, functools.partial: _partial,
+    types.MethodType: _method, types.CellType: _cell, functools.partial: _partial, np.ndarray: _array,
     torch.Generator: _generator,
 }
 SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [

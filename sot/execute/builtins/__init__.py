@@ -8,6 +8,7 @@ from sot.execute.builtins import (  # noqa: F401
     itertools_,
     length,
     mappings,
+    numpy_,
     objects,
     operators,
     outside,

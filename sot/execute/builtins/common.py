@@ -8,7 +8,10 @@ from __future__ import annotations
 import collections
 import operator
 import types
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sot.errors import Break, Reason
 from sot.execute import later_numbers
@@ -84,8 +87,9 @@ def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
 def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
     """Call a pure function for real; what it raises is raised in the captured program."""
     try:
-        result = function(*args, **kwargs)
-    except (RecursionError, MemoryError) as e:
+        with np.errstate(all="raise") if any(isinstance(a, np.generic) for a in args) else nullcontext():
+            result = function(*args, **kwargs)
+    except (RecursionError, MemoryError, FloatingPointError) as e:
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     except Exception as e:
         return throw_like(m, e)

@@ -10,6 +10,7 @@ import enum
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from sot.errors import Break, Reason
@@ -125,6 +126,8 @@ def get_iter(m: Machine, value: Value) -> Value:
         return found
     if isinstance(value, Opaque):
         raise Break(Reason.OPAQUE_VALUE, str(value))
+    if issubclass(value.pytype, np.generic):
+        raise Break(Reason.OPERATION_FAILED, f"iteration over {value}, a number of NumPy's")
     result = call_slot(m, value, "__iter__", [])
     if result is ENTERED:
         m.frames[-1].on_return = PUSH_ITERATOR

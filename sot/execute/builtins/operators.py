@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sot.errors import Break, Reason
-from sot.execute import later_numbers
-from sot.execute.builtins import tensor_numbers
+from sot.execute import arrays, later_numbers
+from sot.execute.builtins import numpy_, tensor_numbers
 from sot.execute.builtins.common import (
     EXACT,
     NOT_IMPLEMENTED,
@@ -32,6 +32,7 @@ from sot.execute.builtins.registry import HANDLERS, find, handles
 from sot.execute.overrides import is_duck
 from sot.polyfills import operators as polyfill
 from sot.values import numbers
+from sot.values.arrays import ArrayValue
 from sot.values.base import ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
 from sot.values.later import LaterNumber
@@ -63,6 +64,8 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     function, name, reflected = BINARY[plain]
     if later_numbers.among(a, b):
         return later_numbers.binary(m, symbol, a, b)
+    if arrays.among(a, b):
+        return numpy_.operate(m, function, a, b, inplace=INPLACE[symbol][0] if inplace else None)
     if tensor_numbers.is_one(a, b):
         return tensor_numbers.binary(m, symbol, a, b)
     if isinstance(a, DynamicNumber) or isinstance(b, DynamicNumber):
@@ -194,6 +197,8 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     function, name, reflected = COMPARE[symbol]
     if later_numbers.among(a, b):
         raise later_numbers.needed(a, b)
+    if arrays.among(a, b):
+        return numpy_.operate(m, function, a, b)
     if tensor_numbers.is_one(a, b):
         return tensor_numbers.binary(m, symbol, a, b)
     if numbers.operands(a, b) is not None:
@@ -307,6 +312,8 @@ def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> 
         return run_native(m, function, a.real)
     if isinstance(a, LaterNumber):
         return later_numbers.unary(m, a, symbol)
+    if isinstance(a, ArrayValue):
+        return numpy_.operate(m, function, a)
     if isinstance(a, TensorNumber):
         return tensor_numbers.negative(m, a, symbol)
     if isinstance(a, TensorValue):
@@ -398,6 +405,8 @@ def divmod_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     a, b = take("divmod", args, kwargs, "a", "b", required=2)
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, "__divmod__") and foldable(b, "__rdivmod__"):
         return run_native(m, divmod, a.real, b.real)
+    if arrays.among(a, b):
+        return numpy_.operate(m, divmod, a, b)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         result = tensor_operator(m, divmod, a, b)
         if result is not None:
@@ -441,6 +450,8 @@ def _number(kind: type, *names: str) -> Any:
         values = [*args, *kwargs.values()]
         if all(isinstance(v, Const) and all(foldable(v, n) for n in names) for v in values):
             return run_native(m, kind, *(v.real for v in args), **{k: v.real for k, v in kwargs.items()})
+        if len(args) == len(values) == 1 and isinstance(args[0], ArrayValue) and kind is not complex:
+            return numpy_.item(m, args[0], kind)
         if len(values) == 1 and isinstance(args[0] if args else None, TensorValue):
             return m.torch_call("call_function", kind, args, {})
         if len(args) == 1 and not kwargs:

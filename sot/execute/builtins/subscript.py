@@ -13,6 +13,7 @@ import torch
 
 from sot.errors import Break, Reason
 from sot.execute import elements
+from sot.execute.builtins import numpy_
 from sot.execute.builtins.common import (
     call_slot,
     call_slot_for_effect,
@@ -27,6 +28,7 @@ from sot.execute.builtins.common import (
 from sot.execute.builtins.registry import HANDLERS, handles
 from sot.execute.frame import DISCARD
 from sot.polyfills import operators as polyfill
+from sot.values.arrays import ArrayValue
 from sot.values.base import NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
 from sot.values.later import LaterNumber
@@ -50,6 +52,8 @@ def getitem(m: Machine, obj: Value, key: Value) -> Value:
         return m.torch_call("call_function", operator.getitem, [obj, key], {})
     if isinstance(key, LaterNumber):
         raise key.needed()
+    if isinstance(obj, ArrayValue):
+        return numpy_.getitem(m, obj, key)
     if isinstance(obj, Const):
         return constant_item(m, obj, key)
     result = call_slot(m, obj, "__getitem__", [key])
@@ -128,6 +132,9 @@ def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
         return None
     if isinstance(key, LaterNumber):
         raise key.needed()
+    if isinstance(obj, ArrayValue):
+        numpy_.setitem(m, obj, key, value)
+        return None
     result = call_slot_for_effect(m, obj, "__setitem__", [key, value])
     if result is None:
         refuse_opaque(obj)

@@ -12,7 +12,7 @@ import torch
 
 from sot.errors import Break, Reason
 from sot.execute import later_numbers
-from sot.execute.builtins import iteration
+from sot.execute.builtins import iteration, numpy_
 from sot.execute.builtins.common import (
     NOT_IMPLEMENTED,
     call_slot,
@@ -109,6 +109,7 @@ def ascii_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def described(m: Machine, function: Any, value: Value, name: str) -> Value:
+    value = numpy_.shown(m, value)
     if isinstance(value, LaterNumber):
         return later_numbers.text(value, f"{function.__name__}({{}})", function, "")
     found = written(m, function, value, name, "__repr__")
@@ -152,7 +153,7 @@ def object_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 @handles(format)
 def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, spec = take("format", args, kwargs, "value", "format_spec", required=1)
-    spec = spec or Const("")
+    spec, value = spec or Const(""), numpy_.shown(m, value)
     if isinstance(spec, TextValue):
         raise Break(Reason.UNSUPPORTED, "a format that is text made later")
     if isinstance(value, LaterNumber):
@@ -264,7 +265,7 @@ def percent_pieces(text: str) -> list[str | tuple[str]] | None:
 
 def percent_one(m: Machine, text: Value, value: Value) -> Value:
     """A single field and its value, which is no constant."""
-    field = text.constant()
+    field, value = text.constant(), numpy_.shown(m, value)
     if isinstance(value, TensorValue):
         if not takes_percent(value, field):
             raise Break(Reason.TENSOR_VALUE, "formatting a tensor")

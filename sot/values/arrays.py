@@ -1,0 +1,170 @@
+"""Arrays and numbers of NumPy's: a reference into the graph, as a tensor is.
+
+NumPy itself does the work when the graph runs. Capture knows a ``Layout`` of each: what NumPy's answers about dtype and
+shape depend on. They are asked of a specimen, an array of that layout which is full of ones.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import fx
+
+from sot.errors import Break, Reason
+from sot.graph import TensorRef
+from sot.guards import ArrayGuard, TypeGuard, layout_of
+from sot.origin import Length, Origin
+from sot.values.base import Const, OtherTensor, Value
+from sot.values.callables import BoundMethod
+
+if TYPE_CHECKING:
+    from sot.emit import Emitter
+    from sot.execute.machine import Machine
+
+SCALARS = (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
+           np.float32, np.float64, np.complex64, np.complex128)
+SIZE_LIMIT = 1 << 28        # bytes of a specimen
+VIEWS = frozenset(("T", "mT", "real", "imag"))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What is known of an array, or of a number: then ``kind`` is its type, and its shape is empty."""
+
+    kind: type
+    dtype: np.dtype
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
+    writeable: bool = False
+
+    @classmethod
+    def of(cls, value: Any) -> Layout | None:
+        """None for what is not done in graphs: objects, text, structures, foreign byte orders, long doubles."""
+        kind = type(value)
+        if kind in SCALARS:
+            return cls(kind, value.dtype)
+        if kind is not np.ndarray or value.dtype.type not in SCALARS or not value.dtype.isnative:
+            return None
+        if value.dtype.metadata is not None or not value.flags.aligned:
+            return None
+        found = cls(kind, value.dtype, value.shape, value.strides, value.flags.writeable)
+        return found if sum(found.extent()) <= SIZE_LIMIT else None
+
+    @property
+    def is_array(self) -> bool:
+        return self.kind is np.ndarray
+
+    def extent(self) -> tuple[int, int]:
+        """How many bytes lie before the first element, and from there on."""
+        steps = [] if 0 in self.shape else [s * (n - 1) for n, s in zip(self.shape, self.strides, strict=True)]
+        return sum(-s for s in steps if s < 0), sum(s for s in steps if s > 0) + self.dtype.itemsize
+
+    def specimen(self, fill: int = 1, writeable: bool = False) -> Any:
+        """An array or a number like it. NumPy refuses to write to it, unless the caller expects that."""
+        if not self.is_array:
+            return self.kind(fill)
+        before, after = self.extent()
+        memory = np.full(-(-(before + after) // self.dtype.itemsize), fill, self.dtype)
+        made: np.ndarray = np.ndarray(self.shape, self.dtype, memory, before, self.strides)
+        made.flags.writeable = writeable and self.writeable
+        return made
+
+
+METADATA: dict[str, Callable[[Layout], Any]] = {
+    "shape": lambda a: a.shape, "strides": lambda a: a.strides, "dtype": lambda a: a.dtype,
+    "ndim": lambda a: len(a.shape), "size": lambda a: math.prod(a.shape), "itemsize": lambda a: a.dtype.itemsize,
+    "nbytes": lambda a: math.prod(a.shape) * a.dtype.itemsize,
+}
+
+
+class ArrayRef(TensorRef):
+    """An array or number of NumPy's in the graph. ``memory`` says what else shares an array's memory, ``value`` is what
+    stands for it."""
+
+    __slots__ = ("layout", "memory", "value")
+
+    def __init__(self, layout: Layout, memory: Any = None, node: fx.Node | None = None, real: Any = None,
+                 label: str = "") -> None:
+        self.node, self.real, self.label, self.version = node, real, label, 0
+        self.layout, self.memory = layout, memory
+        self.value: Value | None = None
+        self.fake: Any = layout if layout.is_array else layout.kind(1).item()
+
+
+class ArrayValue(Value):
+    """An array, or a number that NumPy gives. The layout of one that exists already is guarded when it is asked for."""
+
+    def __init__(self, pytype: type, ref: ArrayRef | None = None) -> None:
+        self.pytype, self._ref = pytype, ref
+        if ref is not None:
+            ref.value = self
+
+    @classmethod
+    def existing(cls, m: Machine, real: Any, origin: Origin) -> ArrayValue:
+        value = cls(type(real))
+        value.real, value.origin, value.machine = real, origin, m
+        return value
+
+    machine: Machine | None = None
+
+    @property
+    def ref(self) -> ArrayRef:
+        if self._ref is None:
+            assert self.machine is not None
+            self._ref = existing_ref(self.machine, self)
+        return self._ref
+
+    @property
+    def layout(self) -> Layout:
+        return self.ref.layout
+
+    @property
+    def is_array(self) -> bool:
+        return self.pytype is np.ndarray
+
+    def refusal(self) -> Break:
+        what = "a NumPy array" if self.is_array else "a number of NumPy"
+        return Break(Reason.OTHER_TENSOR, f"{self} is {what}")
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        if name in METADATA:
+            found = METADATA[name](self.layout)
+            return Const(found) if name == "dtype" else m.wrap_new(found)
+        if name in VIEWS and self.is_array:
+            return m.array_call("call_function", getattr, [self, Const(name)], {})
+        if name == "__class__":
+            return m.wrap_known(self.pytype)
+        found = getattr(self.pytype, name, None)
+        if found is None:
+            message = f"{self.pytype.__module__}.{self.pytype.__name__!r} object has no attribute {name!r}"
+            raise Break(Reason.OPERATION_FAILED, message)
+        if callable(found):
+            return BoundMethod(Const(found), self, name)
+        raise self.refusal()
+
+    def truth(self, m: Machine) -> bool | None:
+        raise self.refusal()
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.output(self.ref)
+
+    def __str__(self) -> str:
+        if self.origin is not None:
+            return str(self.origin)
+        return f"an array of shape {self.layout.shape}" if self.is_array else f"a number of type {self.pytype.__name__}"
+
+
+def existing_ref(m: Machine, value: ArrayValue) -> ArrayRef:
+    """The reference to an array or number that is there before the graph runs; guards its layout."""
+    origin, layout = value.origin, Layout.of(value.real)
+    assert origin is not None
+    if layout is None or Length(origin) in m.varies.specialized:
+        raise OtherTensor(value.real, origin, "a NumPy array").refusal("")
+    m.guard(ArrayGuard(origin, layout_of(value.real)) if layout.is_array else TypeGuard(origin, value.pytype))
+    made = ArrayRef(layout, m.array_memory.outside, None, value.real, str(origin))
+    made.value = value
+    m.input_origins[id(made)] = origin
+    return made

@@ -22,7 +22,15 @@ from sot._hook import plain
 from sot.errors import article
 from sot.origin import Dim, Emit, Held, Inputs, Origin, Stride, TensorPart, hash_of_key, same_key
 from sot.terms import Term, function_of, leaves, term_code, term_text, term_value
-from sot.torch_compat import GlobalState, Layout, TensorChecks, plain_tensor, tensor_spec, tensor_summary
+from sot.torch_compat import (
+    GlobalState,
+    Layout,
+    TensorChecks,
+    plain_tensor,
+    tensor_spec,
+    tensor_summary,
+    without_subclasses,
+)
 
 NAMED = (type, FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
@@ -51,7 +59,7 @@ def short(value: object, limit: int = 60) -> str:
         text = article(tensor_summary(value))     # type: ignore[arg-type]
     else:
         text = f"an object of class {kind.__qualname__}"
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception), without_subclasses():
             text = repr(value) if shows_itself(value) else text
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 3] + "..."

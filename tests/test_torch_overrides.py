@@ -121,6 +121,19 @@ def hands_over_what_torch_does(x=lambda: of(Logging), y=lambda: Y.clone()):
     return r, s, y + x, x @ y, torch.cat([x, y]), x.shape, x.T, F.relu(y), F.linear(x, y), len(x)
 
 
+METHODS = ("abs", "t", "sum", "mean", "softmax", "clone", "detach", "contiguous", "cumsum", "sort", "norm", "split",
+           "chunk", "var", "view_as", "expand_as", "__add__", "__rsub__", "__neg__", "__eq__", "__getitem__", "dim")
+FUNCTIONS = (F.relu, F.sigmoid, F.tanh, F.normalize, F.silu, torch.exp, torch.numel, torch.flatten, torch.atleast_2d,
+             torch.norm, torch.linalg.norm, torch.special.erf, torch.fft.fft, torch.zeros_like, torch.is_tensor)
+
+
+@one_graph
+def asks_for_each_operation_as_torch_does(x=lambda: of(Logging)):
+    given = {"softmax": (0,), "cumsum": (0,), "split": (2,), "chunk": (2,), "view_as": (x,), "expand_as": (x,),
+             "__add__": (2,), "__rsub__": (1,), "__eq__": (x,), "__getitem__": (0,)}
+    return [getattr(x, name)(*given.get(name, ())) for name in METHODS], [f(x) for f in FUNCTIONS]
+
+
 @one_graph
 def asks_the_subclass_first(x=lambda: of(Logging), y=lambda: of(LoggingMore)):
     return x + y, y + x, torch.where(x > 0, x, y), x.max(0), x.split(2), torch.zeros_like(x), [row for row in x]

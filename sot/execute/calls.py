@@ -16,7 +16,7 @@ import torch
 
 from sot import marks
 from sot.errors import Break, PyRaise, Reason, Skip
-from sot.execute import later_numbers, rounds
+from sot.execute import later_numbers, overrides, rounds
 from sot.execute.builtins.classes import SEEN_THROUGH
 from sot.execute.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
 from sot.execute.builtins.numbers_ import may_vary, of_numbers
@@ -178,7 +178,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
         found = special_case(m, function.real, args, kwargs)
         if found is not None:
             return found
-        if is_operation(function.real) and not m.modes:
+        if is_operation(function.real) and not m.modes and not overrides.is_seen_through(m, function.code, args):
             return operation(m, function.real, args, kwargs)
         if is_pure(function.real) and (found := fold(m, function.real, args, kwargs)) is not None:
             return found

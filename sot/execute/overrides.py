@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Mapping
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,6 +67,11 @@ def has_override(kind: type) -> bool:
 def asked(m: Machine, value: Value) -> bool:
     """Does torch ask the class of this argument?"""
     return m.asks_classes and (overrides_operations(value.pytype) if isinstance(value, TensorValue) else is_duck(value))
+
+
+def is_seen_through(m: Machine, code: CodeType, args: list[Value]) -> bool:
+    """Is it torch's Python code that hands over nothing itself, for an argument whose class is asked?"""
+    return "handle_torch_function" not in code.co_names and any(asked(m, value) for value in args)
 
 
 def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any,

@@ -108,6 +108,9 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
         if name == "numpy" and len(args) == 1 and not kwargs and (later := later_numbers.array(m, args[0])) is not None:
             return later
         raise Break(Reason.TENSOR_VALUE, name)
+    renamed = isinstance(real, types.FunctionType) and vars(torch.Tensor).get(name) is not real
+    if renamed and overrides.asked(m, args[0]):     # other arguments are handed over
+        raise Break(Reason.OPAQUE_CALL, f"a wrapper of Tensor.{name}")
     return torch_call(m, "call_method", name, args, kwargs)
 
 

@@ -12,6 +12,12 @@
    Where a word differs, the node that it belongs to is checked for real, and those of its children that are other
    objects now.
 
+   Most words are versions of dicts, and where CPython tells of changes of dicts (_dicts.c) they need not even be
+   compared: a program that has been undisturbed for some calls settles. It has its dicts watched then, and compares the
+   other words, the live ones, until a dict tells. A dict that changes again and again is not watched any more, and a
+   program that is disturbed soon after it settled takes longer to settle again, so that nothing costs more than
+   comparing all words does.
+
    Words hold addresses, and another object may have come to an address meanwhile. That is harmless where the words
    say all that the checks depend on. What compares the contents of constants keeps the constant alive instead.
    Tensors have no words: their metadata is compared at every call.
@@ -48,7 +54,10 @@ typedef struct {
     int tensor;  /* which of the program's tensors it is, or -1 */
     int reads_type, reads_slot, reads_dict, reads_items, reads_size;
     int first_check, check_count;
-    int first_word;
+    int first_word, first_live;
+    WatchedDict *watched; /* the dict whose version it has read; NULL: not watched */
+    int skipped; /* is that version none of the live words? */
+    int changes; /* how often that version was another one, up to RESTLESS */
     int known; /* do the words of the whole subtree stand for its checks, for the value it has? */
     PyObject *operand;
     char weak; /* is it not this program's to release? */
@@ -85,18 +94,28 @@ struct Program {
     PyObject *owner; /* borrowed: whose program this is; program_died() is told */
     int count, word_count, check_count, tensor_count, arg_tensor_count, pair_count, group_count;
     int busy;
+    int settled; /* are the dicts that are skipped as they were? Cleared by the first that changes */
+    int disturbed; /* has a version been another one in this call? */
+    int quiet, patience; /* undisturbed calls so far, and how many it takes to settle; patience 0: never */
+    unsigned long long settled_calls;
     int regroup; /* has a member of a group another value than when the hash sets were filled? */
     unsigned long long entered;
     Node *nodes;
     PyObject **values;
     Check *checks;
-    Word *words;
-    int *owners;  /* of each word */
+    Word *words, *live;
+    int *owners, *live_owners; /* the node of each word */
     TensorCheck *tensors; /* arguments first */
     int (*pairs)[3];
     Group *groups; /* the first is of all tensors */
     unsigned long long thread_keys[2];
 };
+
+/* A program of fewer dicts never settles: it would gain little, and writes to what is watched cost a call. */
+#define WORTH_WATCHING 16
+#define FIRST_PATIENCE 4
+#define LAST_PATIENCE 4096
+#define RESTLESS 8
 
 static const uintptr_t zero = 0;
 static const TensorApi *tensor_api;
@@ -298,8 +317,42 @@ static int holds(const Check *check, PyObject *value)
 /* NULL stands for what has no word: look at it every time. */
 static Word *put(Word *word, const void *address)
 {
-    *word = address != NULL ? (Word){address, *(const uintptr_t *)address} : (Word){&zero, 1};
+    *word = address != NULL ? (Word){address, *(const uintptr_t *)address} : (Word){&zero, ~(uintptr_t)0};
     return word + 1;
+}
+
+/* Of the words of a node that reads a dict: its version. */
+static Word *version_word(const Program *p, const Node *node)
+{
+    return p->words + node->first_word + node->reads_type + node->reads_slot;
+}
+
+static int is_same_version(uintptr_t version, uintptr_t other)
+{
+    return ((version ^ other) & ~WATCHER_BITS) == 0;
+}
+
+static void stop_watching(Program *p, Node *node)
+{
+    if (node->watched != NULL) {
+        dict_unwatch(node->watched, &p->settled);
+        node->watched = NULL;
+    }
+}
+
+static Word *put_version(Program *p, Node *node, PyObject *dict, Word *word)
+{
+    const void *address = word_of_dict_version(dict);
+    int is_same_dict = address != NULL && word->address == address;
+    int changed = !is_same_dict || !is_same_version(*word->address, word->expected);
+    if (changed && node->changes < RESTLESS) {
+        node->changes++;
+        p->disturbed = 1;
+    }
+    if (!is_same_dict || node->changes == RESTLESS) {
+        stop_watching(p, node);
+    }
+    return put(word, address);
 }
 
 static Word *put_items(Program *p, const Node *node, PyObject *value, Word *word)
@@ -335,7 +388,7 @@ static void remember(Program *p, Node *node, PyObject *value)
         word = put(word, _PyObject_GetDictPtr(value));
     }
     if (node->reads_dict) {
-        word = put(word, word_of_dict_version(value));
+        word = put_version(p, node, value, word);
     }
     if (node->reads_items) {
         word = put_items(p, node, value, word);
@@ -389,6 +442,121 @@ static int count_words(Program *p, const Node *node)
     return count;
 }
 
+/* ---- settling ------------------------------------------------------------------------------------------- */
+
+/* A word differs: is it the version of a dict that has only got another watcher? */
+static int only_watchers_changed(Program *p, int owner, Word *word)
+{
+    const Node *node = p->nodes + owner;
+    if (!node->reads_dict || version_word(p, node)->address != word->address
+        || !is_same_version(*word->address, word->expected)) {
+        return 0;
+    }
+    word->expected = *word->address;
+    return 1;
+}
+
+/* Will the dict tell, so that its version need not be compared? */
+static int can_skip_version(Program *p, Node *node)
+{
+    const void *address = node->reads_dict ? version_word(p, node)->address : &zero;
+    if (address == &zero || node->changes == RESTLESS) {
+        return 0;
+    }
+    if (node->watched != NULL && !dict_will_tell(node->watched, dict_of_word(address))) {
+        stop_watching(p, node);
+    }
+    if (node->watched == NULL) {
+        node->watched = dict_watch(dict_of_word(address), &p->settled);
+    }
+    return node->watched != NULL && dict_will_tell(node->watched, dict_of_word(address));
+}
+
+/* The words of a node to be compared as long as its program is settled. */
+static void copy_live(Program *p, const Node *node)
+{
+    const Word *skipped = node->skipped ? version_word(p, node) : NULL, *end = p->words + node[1].first_word;
+    Word *live = p->live + node->first_live;
+    for (const Word *word = p->words + node->first_word; word < end; word++) {
+        if (word != skipped) {
+            *live++ = *word;
+        }
+    }
+}
+
+/* Its words are others now. */
+static void refresh_live(Program *p, const Node *node)
+{
+    copy_live(p, node);
+    if (node->skipped && node->watched == NULL) {
+        p->settled = 0;
+    }
+}
+
+/* Are the words of a node what they were? From the top down: the memory is safe to read. What has no word is looked
+   at in every call, and says nothing here. */
+static int node_is_unchanged(Program *p, int i)
+{
+    Word *end = p->words + p->nodes[i + 1].first_word;
+    for (Word *word = p->words + p->nodes[i].first_word; word < end; word++) {
+        if (*word->address != word->expected && word->address != &zero && !only_watchers_changed(p, i, word)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* All has just held. No Python code runs, so that it still does when all dicts are watched; what the checks have run
+   may have changed what was read before them. */
+static void settle(Program *p)
+{
+    int live = 0, was_calm = p->settled_calls > (unsigned long long)p->patience * 16;
+    for (int i = 0; i < p->count; i++) {
+        Node *node = p->nodes + i;
+        if (!node_is_unchanged(p, i)) {
+            p->quiet = 0;
+            return;
+        }
+        node->changes = was_calm && node->changes < RESTLESS ? 0 : node->changes;
+        node->skipped = can_skip_version(p, node);
+        node->first_live = live;
+        for (int words = node[1].first_word - node->first_word - node->skipped; words > 0; words--) {
+            p->live_owners[live++] = i;
+        }
+        copy_live(p, node);
+    }
+    p->nodes[p->count].first_live = live;
+    p->patience = was_calm ? FIRST_PATIENCE : Py_MIN(p->patience * 2, LAST_PATIENCE);
+    p->settled_calls = 0;
+    p->quiet = 0;
+    p->settled = 1;
+}
+
+static int can_settle(Program *p)
+{
+    if (p->live == NULL && dicts_can_be_watched()) {
+        p->live = PyMem_Calloc(p->word_count + 1, sizeof(Word));
+        p->live_owners = PyMem_Calloc(p->word_count + 1, sizeof(int));
+    }
+    return p->live != NULL && p->live_owners != NULL;
+}
+
+/* After a call. */
+static void settle_in_time(Program *p, int holds)
+{
+    if (p->settled) {
+        p->settled_calls++;
+    } else if (p->disturbed) {
+        p->quiet = 0;
+    } else if (holds && p->patience > 0 && ++p->quiet >= p->patience) {
+        if (can_settle(p)) {
+            settle(p);
+        } else {
+            p->patience = 0;
+        }
+    }
+}
+
 /* ---- running -------------------------------------------------------------------------------------------- */
 
 static int visit_node(Program *p, int i, PyObject *value);
@@ -417,24 +585,38 @@ static int enter(Program *p, int i, PyObject *value)
         }
     }
     remember(p, node, value);
+    if (p->settled) {
+        refresh_live(p, node);
+    }
     node->known = 1;
     return 1;
+}
+
+/* The first node from here to the end with a word that is another one now; the end, if there is none. */
+static int first_changed(Program *p, int start, int end)
+{
+    const Node *from = p->nodes + start, *to = p->nodes + end;
+    Word *words = p->settled ? p->live : p->words;
+    const int *owners = p->settled ? p->live_owners : p->owners;
+    Word *word = words + (p->settled ? from->first_live : from->first_word);
+    Word *last = words + (p->settled ? to->first_live : to->first_word);
+    for (; word < last; word++) {
+        if (*word->address != word->expected && !only_watchers_changed(p, owners[word - words], word)) {
+            return owners[word - words];
+        }
+    }
+    return end;
 }
 
 /* The node is known for the value it has: are its words, and those below it, as they were? */
 static int unchanged(Program *p, int i)
 {
-    const Word *word = p->words + p->nodes[i].first_word, *end = p->words + p->nodes[p->nodes[i].end].first_word;
-    while (word < end) {
-        if (*word->address == word->expected) {
-            word++;
-            continue;
-        }
-        int owner = p->owners[word - p->words];
-        if (!enter(p, owner, p->values[owner])) {
+    int end = p->nodes[i].end;
+    while ((i = first_changed(p, i, end)) < end) {
+        if (!enter(p, i, p->values[i])) {
             return 0;
         }
-        word = p->words + p->nodes[p->nodes[owner].end].first_word;
+        i = p->nodes[i].end;
     }
     return 1;
 }
@@ -568,7 +750,9 @@ int program_holds(Program *p, PyObject *const *args, Py_ssize_t count)
         return 0;
     }
     p->busy = 1;
+    p->disturbed = 0;
     int holds = run(p, args, count);
+    settle_in_time(p, holds);
     p->busy = 0;
     return holds;
 }
@@ -585,8 +769,9 @@ int program_size(Program *p)
 
 PyObject *program_statistics(Program *p)
 {
-    return Py_BuildValue("{s:i,s:i,s:i,s:K}", "nodes", p->count, "words", p->word_count, "tensors", p->tensor_count,
-                         "entered", p->entered);
+    int skipped = p->settled ? p->word_count - p->nodes[p->count].first_live : 0;
+    return Py_BuildValue("{s:i,s:i,s:i,s:i,s:K}", "nodes", p->count, "words", p->word_count, "skipped", skipped,
+                         "tensors", p->tensor_count, "entered", p->entered);
 }
 
 /* ---- what a program does not keep alive ---------------------------------------------------------------- */
@@ -870,12 +1055,16 @@ static int make_tensors(Program *p)
 
 static int make_words(Program *p)
 {
+    int dicts = 0;
     for (int i = 0; i < p->count; i++) {
         Node *node = p->nodes + i;
         node->reads_type = reads_type(p, node);
         node->first_word = p->word_count;
         p->word_count += count_words(p, node);
+        dicts += node->reads_dict;
     }
+    p->patience = dicts >= WORTH_WATCHING ? FIRST_PATIENCE : 0;
+    p->settled_calls = LAST_PATIENCE;
     p->nodes[p->count].first_word = p->word_count;
     PyMem_Free(p->owners);
     p->words = PyMem_Calloc(p->word_count + 1, sizeof(Word));
@@ -1027,6 +1216,7 @@ void program_free(Program *p)
             Py_XDECREF(p->nodes[i].operand);
         }
         Py_XDECREF(p->nodes[i].kept);
+        stop_watching(p, p->nodes + i);
     }
     for (int i = 0; i < p->check_count; i++) {
         if (!p->checks[i].weak) {
@@ -1041,7 +1231,8 @@ void program_free(Program *p)
         PyMem_Free(p->groups[i].members);
         PyMem_Free(p->groups[i].table);
     }
-    void *parts[] = {p->nodes, p->values, p->checks, p->words, p->owners, p->tensors, p->pairs, p->groups};
+    void *parts[] = {p->nodes, p->values, p->checks, p->words, p->owners, p->live, p->live_owners, p->tensors,
+                     p->pairs, p->groups};
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
         PyMem_Free(parts[i]);
     }

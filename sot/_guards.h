@@ -1,4 +1,4 @@
-/* What _hook.c, _entry.c, _guards.c and _tensors.cpp know of each other. */
+/* What _hook.c, _entry.c, _guards.c, _dicts.c and _tensors.cpp know of each other. */
 
 #ifndef SOT_GUARDS_H
 #define SOT_GUARDS_H
@@ -24,6 +24,22 @@ typedef struct {
 } TensorApi;
 
 #ifndef __cplusplus
+
+/* ---- _dicts.c ------------------------------------------------------------------------------------------ */
+
+typedef struct WatchedDict WatchedDict;
+
+int dicts_can_be_watched(void);
+
+/* The flag is cleared when the dict changes or dies, once dict_will_tell() has said yes. NULL if it cannot be. */
+WatchedDict *dict_watch(PyObject *dict, int *flag);
+void dict_unwatch(WatchedDict *watched, int *flag);
+
+/* Is it this dict that is watched, and no change of it under way? Then the next one clears the flags. */
+int dict_will_tell(WatchedDict *watched, PyObject *dict);
+
+/* The interpreter is about to end. */
+void dicts_close(void);
 
 /* ---- _guards.c ------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* What differs between CPython 3.11, 3.12 and 3.13 in what guards read: dicts of types and version tags.
+/* What differs between CPython 3.11, 3.12 and 3.13 in what guards read: dicts of types, version tags, watchers of dicts.
 
    Every change of a dict gives it a version tag that no dict ever had; types have one that changes with them or one
    of their bases. On 3.12 and 3.13 the public header calls a dict's tag deprecated; nothing replaces it for who asks
@@ -7,6 +7,8 @@
 
 #ifndef SOT_GUARDS_COMPAT_H
 #define SOT_GUARDS_COMPAT_H
+
+#include <stddef.h>
 
 /* Not in a header of 3.13. */
 PyAPI_FUNC(void) _PyTraceback_Add(const char *name, const char *file, int line);
@@ -61,6 +63,36 @@ static inline int has_version(PyDictObject *dict)
 static inline const void *word_of_dict_version(PyObject *dict)
 {
     return has_version((PyDictObject *)dict) ? &((PyDictObject *)dict)->ma_version_tag : NULL;
+}
+
+/* The dict whose version a word is. */
+static inline PyObject *dict_of_word(const void *word)
+{
+    return (PyObject *)((char *)word - offsetof(PyDictObject, ma_version_tag));
+}
+
+#if PY_VERSION_HEX < 0x030C0000
+
+#define WATCHER_BITS 0
+
+/* Dicts cannot be watched. */
+typedef enum { PyDict_EVENT_DEALLOCATED } PyDict_WatchEvent;
+typedef int (*PyDict_WatchCallback)(PyDict_WatchEvent, PyObject *, PyObject *, PyObject *);
+static inline int PyDict_AddWatcher(PyDict_WatchCallback Py_UNUSED(callback)) { return -1; }
+static inline int PyDict_ClearWatcher(int Py_UNUSED(watcher)) { return -1; }
+static inline int PyDict_Watch(int Py_UNUSED(watcher), PyObject *Py_UNUSED(dict)) { return -1; }
+static inline int PyDict_Unwatch(int Py_UNUSED(watcher), PyObject *Py_UNUSED(dict)) { return -1; }
+
+#else
+
+/* The lowest bits of a version tag say who watches the dict: a change of these is none of the dict. */
+#define WATCHER_BITS ((uint64_t)0xff)
+
+#endif
+
+static inline uint64_t version_of_dict(PyObject *dict)
+{
+    return ((PyDictObject *)dict)->ma_version_tag & ~WATCHER_BITS;
 }
 
 /* The word that changes with a class; NULL if it has no version now. What is behind the version never changes. */

@@ -566,6 +566,7 @@ static PyObject *set_default(PyObject *Py_UNUSED(module), PyObject *callback)
 static PyObject *close_hook(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     closed = 1;
+    dicts_close();
     uninstall(PyInterpreterState_Main());
     Py_RETURN_NONE;
 }

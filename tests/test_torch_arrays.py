@@ -115,6 +115,21 @@ def functions(a, s):
 
 
 @whole(A)
+def numbers_in_text(a):
+    mean, at = a.mean(), a.argmax()
+    print(mean, at, f"{mean:.3f}", [mean])
+    return f"{mean:8.2e} at {at}", "%d: %.2f" % (at, mean), str(mean), repr(at), "{:d}".format(at)
+
+
+@whole(A)
+def more_functions(a):
+    b = np.empty((3, 4))
+    np.copyto(b, a)
+    np.fill_diagonal(b, 0)
+    return b, np.einsum("ij,ij->i", a, b), np.meshgrid(a[0], a[1]), np.pad(a, 1), a.dtype, np.result_type(a, b)
+
+
+@whole(A)
 def numbers_change_in_place(a):
     s = first = a.sum()
     s += 1

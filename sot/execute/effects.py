@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.errors import Break, Reason
+from sot.execute.builtins import numpy_
 from sot.execute.builtins.common import slot, take
 from sot.execute.builtins.registry import handles
 from sot.polyfills import output as polyfill
@@ -47,6 +48,7 @@ def called(function: Any, positional: list[Write], named: dict[str, Write]) -> W
 
 def deferred(m: Machine, value: Value, what: str) -> Write:
     """What writes an argument of a deferred call."""
+    value = numpy_.shown(m, value)
     if isinstance(value, TensorValue):
         return ShownTensor(m, value).expression
     if isinstance(value, LaterNumber) and value.is_array:

@@ -359,7 +359,7 @@ def _deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
 
 
 def _method(m: Machine, real: types.MethodType, origin: Origin) -> Value:
-    if not isinstance(real.__func__, (types.FunctionType, types.BuiltinFunctionType)):
+    if not isinstance(real.__func__, (types.FunctionType, *IDENTITY_TYPES)):
         return Opaque(real, origin)     # of any callable
     function = wrap(m, real.__func__, Attr(origin, "__func__"))
     return BoundMethod(function, wrap(m, real.__self__, Attr(origin, "__self__")), real.__func__.__name__, origin)

@@ -428,6 +428,8 @@ def property_get(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
          types.MethodDescriptorType.__call__)
 def call_callable(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``f.__call__(...)``"""
+    if isinstance(args[0], Opaque):
+        raise args[0].refusal(str(args[0]), Reason.OPAQUE_CALL)
     return args[0].call(m, args[1:], kwargs)
 
 

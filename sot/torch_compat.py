@@ -145,6 +145,12 @@ def plain_tensor(value: Any) -> Any:
     return value if is_plain else value.as_subclass(torch.Tensor)
 
 
+def plain_example(value: Any) -> Any:
+    """The same for a backend to look at: a tensor that shares the memory, but leads to no instance of the subclass."""
+    plain = plain_tensor(value)
+    return plain if plain is value else plain.data.requires_grad_(plain.requires_grad)
+
+
 def asking_no_class(graph: Callable, as_it_is: bool) -> Callable:
     """A graph that runs without asking subclasses among its inputs for ``__torch_function__``.
 

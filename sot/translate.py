@@ -60,7 +60,8 @@ from sot.torch_compat import (
     module_tagger,
     new_fake_mode,
     no_saved_tensors_hooks,
-    plain_tensor,
+    overrides_enabled,
+    plain_example,
     quiet,
     storage_id,
     without_subclasses,
@@ -393,10 +394,11 @@ class Translator:
         capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place, origins)
         with timed(capture, "backend"):
             real = [ref.fake if isinstance(ref, NumberRef) else example(ref) for ref in builder.inputs]
-            examples = [*map(plain_tensor, real)]
+            examples = [*map(plain_example, real)]
             if grad := turns_grad_on(machine.state_log):
                 set_grad_off_first(module)
-            with torch.set_grad_enabled(grad or torch.is_grad_enabled()):
+            # It may trace with proxies, whose class torch has to ask.
+            with torch.set_grad_enabled(grad or torch.is_grad_enabled()), overrides_enabled(True):
                 compiled = self.call_backend(module, examples, bool(builder.warnings))
         floats = {leaf for ref in builder.inputs if isinstance(ref, NumberRef) and type(ref.real) is float
                   for leaf in leaves(machine.input_origins[id(ref)])}

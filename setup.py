@@ -13,7 +13,7 @@ from setuptools import Extension, setup
 debug = os.environ.get("SOT_HOOK_DEBUG", "0") not in ("", "0")
 
 HOOK_HEADERS = ["_hook_compat.h", "_hook_slot.h", "_hook_tail.h", "_hook_direct.h", "_hook_callables.h", "_guards.h",
-                "_guards_compat.h"]
+                "_guards_compat.h", "_guards_words.h", "_guards_making.h"]
 
 
 def torch_extensions():

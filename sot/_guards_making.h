@@ -1,0 +1,491 @@
+/* How a program comes from the description that sot/program.py gives, what it keeps alive, and how it ends.
+   A part of _guards.c. */
+
+#ifndef SOT_GUARDS_MAKING_H
+#define SOT_GUARDS_MAKING_H
+
+/* ---- what a program does not keep alive ---------------------------------------------------------------- */
+
+static PyObject *watched_died(PyObject *self, PyObject *Py_UNUSED(reference))
+{
+    Program *program = ((Watch *)self)->program;
+    if (program != NULL && !program->dead) {
+        program->dead = 1;
+        entry_died(program->owner);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef watched_method = {"died", watched_died, METH_O, NULL};
+
+static PyTypeObject WatchType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "sot._hook.Watch",
+    .tp_basicsize = sizeof(Watch),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+};
+
+static int is_mortal(PyObject *object)
+{
+    return PyFunction_Check(object)
+        || (PyType_Check(object) && PyType_HasFeature((PyTypeObject *)object, Py_TPFLAGS_HEAPTYPE));
+}
+
+/* The callback of weak references: of this program's alone. A new reference. */
+static PyObject *watcher(Program *p)
+{
+    if (p->watch == NULL) {
+        if (PyType_Ready(&WatchType) < 0) {
+            return NULL;
+        }
+        p->watch = (PyObject *)PyObject_New(Watch, &WatchType);
+        if (p->watch == NULL) {
+            return NULL;
+        }
+        ((Watch *)p->watch)->program = p;
+    }
+    return PyCFunction_New(&watched_method, p->watch);
+}
+
+static int watch(Program *p, PyObject *object)
+{
+    for (int i = 0; i < p->mortal_count; i++) {
+        if (p->mortals[i] == object) {
+            return 0;
+        }
+    }
+    PyObject *callback = watcher(p);
+    PyObject *reference = callback != NULL ? PyWeakref_NewRef(object, callback) : NULL;
+    Py_XDECREF(callback);
+    int count = p->mortal_count + 1;
+    PyObject **mortals = reference != NULL ? PyMem_Realloc(p->mortals, count * sizeof(PyObject *)) : NULL;
+    p->mortals = mortals != NULL ? mortals : p->mortals;
+    PyObject **references = mortals != NULL ? PyMem_Realloc(p->references, count * sizeof(PyObject *)) : NULL;
+    p->references = references != NULL ? references : p->references;
+    if (references == NULL) {
+        Py_XDECREF(reference);
+        return -1;
+    }
+    p->mortals[count - 1] = object;
+    p->references[count - 1] = reference;
+    p->mortal_count = count;
+    return 0;
+}
+
+/* What a program works with: a new reference, or a borrowed one to what it watches. NULL with an exception. */
+static PyObject *hold(Program *p, PyObject *object, char *weak)
+{
+    *weak = is_mortal(object);
+    if (!*weak) {
+        return Py_NewRef(object);
+    }
+    return watch(p, object) == 0 ? object : NULL;
+}
+
+/* What a lookup finds. -1 with an exception. */
+static int hold_found(Program *p, Check *check, PyObject *found)
+{
+    int is_own = Py_IS_TYPE(found, &PyGetSetDescr_Type) || Py_IS_TYPE(found, &PyMemberDescr_Type);
+    if (is_own && is_mortal((PyObject *)PyDescr_TYPE(found))) {
+        check->second = found;
+        check->second_weak = 1;
+        check->kind_of_second = Py_TYPE(found);
+        check->owner_of_second = PyDescr_TYPE(found);
+        return watch(p, (PyObject *)PyDescr_TYPE(found));
+    }
+    check->second = hold(p, found, &check->second_weak);
+    return check->second != NULL ? 0 : -1;
+}
+
+static void unwatch(Program *p)
+{
+    for (int i = 0; i < p->mortal_count; i++) {
+        Py_DECREF(p->references[i]);
+    }
+    if (p->watch != NULL) {
+        ((Watch *)p->watch)->program = NULL;
+        Py_DECREF(p->watch);
+    }
+    PyMem_Free(p->mortals);
+    PyMem_Free(p->references);
+}
+
+/* ---- making --------------------------------------------------------------------------------------------- */
+
+static int index_of(const char *name, const char *const *names)
+{
+    for (int i = 0; names[i] != NULL; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return i;
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "a guard program knows no %s", name);
+    return -1;
+}
+
+static int make_tensor_check(Program *p, Check *check)
+{
+    if (tensor_api == NULL) {
+        tensor_api = PyCapsule_Import(TENSOR_API_NAME, 0);
+    }
+    check->spec = tensor_api != NULL ? PyCapsule_GetPointer(check->operand, TENSOR_SPEC_NAME) : NULL;
+    if (check->spec == NULL) {
+        return -1;
+    }
+    tensor_api->thread_keys(p->thread_keys);
+    p->tensor_count++;
+    return 0;
+}
+
+/* A check is (kind, operand, second). */
+static int make_check(Program *p, Node *node, PyObject *spec)
+{
+    Check *check = p->checks + p->check_count;
+    const char *name;
+    PyObject *operand, *second;
+    if (!PyArg_ParseTuple(spec, "sOO:check", &name, &operand, &second)) {
+        return -1;
+    }
+    int kind = index_of(name, KINDS);
+    if (kind < 0) {
+        return -1;
+    }
+    *check = (Check){.kind = kind};
+    check->operand = hold(p, operand, &check->weak);
+    if (check->operand == NULL) {
+        return -1;
+    }
+    p->check_count++;
+    node->check_count++;
+    switch (check->kind) {
+    case LENGTH:
+        check->number = PyLong_AsSsize_t(operand);
+        node->reads_size = 1;
+        break;
+    case HAS:
+    case LACKS:
+        check->number = PyObject_Hash(operand);
+        node->reads_dict = 1;
+        break;
+    case KEYS:
+    case EMPTY:
+        node->reads_dict = 1;
+        break;
+    case LOOKUP:
+        return Py_IsNone(second) ? 0 : hold_found(p, check, PyTuple_GET_ITEM(second, 0));
+    case TENSOR:
+        return make_tensor_check(p, check);
+    default:
+        break;
+    }
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+/* May the class of a value be another one while the words above the node are the same? */
+static int reads_type(Program *p, const Node *node)
+{
+    if (node->step == HELD) {
+        return PyType_HasFeature(Py_TYPE(node->operand), Py_TPFLAGS_HEAPTYPE) || PyModule_Check(node->operand);
+    }
+    if (node->step == DICT || node->step == TYPE_DICT) {
+        return 0;
+    }
+    for (int i = 0; i < node->check_count && (node->step == ITEM || node->step == KEY); i++) {
+        const Check *check = p->checks + node->first_check + i;
+        PyTypeObject *type = (PyTypeObject *)check->operand;
+        if (check->kind == TYPE && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type != &PyModule_Type) {
+            return 0;
+        }
+        if (check->kind == IS || check->kind == TENSOR || check->kind == EQUALS || check->kind == EMPTY) {
+            return 0; /* whatever its class */
+        }
+    }
+    return 1;
+}
+
+/* A node is (step, parent, operand, number, checks); parents come first, and subtrees are together. */
+static int make_node(Program *p, int i, PyObject *spec)
+{
+    Node *node = p->nodes + i;
+    const char *name;
+    int parent;
+    PyObject *operand, *checks;
+    if (!PyArg_ParseTuple(spec, "siOnO!:node", &name, &parent, &operand, &node->number, &PyTuple_Type, &checks)) {
+        return -1;
+    }
+    int step = index_of(name, STEPS);
+    if (step < 0) {
+        return -1;
+    }
+    node->step = step;
+    node->end = i + 1;
+    node->tensor = -1;
+    node->first_check = p->check_count;
+    node->operand = step == FIELD && Py_IsNone(operand) ? NULL : step == HELD ? hold(p, operand, &node->weak)
+        : Py_NewRef(operand);
+    if (node->operand == NULL && step != FIELD) {
+        return -1;
+    }
+    if (step == FIELD && node->operand != NULL) { /* (None,): what is missing reads as None */
+        Py_SETREF(node->operand, Py_NewRef(Py_None));
+    }
+    if (step == ITEM && (node->hash = PyObject_Hash(operand)) == -1) {
+        return -1;
+    }
+    for (Py_ssize_t c = 0; c < PyTuple_GET_SIZE(checks); c++) {
+        if (make_check(p, node, PyTuple_GET_ITEM(checks, c)) < 0) {
+            return -1;
+        }
+    }
+    if ((step == ARG || step == HELD) != (parent < 0) || parent >= i) {
+        PyErr_SetString(PyExc_ValueError, "a guard program is a tree in preorder");
+        return -1;
+    }
+    if (parent >= 0) {
+        Node *above = p->nodes + parent;
+        above->reads_slot |= step == DICT;
+        above->reads_dict |= step == ITEM || step == KEY;
+        above->reads_items |= step == INDEX;
+        for (; parent >= 0; parent = p->owners[parent]) { /* until there are words, the parents of nodes */
+            p->nodes[parent].end = i + 1;
+        }
+    }
+    return 0;
+}
+
+static const void *tensor_spec(Program *p, const Node *node)
+{
+    for (int c = 0; c < node->check_count; c++) {
+        if (p->checks[node->first_check + c].kind == TENSOR) {
+            return p->checks[node->first_check + c].spec;
+        }
+    }
+    return NULL;
+}
+
+static int make_tensors(Program *p)
+{
+    p->tensors = PyMem_Calloc(p->tensor_count + 1, sizeof(TensorCheck));
+    if (p->tensors == NULL) {
+        return -1;
+    }
+    int count = 0;
+    for (int arguments = 1; arguments >= 0; arguments--) {
+        for (int i = 0; i < p->count; i++) {
+            const void *spec = tensor_spec(p, p->nodes + i);
+            if (spec != NULL && (p->nodes[i].step == ARG) == arguments) {
+                p->nodes[i].tensor = count;
+                p->tensors[count++] = (TensorCheck){.spec = spec, .node = i};
+                p->arg_tensor_count += arguments;
+            }
+        }
+    }
+    return 0;
+}
+
+static int make_words(Program *p)
+{
+    int dicts = 0;
+    for (int i = 0; i < p->count; i++) {
+        Node *node = p->nodes + i;
+        node->reads_type = reads_type(p, node);
+        node->first_word = p->word_count;
+        p->word_count += count_words(p, node);
+        dicts += node->reads_dict;
+    }
+    p->patience = dicts >= WORTH_WATCHING ? FIRST_PATIENCE : 0;
+    p->settled_calls = LAST_PATIENCE;
+    p->nodes[p->count].first_word = p->word_count;
+    PyMem_Free(p->owners);
+    p->words = PyMem_Calloc(p->word_count + 1, sizeof(Word));
+    p->owners = PyMem_Calloc(p->word_count + 1, sizeof(int));
+    if (p->words == NULL || p->owners == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < p->count; i++) {
+        for (int word = p->nodes[i].first_word; word < p->nodes[i + 1].first_word; word++) {
+            p->owners[word] = i;
+        }
+    }
+    return 0;
+}
+
+static int make_pairs(Program *p, PyObject *pairs)
+{
+    p->pairs = PyMem_Calloc(PyList_GET_SIZE(pairs) + 1, sizeof(*p->pairs));
+    if (p->pairs == NULL) {
+        return -1;
+    }
+    for (; p->pair_count < PyList_GET_SIZE(pairs); p->pair_count++) {
+        int *pair = p->pairs[p->pair_count];
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(pairs, p->pair_count), "iip:pair", &pair[0], &pair[1], &pair[2])) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int add_member(Program *p, Group *group, int node)
+{
+    if (node < 0 || node >= p->count) {
+        PyErr_SetString(PyExc_ValueError, "a group has no such node");
+        return -1;
+    }
+    int is_argument = p->nodes[node].step == ARG, first_other = group->argument_count;
+    p->nodes[node].grouped |= !is_argument;
+    group->members[group->count++] = is_argument ? group->members[first_other] : node;
+    if (is_argument) {
+        group->members[first_other] = node;
+        group->argument_count++;
+    }
+    return 0;
+}
+
+/* Room for a group of this size. NULL without memory. */
+static Group *begin_group(Program *p, Py_ssize_t size)
+{
+    Group *group = p->groups + p->group_count++;
+    group->mask = 15;
+    while (group->mask < (size_t)size * 2) {
+        group->mask = group->mask * 2 + 1;
+    }
+    group->members = PyMem_Calloc(size + 1, sizeof(int));
+    group->table = PyMem_Calloc(group->mask + 1, sizeof(PyObject *));
+    return group->members != NULL && group->table != NULL ? group : NULL;
+}
+
+static int make_group(Program *p, PyObject *members)
+{
+    Group *group = begin_group(p, PyTuple_GET_SIZE(members));
+    for (Py_ssize_t i = 0; group != NULL && i < PyTuple_GET_SIZE(members); i++) {
+        if (add_member(p, group, (int)PyLong_AsLong(PyTuple_GET_ITEM(members, i))) < 0) {
+            return -1;
+        }
+    }
+    return group != NULL ? 0 : -1;
+}
+
+static int make_groups(Program *p, PyObject *groups)
+{
+    p->groups = PyMem_Calloc(PyList_GET_SIZE(groups) + 1, sizeof(Group));
+    Group *tensors = p->groups != NULL ? begin_group(p, p->tensor_count) : NULL;
+    if (tensors == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < p->tensor_count; i++) {
+        if (add_member(p, tensors, p->tensors[i].node) < 0) {
+            return -1;
+        }
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++) {
+        if (make_group(p, PyList_GET_ITEM(groups, i)) < 0) {
+            return -1;
+        }
+    }
+    p->regroup = 1;
+    return 0;
+}
+
+static int make(Program *p, PyObject *nodes, PyObject *pairs, PyObject *groups)
+{
+    Py_ssize_t checks = 0;
+    p->count = (int)PyList_GET_SIZE(nodes);
+    for (int i = 0; i < p->count; i++) {
+        PyObject *node = PyList_GET_ITEM(nodes, i);
+        if (!PyTuple_Check(node) || PyTuple_GET_SIZE(node) != 5 || !PyTuple_Check(PyTuple_GET_ITEM(node, 4))) {
+            PyErr_SetString(PyExc_TypeError, "a node is (step, parent, operand, number, checks)");
+            return -1;
+        }
+        checks += PyTuple_GET_SIZE(PyTuple_GET_ITEM(node, 4));
+    }
+    p->nodes = PyMem_Calloc(p->count + 1, sizeof(Node));
+    p->values = PyMem_Calloc(p->count + 1, sizeof(PyObject *));
+    p->checks = PyMem_Calloc(checks + 1, sizeof(Check));
+    p->owners = PyMem_Calloc(p->count + 1, sizeof(int));
+    if (p->nodes == NULL || p->values == NULL || p->checks == NULL || p->owners == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < p->count; i++) {
+        PyObject *node = PyList_GET_ITEM(nodes, i);
+        p->owners[i] = (int)PyLong_AsLong(PyTuple_GET_ITEM(node, 1));
+        if (make_node(p, i, node) < 0) {
+            return -1;
+        }
+    }
+    return make_tensors(p) < 0 || make_words(p) < 0 || make_pairs(p, pairs) < 0 ? -1 : make_groups(p, groups);
+}
+
+int program_is_dead(const Program *p)
+{
+    return p->dead;
+}
+
+Program *program_new(PyObject *owner, PyObject *nodes, PyObject *pairs, PyObject *groups)
+{
+    Program *p = PyMem_Calloc(1, sizeof(Program));
+    if (p != NULL) {
+        p->owner = owner;
+    }
+    if (p != NULL && make(p, nodes, pairs, groups) == 0) {
+        return p;
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_NoMemory();
+    }
+    program_free(p);
+    return NULL;
+}
+
+void program_free(Program *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    for (int i = 0; p->nodes != NULL && i < p->count; i++) {
+        if (!p->nodes[i].weak) {
+            Py_XDECREF(p->nodes[i].operand);
+        }
+        Py_XDECREF(p->nodes[i].kept);
+        stop_watching(p, p->nodes + i);
+    }
+    for (int i = 0; i < p->check_count; i++) {
+        if (!p->checks[i].weak) {
+            Py_XDECREF(p->checks[i].operand);
+        }
+        if (!p->checks[i].second_weak) {
+            Py_XDECREF(p->checks[i].second);
+        }
+    }
+    unwatch(p);
+    for (int i = 0; i < p->group_count; i++) {
+        PyMem_Free(p->groups[i].members);
+        PyMem_Free(p->groups[i].table);
+    }
+    void *parts[] = {p->nodes, p->values, p->checks, p->words, p->owners, p->live, p->live_owners, p->tensors,
+                     p->pairs, p->groups};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        PyMem_Free(parts[i]);
+    }
+    PyMem_Free(p);
+}
+
+int program_traverse(Program *p, visitproc visit, void *arg)
+{
+    for (int i = 0; i < p->count; i++) {
+        if (!p->nodes[i].weak) {
+            Py_VISIT(p->nodes[i].operand);
+        }
+        Py_VISIT(p->nodes[i].kept);
+    }
+    for (int i = 0; i < p->check_count; i++) {
+        if (!p->checks[i].weak) {
+            Py_VISIT(p->checks[i].operand);
+        }
+        if (!p->checks[i].second_weak) {
+            Py_VISIT(p->checks[i].second);
+        }
+    }
+    return 0;
+}
+
+#endif

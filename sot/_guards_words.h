@@ -1,0 +1,252 @@
+/* What a program compares in place of its checks: words, and while it is settled only those that no dict tells of.
+   A part of _guards.c. */
+
+#ifndef SOT_GUARDS_WORDS_H
+#define SOT_GUARDS_WORDS_H
+
+/* ---- words ---------------------------------------------------------------------------------------------- */
+
+/* NULL stands for what has no word: look at it every time. */
+static Word *put(Word *word, const void *address)
+{
+    *word = address != NULL ? (Word){address, *(const uintptr_t *)address} : (Word){&zero, ~(uintptr_t)0};
+    return word + 1;
+}
+
+/* Of the words of a node that reads a dict: its version. */
+static Word *version_word(const Program *p, const Node *node)
+{
+    return p->words + node->first_word + node->reads_type + node->reads_slot;
+}
+
+static int is_same_version(uintptr_t version, uintptr_t other)
+{
+    return ((version ^ other) & ~WATCHER_BITS) == 0;
+}
+
+static void stop_watching(Program *p, Node *node)
+{
+    if (node->watched != NULL) {
+        dict_unwatch(node->watched, &p->settled);
+        node->watched = NULL;
+    }
+}
+
+static Word *put_version(Program *p, Node *node, PyObject *dict, Word *word)
+{
+    const void *address = word_of_dict_version(dict);
+    int is_same_dict = address != NULL && word->address == address;
+    int changed = !is_same_dict || !is_same_version(*word->address, word->expected);
+    if (changed && node->changes < RESTLESS) {
+        node->changes++;
+        p->disturbed = 1;
+    }
+    if (!is_same_dict || node->changes == RESTLESS) {
+        stop_watching(p, node);
+    }
+    return put(word, address);
+}
+
+static Word *put_items(Program *p, const Node *node, PyObject *value, Word *word)
+{
+    word = put(word, &((PyVarObject *)value)->ob_size);
+    if (PyList_Check(value)) {
+        word = put(word, &((PyListObject *)value)->ob_item);
+    }
+    const Node *end = p->nodes + node->end;
+    for (const Node *child = node + 1; child < end; child = p->nodes + child->end) {
+        if (child->step == INDEX) {
+            word = put(word, items_of(value) + child->number);
+        }
+    }
+    return word;
+}
+
+static Word *put_code(PyFunctionObject *f, Word *word)
+{
+    word = put(word, &f->func_code);
+    word = put(word, &f->func_defaults);
+    return put(word, &f->func_kwdefaults);
+}
+
+/* What the checks of a node and the loads of its children have read. `count_words` says how much room there is. */
+static void remember(Program *p, Node *node, PyObject *value)
+{
+    Word *word = p->words + node->first_word, *end = p->words + node[1].first_word;
+    if (node->reads_type) {
+        word = put(word, &value->ob_type);
+    }
+    if (node->reads_slot) {
+        word = put(word, _PyObject_GetDictPtr(value));
+    }
+    if (node->reads_dict) {
+        word = put_version(p, node, value, word);
+    }
+    if (node->reads_items) {
+        word = put_items(p, node, value, word);
+    } else if (node->reads_size && !PyDict_Check(value)) {
+        word = put(word, PyAnySet_Check(value) ? (void *)&((PySetObject *)value)->used
+                                                : (void *)&((PyVarObject *)value)->ob_size);
+    } else if (node->reads_size) {
+        word = put(word, word_of_dict_version(value));
+    }
+    for (int i = 0; i < node->check_count; i++) {
+        const Check *check = p->checks + node->first_check + i;
+        if (check->kind == CODE) {
+            word = put_code((PyFunctionObject *)value, word);
+        } else if (check->kind == EQUALS) {
+            Py_XSETREF(node->kept, Py_NewRef(value));
+        }
+    }
+    if (node->step == HELD && PyType_Check(value)) {
+        word = put(word, word_of_type_version((PyTypeObject *)value));
+    }
+    const Node *last = p->nodes + node->end;
+    for (const Node *child = node + 1; child < last; child = p->nodes + child->end) {
+        if (child->step == FIELD) {
+            word = put(word, field_of(value, child));
+        } else if (child->step == CELL) {
+            word = put(word, &((PyCellObject *)value)->ob_ref);
+        }
+    }
+    for (; word < end; word++) {
+        *word = (Word){&zero, 0};
+    }
+}
+
+static int child_words(const Node *child)
+{
+    return child->step == FIELD || child->step == CELL || child->step == INDEX;
+}
+
+/* How many words `remember` writes at most. */
+static int count_words(Program *p, const Node *node)
+{
+    int count = node->reads_type + node->reads_slot + node->reads_dict + (node->reads_items ? 2 : node->reads_size);
+    for (int i = 0; i < node->check_count; i++) {
+        count += p->checks[node->first_check + i].kind == CODE ? 3 : 0;
+    }
+    count += node->step == HELD && PyType_Check(node->operand);
+    const Node *end = p->nodes + node->end;
+    for (const Node *child = node + 1; child < end; child = p->nodes + child->end) {
+        count += child_words(child);
+    }
+    return count;
+}
+
+/* ---- settling ------------------------------------------------------------------------------------------- */
+
+/* A word differs: is it the version of a dict that has only got another watcher? */
+static int only_watchers_changed(Program *p, int owner, Word *word)
+{
+    const Node *node = p->nodes + owner;
+    if (!node->reads_dict || version_word(p, node)->address != word->address
+        || !is_same_version(*word->address, word->expected)) {
+        return 0;
+    }
+    word->expected = *word->address;
+    return 1;
+}
+
+/* Will the dict tell, so that its version need not be compared? */
+static int can_skip_version(Program *p, Node *node)
+{
+    const void *address = node->reads_dict ? version_word(p, node)->address : &zero;
+    if (address == &zero || node->changes == RESTLESS) {
+        return 0;
+    }
+    if (node->watched != NULL && !dict_will_tell(node->watched, dict_of_word(address))) {
+        stop_watching(p, node);
+    }
+    if (node->watched == NULL) {
+        node->watched = dict_watch(dict_of_word(address), &p->settled);
+    }
+    return node->watched != NULL && dict_will_tell(node->watched, dict_of_word(address));
+}
+
+/* The words of a node to be compared as long as its program is settled. */
+static void copy_live(Program *p, const Node *node)
+{
+    const Word *skipped = node->skipped ? version_word(p, node) : NULL, *end = p->words + node[1].first_word;
+    Word *live = p->live + node->first_live;
+    for (const Word *word = p->words + node->first_word; word < end; word++) {
+        if (word != skipped) {
+            *live++ = *word;
+        }
+    }
+}
+
+/* Its words are others now. */
+static void refresh_live(Program *p, const Node *node)
+{
+    copy_live(p, node);
+    if (node->skipped && node->watched == NULL) {
+        p->settled = 0;
+    }
+}
+
+/* Are the words of a node what they were? From the top down: the memory is safe to read. What has no word is looked
+   at in every call, and says nothing here. */
+static int node_is_unchanged(Program *p, int i)
+{
+    Word *end = p->words + p->nodes[i + 1].first_word;
+    for (Word *word = p->words + p->nodes[i].first_word; word < end; word++) {
+        if (*word->address != word->expected && word->address != &zero && !only_watchers_changed(p, i, word)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* All has just held. No Python code runs, so that it still does when all dicts are watched; what the checks have run
+   may have changed what was read before them. */
+static void settle(Program *p)
+{
+    int live = 0, was_calm = p->settled_calls > (unsigned long long)p->patience * 16;
+    for (int i = 0; i < p->count; i++) {
+        Node *node = p->nodes + i;
+        if (!node_is_unchanged(p, i)) {
+            p->quiet = 0;
+            return;
+        }
+        node->changes = was_calm && node->changes < RESTLESS ? 0 : node->changes;
+        node->skipped = can_skip_version(p, node);
+        node->first_live = live;
+        for (int words = node[1].first_word - node->first_word - node->skipped; words > 0; words--) {
+            p->live_owners[live++] = i;
+        }
+        copy_live(p, node);
+    }
+    p->nodes[p->count].first_live = live;
+    p->patience = was_calm ? FIRST_PATIENCE : Py_MIN(p->patience * 2, LAST_PATIENCE);
+    p->settled_calls = 0;
+    p->quiet = 0;
+    p->settled = 1;
+}
+
+static int can_settle(Program *p)
+{
+    if (p->live == NULL && dicts_can_be_watched()) {
+        p->live = PyMem_Calloc(p->word_count + 1, sizeof(Word));
+        p->live_owners = PyMem_Calloc(p->word_count + 1, sizeof(int));
+    }
+    return p->live != NULL && p->live_owners != NULL;
+}
+
+/* After a call. */
+static void settle_in_time(Program *p, int holds)
+{
+    if (p->settled) {
+        p->settled_calls++;
+    } else if (p->disturbed) {
+        p->quiet = 0;
+    } else if (holds && p->patience > 0 && ++p->quiet >= p->patience) {
+        if (can_settle(p)) {
+            settle(p);
+        } else {
+            p->patience = 0;
+        }
+    }
+}
+
+#endif

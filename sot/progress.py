@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from sot.records import Place
+from sot.records import Capture, Place
 from sot.reports.lines import shortened
 
 PATIENCE = 2.0      # seconds before anything is shown
+STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
 
 
 class Watch:
@@ -91,3 +92,14 @@ def working(what: str, place: Place | None = None) -> Iterator[None]:
         yield
     finally:
         watch.leave(label)
+
+
+@contextmanager
+def timed(capture: Capture, stage: str) -> Iterator[None]:
+    """Add the time of one of the ``STAGES`` to a capture's."""
+    start = time.perf_counter()
+    try:
+        with working(f"{STAGES[stage]} {capture.name}", capture.place):
+            yield
+    finally:
+        capture.seconds[stage] = capture.seconds.get(stage, 0.0) + time.perf_counter() - start

@@ -10,7 +10,6 @@ import functools
 import gc
 import os
 import sysconfig
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,46 +23,34 @@ import torch
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from sot import _hook, limits, log, marks, recording
-from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
-from sot.checking.calls import CheckedGraph
+from sot.backends import Backend, BackendError
 from sot.emit import Emitter, write_exit
-from sot.entry import Changes, GraphCall, leaving_states, make_entry, turns_grad_on, write_graph_call
+from sot.entry import GraphCall, make_entry
 from sot.errors import Break, CaptureError, CaptureStop, LeftToPython, NotRebuildable, Reason, Refused, Skip
-from sot.execute import gradients, seeds
-from sot.execute.arrays import raising
 from sot.execute.builtins.registry import HANDLERS
-from sot.execute.checkpoints import run_checkpointed
-from sot.execute.elements import element, set_element
 from sot.execute.machine import OURS, Machine, Stopped
-from sot.execute.tensor_hooks import make_place
-from sot.execute.torch_handlers import assign_data
 from sot.execute.watchers import runs_at_any_time, watches
 from sot.execute.wrapping import NUMPY_SCALARS, is_library
-from sot.graph import NumberRef, TensorRef
+from sot.graph_calls import CompilesGraphs, FloatsMustBeConstant, GraphCompiler
 from sot.guards import ArrayGuard, EqualsGuard, LengthGuard, RelationGuard, TensorGuard, ValuesGuard
 from sot.idle import Idle
 from sot.limits import unrolling
 from sot.misses import Cached, misses, tell_too_often
 from sot.origin import Arg, Length, Origin
-from sot.progress import working
-from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Miss, Place
+from sot.progress import timed
+from sot.records import BreakRecord, Capture, GuardRecord, Miss, Place
 from sot.resume import SLOT, origin
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
 from sot.terms import leaves
 from sot.torch_compat import (
-    FLAGS,
     GlobalState,
-    asking_no_class,
     has_saved_tensors_hooks,
     in_function_transform,
     in_mode,
     module_tagger,
     new_fake_mode,
     no_saved_tensors_hooks,
-    overrides_enabled,
-    plain_example,
     quiet,
-    storage_id,
     without_subclasses,
 )
 from sot.turns import TURNS
@@ -77,10 +64,6 @@ TRANSFORMS = os.path.join(TORCH, "_functorch", "")     # their levels end with t
 ROOTS = (TORCH, str(Path(np.__file__).parent) + os.sep, str(Path(__file__).parent) + os.sep,
          *(str(Path(__file__).resolve().parent.parent / name) + os.sep for name in ("sot", "graph", "backends")))
 SITE_PACKAGES = os.sep + "site-packages" + os.sep
-STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
-# What a backend that compiles would not do.
-ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element,
-                 *seeds.NODES, *FLAGS)
 OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # which torch calls for one operation each
 STDLIB = sysconfig.get_path("stdlib") + os.sep
 
@@ -95,18 +78,6 @@ def is_users(code: CodeType, module: str) -> bool:
     if file.startswith(ROOTS) or file.startswith("<frozen"):
         return False
     return not file.startswith(STDLIB) or SITE_PACKAGES in file
-
-
-class FloatsMustBeConstant(Exception):
-    """The backend compiles its graph, and would take the floats among its inputs for constants."""
-
-    def __init__(self, origins: set[Origin]) -> None:
-        super().__init__(origins)
-        self.origins = origins
-
-
-class CompilesGraphs(Exception):
-    """The backend compiles its graph, and would lose the leaves that the graph makes, or its checkpoints."""
 
 
 class NumbersVary(Exception):
@@ -140,11 +111,10 @@ class Translator:
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
                  dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0) -> None:
-        self.backend = backend
-        self.check = check          # the share of calls that are compared with plain Python
         self.full_graph = full_graph
         self.control_flow = control_flow or full_graph
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
+        self.graphs = GraphCompiler(backend, check, self.strict)
         unrolling()     # raises for a value of SOT_UNROLL that means nothing
         self.limit = limits.entries()
         self.include: tuple[str, ...] = ()      # names of modules; none are all
@@ -161,7 +131,6 @@ class Translator:
         self.dynamic = dynamic
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.runs_as_is = True      # does the backend run a graph as it is? until it compiles one with leaves
-        self.compiles = False       # has it compiled any?
         self.callback = callback = _hook.Callback(self._callback)
         self.idle = Idle(lambda code: _hook.skip(code, callback))   # functions without tensors
         _translators.add(self)
@@ -184,7 +153,7 @@ class Translator:
         if in_function_transform() or in_mode():
             return None
         hooked = has_saved_tensors_hooks()
-        if hooked and self.compiles:
+        if hooked and self.graphs.compiles:
             return None
         touch(code)
         with TURNS.turn() as how:
@@ -207,7 +176,7 @@ class Translator:
                 capture.misses = self.explain_misses(code, inputs)
                 with without_subclasses():
                     entry = self.translate(function, inputs, capture, state)
-            if entry is None or not (hooked and self.compiles):
+            if entry is None or not (hooked and self.graphs.compiles):
                 return entry
             self.drop_newest(code)
         except (CaptureError, BackendError):
@@ -350,7 +319,7 @@ class Translator:
         if machine.builder.operations == 0 and capture.stopped is None:
             return self.keep(code, plain_entry(machine, code, state, self.callback, count), machine, state)
         capture.effects = [*map(str, machine.mutated.values()), *("what is printed" for _ in machine.effects[:1])]
-        call = self.compile(machine, emitter, capture)
+        call = self.graphs.call_of(machine, emitter, capture)
         machine.note_assumptions()      # those of the backend
         capture.guards = [GuardRecord(g, *where) for g, where in machine.guards.items()]
         with timed(capture, "emit"):
@@ -380,63 +349,6 @@ class Translator:
             return stop_at(machine, done.cause)
         finally:
             restore_state(machine)
-
-    def compile(self, machine: Machine, emitter: Emitter, capture: Capture) -> GraphCall:
-        """Give the graph to the backend; the call of what comes back."""
-        builder = machine.builder
-        if builder.operations == 0:
-            return GraphCall(before=[f"{emitter.const(s)}(*{emitter.const(values)})"
-                                     for s, values, _ in machine.state_log])
-        changes = Changes(machine)
-        check_layouts(machine)
-        module = builder.finish((ref for ref, _ in emitter.outputs.values()), capture.name)
-        origins = tuple(machine.input_origins.get(id(ref)) for ref in builder.inputs)
-        capture.graph = GraphRecord(capture.name, module, builder.operations, capture.place, origins)
-        with timed(capture, "backend"):
-            real = [ref.fake if isinstance(ref, NumberRef) else example(ref) for ref in builder.inputs]
-            examples = [*map(plain_example, real)]
-            if grad := turns_grad_on(machine.state_log):
-                set_grad_off_first(module)
-            # It may trace with proxies, whose class torch has to ask.
-            with torch.set_grad_enabled(grad or torch.is_grad_enabled()), overrides_enabled(True):
-                compiled = self.call_backend(module, examples, bool(builder.warnings))
-        floats = {leaf for ref in builder.inputs if isinstance(ref, NumberRef) and type(ref.real) is float
-                  for leaf in leaves(machine.input_origins[id(ref)])}
-        as_it_is = is_as_it_is(compiled, module)
-        if floats and not as_it_is:
-            raise FloatsMustBeConstant(floats)
-        self.compiles = self.compiles or not as_it_is
-        if not as_it_is and gradients.shows_leaves(
-                machine, [ref for ref, _ in emitter.outputs.values()]):
-            raise CompilesGraphs
-        compiled = rescued(
-            compiled, module, backend_name(self.backend), f"{capture.name} at {capture.place}", strict=self.strict,
-            changes=bool(changes.inputs) or changes.traceless, draws=builder.fake_mode.draws)
-        if not as_it_is:
-            compiled = leaving_states(compiled, machine.state_log, grad)
-        if any(builder.warnings):
-            compiled = raising(compiled)
-        if self.check and not has_generator(examples):      # which would draw twice
-            compiled = CheckedGraph(compiled, module, self.backend, capture.name, self.check)
-        if recording.current is not None:
-            compiled = recording.current.counted(compiled, capture)
-        if any(given is not tensor for given, tensor in zip(examples, real, strict=True)):
-            compiled = asking_no_class(compiled, as_it_is)
-        inputs = [machine.input_origins[id(ref)] for ref in builder.inputs]
-        return write_graph_call(emitter, compiled, inputs, machine.state_log, changes)
-
-    def call_backend(self, module: torch.fx.GraphModule, examples: list[Any], holds_arrays: bool) -> Callable:
-        """What the backend makes of a graph. Raises CompilesGraphs if there is in it what is lost by that."""
-        if not holds_arrays and not has_generator(examples) and not any(
-                module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
-            return call_backend(self.backend, module, examples)
-        try:
-            compiled = call_backend(self.backend, module, examples)
-        except BackendError:
-            raise CompilesGraphs from None
-        if not is_as_it_is(compiled, module):
-            raise CompilesGraphs
-        return compiled
 
     # ---- the cache
     def drop_newest(self, code: CodeType) -> None:
@@ -491,10 +403,6 @@ class Translator:
         for known in (self.entries, self.varying, self.handed_on, self.constant, self.specialized):
             known.pop(key, None)
         self.idle.forget(key)
-
-
-def has_generator(inputs: list[Any]) -> bool:
-    return any(isinstance(given, torch.Generator) for given in inputs)
 
 
 def drop_dead(key: int) -> None:
@@ -565,42 +473,6 @@ def resumable_depth(machine: Machine) -> int:
     return len(machine.frames) - 1
 
 
-def check_layouts(machine: Machine) -> None:
-    """Raises ShapesMustBeStatic if the graph changes what fake tensors of symbolic sizes do not show: the layout of an
-    input (a backend is shown what it is in the end), or memory that inputs share."""
-    builder = machine.builder
-    if not machine.has_symbols:
-        return
-    memory = [storage_id(t) for t in machine.examples.values()]
-    for ref in builder.changed_inputs():
-        real = ref.real
-        if real is None:
-            continue
-        if memory.count(storage_id(real)) > 1:
-            raise ShapesMustBeStatic("a change of an input that shares its memory with another")
-        if machine.symbols.layout_changed(ref.fake, real):
-            raise ShapesMustBeStatic("a change of the shape of an input")
-
-
-def example(ref: TensorRef) -> Any:
-    """What a backend is shown of an input. It may run the graph, and must not change the program's arrays."""
-    real = ref.real
-    return np.broadcast_to(np.zeros((), real.dtype), real.shape) if isinstance(real, np.ndarray) else real
-
-
-def set_grad_off_first(module: torch.fx.GraphModule) -> None:
-    """Let a graph begin with gradients on: a compiler that finds them off leaves out what records them."""
-    first = next(n for n in module.graph.nodes if n.op != "placeholder")
-    with module.graph.inserting_before(first):
-        module.graph.call_function(torch._C._set_grad_enabled, (False,))
-    module.recompile()
-
-
-def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:
-    """Is what a backend has made of a graph that graph?"""
-    return getattr(compiled, "__self__", compiled) is module
-
-
 def restore_state(machine: Machine) -> None:
     log_ = list(machine.state_log)
     while machine.state_log:
@@ -635,16 +507,6 @@ def paused_collector() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-@contextmanager
-def timed(capture: Capture, stage: str) -> Iterator[None]:
-    start = time.perf_counter()
-    try:
-        with working(f"{STAGES[stage]} {capture.name}", capture.place):
-            yield
-    finally:
-        capture.seconds[stage] = capture.seconds.get(stage, 0.0) + time.perf_counter() - start
 
 
 __all__ = ["Translator", "reset", "is_library"]

@@ -120,3 +120,17 @@ def test_what_the_collector_calls_is_left_alone():
         gc.callbacks.remove(callback)
     assert seen[:2] == ["start!", "stop!"]
     assert not {"callback", "noticed"} & {c.place.function for c in translated.captures}
+
+
+def test_a_proxy_of_what_is_gone(monkeypatch):
+    monkeypatch.setenv("SOT_STRICT", "1")
+
+    def f(x):
+        try:
+            return getattr(proxy, "size")   # noqa: B009 - as the program may do
+        except ReferenceError as e:
+            return str(e), x + 1
+    thing = Thing()
+    proxy = weakref.proxy(thing)
+    del thing
+    check(f, X)

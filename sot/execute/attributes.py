@@ -328,9 +328,9 @@ def instance_attr(m: Machine, obj: Value, name: str) -> Value | Any:
 
 def opaque_attr(m: Machine, obj: Opaque, name: str) -> Value | Any:
     """What an object made of C code holds under a name: its ``__dict__`` can be read, but is not followed."""
-    held = getattr(obj.real, "__dict__", None)
     if obj.origin is None or obj.pytype.__getattribute__ is not object.__getattribute__:
         raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
+    held = getattr(obj.real, "__dict__", None)
     if held is None:
         return ABSENT
     if name in held:

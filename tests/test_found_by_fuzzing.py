@@ -330,3 +330,16 @@ def test_an_exception_of_the_graph_while_another_is_handled():
             y += 1
             x.index_add_(0, torch.tensor([0]), x[:1])
     check(f, X)
+
+
+@pytest.mark.parametrize("look", [
+    float, lambda t: float("4" + t), lambda t: complex(t).real, lambda t: getattr(torch, "a" + t, 0),
+    lambda t: hasattr(torch, t)])
+def test_text_with_a_number_of_the_graph_is_text(look):
+    def f(x):
+        text = str(x.sum().item())
+        try:
+            return look(text), x + 1
+        except TypeError as e:
+            return str(e)
+    check(f, X)

@@ -177,6 +177,8 @@ def callable_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 # ---- attributes by name ---------------------------------------------------------------------------------------
 def name_of(m: Machine, value: Value, what: str) -> str:
     if not isinstance(value, Const) or not isinstance(value.real, str):
+        if issubclass(value.pytype, str):       # which only the graph will tell, or an object
+            raise Break(Reason.UNSUPPORTED, f"{what}: {value} as the name of an attribute")
         m.throw(TypeError, f"{what}: attribute name must be string, not {value.pytype.__name__!r}")
     return value.constant()
 

@@ -39,7 +39,7 @@ from sot.values.later import LaterNumber
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue
-from sot.values.text import joined, made_later, percent_of_numbers
+from sot.values.text import TextValue, joined, made_later, percent_of_numbers
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -462,6 +462,8 @@ def _number(kind: type, *names: str) -> Any:
                     method = m.attributes.special(m, args[0], name)
                     check = polyfill.checked_int if kind is int or name == "__index__" else polyfill.checked_float
                     return m.enter(check if kind is not complex else polyfill.plain_call, [method])
+            if isinstance(args[0], TextValue):
+                raise Break(Reason.TENSOR_VALUE, f"{kind.__name__}() of text with it")
             m.throw(TypeError, f"{kind.__name__}() {WANTED[kind]}, not {args[0].pytype.__name__!r}")
         raise Break(Reason.UNSUPPORTED, f"{kind.__name__}() of these arguments")
     return handler

@@ -60,7 +60,7 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
         raise Endless
 
     previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)     # again, where the interpreter has swallowed the exception
     try:
         yield
     finally:

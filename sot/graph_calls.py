@@ -95,6 +95,8 @@ class GraphCompiler:
             compiled = leaving_states(compiled, machine.state_log, grad)
         if any(builder.warnings):
             compiled = raising(compiled)
+        if machine.asserted:
+            compiled = raising_asserted(compiled, machine.asserted)
         if self.check and not has_generator(examples):      # which would draw twice
             compiled = CheckedGraph(compiled, module, self.backend, capture.name, self.check)
         if recording.current is not None:
@@ -116,6 +118,19 @@ class GraphCompiler:
         if not is_as_it_is(compiled, module):
             raise CompilesGraphs
         return compiled
+
+
+def raising_asserted(compiled: Callable, asserted: dict[str, tuple[type, tuple]]) -> Callable:
+    """A graph whose assertions raise what the program would: ``asserted`` has it by the assertion's text."""
+    def run(*inputs: Any) -> Any:
+        try:
+            return compiled(*inputs)
+        except RuntimeError as error:
+            kind, args = asserted.get(str(error), (None, ()))
+            if kind is None:
+                raise
+        raise kind(*args)
+    return run
 
 
 def has_generator(inputs: list[Any]) -> bool:

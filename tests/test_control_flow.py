@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from agreeing import DOWN, UP, WAYS, agree
-from harness import Counter, same
+from harness import Counter, outcome, same
 from torch import nn
 from torch._higher_order_ops.while_loop import while_loop
 
@@ -313,6 +313,26 @@ def test_assert():
         assert x.sum() > 0, f"not above zero, {len(x)} elements"
         return x * 2
     agree(f, *WAYS, uses="_assert_async")
+
+
+@pytest.mark.parametrize("start", [0.0, 100.0])
+def test_assertions_behind_a_change_of_an_input(start):
+    """Python cannot run the frame again: the graph's assertion raises what the program would."""
+    class Refused(ValueError):
+        pass
+
+    def f(x):
+        x.add_(1)
+        assert x.sum() > 2, "too small"
+        if x.sum() > 200:
+            raise Refused("too large", 3)
+        return x * 2
+    for translated in (sot.to_static(f, full_graph=True), sot.to_static(f, control_flow="graph")):
+        got, want = outcome(translated, (torch.zeros(3) + start,), {}), outcome(f, (torch.zeros(3) + start,), {})
+        assert (type(got.raised), str(got.raised)) == (type(want.raised), str(want.raised))
+        assert torch.equal(got.args[0][0], want.args[0][0])
+    with pytest.raises(AssertionError, match="too small"):
+        translated(torch.zeros(3) - 50)
 
 
 def test_assert_in_a_branch():

@@ -12,6 +12,8 @@ Loops that a tensor ends are in ``loops.py``.
 """
 from __future__ import annotations
 
+import inspect
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +26,8 @@ from sot.execute.joining import at, join, refuse_symbols, settle_truth
 from sot.execute.merging import Point
 from sot.execute.ways import ARRIVED, RAISED, RETURNED, End, Refusal, Start, Way, follow, position
 from sot.graph.regions import Region
-from sot.values.base import Const, Value
+from sot.values.base import ABSENT, Const, Value
+from sot.values.objects import ExceptionValue
 from sot.values.tensor import TensorBool, TensorValue
 
 if TYPE_CHECKING:
@@ -90,12 +93,19 @@ def raises(m: Machine, frame: Frame, test: TensorBool, way: Way, when: bool) -> 
     end = follow(m, frame, way, frozenset(), region, frame.loop)
     if end.kind != RAISED:
         return False
-    check(m, test, not when, end.text)
+    check(m, test, not when, end.text, end.value)
     return True
 
 
-def check(m: Machine, test: TensorBool, holds: bool, text: str) -> None:
-    """An assertion node. A GPU's own assertions end the process, so it is made on the CPU."""
+def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | None = None) -> None:
+    """An assertion node. A GPU's own assertions end the process, so it is made on the CPU.
+
+    It raises torch's RuntimeError. Python runs the frame again then, and raises; where it cannot, because inputs have
+    been changed, the exception that the way ``raised`` takes the place of torch's, if it is made of constants.
+    """
+    if (isinstance(raised, ExceptionValue) and raised.real is ABSENT and all(isinstance(a, Const) for a in raised.args)
+            and not isinstance(inspect.getattr_static(raised.pytype, "__init__"), FunctionType)):
+        m.asserted[text] = raised.pytype, tuple(a.constant() for a in raised.args)
     value: Value = TensorValue(test.ref)
     if not holds:
         value = m.torch_call("call_function", torch.logical_not, [value], {})
@@ -132,5 +142,5 @@ def one_raises(m: Machine, frame: Frame, test: TensorBool, sides: list[Way], end
     if all(e.kind == RAISED for e in ends):
         raise Refusal("both ways raise an exception")
     which = [e.kind for e in ends].index(RAISED)
-    check(m, test, which == 1, ends[which].text)
+    check(m, test, which == 1, ends[which].text, ends[which].value)
     frame.pc, frame.stack = sides[1 - which].pc, list(sides[1 - which].stack)

@@ -98,6 +98,7 @@ class Stopped:
     """Capture ended at a break in the frame on top of the stack."""
 
     cause: Break
+    raised: Value | None = None     # the exception that would leave the frame
 
     def __post_init__(self) -> None:
         # Frames of ours refer to it: with its traceback they would make a circle, and the user's frames that called us
@@ -157,6 +158,7 @@ class Machine:
         self.readings: dict[Point, tuple[int, int]] = {}    # how often each is read, operations before the first
         self.watch: list[Touch] | None = None       # what has been touched in the branch that is followed
         self.refusal_seen = False       # see failures.py
+        self.asserted: dict[str, tuple[type, tuple]] = {}   # what an assertion of the graph stands for, by its text
         self.shows_frames = False       # the program asks for frames, where capture stops
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
         self.keeps_leaves = keeps_leaves    # may the graph make leaves that require grad?
@@ -485,7 +487,7 @@ class Machine:
         if self._leaves_call(exception) or not any(
                 f.instrs[f.last].handler >= 0 or f.on_return in (FOR_NEXT, NEXT_DEFAULT) for f in self.frames):
             text = exception.describe() if isinstance(exception, ExceptionValue) else str(exception)
-            return Stopped(Break(Reason.UNCAUGHT, text))
+            return Stopped(Break(Reason.UNCAUGHT, text), exception)
         if isinstance(exception, ExceptionValue) and chained and not again:
             self._chain(exception)
         raised_here = not again
@@ -504,7 +506,7 @@ class Machine:
                 frame.pc = handler.target
                 return None
             if len(self.frames) == 1 or frame.on_return in (TRIAL, BRANCH):
-                return Stopped(Break(Reason.UNCAUGHT, str(exception)))
+                return Stopped(Break(Reason.UNCAUGHT, str(exception)), exception)
             exception = self.not_stop_iteration(frame, exception)
             self._leave_by_exception(frame)
             caller, ended = self.frames[-1], issubclass(exception.pytype, StopIteration)

@@ -133,7 +133,7 @@ def ended(start: Start, done: Any) -> End:
     elif hasattr(done, "value"):
         end = End(start, RETURNED, done.value)
     elif done.cause.reason is Reason.UNCAUGHT:
-        end = End(start, RAISED)
+        end = End(start, RAISED, done.raised)
         end.text = done.cause.detail
         return end
     else:

@@ -33,9 +33,9 @@
 typedef enum { ARG, HELD, DICT, TYPE_DICT, ITEM, INDEX, CELL, FIELD, KEY } Step;
 static const char *const STEPS[] = {"arg", "held", "dict", "type_dict", "item", "index", "cell", "field", "key", NULL};
 
-typedef enum { TYPE, IS, EQUALS, LENGTH, KEYS, HAS, LACKS, EMPTY, CODE, LOOKUP, TENSOR } Kind;
+typedef enum { TYPE, IS, EQUALS, LENGTH, KEYS, HAS, LACKS, EMPTY, CODE, LOOKUP, TENSOR, ANY_TENSOR } Kind;
 static const char *const KINDS[] = {"type", "is", "equals", "length", "keys", "has", "lacks", "empty", "code",
-                                    "lookup", "tensor", NULL};
+                                    "lookup", "tensor", "any_tensor", NULL};
 
 typedef struct {
     Kind kind;
@@ -93,6 +93,7 @@ struct Program {
     int mortal_count, dead;
     PyObject *owner; /* borrowed: whose program this is; program_died() is told */
     int count, word_count, check_count, tensor_count, arg_tensor_count, pair_count, group_count;
+    int uses_tensors; /* also those without a specification? Then the thread counts */
     int busy;
     int settled; /* are the dicts that are skipped as they were? Cleared by the first that changes */
     int disturbed; /* has a version been another one in this call? */
@@ -287,6 +288,7 @@ static int holds(const Check *check, PyObject *value)
 {
     switch (check->kind) {
     case TYPE:
+    case ANY_TENSOR: /* of a class; nothing has been made of its metadata */
         return (PyObject *)Py_TYPE(value) == check->operand;
     case IS:
         return value == check->operand;
@@ -471,7 +473,7 @@ static int thread_keys_are_the_same(const Program *p)
 
 static int run(Program *p, PyObject *const *args, Py_ssize_t count)
 {
-    if (p->tensor_count > 0 && !thread_keys_are_the_same(p)) {
+    if (p->uses_tensors && !thread_keys_are_the_same(p)) {
         return 0;
     }
     for (int t = 0; t < p->arg_tensor_count; t++) {

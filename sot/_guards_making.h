@@ -128,12 +128,18 @@ static int make_tensor_check(Program *p, Check *check)
     if (tensor_api == NULL) {
         tensor_api = PyCapsule_Import(TENSOR_API_NAME, 0);
     }
-    check->spec = tensor_api != NULL ? PyCapsule_GetPointer(check->operand, TENSOR_SPEC_NAME) : NULL;
-    if (check->spec == NULL) {
+    if (tensor_api == NULL) {
         return -1;
     }
+    if (check->kind == TENSOR) {
+        check->spec = PyCapsule_GetPointer(check->operand, TENSOR_SPEC_NAME);
+        if (check->spec == NULL) {
+            return -1;
+        }
+        p->tensor_count++;
+    }
     tensor_api->thread_keys(p->thread_keys);
-    p->tensor_count++;
+    p->uses_tensors = 1;
     return 0;
 }
 
@@ -174,6 +180,7 @@ static int make_check(Program *p, Node *node, PyObject *spec)
     case LOOKUP:
         return Py_IsNone(second) ? 0 : hold_found(p, check, PyTuple_GET_ITEM(second, 0));
     case TENSOR:
+    case ANY_TENSOR:
         return make_tensor_check(p, check);
     default:
         break;
@@ -190,17 +197,21 @@ static int reads_type(Program *p, const Node *node)
     if (node->step == DICT || node->step == TYPE_DICT) {
         return 0;
     }
+    int reads = 1;
     for (int i = 0; i < node->check_count && (node->step == ITEM || node->step == KEY); i++) {
         const Check *check = p->checks + node->first_check + i;
         PyTypeObject *type = (PyTypeObject *)check->operand;
-        if (check->kind == TYPE && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type != &PyModule_Type) {
-            return 0;
+        if (check->kind == TYPE || check->kind == ANY_TENSOR) {
+            if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type == &PyModule_Type) {
+                return 1;
+            }
+            reads = 0;
         }
         if (check->kind == IS || check->kind == TENSOR || check->kind == EQUALS || check->kind == EMPTY) {
-            return 0; /* whatever its class */
+            reads = 0; /* whatever its class */
         }
     }
-    return 1;
+    return reads;
 }
 
 /* A node is (step, parent, operand, number, checks); parents come first, and subtrees are together. */

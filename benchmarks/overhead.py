@@ -4,7 +4,7 @@ The overhead is a call of the translated function less a call of the graph's own
 the translator gives it.  All four are timed in turns in one process, on one thread; medians over the rounds.
 
 A graph of many operations takes milliseconds, and the noise of these hides microseconds.  So each case is also
-measured with the graph's result kept: in place of the graph stands a function that returns what it returned once.
+measured with the graph's result kept: after the capture, the graph's function does nothing but return that.
 The row "1000 layers / 100 layers" is of these: how much the overhead grows with the model.
 """
 
@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from common import TRANSLATORS, Row, make_decoder, make_linear, own_code, reset, run_as_it_is, run_benchmark, translate
+from common import TRANSLATORS, Row, make_decoder, make_linear, own_code, reset, run_benchmark, translate
 
 Made = tuple[Callable[..., Any], dict[str, Any]]  # what is called, and its arguments
 
@@ -49,40 +49,52 @@ CASES: dict[str, Case] = {
 MEASURES = {False: "overhead, us", True: "overhead, result kept, us"}
 
 
+def function_of(gm: torch.fx.GraphModule) -> Any:
+    """A graph's function. torch.compile's graphs have none before they are called, or their text is asked for."""
+    assert gm.code
+    return gm.forward
+
+
 @dataclass(eq=False)
 class Recorder:
-    """A backend that keeps its graph, what the graph is called with, and what it returned, which it returns again."""
+    """A backend that keeps what its graph is called with, and what that returned."""
 
     graphs: int = 0
-    graph: Any = None
-    run: Any = None
     arguments: Sequence[Any] = ()
     result: Any = None
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
-            if self.result is None:
-                self.arguments, self.result = arguments, gm.forward(*arguments)
+            self.arguments, self.result = arguments, gm.forward(*arguments)
             return self.result
 
-        self.graphs, self.graph, self.run = self.graphs + 1, gm.forward, run
+        self.graphs += 1
         return run
+
+
+def keep_result(graph: Any, result: Any) -> None:
+    """Have a graph's function, from now on, do nothing but return a result."""
+    module, kept = graph.__self__, torch.fx.Graph()
+    for node in module.graph.find_nodes(op="placeholder"):
+        kept.placeholder(node.target)
+    kept.output(kept.create_node("get_attr", "kept"))
+    module.kept = result
+    graph.__func__.__code__ = torch.fx.GraphModule({"kept": torch.nn.Module()}, kept).forward.__func__.__code__
 
 
 def prepare(translator: str, make: Callable[[], Made], keep: bool) -> tuple[Callable[[], Any], Callable[[], Any]]:
     """The translated call and the graph's own call."""
-    recorder = Recorder()
+    recorder, graphs = Recorder(), []
     target, inputs = make()
-    translated = translate(translator, target, recorder)
-    translated(**inputs)
+    translate(translator, target, recorder)(**inputs)
     if recorder.graphs != 1:
         raise SystemExit(f"{translator} captured {recorder.graphs} graphs: the overhead is measured over one")
-    graph, arguments = recorder.run, recorder.arguments
-    if not keep:
-        graph = recorder.graph
-        reset(translator)
-        translated = translate(translator, make()[0], run_as_it_is)
-        translated(**inputs)
+    reset(translator)
+    translated = translate(translator, make()[0], lambda gm, _: graphs.append(function_of(gm)) or graphs[0])
+    translated(**inputs)
+    if keep:
+        keep_result(graphs[0], recorder.result)
+    graph, arguments = graphs[0], recorder.arguments
     return (lambda: translated(**inputs)), (lambda: graph(*arguments))
 
 

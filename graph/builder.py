@@ -96,13 +96,18 @@ class GraphBuilder:
                 return getattr(self_, target)(*rest, **fake_kwargs)
             return target(*fake_args, **fake_kwargs)
 
-    def record(self, kind: str, target: Any, args: tuple, kwargs: dict, result: Any, trace: str) -> fx.Node:
-        """Append the node of an operation whose fake result is known."""
+    def record(self, kind: str, target: Any, args: tuple, kwargs: dict, result: Any, trace: str,
+               seen: bool = True) -> fx.Node:
+        """Append the node of an operation whose fake result is known.
+
+        ``seen``: has capture made more of that result than a reference to it? See ``TensorRef``.
+        """
         args, kwargs = fx.node.map_aggregate((args, kwargs), self._to_node)
         node = self.graph.create_node(kind, target, args, kwargs)
         node.meta["example_value"] = result
         node.meta["stack_trace"] = trace
         node.meta["draws"] = self.fake_mode.draws_now
+        node.meta["seen"] = seen
         self.nodes.append(node)
         self.operations += 1
         return node
@@ -142,6 +147,7 @@ class GraphBuilder:
 
     def copy_before(self, node: fx.Node, ref: TensorRef) -> TensorRef:
         """A copy of a tensor as it is before a node changes it."""
+        ref.see()
         source = self.node_of(ref)
         made = self.copies.setdefault(node, {})
         if source not in made:
@@ -183,6 +189,7 @@ class GraphBuilder:
             node = self.nodes.pop()
             if node in self.computed:
                 self.computed.pop(node).node = None
+            pass_on_seen(node)
             self.graph.erase_node(node)
             for copy, _ in self.copies.pop(node, {}).values():
                 self.graph.erase_node(copy)
@@ -195,11 +202,23 @@ class GraphBuilder:
         self.inputs = [ref for ref in self.inputs if ref.node is not None and self._used(ref.node)]
         return fx.GraphModule(self.modules, self.graph, class_name=identifier(name))
 
+    def pass_on_seen(self) -> None:
+        """Once the graph is finished: what has been seen of results has been seen of the inputs that they depend on."""
+        for node in reversed(self.nodes):
+            pass_on_seen(node)
+
     def _used(self, node: fx.Node) -> bool:
         if node.users:
             return True
         self.graph.erase_node(node)
         return False
+
+
+def pass_on_seen(node: fx.Node) -> None:
+    """What has been seen of a node's result depends on its operands."""
+    if node.meta.get("seen", True):
+        for operand in node.all_input_nodes:
+            operand.meta["seen"] = True
 
 
 def _fake(value: Any) -> Any:

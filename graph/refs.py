@@ -12,14 +12,29 @@ from sot.torch_compat import FakeTensor
 
 
 class TensorRef:
-    """A tensor of the graph: its node and its fake value. Inputs get their node on first use."""
+    """A tensor of the graph: its node and its fake value. Inputs get their node on first use.
 
-    __slots__ = ("node", "fake", "real", "label", "version")
+    ``seen``: has capture asked for anything of the fake value but the results of operations on it? What it has
+    captured is then right only for a tensor of that dtype, shape and so on, and only if the tensors that this one is
+    computed from are as they were, too.
+    """
+
+    __slots__ = ("node", "fake", "real", "label", "version", "seen")
 
     def __init__(self, fake: FakeTensor, node: fx.Node | None = None, real: torch.Tensor | None = None,
                  label: str = "") -> None:
         self.fake, self.node, self.real, self.label = fake, node, real, label
-        self.version = version_of(fake)
+        self.version, self.seen = version_of(fake), False
+
+    def see(self) -> None:
+        self.seen = True
+        if self.node is not None:
+            self.node.meta["seen"] = True
+
+    @property
+    def is_seen(self) -> bool:
+        """Of this tensor, or of what is computed from it, once the graph has passed that on."""
+        return self.seen or (self.node is not None and self.node.meta.get("seen", False))
 
 
 class NumberRef(TensorRef):
@@ -32,7 +47,7 @@ class NumberRef(TensorRef):
 
     def __init__(self, fake: Any, real: Any, label: str = "", function: Callable | None = None,
                  operands: tuple = ()) -> None:
-        self.fake, self.node, self.real, self.label, self.version = fake, None, real, label, 0
+        self.fake, self.node, self.real, self.label, self.version, self.seen = fake, None, real, label, 0, True
         self.function, self.operands = function, operands
 
 
@@ -43,6 +58,7 @@ class GeneratorRef(TensorRef):
 
     def __init__(self, real: torch.Generator | None, node: fx.Node | None = None, label: str = "") -> None:
         self.fake, self.node, self.real, self.label, self.version = None, node, real, label, 0  # type: ignore[assignment]
+        self.seen = True
 
 
 def version_of(tensor: torch.Tensor) -> int:

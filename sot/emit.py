@@ -23,7 +23,7 @@ from sot.execute.frame import DISCARD, Frame
 from sot.execute.machine import Machine
 from sot.execute.overrides import write_modes
 from sot.graph import TensorRef
-from sot.guards import Guard, TensorGuard
+from sot.guards import Guard
 from sot.origin import Origin
 from sot.plain_loops import loop_code
 from sot.resume import (
@@ -41,6 +41,7 @@ from sot.resume import (
     source,
     step_code,
 )
+from sot.tensor_guards import TensorGuard
 from sot.torch_compat import TensorChecks
 from sot.values.base import ABSENT, NONE, Const, Lazy, Null, SavedException, Value
 from sot.values.iterators import GeneratorValue

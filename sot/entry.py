@@ -21,9 +21,10 @@ from sot.errors import Reason, Skip
 from sot.execute.machine import Machine, argument_count
 from sot.execute.tensor_hooks import remove_places
 from sot.graph import GeneratorRef
-from sot.guards import Guard, TensorGuard
+from sot.guards import Guard
 from sot.origin import Origin
 from sot.program import Builder
+from sot.tensor_guards import TensorGuard
 from sot.torch_compat import (
     NO_MODES,
     REGIONS,

@@ -20,16 +20,21 @@ from sot.execute.machine import Machine
 from sot.execute.tensor_hooks import make_place
 from sot.execute.torch_handlers import assign_data
 from sot.graph import NumberRef, TensorRef
-from sot.origin import Origin
+from sot.origin import Attr, Item, Origin
 from sot.progress import timed
 from sot.records import Capture, GraphRecord
 from sot.symbols import ShapesMustBeStatic
+from sot.tensor_guards import AnyTensorGuard, TensorGuard
 from sot.terms import leaves
-from sot.torch_compat import FLAGS, asking_no_class, overrides_enabled, plain_example, storage_id
+from sot.torch_compat import FLAGS, asking_no_class, is_symbolic, overrides_enabled, plain_example, storage_id
+from sot.values.tensor import TensorValue
 
 # What a backend that compiles would not do.
 ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element,
                  *seeds.NODES, *FLAGS)
+
+
+WEIGHTS = "_parameters", "_buffers"      # of a module
 
 
 class FloatsMustBeConstant(Exception):
@@ -76,6 +81,7 @@ class GraphCompiler:
             examples = [*map(plain_example, real)]
             if grad := turns_grad_on(machine.state_log):
                 set_grad_off_first(module)
+            written = nodes_of(module)
             # It may trace with proxies, whose class torch has to ask.
             with torch.set_grad_enabled(grad or torch.is_grad_enabled()), overrides_enabled(True):
                 compiled = self.compile(module, examples, bool(builder.warnings))
@@ -85,6 +91,8 @@ class GraphCompiler:
         if floats and not as_it_is:
             raise FloatsMustBeConstant(floats)
         self.compiles = self.compiles or not as_it_is
+        if as_it_is and nodes_of(module) == written:
+            free_weights(machine, changes)
         if not as_it_is and gradients.shows_leaves(
                 machine, [ref for ref, _ in emitter.outputs.values()]):
             raise CompilesGraphs
@@ -118,6 +126,31 @@ class GraphCompiler:
         if not is_as_it_is(compiled, module):
             raise CompilesGraphs
         return compiled
+
+
+def free_weights(machine: Machine, changes: Changes) -> None:
+    """Let weights be of any dtype and shape that capture has seen nothing of: their guards ask for the class alone.
+
+    PyTorch runs the graph as it runs the program, so what it does with such a weight is what the program would do with
+    it. Where that raises, Python runs the frame from its start; so nothing may be in the graph that cannot be done
+    twice. Arguments keep their guards, which say what a caller did otherwise.
+    """
+    builder = machine.builder
+    if (changes.inputs or changes.traceless or changes.hooks or changes.generators or builder.modules
+            or builder.warnings or machine.made_leaves or builder.fake_mode.draws and not changes.keeps_random):
+        return
+    builder.pass_on_seen()
+    tensors = [value for _, value in machine.by_id.values() if isinstance(value, TensorValue)]
+    free = {value.origin for value in tensors if is_weight(value) and not value.ref.is_seen}
+    machine.guards = {
+        AnyTensorGuard(g.origin, type(machine.examples[g])) if isinstance(g, TensorGuard) and g.origin in free else g:
+        where for g, where in machine.guards.items()}
+
+
+def is_weight(tensor: TensorValue) -> bool:
+    """Is it a parameter or buffer of a module, whose sizes do not vary?"""
+    table = tensor.origin.base if isinstance(tensor.origin, Item) else None
+    return isinstance(table, Attr) and table.name in WEIGHTS and not is_symbolic(tensor.ref.fake)
 
 
 def raising_asserted(compiled: Callable, asserted: dict[str, tuple[type, tuple]]) -> Callable:
@@ -166,6 +199,11 @@ def set_grad_off_first(module: torch.fx.GraphModule) -> None:
     with module.graph.inserting_before(first):
         module.graph.call_function(torch._C._set_grad_enabled, (False,))
     module.recompile()
+
+
+def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
+    """What a graph consists of: a backend may change it in place, for the tensors that it was shown."""
+    return [(node, node.op, node.target, node.args, node.kwargs) for node in module.graph.nodes]
 
 
 def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:

@@ -28,10 +28,21 @@ OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor
 TORCHS_OWN = frozenset(("aten", "prim", "prims"))
 
 
+def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
+    """Does it take random numbers from a generator? Attention takes none where its ``dropout_p`` is 0."""
+    if torch.Tag.nondeterministic_seeded not in kernel.tags:
+        return False
+    place, dropout = dropout_of(kernel)
+    if place >= 0:
+        dropout = args[place] if place < len(args) else (kwargs or {}).get("dropout_p", dropout)
+    return not (isinstance(dropout, float) and dropout == 0)
+
+
 @functools.cache
-def draws(kernel: Any) -> bool:
-    """Does it take random numbers from a generator?"""
-    return torch.Tag.nondeterministic_seeded in kernel.tags
+def dropout_of(kernel: Any) -> tuple[int, Any]:
+    """Where among a kernel's arguments its ``dropout_p`` is, -1 for nowhere, and what it is if not given."""
+    found = [(i, a.default_value) for i, a in enumerate(kernel._schema.arguments) if a.name == "dropout_p"]
+    return found[0] if found else (-1, None)
 
 
 @functools.cache

@@ -24,13 +24,12 @@ from sot.guards import (
     OrderGuard,
     RelationGuard,
     StateGuard,
-    TensorGuard,
     TypeGuard,
-    ValuesGuard,
 )
 from sot.origin import Inputs, TensorPart
 from sot.records import Miss
 from sot.reports import wording
+from sot.tensor_guards import TensorGuard, ValuesGuard
 from sot.torch_compat import GlobalState
 from sot.values.numbers import NUMBER_TYPES
 

@@ -29,7 +29,6 @@ from sot.guards import (
     LengthGuard,
     NoHooksGuard,
     SameGuard,
-    TensorGuard,
     TypeGuard,
     is_constant,
 )
@@ -47,6 +46,7 @@ from sot.origin import (
     RawAttr,
     RawItem,
 )
+from sot.tensor_guards import AnyTensorGuard, TensorGuard
 from sot.torch_compat import GLOBAL_HOOKS
 
 ABSENT = object()
@@ -297,6 +297,10 @@ def _type(b: Builder, guard: TypeGuard) -> None:
     b.check(node, "type", guard.cls)
 
 
+def _any_tensor(b: Builder, guard: AnyTensorGuard) -> None:
+    b.check(b.node(guard.origin), "any_tensor", guard.cls)
+
+
 def _length(b: Builder, guard: LengthGuard) -> None:
     node = b.node(guard.origin)
     if type(node.value) not in SIZED:
@@ -347,8 +351,9 @@ def _distinct(b: Builder, guard: DistinctGuard) -> None:
 
 
 CHECKS: dict[type, Callable[[Builder, Any], None]] = {
-    IsGuard: _is, EqualsGuard: _equals, TypeGuard: _type, LengthGuard: _length, KeysGuard: _keys,
-    HasKeyGuard: _has_key, CodeGuard: _code, NoHooksGuard: _no_hooks, SameGuard: _same, DistinctGuard: _distinct}
+    IsGuard: _is, EqualsGuard: _equals, TypeGuard: _type, AnyTensorGuard: _any_tensor, LengthGuard: _length,
+    KeysGuard: _keys, HasKeyGuard: _has_key, CodeGuard: _code, NoHooksGuard: _no_hooks, SameGuard: _same,
+    DistinctGuard: _distinct}
 
 
 # ---- calls of modules -------------------------------------------------------------------------------------

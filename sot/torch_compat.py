@@ -223,7 +223,7 @@ class RecordingFakeMode(FakeTensorMode):
     while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.draws_now = self.draws_now or kernels.draws(func)
+        self.draws_now = self.draws_now or kernels.draws(func, args, kwargs)
         self.draws = self.draws or self.draws_now
         self.may_refuse = self.may_refuse or kernels.may_refuse(func, args)
         self.changes_unversioned = self.changes_unversioned or kernels.changes_unversioned(func, args)

@@ -32,7 +32,7 @@ from sot.execute.machine import OURS, Machine, Stopped
 from sot.execute.watchers import runs_at_any_time, watches
 from sot.execute.wrapping import NUMPY_SCALARS, is_library
 from sot.graph_calls import CompilesGraphs, FloatsMustBeConstant, GraphCompiler
-from sot.guards import ArrayGuard, EqualsGuard, LengthGuard, RelationGuard, TensorGuard, ValuesGuard
+from sot.guards import EqualsGuard, LengthGuard, RelationGuard
 from sot.idle import Idle
 from sot.limits import unrolling
 from sot.misses import Cached, misses, tell_too_often
@@ -41,6 +41,7 @@ from sot.progress import timed
 from sot.records import BreakRecord, Capture, GuardRecord, Miss, Place
 from sot.resume import SLOT, origin
 from sot.symbols import STATIC, ShapesMustBeStatic, Variation
+from sot.tensor_guards import ArrayGuard, TensorGuard, ValuesGuard
 from sot.terms import leaves
 from sot.torch_compat import (
     GlobalState,

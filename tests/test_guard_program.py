@@ -21,6 +21,7 @@ from torch import nn
 import sot
 from sot import _hook
 from sot.api import translation_of
+from sot.tensor_guards import TensorGuard
 
 X = torch.arange(6.0).reshape(2, 3)
 FACTOR = 3.0
@@ -343,7 +344,6 @@ def mutation(draw):
 
 def verdict_of_python(cached, inputs):
     """The guards, one by one, and that no two tensors that they look at are one."""
-    from sot.guards import TensorGuard
     if any(g.explain(inputs) is not None for g in cached.guards):
         return False
     tensors = [id(g.origin.read(inputs)) for g in cached.guards if isinstance(g, TensorGuard)]

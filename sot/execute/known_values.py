@@ -16,8 +16,8 @@ import torch
 from torch import fx
 
 from sot.graph import TensorRef
-from sot.guards import ValuesGuard
 from sot.origin import known
+from sot.tensor_guards import ValuesGuard
 from sot.torch_compat import is_symbolic, plain_tensor, storage_id
 
 if TYPE_CHECKING:

@@ -70,6 +70,7 @@ VALUE_INDEPENDENT = frozenset(name for n in (
     "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
     "select", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul", "addcdiv")
     for name in (n, "i" + n, "r" + n))
+DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
@@ -117,7 +118,7 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
 def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number: bool = False) -> Any:
     """A Value as an argument of a graph node; ``as_number`` if even a float may differ there from call to call."""
     if isinstance(value, TensorValue):
-        found[id(value.fake)] = value
+        found[id(value.ref.fake)] = value
         return value.ref
     if overrides.is_duck(value):
         found[id(value)] = value    # type: ignore[assignment]
@@ -202,33 +203,40 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
     if "out" in graph_kwargs:
         refuse_resize(m, kind, name, (target, graph_args, graph_kwargs))
-    before = {key: (value.fake.requires_grad, version_of(value.fake)) for key, value in found.items()}
+    before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
     concrete = numbers and is_concrete(name, graph_args, found)
+    asked = target, graph_args, graph_kwargs
     try:
-        result, (target, graph_args, graph_kwargs) = run_on_fakes(
-            m, kind, name, (target, graph_args, graph_kwargs), reason, concrete)
+        result, call = run_on_fakes(m, kind, name, asked, reason, concrete)
     except Break as stop:
         is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs
         if is_read and (number := later_numbers.read(m, name, args[0])) is not None:
             return number
         raise
+    target, graph_args, graph_kwargs = call
     kind = "call_method" if isinstance(target, str) else "call_function"
     refuse_changes(m, name)
     m.note_assumptions()
     if any(map(holds_number, graph_args)):
         forget_constant(result)
     check_result(m, name, result, found)
-    changed = any(value.fake.requires_grad != before[key][0] for key, value in found.items())
+    changed = any(value.ref.fake.requires_grad != before[key][0] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
+        for value in found.values():
+            value.ref.see()
         return m.wrap_new(result)
     if result is None and not found:
         raise Break(Reason.SIDE_EFFECT, name)
     failures.expect(m, name)
-    node = m.builder.record(kind, target, graph_args, graph_kwargs, result, m.stack_trace())
+    written = {storage_id(value.ref.fake) for key, value in found.items()
+               if key in before and version_of(value.ref.fake) != before[key][1]
+               or m.builder.fake_mode.changes_unversioned}
+    is_new = isinstance(result, torch.Tensor) and id(result) not in found
+    follows = is_new or gives_back(name, *graph_args, **graph_kwargs)
+    node = m.builder.record(kind, target, graph_args, graph_kwargs, result, m.stack_trace(),
+                            seen=not follows or changed or bool(written) or call is not asked)
     m.hooked = m.hooked or name == "retain_grad"
-    written = {storage_id(value.fake) for key, value in found.items()
-               if key in before and version_of(value.fake) != before[key][1] or m.builder.fake_mode.changes_unversioned}
     if written:
         written = m.array_memory.sharing(written)
         node.meta["changes"] = written
@@ -239,6 +247,12 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if target is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
     return made
+
+
+def gives_back(name: str, *args: Any, **kwargs: Any) -> bool:
+    """Is the result of an operation its argument, whatever that is: dropout where nobody trains?"""
+    training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+    return name in DROPOUTS and training is False
 
 
 def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reason: Reason,
@@ -299,7 +313,7 @@ def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
     if "item" not in name and name != "select":
         return True
     keys = [k for a in args[1:] for k in (a if isinstance(a, tuple) else (a,))]
-    return not any(isinstance(k, slice) for k in keys) and not any(is_symbolic(v.fake) for v in found.values())
+    return not any(isinstance(k, slice) for k in keys) and not any(is_symbolic(v.ref.fake) for v in found.values())
 
 
 def holds_number(arg: Any) -> bool:
@@ -342,10 +356,11 @@ def check_result(m: Machine, name: str, result: Any, found: dict[int, TensorValu
 def note_leaves(m: Machine, changed: bool, made: Value, found: dict[int, TensorValue]) -> None:
     """Remember the leaves that the graph makes, or that it makes of its inputs."""
     for value in [*(found.values() if changed else ()), made]:
-        if isinstance(value, TensorValue) and value.fake.is_leaf and id(value.fake) not in m.leaves and (
-                value.fake.requires_grad and not functorch.is_functorch_wrapped_tensor(value.fake)):
-            m.leaves[id(value.fake)] = value
-            m.made_leaves.add(id(value.fake))
+        fake = value.ref.fake if isinstance(value, TensorValue) else None
+        if fake is not None and fake.is_leaf and id(fake) not in m.leaves and (
+                fake.requires_grad and not functorch.is_functorch_wrapped_tensor(fake)):
+            m.leaves[id(fake)] = value
+            m.made_leaves.add(id(fake))
 
 
 def has_tensor(result: Any) -> bool:

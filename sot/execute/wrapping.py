@@ -26,8 +26,9 @@ from sot import marks
 from sot.errors import Break, Reason
 from sot.execute import arrays
 from sot.graph import GeneratorRef
-from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TensorGuard, TypeGuard
+from sot.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
 from sot.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, attribute, known
+from sot.tensor_guards import TensorGuard
 from sot.torch_compat import FakeTensor, Layout, UnsupportedFakeTensorException, plain_tensor
 from sot.values.arrays import SCALARS, ArrayValue
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean

@@ -15,8 +15,9 @@ from torch import fx
 
 from sot.errors import Break, Reason
 from sot.graph import TensorRef
-from sot.guards import ArrayGuard, TypeGuard, layout_of
+from sot.guards import TypeGuard
 from sot.origin import Length, Origin
+from sot.tensor_guards import ArrayGuard, layout_of
 from sot.values.base import Const, OtherTensor, Value
 from sot.values.callables import BoundMethod
 

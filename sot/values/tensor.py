@@ -56,9 +56,12 @@ class TensorValue(Value):
 
     @property
     def fake(self) -> torch.Tensor:
+        """For its dtype, shape and the like, on which what is captured depends from now on."""
+        self.ref.see()
         return self.ref.fake
 
     def key(self) -> Any:
+        self.ref.see()
         return self if self.ref.real is None else self.ref.real
 
     def load_attr(self, m: Machine, name: str) -> Value:
@@ -97,13 +100,14 @@ class TensorValue(Value):
         if name == "__class__" or callable(getattr(torch.Tensor, name, None)):
             return None
         if m.asks_classes and not m.modes:
-            return m.through_overrides(m, "call_function", getattr, (self.ref, name), {}, {id(self.fake): self})
+            return m.through_overrides(m, "call_function", getattr, (self.ref, name), {}, {id(self.ref.fake): self})
         if name in ("grad", "grad_fn"):     # emitted code would read it, and ask the class
             raise Break(Reason.UNSUPPORTED, f"reading .{name} of an instance of {self.pytype.__qualname__}")
         return None
 
     def _load_of_subclass(self, m: Machine, name: str) -> Value:
         """An attribute that torch.Tensor does not have, by Python's protocol."""
+        self.ref.see()
         raw, owner = m.attributes.lookup(m, self.pytype, name)
         if raw is not ABSENT and m.attributes.is_data_descriptor(raw):
             return m.attributes.get_data(m, self, raw, owner, name)
@@ -123,10 +127,11 @@ class TensorValue(Value):
     def _metadata(self, m: Machine, name: str) -> Value:
         answer = None
         if m.modes:
-            answer = m.through_overrides(m, "call_function", getattr, (self.ref, name), {}, {id(self.fake): self})
+            answer = m.through_overrides(m, "call_function", getattr, (self.ref, name), {}, {id(self.ref.fake): self})
         return m.wrap_new(getattr(self.fake, name)) if answer is None else answer
 
     def _instance_attr(self, m: Machine, name: str) -> Value:
+        self.ref.see()
         real = self.ref.real
         if real is not None and name in real.__dict__:
             return m.wrap_attr(self, name, real.__dict__[name])
@@ -141,6 +146,7 @@ class TensorValue(Value):
 
     def store_attr(self, m: Machine, name: str, value: Value | None) -> None:
         """Write ``.grad``, ``.data`` or an attribute of the user's; ``None`` deletes it."""
+        self.ref.see()      # it may be the tensor that another one is at another call
         if overrides_operations(self.pytype) and hasattr(torch.Tensor, name):
             raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {self}, which its class may override,")
         if name == "requires_grad" and value is not None:
@@ -187,7 +193,7 @@ class TensorValue(Value):
         e.write_attrs(e.value(self), self)
 
     def __str__(self) -> str:
-        return str(self.origin) if self.origin else f"a tensor of shape {tuple(self.fake.shape)}"
+        return str(self.origin) if self.origin else f"a tensor of shape {tuple(self.ref.fake.shape)}"
 
 
 class GradFn(Value):
@@ -230,6 +236,13 @@ class TensorBool(TensorNumber):
 
     def __init__(self, ref: TensorRef) -> None:
         super().__init__(ref, bool)
+
+
+def see_both(a: Value, b: Value) -> None:
+    """Two values have been compared by identity: an operation may give its argument back, if that is of some dtype."""
+    if isinstance(a, TensorValue) and isinstance(b, TensorValue):
+        a.ref.see()
+        b.ref.see()
 
 
 def is_tensor(value: Value) -> bool:

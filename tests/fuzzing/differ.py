@@ -32,6 +32,13 @@ PATIENCE = 30   # how many times longer a translated call may take
 CALLS = ((4, 3, "k", 0.5, True), (4, 3, "k", 0.5, True), (4, 4, "m", 1.5, True), (6, 2, "k", 0.5, False),
          (4, 3, "k", -1.0, True))
 
+# What becomes of a module's weight, in place, after these calls; the first case is called again with each.
+WEIGHTS: tuple[Callable[[torch.Tensor], object], ...] = (
+    lambda weight: setattr(weight, "data", weight.data.double()),
+    lambda weight: weight.requires_grad_(not weight.requires_grad),
+    lambda weight: setattr(weight, "data", torch.tensor([1.0, 2.0, 3.0, 4.0])),
+    lambda weight: setattr(weight, "data", torch.ones(3)))
+
 
 class Endless(BaseException):
     """The program takes too long to be compared."""
@@ -125,7 +132,11 @@ def compare(source: str, counts: Counter[str] | None = None) -> None:
     sot.reset()
     translated = sot.to_static(mine["program"], backend=eager)
 
-    for number, case in enumerate(CALLS):
+    weights = WEIGHTS if "net" in source else ()
+    for number, (case, change) in enumerate([*((case, None) for case in CALLS), *((CALLS[0], w) for w in weights)]):
+        if change is not None:
+            for namespace in (plain, mine):
+                change(namespace["net"].scale)
         with limited():
             want = call(plain, plain["program"], case)
         try:

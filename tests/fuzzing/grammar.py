@@ -53,7 +53,8 @@ EXPRESSIONS = {
         "<scalar> > 0", "box == Box(<int>)", "box", "<float> > 1", "<int> in box", "<any> is None",
         "torch.is_grad_enabled()", "callable(box)", "(<vec> == <vec>).all()", "x.is_leaf",
         "torch.equal(<vec>, <vec>)", "<str> < <str>", "<dict> == table", "seen <= {1, 2}", "pair == (a, b)",
-        "x is pair[-1]",
+        "x is pair[-1]", "net.scale is net.scale.float()", "net.scale.requires_grad",
+        "(x * net.scale).dtype is x.dtype",
     ],
     "str": [
         "s", "t", "<text>", "f'{<int>}-{<str>!r:>6}'", "(<str> + <str>)[:8]", "<str>[::-1]", "<str>.upper()",
@@ -93,7 +94,8 @@ EXPRESSIONS = {
         "torch.tensor([float(v) for v in range(x.shape[0])])", "<vec>.unsqueeze(0)[0]", "<vec>.expand(2, -1)[1]",
         "square(<vec>)", "<vec>.split(1)[0] + <vec>", "torch.zeros_like(x).index_add(0, torch.tensor([0]), x[:1])",
         "pair[-1] * <vec>", "x[:]", "sum([<vec>, <vec>])", "max(<vec>, <vec>, key=lambda v: v.numel())",
-        "<vec>.clamp(min=<int>)", "opaque(<vec>)", "box.x",
+        "<vec>.clamp(min=<int>)", "opaque(<vec>)", "box.x", "<vec> * net.scale", "torch.sub(net.scale, <vec>)",
+        "<vec> + net.scale.to(torch.float64)", "(lambda v: v * 2)(<vec> - net.scale)",
     ],
     "scalar": [
         "z", "<vec>.sum()", "<vec>[0]", "<vec>.mean()", "<vec>.max()", "<scalar> <vecop> <num>", "<vec> @ <vec>",
@@ -141,6 +143,7 @@ TENSORS = [
     "torch.manual_seed(<int>)", "y = y.double().float()", "z = z.to(torch.float64)", "x = x.unsqueeze(0).squeeze(0)",
     "x = x.reshape(<int>, -1)", "y = torch.rand(x.shape[0])", "net.train(<bool>)", "net.calls += 1",
     "y = checkpoint(<vec>)", "x = net(x)",
+    "with torch.no_grad(): net.scale.float().add_(<num>)", "y = y * net.scale.detach()",
 ]
 BREAKS = [
     "sot.graph_break()", "a = int(<scalar>) % 5", "r = <scalar>.item()", "log.append(opaque(<any>))",

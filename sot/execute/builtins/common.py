@@ -33,7 +33,7 @@ from sot.values.objects import (
     guard_key,
     make_tuple,
 )
-from sot.values.tensor import TensorNumber, TensorValue
+from sot.values.tensor import TensorNumber, TensorValue, see_both
 
 if TYPE_CHECKING:
     from sot.execute.machine import Machine
@@ -182,6 +182,7 @@ def identical(a: Value, b: Value) -> bool:
         return later_numbers.is_same(a, b)
     if isinstance(a, TensorNumber) or isinstance(b, TensorNumber):
         raise Break(Reason.UNSUPPORTED, "the identity of a number that depends on a tensor")
+    see_both(a, b)
     return a.real is not ABSENT and a.real is b.real
 
 

@@ -286,7 +286,7 @@ def deep(m: Machine, value: Value, memo: dict[int, Value]) -> Value:
 
 def deep_tensor(m: Machine, value: TensorValue) -> Value:
     """A clone, where nothing tells it from a copy of the storage: no gradient, no attribute, no view of anything."""
-    fake = value.ref.fake
+    fake = value.fake
     held = value.real is not ABSENT and vars(value.real)
     if (value.pytype is not torch.Tensor or fake.requires_grad or value.attrs or held or fake._is_view()
             or fake.is_conj() or fake.is_neg() or not fake.is_contiguous()):

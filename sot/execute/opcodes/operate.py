@@ -15,7 +15,7 @@ from sot.values.base import ENTERED, NONE, NULL, Const, Value, boolean
 from sot.values.iterators import SliceValue
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, TupleValue
-from sot.values.tensor import TensorBool, TensorNumber
+from sot.values.tensor import TensorBool, TensorNumber, see_both
 from sot.values.text import VaryingText, joined
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def same_object(a: Value, b: Value) -> bool:
             raise Break(Reason.UNSUPPORTED, "the identity of equal constants")
         if a.real is b.real:
             return True
+    see_both(a, b)
     return a.pytype is b.pytype is tuple and is_empty(a) and is_empty(b)
 
 

@@ -411,14 +411,18 @@ static PyObject *fail_for_lack_of_stack(PyThreadState *tstate, Frame *frame)
    their arguments when it does without us. */
 static PyObject *evaluate_alone(PyThreadState *tstate, Frame *frame)
 {
-    Registration *mine = (Registration *)view.registration;
-    PyObject *callback = Py_NewRef(mine->callback);
+    Registration *mine = this_thread();
+    if (mine == NULL) {
+        release_frame(tstate, frame);
+        return NULL;
+    }
+    PyObject *callback = Py_XNewRef(mine->callback);
     Py_INCREF(mine);
-    register_callback(mine, NULL);
+    register_callback(mine, PLAIN);
     PyObject *result = evaluate_plainly(tstate, frame, 0);
     register_callback(mine, callback);
     Py_DECREF(mine);
-    Py_DECREF(callback);
+    Py_XDECREF(callback);
     return result;
 }
 

@@ -56,6 +56,37 @@ def test_threads_without_a_callback_of_their_own_ask_the_default():
     assert fn() == "frame" and not is_installed()
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_what_code_that_is_left_alone_calls_is_left_alone_whoever_has_the_callback(own):
+    seen = []
+
+    def callback(function, arguments):
+        seen.append(function.__name__)
+
+    def inner():
+        return "frame"
+
+    def alone():
+        return inner()
+
+    def calls():
+        before = _hook.set_callback(callback) if own else None
+        try:
+            return alone(), inner()
+        finally:
+            if own:
+                _hook.set_callback(before)
+
+    _hook.leave_alone(alone.__code__)
+    _hook.skip(calls.__code__)
+    _hook.set_default(callback)
+    try:
+        assert in_thread(calls) == calls() == ("frame", "frame")
+        assert seen.count("inner") == 2 and is_installed()
+    finally:
+        _hook.set_default(None)
+
+
 def test_the_evaluator_is_installed_only_while_a_thread_has_a_callback():
     assert not is_installed()
     with callback_set():

@@ -45,7 +45,7 @@ setup(
     ext_modules=[
         Extension(
             "sot._hook",
-            sources=["sot/_hook.c", "sot/_guards.c", "sot/_dicts.c", "sot/_entry.c"],
+            sources=["sot/_hook.c", "sot/_guards.c", "sot/_dicts.c", "sot/_setters.c", "sot/_entry.c"],
             depends=["sot/" + name for name in HOOK_HEADERS],
             define_macros=[("SOT_HOOK_DEBUG", "1")] if debug else [],
             extra_compile_args=["-std=c11", "-O2", "-fno-strict-aliasing"],

@@ -14,9 +14,11 @@
 
    Most words are versions of dicts, and where CPython tells of changes of dicts (_dicts.c) they need not even be
    compared: a program that has been undisturbed for some calls settles. It has its dicts watched then, and compares the
-   other words, the live ones, until a dict tells. A dict that changes again and again is not watched any more, and a
-   program that is disturbed soon after it settled takes longer to settle again, so that nothing costs more than
-   comparing all words does.
+   other words, the live ones, until a dict tells. Nor are the classes of objects in such dicts live, and the addresses of
+   their own dicts, where assignments to them are counted (_setters.c): all words are compared when there has been one,
+   anywhere. A dict that changes again and again is not watched any more, neither is the count relied on if it rises again
+   and again, and a program that is disturbed soon after it settled takes longer to settle again, so that nothing costs
+   more than comparing all words does.
 
    Words hold addresses, and another object may have come to an address meanwhile. That is harmless where the words
    say all that the checks depend on. What compares the contents of constants keeps the constant alive instead.
@@ -49,6 +51,7 @@ typedef struct {
 
 typedef struct {
     Step step;
+    int parent; /* -1: a root */
     int end; /* the nodes of its subtree are those up to here */
     int grouped; /* is it in a group, and not an argument itself? */
     int tensor;  /* which of the program's tensors it is, or -1 */
@@ -56,9 +59,10 @@ typedef struct {
     int first_check, check_count;
     int first_word, first_live;
     WatchedDict *watched; /* the dict whose version it has read; NULL: not watched */
-    int skipped; /* is that version none of the live words? */
+    unsigned skipped; /* which of its first words are not live: a bit for each */
     int changes; /* how often that version was another one, up to RESTLESS */
     int known; /* do the words of the whole subtree stand for its checks, for the value it has? */
+    PyTypeObject *type; /* of its value: only to be compared with */
     PyObject *operand;
     char weak; /* is it not this program's to release? */
     Py_ssize_t number;
@@ -99,6 +103,11 @@ struct Program {
     int disturbed; /* has a version been another one in this call? */
     int quiet, patience; /* undisturbed calls so far, and how many it takes to settle; patience 0: never */
     unsigned long long settled_calls;
+    int counts_setters; /* are words of classes and addresses of dicts skipped? */
+    unsigned long long setters_seen; /* the count when all words were compared */
+    unsigned long long setters_heard; /* and when it was asked for */
+    int alarms; /* how often it has risen, soon after it had, up to RESTLESS */
+    unsigned long long alarmed_at; /* in which settled call it did */
     int regroup; /* has a member of a group another value than when the hash sets were filled? */
     unsigned long long entered;
     Node *nodes;
@@ -117,6 +126,7 @@ struct Program {
 #define FIRST_PATIENCE 4
 #define LAST_PATIENCE 4096
 #define RESTLESS 8
+#define SOON 64
 
 static const uintptr_t zero = 0;
 static const TensorApi *tensor_api;
@@ -318,9 +328,10 @@ static int holds(const Check *check, PyObject *value)
 
 /* ---- running -------------------------------------------------------------------------------------------- */
 
-static int visit_node(Program *p, int i, PyObject *value);
+static int visit_node(Program *p, int i, PyObject *value, int all);
 
-/* Checks a node and, as far as they are other objects than before, its children. */
+/* Checks a node and, as far as they are other objects than before, its children. Of a child that is at the same
+   address, all words are compared: it may be another object there. */
 static int enter(Program *p, int i, PyObject *value)
 {
     Node *node = p->nodes + i;
@@ -328,6 +339,10 @@ static int enter(Program *p, int i, PyObject *value)
     p->entered++;
     p->regroup |= node->grouped && p->values[i] != value;
     p->values[i] = value;
+    if (node->type != Py_TYPE(value)) {
+        node->type = Py_TYPE(value);
+        p->settled &= node->skipped == 0;
+    }
     if (node->tensor >= 0) {
         p->tensors[node->tensor].value = value;
     }
@@ -339,7 +354,7 @@ static int enter(Program *p, int i, PyObject *value)
     }
     for (int child = i + 1; child < node->end; child = p->nodes[child].end) {
         PyObject *found = load(p->nodes + child, value);
-        if (found == NULL || !visit_node(p, child, found)) {
+        if (found == NULL || !visit_node(p, child, found, 1)) {
             return 0;
         }
     }
@@ -351,14 +366,16 @@ static int enter(Program *p, int i, PyObject *value)
     return 1;
 }
 
-/* The first node from here to the end with a word that is another one now; the end, if there is none. */
-static int first_changed(Program *p, int start, int end)
+/* The first node from here to the end with a word (of all, or of the live ones) that is another one now; the end, if
+   there is none. */
+static int first_changed(Program *p, int start, int end, int all)
 {
     const Node *from = p->nodes + start, *to = p->nodes + end;
-    Word *words = p->settled ? p->live : p->words;
-    const int *owners = p->settled ? p->live_owners : p->owners;
-    Word *word = words + (p->settled ? from->first_live : from->first_word);
-    Word *last = words + (p->settled ? to->first_live : to->first_word);
+    int live = p->settled && !all;
+    Word *words = live ? p->live : p->words;
+    const int *owners = live ? p->live_owners : p->owners;
+    Word *word = words + (live ? from->first_live : from->first_word);
+    Word *last = words + (live ? to->first_live : to->first_word);
     for (; word < last; word++) {
         if (*word->address != word->expected && !only_watchers_changed(p, owners[word - words], word)) {
             return owners[word - words];
@@ -368,10 +385,10 @@ static int first_changed(Program *p, int start, int end)
 }
 
 /* The node is known for the value it has: are its words, and those below it, as they were? */
-static int unchanged(Program *p, int i)
+static int unchanged(Program *p, int i, int all)
 {
     int end = p->nodes[i].end;
-    while ((i = first_changed(p, i, end)) < end) {
+    while ((i = first_changed(p, i, end, all)) < end) {
         if (!enter(p, i, p->values[i])) {
             return 0;
         }
@@ -380,9 +397,12 @@ static int unchanged(Program *p, int i)
     return 1;
 }
 
-static int visit_node(Program *p, int i, PyObject *value)
+/* What is at the address of the value before may be of another class; where that is no word, it is asked here. */
+static int visit_node(Program *p, int i, PyObject *value, int all)
 {
-    return p->nodes[i].known && p->values[i] == value ? unchanged(p, i) : enter(p, i, value);
+    const Node *node = p->nodes + i;
+    int is_known = node->known && p->values[i] == value && node->type == Py_TYPE(value);
+    return is_known ? unchanged(p, i, all) : enter(p, i, value);
 }
 
 /* A subtree in which something did not hold is not known, nor is what it is a part of. */
@@ -471,7 +491,7 @@ static int thread_keys_are_the_same(const Program *p)
     return keys[0] == p->thread_keys[0] && keys[1] == p->thread_keys[1];
 }
 
-static int run(Program *p, PyObject *const *args, Py_ssize_t count)
+static int run(Program *p, PyObject *const *args, Py_ssize_t count, int all)
 {
     if (p->uses_tensors && !thread_keys_are_the_same(p)) {
         return 0;
@@ -493,7 +513,7 @@ static int run(Program *p, PyObject *const *args, Py_ssize_t count)
     for (int i = 0; i < p->count; i = p->nodes[i].end) {
         const Node *root = p->nodes + i;
         PyObject *value = root->step == HELD ? root->operand : root->number < count ? args[root->number] : NULL;
-        if (value == NULL || !visit_node(p, i, value)) {
+        if (value == NULL || !visit_node(p, i, value, all)) {
             forget(p, i);
             return 0;
         }
@@ -510,7 +530,9 @@ int program_holds(Program *p, PyObject *const *args, Py_ssize_t count)
     }
     p->busy = 1;
     p->disturbed = 0;
-    int holds = run(p, args, count);
+    unsigned long long setters = p->settled && p->counts_setters ? setters_count() : p->setters_seen;
+    int holds = run(p, args, count, !setters_rest(p, setters));
+    p->setters_seen = holds ? setters : p->setters_seen;
     settle_in_time(p, holds);
     p->busy = 0;
     return holds;

@@ -1,4 +1,4 @@
-/* What _hook.c, _entry.c, _guards.c, _dicts.c and _tensors.cpp know of each other. */
+/* What _hook.c, _entry.c, _guards.c, _dicts.c, _setters.c and _tensors.cpp know of each other. */
 
 #ifndef SOT_GUARDS_H
 #define SOT_GUARDS_H
@@ -40,6 +40,19 @@ int dict_will_tell(WatchedDict *watched, PyObject *dict);
 
 /* The interpreter is about to end. */
 void dicts_close(void);
+
+/* ---- _setters.c ---------------------------------------------------------------------------------------- */
+
+/* Are assignments to `__class__` counted from now on? */
+int setters_tell(void);
+
+/* And those of another dict to be the `__dict__` of an instance of this class? */
+int setters_tell_of_dict(PyTypeObject *type);
+
+/* Another number if one of them may have been made meanwhile. */
+unsigned long long setters_count(void);
+
+void setters_close(void);
 
 /* ---- _guards.c ------------------------------------------------------------------------------------- */
 

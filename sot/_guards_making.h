@@ -229,6 +229,7 @@ static int make_node(Program *p, int i, PyObject *spec)
         return -1;
     }
     node->step = step;
+    node->parent = parent;
     node->end = i + 1;
     node->tensor = -1;
     node->first_check = p->check_count;

@@ -19,6 +19,11 @@ static Word *version_word(const Program *p, const Node *node)
     return p->words + node->first_word + node->reads_type + node->reads_slot;
 }
 
+static unsigned version_bit(const Node *node)
+{
+    return 1u << (node->reads_type + node->reads_slot);
+}
+
 static int is_same_version(uintptr_t version, uintptr_t other)
 {
     return ((version ^ other) & ~WATCHER_BITS) == 0;
@@ -164,23 +169,69 @@ static int can_skip_version(Program *p, Node *node)
     return node->watched != NULL && dict_will_tell(node->watched, dict_of_word(address));
 }
 
-/* The words of a node to be compared as long as its program is settled. */
-static void copy_live(Program *p, const Node *node)
+/* May the value of a node be another object, without a dict that tells? A dict that has not told holds what it held, so
+   that nothing else has come to its address either. */
+static int stays(const Program *p, const Node *node)
 {
-    const Word *skipped = node->skipped ? version_word(p, node) : NULL, *end = p->words + node[1].first_word;
-    Word *live = p->live + node->first_live;
-    for (const Word *word = p->words + node->first_word; word < end; word++) {
-        if (word != skipped) {
-            *live++ = *word;
+    if (node->step == HELD) {
+        return 1;
+    }
+    const Node *parent = node->parent >= 0 ? p->nodes + node->parent : NULL;
+    return (node->step == ITEM || node->step == KEY) && (parent->skipped & version_bit(parent)) != 0;
+}
+
+static int is_put(const Program *p, const Node *node, int word)
+{
+    return p->words[node->first_word + word].address != &zero;
+}
+
+/* Does the `__dict__` of the value of a node tell, when it ends? */
+static int dict_tells(const Program *p, const Node *node)
+{
+    const Node *end = p->nodes + node->end;
+    for (const Node *child = node + 1; child < end; child = p->nodes + child->end) {
+        if (child->step == DICT) {
+            return (child->skipped & version_bit(child)) != 0;
         }
     }
+    return 0;
+}
+
+/* Besides its version, which words of a node need not be compared while no setter is called? The class of an object and
+   the address of its dict are words of one object: of a place that another object may come to, even at the same address,
+   they are live. The dict itself has to be watched, as CPython may end it without a call of the setter. */
+static unsigned skippable(const Program *p, const Node *node)
+{
+    if (!p->counts_setters || !stays(p, node)) {
+        return 0;
+    }
+    unsigned found = node->reads_type && is_put(p, node, 0);
+    if (node->reads_slot && is_put(p, node, node->reads_type) && dict_tells(p, node)
+        && setters_tell_of_dict(node->type)) {
+        found |= 1u << node->reads_type;
+    }
+    return found;
+}
+
+/* The words of a node to be compared as long as its program is settled. How many they are. */
+static int copy_live(Program *p, const Node *node)
+{
+    Word *live = p->live + node->first_live;
+    int count = 0;
+    for (int i = node->first_word; i < node[1].first_word; i++) {
+        int number = i - node->first_word;
+        if (number > 2 || !(node->skipped >> number & 1)) {
+            live[count++] = p->words[i];
+        }
+    }
+    return count;
 }
 
 /* Its words are others now. */
 static void refresh_live(Program *p, const Node *node)
 {
     copy_live(p, node);
-    if (node->skipped && node->watched == NULL) {
+    if (node->skipped & version_bit(node) && node->watched == NULL) {
         p->settled = 0;
     }
 }
@@ -198,29 +249,40 @@ static int node_is_unchanged(Program *p, int i)
     return 1;
 }
 
+/* Which words are live, and where. */
+static void choose_live(Program *p)
+{
+    int live = 0;
+    for (int i = 0; i < p->count; i++) {
+        Node *node = p->nodes + i;
+        node->skipped |= skippable(p, node);
+        node->first_live = live;
+        for (int count = copy_live(p, node); count > 0; count--) {
+            p->live_owners[live++] = i;
+        }
+    }
+    p->nodes[p->count].first_live = live;
+}
+
 /* All has just held. No Python code runs, so that it still does when all dicts are watched; what the checks have run
    may have changed what was read before them. */
 static void settle(Program *p)
 {
-    int live = 0, was_calm = p->settled_calls > (unsigned long long)p->patience * 16;
+    int was_calm = p->settled_calls > (unsigned long long)p->patience * 16;
+    p->counts_setters = p->alarms < RESTLESS && setters_tell();
+    p->setters_seen = p->setters_heard = setters_count();
+    p->quiet = 0;
     for (int i = 0; i < p->count; i++) {
         Node *node = p->nodes + i;
         if (!node_is_unchanged(p, i)) {
-            p->quiet = 0;
             return;
         }
         node->changes = was_calm && node->changes < RESTLESS ? 0 : node->changes;
-        node->skipped = can_skip_version(p, node);
-        node->first_live = live;
-        for (int words = node[1].first_word - node->first_word - node->skipped; words > 0; words--) {
-            p->live_owners[live++] = i;
-        }
-        copy_live(p, node);
+        node->skipped = can_skip_version(p, node) ? version_bit(node) : 0;
     }
-    p->nodes[p->count].first_live = live;
+    choose_live(p);
     p->patience = was_calm ? FIRST_PATIENCE : Py_MIN(p->patience * 2, LAST_PATIENCE);
-    p->settled_calls = 0;
-    p->quiet = 0;
+    p->settled_calls = p->alarmed_at = 0;
     p->settled = 1;
 }
 
@@ -231,6 +293,21 @@ static int can_settle(Program *p)
         p->live_owners = PyMem_Calloc(p->word_count + 1, sizeof(int));
     }
     return p->live != NULL && p->live_owners != NULL;
+}
+
+/* Before a call of a settled program: is the count of setters as it was when all words were compared? A count that
+   rises again and again is not relied on any more. */
+static int setters_rest(Program *p, unsigned long long count)
+{
+    if (count != p->setters_heard) {
+        p->alarms = p->settled_calls - p->alarmed_at < SOON ? p->alarms + 1 : 1;
+        p->alarmed_at = p->settled_calls;
+        p->setters_heard = count;
+        if (p->alarms >= RESTLESS) {
+            p->settled = 0;
+        }
+    }
+    return count == p->setters_seen;
 }
 
 /* After a call. */

@@ -571,6 +571,7 @@ static PyObject *close_hook(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unu
 {
     closed = 1;
     dicts_close();
+    setters_close();
     uninstall(PyInterpreterState_Main());
     Py_RETURN_NONE;
 }

@@ -298,11 +298,23 @@ def test_whether_gradients_are_required_is_asked_as_torch_answers(make):
 CONSTANTS = [0, 1, 1.0, True, False, 0.0, -0.0, 0.5, float("nan"), None, "name", "other", (1, 2.0), (1, 2), (1.0, 2.0)]
 
 
+class Linear(nn.Linear):
+    pass
+
+
+class Parameter(nn.Parameter):
+    pass
+
+
+KEPT: list[dict] = []
+
+
 @st.composite
 def mutation(draw):
     """A change of the arguments, as a function of their dict."""
     kind = draw(st.sampled_from(["tensor", "item", "alias", "length", "flag", "key", "rate", "nested", "class",
-                                 "weight", "data", "grad", "hook", "names", "swap", "attribute"]))
+                                 "weight", "data", "grad", "hook", "names", "swap", "attribute", "layer", "parameter",
+                                 "dict", "old dict", "dict of a layer"]))
     tensor, constant = draw(st.sampled_from(TENSORS)), draw(st.sampled_from(CONSTANTS))
     index = draw(st.integers(0, 1))
 
@@ -327,7 +339,7 @@ def mutation(draw):
             a["config"].__class__ = type("Config2", (Config,), {}) if index else Config
         elif kind == "weight" and isinstance(linear, nn.Linear):
             linear.weight = nn.Parameter(torch.ones(3, 3, dtype=torch.float64 if index else torch.float32))
-        elif kind == "data" and isinstance(linear, nn.Linear):
+        elif kind == "data" and isinstance(linear, nn.Linear) and linear.bias is not None:
             linear.bias.data = torch.ones(1 if index else 3)
         elif kind == "grad" and isinstance(linear, nn.Linear):
             linear.weight.requires_grad_(bool(index))
@@ -339,6 +351,16 @@ def mutation(draw):
             a["model"][index] = nn.Tanh() if index else nn.Linear(3, 3)
         elif kind == "attribute":
             a["config"].__dict__["extra"] = constant
+        elif kind == "layer" and isinstance(linear, nn.Linear):
+            linear.__class__ = Linear if index else nn.Linear
+        elif kind == "parameter" and isinstance(linear, nn.Linear):
+            linear.weight.__class__ = Parameter if index else nn.Parameter
+        elif kind in ("dict", "old dict"):
+            KEPT.append(vars(a["config"]))
+            a["config"].__dict__ = {**vars(a["config"]), "rate": constant} if kind == "dict" else KEPT[0]
+        elif kind == "dict of a layer" and isinstance(linear, nn.Linear):
+            linear.__dict__ = {**vars(linear), "_parameters": {**linear._parameters, "bias": None} if index
+                               else linear._parameters}
     return change
 
 
@@ -353,6 +375,7 @@ def verdict_of_python(cached, inputs):
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(mutation(), min_size=1, max_size=4))
 def test_c_and_python_give_one_verdict(changes):
+    KEPT.clear()
     backend = Counter()
     translated = sot.to_static(types.FunctionType(program.__code__.replace(), globals()), backend=backend)
     arguments = start()

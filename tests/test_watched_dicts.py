@@ -21,7 +21,7 @@ from sot import _hook
 TELLS = sys.version_info >= (3, 12)
 X = torch.arange(3.0)
 FACTOR = 2.0
-POINTS: list[Point] = []
+POINTS: list[Point] | dict[int, Point] = []
 
 
 class Point:
@@ -44,8 +44,8 @@ class Wrapped:
 
 
 def total(x):
-    for point in POINTS:
-        x = x + point.value * point.scale
+    for i in range(20):
+        x = x + POINTS[i].value * POINTS[i].scale
     return x * FACTOR
 
 
@@ -58,11 +58,14 @@ def store_global(value):
     FACTOR = value
 
 
-@pytest.fixture
-def points():
-    POINTS[:] = [Point(float(i)) for i in range(20)]
+@pytest.fixture(params=["a list", "a dict"])
+def points(request):
+    """Whether another object has come to a place is told by a dict, and seen of a list."""
+    global POINTS
+    POINTS = [Point(float(i)) for i in range(20)]
+    POINTS = POINTS if request.param == "a list" else dict(enumerate(POINTS))
     yield POINTS
-    POINTS.clear()
+    POINTS = []
     store_global(2.0)
     Point.scale = 1.0
     sot.reset()
@@ -213,8 +216,8 @@ def test_a_program_that_is_gone_is_told_nothing(points):
     sot.reset()
     gc.collect()
     assert entry() is None
-    for point in points:
-        store(point, 1.0)
+    for i in range(20):
+        store(points[i], 1.0)
     settled()
 
 
@@ -225,7 +228,7 @@ def test_changes_of_other_threads(points):
     def ask():
         while not done.is_set():
             least = points[7].value
-            found = translated(X)[0].item() / FACTOR - sum(p.value for p in points if p is not points[7])
+            found = translated(X)[0].item() / FACTOR - sum(points[i].value for i in range(20) if i != 7)
             if not least <= found <= points[7].value:
                 failures.append((least, found))
 

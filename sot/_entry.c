@@ -5,7 +5,11 @@
    gives for the frame's arguments, the nodes it asks for and the graph's result.
 
    Values of nodes are borrowed: between the guards and whoever takes them over no Python code runs. A Python
-   function takes its arguments over at once; for any other callable they are held here. */
+   function takes its arguments over at once; for any other callable they are held here.
+
+   Of a graph with many inputs, most are the weights of a model, the same ones in each call. So the items of such a call
+   are kept, with the generation of the program's values that they are of, and only the arguments are put in anew. A call
+   that comes while the items are lent out (from within the graph, or of another thread) collects its own. */
 
 #define PY_SSIZE_T_CLEAN
 #include "_guards.h"
@@ -36,6 +40,11 @@ typedef struct {
     Question *questions;
     int *outputs, *inputs;
     Py_ssize_t question_count, output_count, input_count, result_count, result_index;
+    PyObject **items; /* of the graph's last call, borrowed, with room for one more in front; NULL: there was none */
+    unsigned long long generation; /* of the program's values when all of them were put in */
+    int lent;
+    int *arguments; /* which of the inputs are */
+    Py_ssize_t argument_count;
     int needs_callback;
     PyObject *at_death; /* called when the program works no more; NULL: nobody */
     PyObject *weakrefs;
@@ -114,21 +123,57 @@ static PyObject *recover(const Entry *self)
     return NULL;
 }
 
-static PyObject *run_graph(const Entry *self)
+static PyObject **collect_inputs(const Entry *self, PyObject **items)
 {
-    PyObject *few[FEW + 1];
-    PyObject **items = self->input_count <= FEW ? few : PyMem_New(PyObject *, self->input_count + 1);
+    PyObject *const *values = program_values(self->program);
+    for (Py_ssize_t i = 0; items != NULL && i < self->input_count; i++) {
+        items[i + 1] = values[self->inputs[i]];
+    }
+    return items;
+}
+
+/* The items that are kept, as they are now. NULL without memory. */
+static PyObject **refresh_inputs(Entry *self)
+{
+    unsigned long long generation = program_generation(self->program);
+    if (self->items == NULL || self->generation != generation) {
+        self->items = self->items != NULL ? self->items : PyMem_New(PyObject *, self->input_count + 1);
+        self->generation = generation;
+        return collect_inputs(self, self->items);
+    }
+    PyObject *const *values = program_values(self->program);
+    for (Py_ssize_t i = 0; i < self->argument_count; i++) {
+        int input = self->arguments[i];
+        self->items[input + 1] = values[self->inputs[input]];
+    }
+    return self->items;
+}
+
+/* The graph's result for the values that the program's nodes have. NULL with an exception. */
+static PyObject *call_with_inputs(Entry *self)
+{
+    PyObject *few[FEW + 1], *result = NULL;
+    if (self->input_count <= FEW) {
+        return call_graph(self, collect_inputs(self, few) + 1);
+    }
+    int lent = self->lent;
+    PyObject **items = lent ? collect_inputs(self, PyMem_New(PyObject *, self->input_count + 1)) : refresh_inputs(self);
     if (items == NULL) {
         return PyErr_NoMemory();
     }
-    PyObject *const *values = program_values(self->program);
-    for (Py_ssize_t i = 0; i < self->input_count; i++) {
-        items[i + 1] = values[self->inputs[i]];
-    }
-    PyObject *result = call_graph(self, items + 1);
-    if (items != few) {
+    self->lent = 1;
+    result = call_graph(self, items + 1);
+    if (lent) {
         PyMem_Free(items);
+    } else {
+        self->lent = 0;
     }
+    return result;
+}
+
+static PyObject *run_graph(Entry *self)
+{
+    PyObject *result = call_with_inputs(self);
     if (result == NULL) {
         result = recover(self);
         if (result == NULL) {
@@ -182,7 +227,7 @@ static PyObject *run_function(const Entry *self, PyObject *const *args, Py_ssize
 }
 
 /* The graph first, then the function, for which the nodes that it asks for are held meanwhile. */
-static PyObject *run_both(const Entry *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *run_both(Entry *self, PyObject *const *args, Py_ssize_t count)
 {
     Py_ssize_t held = self->output_count;
     PyObject *few[FEW];
@@ -300,6 +345,8 @@ static void entry_dealloc(PyObject *object)
     PyMem_Free(self->questions);
     PyMem_Free(self->outputs);
     PyMem_Free(self->inputs);
+    PyMem_Free(self->items);
+    PyMem_Free(self->arguments);
     Py_XDECREF(self->parts);
     Py_XDECREF(self->callback);
     Py_XDECREF(self->at_death);
@@ -322,6 +369,18 @@ static int *read_indices(PyObject *tuple, Py_ssize_t *count, int limit)
         }
     }
     return indices;
+}
+
+/* Which of the inputs are arguments, as refresh_inputs() asks. NULL without memory. */
+static int *find_arguments(const Entry *self, Py_ssize_t *count)
+{
+    int *arguments = PyMem_Calloc(self->input_count + 1, sizeof(int));
+    for (int i = 0; arguments != NULL && i < self->input_count; i++) {
+        if (program_is_argument(self->program, self->inputs[i])) {
+            arguments[(*count)++] = i;
+        }
+    }
+    return arguments;
 }
 
 static Question *read_questions(PyObject *tuple, Py_ssize_t *count)
@@ -384,7 +443,11 @@ static int fill(Entry *self, PyObject *args)
     self->questions = read_questions(questions, &self->question_count);
     self->outputs = read_indices(outputs, &self->output_count, size);
     self->inputs = read_indices(inputs, &self->input_count, size);
-    return self->questions != NULL && self->outputs != NULL && self->inputs != NULL ? 0 : -1;
+    if (self->questions == NULL || self->outputs == NULL || self->inputs == NULL) {
+        return -1;
+    }
+    self->arguments = find_arguments(self, &self->argument_count);
+    return self->arguments != NULL ? 0 : -1;
 }
 
 static PyObject *entry_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))

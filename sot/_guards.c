@@ -110,6 +110,7 @@ struct Program {
     unsigned long long alarmed_at; /* in which settled call it did */
     int regroup; /* has a member of a group another value than when the hash sets were filled? */
     unsigned long long entered;
+    unsigned long long generation; /* how often a node that is no argument has got another value */
     Node *nodes;
     PyObject **values;
     Check *checks;
@@ -338,6 +339,7 @@ static int enter(Program *p, int i, PyObject *value)
     node->known = 0;
     p->entered++;
     p->regroup |= node->grouped && p->values[i] != value;
+    p->generation += node->step != ARG && p->values[i] != value;
     p->values[i] = value;
     if (node->type != Py_TYPE(value)) {
         node->type = Py_TYPE(value);
@@ -541,6 +543,16 @@ int program_holds(Program *p, PyObject *const *args, Py_ssize_t count)
 PyObject *const *program_values(Program *p)
 {
     return p->values;
+}
+
+int program_is_argument(const Program *p, int node)
+{
+    return p->nodes[node].step == ARG;
+}
+
+unsigned long long program_generation(const Program *p)
+{
+    return p->generation;
 }
 
 int program_size(Program *p)

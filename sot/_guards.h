@@ -73,6 +73,10 @@ int program_holds(Program *program, PyObject *const *args, Py_ssize_t count);
 /* The value of each node when program_holds() last said yes: borrowed. */
 PyObject *const *program_values(Program *program);
 
+/* Is a node an argument itself? And a number that is another one when a node that is none has got another value. */
+int program_is_argument(const Program *program, int node);
+unsigned long long program_generation(const Program *program);
+
 /* The words that stand for checks, and how often a node was looked at anew: for tests and measurements. */
 PyObject *program_statistics(Program *program);
 

@@ -53,7 +53,8 @@ typedef struct {
     Step step;
     int parent; /* -1: a root */
     int end; /* the nodes of its subtree are those up to here */
-    int grouped; /* is it in a group, and not an argument itself? */
+    int next; /* of a held root: the next root that is an argument */
+    int grouped; /* is it in a group or pair, and not an argument itself? */
     int tensor;  /* which of the program's tensors it is, or -1 */
     int reads_type, reads_slot, reads_dict, reads_items, reads_size;
     int first_check, check_count;
@@ -97,6 +98,7 @@ struct Program {
     int mortal_count, dead;
     PyObject *owner; /* borrowed: whose program this is; program_died() is told */
     int count, word_count, check_count, tensor_count, arg_tensor_count, pair_count, group_count;
+    int arg_pair_count, arg_group_count; /* those with arguments come first */
     int uses_tensors; /* also those without a specification? Then the thread counts */
     int busy;
     int settled; /* are the dicts that are skipped as they were? Cleared by the first that changes */
@@ -108,7 +110,8 @@ struct Program {
     unsigned long long setters_heard; /* and when it was asked for */
     int alarms; /* how often it has risen, soon after it had, up to RESTLESS */
     unsigned long long alarmed_at; /* in which settled call it did */
-    int regroup; /* has a member of a group another value than when the hash sets were filled? */
+    int forgotten; /* may there be a held root that is not known? */
+    int regroup; /* has a member of a group or pair another value than when the hash sets were filled? */
     unsigned long long entered;
     unsigned long long generation; /* how often a node that is no argument has got another value */
     Node *nodes;
@@ -118,7 +121,7 @@ struct Program {
     int *owners, *live_owners; /* the node of each word */
     TensorCheck *tensors; /* arguments first */
     int (*pairs)[3];
-    Group *groups; /* the first is of all tensors */
+    Group *groups;
     unsigned long long thread_keys[2];
 };
 
@@ -386,12 +389,21 @@ static int first_changed(Program *p, int start, int end, int all)
     return end;
 }
 
-/* The node is known for the value it has: are its words, and those below it, as they were? */
-static int unchanged(Program *p, int i, int all)
+/* A node in which something did not hold is not known, nor is what it is a part of. */
+static void forget(Program *p, int i)
 {
-    int end = p->nodes[i].end;
+    for (; i >= 0; i = p->nodes[i].parent) {
+        p->nodes[i].known = 0;
+        p->forgotten |= p->nodes[i].step == HELD;
+    }
+}
+
+/* The nodes from here to the end are known for the values they have: are their words as they were? */
+static int unchanged(Program *p, int i, int end, int all)
+{
     while ((i = first_changed(p, i, end, all)) < end) {
         if (!enter(p, i, p->values[i])) {
+            forget(p, i);
             return 0;
         }
         i = p->nodes[i].end;
@@ -404,15 +416,7 @@ static int visit_node(Program *p, int i, PyObject *value, int all)
 {
     const Node *node = p->nodes + i;
     int is_known = node->known && p->values[i] == value && node->type == Py_TYPE(value);
-    return is_known ? unchanged(p, i, all) : enter(p, i, value);
-}
-
-/* A subtree in which something did not hold is not known, nor is what it is a part of. */
-static void forget(Program *p, int root)
-{
-    for (int i = root; i < p->nodes[root].end; i++) {
-        p->nodes[i].known = 0;
-    }
+    return is_known ? unchanged(p, i, node->end, all) : enter(p, i, value);
 }
 
 static size_t place_in_table(const Group *group, PyObject *value)
@@ -469,7 +473,8 @@ static int arguments_differ(const Program *p, const Group *group)
 
 static int relations_hold(Program *p)
 {
-    for (int i = 0; i < p->pair_count; i++) {
+    int pairs = p->regroup ? p->pair_count : p->arg_pair_count;
+    for (int i = 0; i < pairs; i++) {
         int *pair = p->pairs[i];
         if ((p->values[pair[0]] == p->values[pair[1]]) != pair[2]) {
             return 0;
@@ -478,7 +483,7 @@ static int relations_hold(Program *p)
     if (p->regroup && !fill_tables(p)) {
         return 0;
     }
-    for (int g = 0; g < p->group_count; g++) {
+    for (int g = 0; g < p->arg_group_count; g++) {
         if (!arguments_differ(p, p->groups + g)) {
             return 0;
         }
@@ -491,6 +496,28 @@ static int thread_keys_are_the_same(const Program *p)
     unsigned long long keys[2];
     tensor_api->thread_keys(keys);
     return keys[0] == p->thread_keys[0] && keys[1] == p->thread_keys[1];
+}
+
+/* The held roots of a program that is settled are known, and looked at together. */
+static int visit_roots(Program *p, PyObject *const *args, Py_ssize_t count, int all)
+{
+    for (int i = 0; i < p->count;) {
+        const Node *root = p->nodes + i;
+        if (root->step == HELD && p->settled && !all) {
+            if (!unchanged(p, i, root->next, 0)) {
+                return 0;
+            }
+            i = root->next;
+            continue;
+        }
+        PyObject *value = root->step == HELD ? root->operand : root->number < count ? args[root->number] : NULL;
+        if (value == NULL || !visit_node(p, i, value, all)) {
+            forget(p, i);
+            return 0;
+        }
+        i = root->end;
+    }
+    return 1;
 }
 
 static int run(Program *p, PyObject *const *args, Py_ssize_t count, int all)
@@ -512,13 +539,8 @@ static int run(Program *p, PyObject *const *args, Py_ssize_t count, int all)
     if (p->arg_tensor_count > 0 && !tensor_api->all_match(p->tensors, p->arg_tensor_count)) {
         return 0; /* what differs most often */
     }
-    for (int i = 0; i < p->count; i = p->nodes[i].end) {
-        const Node *root = p->nodes + i;
-        PyObject *value = root->step == HELD ? root->operand : root->number < count ? args[root->number] : NULL;
-        if (value == NULL || !visit_node(p, i, value, all)) {
-            forget(p, i);
-            return 0;
-        }
+    if (!visit_roots(p, args, count, all)) {
+        return 0;
     }
     int others = p->tensor_count - p->arg_tensor_count;
     return (others == 0 || tensor_api->all_match(p->tensors + p->arg_tensor_count, others))
@@ -533,8 +555,10 @@ int program_holds(Program *p, PyObject *const *args, Py_ssize_t count)
     p->busy = 1;
     p->disturbed = 0;
     unsigned long long setters = p->settled && p->counts_setters ? setters_count() : p->setters_seen;
-    int holds = run(p, args, count, !setters_rest(p, setters));
+    int all = !setters_rest(p, setters) || p->forgotten;
+    int holds = run(p, args, count, all);
     p->setters_seen = holds ? setters : p->setters_seen;
+    p->forgotten &= !holds;
     settle_in_time(p, holds);
     p->busy = 0;
     return holds;

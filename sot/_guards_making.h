@@ -305,6 +305,10 @@ static int make_words(Program *p)
         p->word_count += count_words(p, node);
         dicts += node->reads_dict;
     }
+    for (int i = p->count - 1, next = p->count; i >= 0; i--) {
+        p->nodes[i].next = next;
+        next = p->nodes[i].step == ARG ? i : next;
+    }
     p->patience = dicts >= WORTH_WATCHING ? FIRST_PATIENCE : 0;
     p->settled_calls = LAST_PATIENCE;
     p->nodes[p->count].first_word = p->word_count;
@@ -322,6 +326,14 @@ static int make_words(Program *p)
     return 0;
 }
 
+/* A node is in a pair or group. Is it an argument? */
+static int relate(Program *p, int node)
+{
+    int is_argument = p->nodes[node].step == ARG;
+    p->nodes[node].grouped |= !is_argument;
+    return is_argument;
+}
+
 static int make_pairs(Program *p, PyObject *pairs)
 {
     p->pairs = PyMem_Calloc(PyList_GET_SIZE(pairs) + 1, sizeof(*p->pairs));
@@ -333,6 +345,12 @@ static int make_pairs(Program *p, PyObject *pairs)
         if (!PyArg_ParseTuple(PyList_GET_ITEM(pairs, p->pair_count), "iip:pair", &pair[0], &pair[1], &pair[2])) {
             return -1;
         }
+        if (relate(p, pair[0]) | relate(p, pair[1])) {
+            int first[3];
+            memcpy(first, p->pairs[p->arg_pair_count], sizeof(first));
+            memcpy(p->pairs[p->arg_pair_count++], pair, sizeof(first));
+            memcpy(pair, first, sizeof(first));
+        }
     }
     return 0;
 }
@@ -343,8 +361,7 @@ static int add_member(Program *p, Group *group, int node)
         PyErr_SetString(PyExc_ValueError, "a group has no such node");
         return -1;
     }
-    int is_argument = p->nodes[node].step == ARG, first_other = group->argument_count;
-    p->nodes[node].grouped |= !is_argument;
+    int is_argument = relate(p, node), first_other = group->argument_count;
     group->members[group->count++] = is_argument ? group->members[first_other] : node;
     if (is_argument) {
         group->members[first_other] = node;
@@ -392,6 +409,13 @@ static int make_groups(Program *p, PyObject *groups)
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(groups); i++) {
         if (make_group(p, PyList_GET_ITEM(groups, i)) < 0) {
             return -1;
+        }
+    }
+    for (int i = 0; i < p->group_count; i++) {
+        if (p->groups[i].argument_count > 0) {
+            Group first = p->groups[p->arg_group_count];
+            p->groups[p->arg_group_count++] = p->groups[i];
+            p->groups[i] = first;
         }
     }
     p->regroup = 1;

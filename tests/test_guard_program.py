@@ -203,6 +203,23 @@ def test_a_change_that_does_not_matter_costs_a_look_at_what_has_changed():
     assert len(backend.graphs) == 1
 
 
+def test_weights_that_are_one_object():
+    model = Model()
+    tied, other = model.inner.linear.weight, nn.Parameter(torch.ones(3, 3))
+    model.layers[0].weight = tied
+    warm(model)
+    entry = entries_of(Model.forward)[0]
+    for _ in range(3):
+        model.layers[0].weight = other
+        assert not entry.holds((model, X)) and not entry.holds((model, X))
+        model.inner.linear.weight = other
+        assert entry.holds((model, X))
+        model.layers[0].weight = tied
+        assert not entry.holds((model, X))
+        model.inner.linear.weight = tied
+        assert all(entry.holds((model, X)) for _ in range(10))
+
+
 def test_everything_about_a_module_is_checked_in_c():
     model = Model()
     warm(model)

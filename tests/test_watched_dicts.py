@@ -165,6 +165,22 @@ def test_what_is_not_read_may_change_and_the_program_settles_again(points):
     assert len(skipped(total)) == 1
 
 
+def test_a_program_that_does_not_hold_for_a_while(points):
+    """What is changed meanwhile is seen when it would hold again."""
+    translated = settled()
+    entry, = _hook.get_entries(total.__code__)
+    for value in (3.0, 4.0):
+        store_global(value)
+        assert not entry.holds((X,)) and not entry.holds((X,))
+        store(points[7], 70.0)
+        assert not entry.holds((X,))
+        store_global(2.0)
+        assert not entry.holds((X,)) and not entry.holds((X,))
+        store(points[7], 7.0)
+        assert all(entry.holds((X,)) for _ in range(50)) and torch.equal(translated(X), total(X))
+        assert (entry.statistics()["skipped"] >= 20) is TELLS
+
+
 def test_a_dict_that_changes_in_every_call_does_not_disturb_the_others(points):
     def counting(x):
         points[0].other += 1.0

@@ -53,7 +53,7 @@ class Cached:
         """The guards that say which functions and classes the code works with: it is another program with others."""
         return [g for g in self.guards if isinstance(g, CodeGuard)
                 or isinstance(g, IsGuard) and isinstance(g.value, (FunctionType, type))
-                or isinstance(g, TypeGuard) and "__module__" in vars(g.cls)]
+                or type(g) is TypeGuard and "__module__" in vars(g.cls)]
 
     def miss(self, inputs: Inputs, most: float) -> Miss:
         """What does not hold for these inputs; failures are counted up to ``most``."""

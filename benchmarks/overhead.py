@@ -109,13 +109,23 @@ def microseconds(call: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter() - start) / calls * 1e6
 
 
+def difference(translated: Callable[[], Any], graph: Callable[[], Any], calls: int) -> float:
+    """Microseconds between the medians of single calls, in turns: one takes long, and the machine is not steady."""
+    samples = [(microseconds(translated, 1), microseconds(graph, 1)) for _ in range(calls)]
+    ours, its = map(statistics.median, zip(*samples, strict=True))
+    return ours - its
+
+
 def overheads(case: Case, keep: bool, repeats: int) -> dict[str, list[float]]:
     pairs = {name: prepare(name, case.make, keep) for name in TRANSLATORS}
     found: dict[str, list[float]] = {name: [] for name in TRANSLATORS}
-    calls = max(case.calls, 500) if keep else case.calls
     for _ in range(repeats):
         for name, (translated, graph) in pairs.items():
-            found[name].append(microseconds(translated, calls) - microseconds(graph, calls))
+            if keep:
+                calls = max(case.calls, 500)
+                found[name].append(microseconds(translated, calls) - microseconds(graph, calls))
+            else:
+                found[name].append(difference(translated, graph, case.calls))
     return found
 
 

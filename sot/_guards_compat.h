@@ -75,6 +75,9 @@ static inline PyObject *dict_of_word(const void *word)
 
 #define WATCHER_BITS 0
 
+/* An object that has a dict keeps it. */
+#define DICTS_END_BY_SETTERS_ONLY 1
+
 /* Dicts cannot be watched. */
 typedef enum { PyDict_EVENT_DEALLOCATED } PyDict_WatchEvent;
 typedef int (*PyDict_WatchCallback)(PyDict_WatchEvent, PyObject *, PyObject *, PyObject *);
@@ -87,6 +90,9 @@ static inline int PyDict_Unwatch(int Py_UNUSED(watcher), PyObject *Py_UNUSED(dic
 
 /* The lowest bits of a version tag say who watches the dict: a change of these is none of the dict. */
 #define WATCHER_BITS ((uint64_t)0xff)
+
+/* The values of a dict that nobody else holds may become its object's own again. */
+#define DICTS_END_BY_SETTERS_ONLY 0
 
 #endif
 

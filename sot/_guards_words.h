@@ -169,29 +169,32 @@ static int can_skip_version(Program *p, Node *node)
     return node->watched != NULL && dict_will_tell(node->watched, dict_of_word(address));
 }
 
-/* May the value of a node be another object, without a dict that tells? A dict that has not told holds what it held, so
-   that nothing else has come to its address either. */
-static int stays(const Program *p, const Node *node)
-{
-    if (node->step == HELD) {
-        return 1;
-    }
-    const Node *parent = node->parent >= 0 ? p->nodes + node->parent : NULL;
-    return (node->step == ITEM || node->step == KEY) && (parent->skipped & version_bit(parent)) != 0;
-}
-
 static int is_put(const Program *p, const Node *node, int word)
 {
     return p->words[node->first_word + word].address != &zero;
 }
 
-/* Does the `__dict__` of the value of a node tell, when it ends? */
+/* Is the version of the dict that a node reads compared, or does that dict tell? */
+static int has_version_word(const Program *p, const Node *node)
+{
+    return node->reads_dict && is_put(p, node, node->reads_type + node->reads_slot);
+}
+
+/* Is the value of a node the same object as long as the words above it are the same? A dict that has not changed holds
+   what it held, so that nothing else has come to its address either. Where it has, all words below it are compared. */
+static int stays(const Program *p, const Node *node)
+{
+    return node->step == HELD || ((node->step == ITEM || node->step == KEY) && has_version_word(p, p->nodes + node->parent));
+}
+
+/* Can the `__dict__` of the value of a node not end without a call of its setter, or without telling? */
 static int dict_tells(const Program *p, const Node *node)
 {
     const Node *end = p->nodes + node->end;
     for (const Node *child = node + 1; child < end; child = p->nodes + child->end) {
         if (child->step == DICT) {
-            return (child->skipped & version_bit(child)) != 0;
+            return (child->skipped & version_bit(child)) != 0
+                || (DICTS_END_BY_SETTERS_ONLY && has_version_word(p, child));
         }
     }
     return 0;
@@ -199,7 +202,7 @@ static int dict_tells(const Program *p, const Node *node)
 
 /* Besides its version, which words of a node need not be compared while no setter is called? The class of an object and
    the address of its dict are words of one object: of a place that another object may come to, even at the same address,
-   they are live. The dict itself has to be watched, as CPython may end it without a call of the setter. */
+   they are live. The dict itself has to be watched, where CPython may end it without a call of the setter. */
 static unsigned skippable(const Program *p, const Node *node)
 {
     if (!p->counts_setters || !stays(p, node)) {
@@ -288,7 +291,7 @@ static void settle(Program *p)
 
 static int can_settle(Program *p)
 {
-    if (p->live == NULL && dicts_can_be_watched()) {
+    if (p->live == NULL && (dicts_can_be_watched() || setters_tell())) {
         p->live = PyMem_Calloc(p->word_count + 1, sizeof(Word));
         p->live_owners = PyMem_Calloc(p->word_count + 1, sizeof(int));
     }

@@ -5,14 +5,13 @@
    Python classes has for assignments; no other code of CPython calls them. Ours take their places, count and call them.
    Out: a number that is another one when there may have been an assignment meanwhile.
 
-   What else makes another dict an object's __dict__: CPython 3.12 takes a dict that nobody else holds apart, so that its
-   values are the object's own again, and the collector takes the dict from an object that is garbage. The first ends the
-   dict, which tells (_dicts.c); the second nobody is left to see. Classes with a dict that is not of Python's making (of
+   What else makes another dict an object's __dict__: from 3.12 on CPython takes a dict that nobody else holds apart, so
+   that its values are the object's own again, and the collector takes the dict from an object that is garbage. The first
+   ends the dict, which tells (_dicts.c); the second nobody is left to see. Classes with a dict that is not of Python's making (of
    exceptions, functions, extensions) may have ways of their own: setters_tell_of_dict() says no for them.
 
-   The number rises after the assignment. Python code that runs before it (an audit hook) finds all as it was; code that
-   runs after it, but before the number has risen, can only be run by the end of the dict or class that was there before,
-   and both tell. */
+   The number rises before the assignment and after it: Python code may run in between, of an audit hook before all is
+   changed, and at the end of the dict that was there before when all is. */
 
 #define PY_SSIZE_T_CLEAN
 #include "_guards.h"
@@ -31,6 +30,7 @@ static struct {
 
 static int count_and_set(setter original, PyObject *object, PyObject *value, void *closure)
 {
+    all.count++;
     int result = original(object, value, closure);
     all.count++;
     return result;

@@ -87,7 +87,7 @@ def settled(cls=Point, least=60):
     total, translated = program(points)
     warm(translated, X)
     found, = statistics(total)
-    assert (found["skipped"] >= least) is TELLS, found
+    assert found["skipped"] >= least - 20 * (not TELLS), "the versions of 20 dicts are compared on 3.11"
     return points, total, translated
 
 
@@ -153,7 +153,7 @@ def test_classes_whose_dict_is_set_in_other_ways(cls):
     ours = cls in (Point, WithoutReferencesOfItsOwn)
     points, total, translated = settled(cls, least=60 if ours else 40)
     found, = statistics(total)
-    assert not TELLS or (found["words"] - found["skipped"] >= 20) is not ours
+    assert (found["words"] - found["skipped"] >= 20 + 20 * (not TELLS)) is not ours
     for value in (50.0, 60.0):
         kept.append(vars(points[7]))
         points[7].__dict__ = {"value": value}
@@ -175,14 +175,13 @@ def test_assignments_to_objects_of_no_concern_cost_one_look_at_most():
         stranger.__dict__ = {}
         warm(translated, X, calls=100)
     assert statistics(total) == [before]
-    if not TELLS:
-        return
     for _ in range(30):
         Point(1.0).__class__ = Other
         translated(X)
     after, = statistics(total)
     assert after["entered"] == before["entered"]
-    assert 0 < after["skipped"] <= before["skipped"] - 40, "what rises in every call is not relied on any more"
+    assert after["skipped"] <= before["skipped"] - 40, "what rises in every call is not relied on any more"
+    assert (after["skipped"] > 0) is TELLS, "dicts are"
     points[7].__class__ = Other
     assert torch.equal(translated(X), total(X))
 
@@ -466,7 +465,6 @@ assert translated(torch.ones(1)).item() == 191.0 and seen == [(191.0, True), (18
 """
 
 
-@pytest.mark.skipif(not TELLS, reason="on 3.11 nothing settles")
 def test_before_a_setter_assigns_and_at_the_end_of_the_interpreter():
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "181.0\n", "")

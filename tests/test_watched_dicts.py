@@ -75,6 +75,11 @@ def skipped(function):
     return [entry.statistics()["skipped"] for entry in _hook.get_entries(function.__code__)]
 
 
+def settles():
+    """Where dicts do not tell, on 3.11, it is the classes and dicts of objects in a dict that need not be looked at."""
+    return TELLS or isinstance(POINTS, dict)
+
+
 def settled(function=total, calls=12):
     """The function, translated, and called until its program watches every dict it can."""
     backend = Counter()
@@ -82,7 +87,7 @@ def settled(function=total, calls=12):
     for _ in range(calls):
         translated(X)
     assert len(backend.graphs) == 1
-    assert (skipped(function)[0] >= 20) is TELLS
+    assert (skipped(function)[0] >= 20) is settles()
     return translated
 
 
@@ -158,10 +163,10 @@ def test_what_is_not_read_may_change_and_the_program_settles_again(points):
     for value in range(3):
         points[7].other = points[9].more = value
         assert torch.equal(translated(X), total(X))
-        assert max(skipped(total)) == 0
+        assert not TELLS or max(skipped(total)) == 0
         for _ in range(200):
             translated(X)
-        assert (max(skipped(total)) >= 20) is TELLS
+        assert (max(skipped(total)) >= 20) is settles()
     assert len(skipped(total)) == 1
 
 
@@ -178,7 +183,7 @@ def test_a_program_that_does_not_hold_for_a_while(points):
         assert not entry.holds((X,)) and not entry.holds((X,))
         store(points[7], 7.0)
         assert all(entry.holds((X,)) for _ in range(50)) and torch.equal(translated(X), total(X))
-        assert (entry.statistics()["skipped"] >= 20) is TELLS
+        assert (entry.statistics()["skipped"] >= 20) is settles()
 
 
 def test_a_dict_that_changes_in_every_call_does_not_disturb_the_others(points):
@@ -190,7 +195,7 @@ def test_a_dict_that_changes_in_every_call_does_not_disturb_the_others(points):
     translated = sot.to_static(counting, backend=backend)
     for _ in range(60):
         translated(X)
-    assert (max(skipped(counting)) >= 19) is TELLS
+    assert (max(skipped(counting)) >= 19) is settles()
     graphs, value = len(backend.graphs), points[0].other
     for index in (0, 1, 19):
         store(points[index], 50.0 + index)
@@ -209,7 +214,7 @@ def test_a_namespace_that_other_code_writes_to_all_the_time(points):
     for i in range(100):
         globals()["UNUSED"] = i
         assert torch.equal(translated(X), total(X))
-    assert (max(skipped(total)) >= 19) is TELLS
+    assert (max(skipped(total)) >= 19) is settles()
     store_global(3.0)
     assert torch.equal(translated(X), total(X))
 

@@ -1,6 +1,6 @@
 # make demo   translate two models and compare them with plain PyTorch
 # make test   the test-suite                    make bench  the measurements of benchmarks/
-# make lint   ruff and mypy                     make zoo    real models, from ../shared/zoo
+# make lint   ruff, mypy, C warnings              make zoo    real models, from ../shared/zoo
 # make docs   the documentation, in build/docs
 # make kernels   every kernel compiled for GPUs, without one
 # make cpython   CPython's own tests, each function translated
@@ -21,7 +21,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: all install demo kernels test test-debug cpython fuzz bench lint docs zoo clean
+.PHONY: test-all all install demo kernels test test-debug test-sanitized test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -32,7 +32,7 @@ $(VENV)/.torch:
 	$(RUN) -m pip install -qq $(TORCH) numpy
 	touch $@
 
-$(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py $(wildcard sot/*.c sot/*.cpp sot/*.h)
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py $(wildcard sot/csrc/*/*)
 	$(RUN) -m pip install -qq --no-build-isolation --editable ".[test,lint,demo,bench]"
 	touch $@
 
@@ -57,10 +57,42 @@ test: install
 test-debug: install
 	rm -rf build/debug
 	SOT_HOOK_DEBUG=1 $(RUN) setup.py -q build --build-base build/debug --build-lib build/debug/lib
-	PYTHONPATH=build/debug/lib OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/test_hook*.py $(ARGS)
+	PYTHONPATH=build/debug/lib OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/hook/test_hook*.py $(ARGS)
+
+# The C extension built with AddressSanitizer and UndefinedBehaviorSanitizer, in a copy of the package. Left out is what
+# measures memory: the sanitizer keeps what is freed for a while.
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
+test-sanitized: install
+	rm -rf build/sanitized
+	CFLAGS="$(SANITIZERS)" LDFLAGS="$(SANITIZERS)" \
+	    $(RUN) setup.py -q build --build-base build/sanitized --build-lib build/sanitized/lib
+	PYTHONPATH=build/sanitized/lib OMP_NUM_THREADS=1 PYTHONMALLOC=malloc \
+	    LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:use_sigaltstack=0 \
+	    $(BIN)/pytest -q -p no:cacheprovider tests/hook tests/guards/test_guard_program.py tests/guards/test_weights.py \
+	    -k "not million_calls" $(ARGS)
+
+# The whole suite with CPython 3.14 of Debian's unstable suite, in a folder of its own (as root).
+PYTHON_3_14 ?= /var/tmp/python3.14
+test-3.14:
+	../shared/debian-python.sh 3.14 $(PYTHON_3_14) make test PYTHON=python3.14 VENV=/venv TORCH=torch==2.15.0 \
+	    JOBS=$(JOBS) ARGS="$(ARGS)"
+
+# The whole suite everywhere: each CPython that is here, 3.14, the oldest and the newest torch (each in an environment
+# of its own, which is removed: several GB).
+test-all: test
+	for version in 3.12 3.13; do $(MAKE) test PYTHON=python$$version VENV=.venv-$$version || exit 1; done
+	$(MAKE) test-3.14
+	for torch in 2.11.0 2.15.0; do $(MAKE) test VENV=.venv-torch TORCH=torch==$$torch || exit 1; rm -rf .venv-torch; done
+
+# Numerical tests as they are on other processors.
+NUMERICAL := tests/triton tests/graph tests/torch_ops
+test-numerical: install
+	for capability in avx2 default; do ATEN_CPU_CAPABILITY=$$capability OMP_NUM_THREADS=1 \
+	    $(RUN) -m pytest -n $(JOBS) -q $(NUMERICAL) $(ARGS) || exit 1; done
 
 cpython: install
-	OMP_NUM_THREADS=1 $(RUN) tests/cpython.py --jobs $(JOBS) $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN) tests/support/cpython.py --jobs $(JOBS) $(ARGS)
 
 fuzz: install
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(RUN)) -m fuzzing $(N) --seed $(SEED) --jobs $(JOBS)
@@ -74,6 +106,10 @@ bench: install
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	for cc in gcc clang; do command -v $$cc >/dev/null || continue; \
+	    $$cc -fsyntax-only -std=c11 -O2 -Wall -Wextra -Werror -Wswitch-enum -Isot/csrc \
+	        -I$$($(RUN) -c 'import sysconfig; print(sysconfig.get_path("include"))') \
+	        sot/csrc/hook/*.c sot/csrc/guards/*.c || exit 1; done
 
 docs: install
 	$(RUN) -m pip install -qq --no-build-isolation --editable ".[docs]"

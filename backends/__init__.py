@@ -5,9 +5,9 @@ Nothing here knows of Python frames: this package imports torch and itself only.
 
 from __future__ import annotations
 
-from .errors import BackendError, BackendUnavailableError, BackendWarning, UnknownBackendError
-from .modes import ModeError, with_mode
-from .registry import (
+from sot.backends.errors import BackendError, BackendUnavailableError, BackendWarning, UnknownBackendError
+from sot.backends.modes import ModeError, with_mode
+from sot.backends.registry import (
     Backend,
     backend_name,
     call_backend,
@@ -16,7 +16,7 @@ from .registry import (
     register_backend,
     unregister_backend,
 )
-from .rescue import rescued
+from sot.backends.rescue import rescued
 
 __all__ = [
     "Backend",

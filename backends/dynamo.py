@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from . import torch_compat
-from .errors import BackendUnavailableError
+from sot.backends.errors import BackendUnavailableError
+from sot.torch_compat import compilers
 
 # What torch says late or not at all: the name of the backend, what it needs, whether that is here.
 REQUIREMENTS: dict[str, tuple[str, Callable[[], bool]]] = {
@@ -28,7 +28,7 @@ REQUIREMENTS: dict[str, tuple[str, Callable[[], bool]]] = {
 
 
 def names() -> frozenset[str]:
-    return torch_compat.dynamo_backend_names()
+    return compilers.dynamo_backend_names()
 
 
 def check_requirements(name: str) -> None:
@@ -36,7 +36,7 @@ def check_requirements(name: str) -> None:
     need, present = REQUIREMENTS.get(name, ("", lambda: True))
     if not present():
         raise BackendUnavailableError(f"backend {name!r} needs {need}, and there is none here")
-    if missing := _further_arguments(torch_compat.dynamo_backend(name)):
+    if missing := _further_arguments(compilers.dynamo_backend(name)):
         raise BackendUnavailableError(
             f"backend {name!r} takes further arguments ({', '.join(missing)}): take it from torch._dynamo "
             "and pass functools.partial of it"
@@ -63,14 +63,14 @@ class DynamoBackend:
 
     @property
     def modes(self) -> dict[str, DynamoBackend]:
-        known = torch_compat.dynamo_modes(self.name)
+        known = compilers.dynamo_modes(self.name)
         return {mode: DynamoBackend(self.name, options) for mode, options in known.items()}
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         check_requirements(self.name)
-        compile_graph = torch_compat.dynamo_backend(self.name)
-        mode, fakes = torch_compat.fake_inputs(gm, example_inputs)
-        with torch_compat.compiling(mode):
+        compile_graph = compilers.dynamo_backend(self.name)
+        mode, fakes = compilers.fake_inputs(gm, example_inputs)
+        with compilers.compiling(mode):
             if self.options:
                 return compile_graph(gm, fakes, config_patches=dict(self.options))
             return compile_graph(gm, fakes)

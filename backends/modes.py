@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from .errors import BackendError
-from .registry import Backend, backend_name
+from sot.backends.errors import BackendError
+from sot.backends.registry import Backend, backend_name
 
 DEFAULT = "default"
 

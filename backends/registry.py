@@ -15,9 +15,10 @@ from typing import Any
 
 from torch.fx import GraphModule
 
-from . import dynamo, selection, torch_compat
-from .eager import eager
-from .errors import BackendError, UnknownBackendError, one_line
+from sot.backends import dynamo, selection
+from sot.backends.eager import eager
+from sot.backends.errors import BackendError, UnknownBackendError, one_line
+from sot.torch_compat import compilers
 
 Backend = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -122,7 +123,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     """Compile a graph; whatever is wrong with the backend becomes a `BackendError` that names it."""
     name = backend_name(backend)
     try:
-        with torch_compat.compiling_graph(gm):
+        with compilers.compiling_graph(gm):
             compiled = backend(gm, list(example_inputs))
     except BackendError:
         raise

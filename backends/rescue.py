@@ -15,9 +15,8 @@ import torch
 from torch.fx import GraphModule
 
 from sot._hook import PLAIN, Rescued
-
-from .eager import eager
-from .errors import BackendError, BackendWarning, one_line
+from sot.backends.eager import eager
+from sot.backends.errors import BackendError, BackendWarning, one_line
 
 Run = Callable[..., Any]
 

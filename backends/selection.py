@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from .eager import eager
-from .errors import BackendUnavailableError
-from .triton import availability
+from sot.backends.eager import eager
+from sot.backends.errors import BackendUnavailableError
+from sot.backends.triton import availability
 
 BACKENDS = logging.getLogger("sot.backends")
 MODES = {

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from common import Row, markdown
 from gpu_programs import PROGRAMS
 from offline_kernels import compiled, written
-from test_triton_operators import NAMES
+from operators import NAMES
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[Row]:

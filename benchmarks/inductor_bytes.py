@@ -1,4 +1,4 @@
-"""The bytes that Inductor's scheduler says the graphs of ``tests/gpu_programs.py`` move, forward and backward.
+"""The bytes that Inductor's scheduler says the graphs of ``tests/support/gpu_programs.py`` move, forward and backward.
 
     python benchmarks/inductor_bytes.py                       # the table INDUCTOR of that file
     python benchmarks/inductor_bytes.py --markdown FILE       # beside ours: kernels, calls, bytes, memory
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import torch
 import torch._inductor.metrics as metrics
@@ -25,7 +25,7 @@ from compiling import check_compiled
 from gpu_programs import PROGRAMS
 from torch.utils._pytree import tree_leaves
 
-from sot.graph.memory import planned
+from sot.graph.kernels.memory import planned
 
 COMMAND = "python benchmarks/inductor_bytes.py --markdown benchmarks/results/2026-11-21-inductor.md"
 
@@ -61,10 +61,10 @@ def table() -> Iterator[str]:
 
 TEXT = """# Bytes moved, beside Inductor
 
-What the schedules of `tests/gpu_programs.py` do to memory: launches of kernels, calls of operators, bytes read and
-written (each buffer of a step once), and what is allocated at a time, results included, inputs not. Inductor's bytes
-are those of its scheduler (`torch._inductor.metrics.num_bytes_accessed`, torch {torch}), for the same programs on the
-CPU. A test asserts that no ratio is over 1.05 (`tests/test_triton_programs.py`).
+What the schedules of `tests/support/gpu_programs.py` do to memory: launches of kernels, calls of operators, bytes read
+and written (each buffer of a step once), and what is allocated at a time, results included, inputs not.
+Inductor's bytes are those of its scheduler (`torch._inductor.metrics.num_bytes_accessed`, torch {torch}), for the same
+programs on the CPU. A test asserts that no ratio is over 1.05 (`tests/triton/test_triton_programs.py`).
 
     {command}
 

@@ -13,7 +13,7 @@ import tempfile
 import timeit
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 os.environ.pop("TRITON_INTERPRET", None)
 
 import torch

@@ -1,6 +1,6 @@
 """Programs that use torch's features inside of a captured function, by this translator and by torch.compile.
 
-The programs are those of ``tests/test_torch*.py`` and ``tests/test_autograd.py``; results, changed arguments,
+The programs are those of ``tests/torch_ops``; results, changed arguments,
 gradients and random numbers are compared with plain Python. One graph without a break is what is counted.
 """
 from __future__ import annotations
@@ -19,7 +19,8 @@ from common import TRANSLATORS, markdown, reset
 
 import sot
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "torch_ops")]
 harness = importlib.import_module("harness")
 TABLES = {"test_torch_func": ("WHOLE",), "test_torch_gradients": ("WHOLE",), "test_torch_leaves": ("WHOLE",),
           "test_torch_numpy": ("WHOLE", "RIGHT"), "test_torch": ("WHOLE", "RIGHT"), "test_autograd": ("AUTOGRAD",)}
@@ -45,7 +46,7 @@ def verdict(fn: Callable[..., Any], translator: str, make: Callable[[], Any]) ->
     except Exception as e:  # noqa: BLE001 - whatever a translator raises is its result
         return f"raises {type(e).__name__}"
     if translator == "sot":
-        breaks = sum(c.stopped is not None for c in sot.api.translation_of(translated).captures)
+        breaks = sum(c.stopped is not None for c in sot.translation_of(translated).captures)
     else:
         breaks = sum(torch._dynamo.utils.counters["graph_break"].values())
     if any(differs):

@@ -1,5 +1,5 @@
 """Sphinx: ``make docs`` builds these pages into build/docs."""
-from sot.version import VERSION
+from sot.support.version import VERSION
 
 project, release, version = "SOT", VERSION, VERSION
 copyright = author = "the SOT maintainers"

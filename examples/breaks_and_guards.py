@@ -2,8 +2,8 @@
 import torch
 
 import sot
-from sot.recording import Recording, recorded
 from sot.reports.build import report_of
+from sot.reports.recording import Recording, recorded
 
 
 def scale(x: torch.Tensor, factor: float) -> torch.Tensor:
@@ -32,8 +32,8 @@ def main() -> None:
         translated(x, 0.5)
         translated(x.double(), 0.5)  # another dtype: the guard on x does not hold
         translated(x, 0.5)  # the first graph again
-    for again in report_of(calls).recaptures:
-        print("captured again, because", "; ".join(again.causes))
+    for again in report_of(calls).recompiles:
+        print("recompiled, because", "; ".join(again.causes))
 
 
 if __name__ == "__main__":

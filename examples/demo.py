@@ -29,8 +29,8 @@ from text import batch, masked_batch
 from torch import Tensor, nn
 
 import sot
-from sot.recording import Recording, recorded
 from sot.reports.build import report_of
+from sot.reports.recording import Recording, recorded
 
 TOLERANCE = 1e-5
 STEPS = 3

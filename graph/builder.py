@@ -16,7 +16,7 @@ from torch import fx
 
 from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
 from sot.graph.regions import Region, shares_memory
-from sot.torch_compat import FakeTensor, RecordingFakeMode, new_fake_mode
+from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode, new_fake_mode
 
 
 class GraphBuilder:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.torch_compat import FakeTensor
+from sot.torch_compat.fake_tensors import FakeTensor
 
 
 class TensorRef:

@@ -3,42 +3,42 @@
 ``explain(fn)(*args)`` tells what was captured, where capture broke and what is guarded. See README.md.
 
 Names are loaded when they are first used: torch imports this package in every process, to see whether SOT_ENABLE
-asks for it (sot.autoload), and that must cost nothing.
+asks for it (sot.frontend.autoload), and that must cost nothing.
 """
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sot.version import VERSION as __version__
+from sot.support.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from sot.api import ignore_module, not_to_static, to_static, translation_of
-    from sot.assertion import assert_captured
     from sot.backends import list_backends, register_backend
     from sot.deploy.loading import load
     from sot.deploy.saving import save
-    from sot.errors import CaptureError, SotError
-    from sot.explanation import explain
-    from sot.input_spec import InputSpec
-    from sot.log import set_code_level, set_verbosity
-    from sot.marks import graph_break, mark_dynamic
-    from sot.switch import disable, enable, enable_to_static
-    from sot.translate import reset
+    from sot.driver.translator import reset
+    from sot.frontend.api import ignore_module, not_to_static, to_static, translation_of
+    from sot.frontend.assertion import assert_captured
+    from sot.frontend.explanation import explain
+    from sot.frontend.global_mode import disable, enable, enable_to_static
+    from sot.frontend.input_spec import InputSpec
+    from sot.reports.log import set_code_level, set_verbosity
+    from sot.support.errors import CaptureError, SotError
+    from sot.support.user_annotations import graph_break, mark_dynamic
 
 HOMES = {
-    "api": ("ignore_module", "not_to_static", "to_static", "translation_of"),
-    "assertion": ("assert_captured",),
+    "frontend.api": ("ignore_module", "not_to_static", "to_static", "translation_of"),
+    "frontend.assertion": ("assert_captured",),
     "backends": ("list_backends", "register_backend"),
     "deploy.loading": ("load",),
     "deploy.saving": ("save",),
-    "errors": ("CaptureError", "SotError"),
-    "explanation": ("explain",),
-    "input_spec": ("InputSpec",),
-    "log": ("set_code_level", "set_verbosity"),
-    "marks": ("graph_break", "mark_dynamic"),
-    "switch": ("disable", "enable", "enable_to_static"),
-    "translate": ("reset",),
+    "support.errors": ("CaptureError", "SotError"),
+    "frontend.explanation": ("explain",),
+    "frontend.input_spec": ("InputSpec",),
+    "reports.log": ("set_code_level", "set_verbosity"),
+    "support.user_annotations": ("graph_break", "mark_dynamic"),
+    "frontend.global_mode": ("disable", "enable", "enable_to_static"),
+    "driver.translator": ("reset",),
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names}
 

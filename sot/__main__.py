@@ -1,4 +1,4 @@
 """``python -m sot``."""
-from sot.cli import app
+from sot.frontend.cli import app
 
 app(prog_name="python -m sot")

@@ -11,6 +11,12 @@ from harness import Counter
 
 import sot
 from sot import _hook
+from sot.torch_compat import native
+
+
+def pytest_configure():
+    """What is compiled against torch is there before the first test."""
+    native.build("tensors", "tally")
 
 
 @pytest.fixture

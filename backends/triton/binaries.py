@@ -17,7 +17,7 @@ from triton.compiler import ASTSource, CompiledKernel
 from triton.runtime.jit import JITFunction
 
 from sot.backends.triton import cache
-from sot.backends.triton.kernel_source import without_comments
+from sot.backends.triton.source.kernel_source import without_comments
 
 SUFFIX = ".cubin"
 known: dict[tuple[str, int], CompiledKernel] = {}

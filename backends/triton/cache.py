@@ -16,14 +16,13 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-from platformdirs import user_cache_path
+from sot.support.cache_folder import lock, private_folder, write
+from sot.support.own_code import PACKAGE
 
 LIMIT = 512 * 2**20     # bytes; the entries that were not used for longest go first
 FORMAT = 2
@@ -41,33 +40,16 @@ class Entry:
     used: float
 
 
-def root() -> Path:
-    """SOT_CACHE_DIR, or the user's cache folder."""
-    chosen = os.environ.get("SOT_CACHE_DIR")
-    return Path(chosen) if chosen else user_cache_path("sot")
-
-
 def folder() -> Path:
-    """Where modules are; made, for this user alone, when it is not there.
-
-    Raises:
-        PermissionError: it belongs to somebody else, who could put code into it.
-    """
-    path = root() / "kernels"
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = path.stat()
-    if hasattr(os, "getuid") and status.st_uid != os.getuid():
-        raise PermissionError(f"the cache folder {path} belongs to another user; set SOT_CACHE_DIR to one of yours")
-    if status.st_mode & 0o077:
-        path.chmod(0o700)
-    return path
+    """Where modules are. Raises PermissionError if it belongs to somebody else."""
+    return private_folder("kernels")
 
 
 @functools.cache
 def compiler_version() -> str:
     """Changes with the code that makes modules."""
-    here = Path(__file__).resolve().parent
-    files = sorted([*here.glob("*.py"), *(here.parent.parent / "graph").rglob("*.py")])
+    folders = (PACKAGE / "backends" / "triton", PACKAGE / "graph", PACKAGE / "torch_compat")
+    files = sorted(file for folder in folders for file in folder.rglob("*.py"))
     return _checksum(b"".join(file.read_bytes() for file in files))
 
 
@@ -104,8 +86,8 @@ def add(key: str, content: str | bytes, title: str, suffix: str = ".py", **facts
     path = folder() / f"{key}{suffix}"
     data = content.encode() if isinstance(content, str) else content
     facts = {"format": FORMAT, "title": title, **facts}
-    _write(path, data)
-    _write(path.with_suffix(".json"), json.dumps({**facts, "sha256": _sum_of(data, facts)}).encode())
+    write(path, data)
+    write(path.with_suffix(".json"), json.dumps({**facts, "sha256": _sum_of(data, facts)}).encode())
     shrink()
     return path
 
@@ -128,7 +110,7 @@ def _files() -> list[Path]:
 
 def clear() -> int:
     """Remove everything; how many files there were."""
-    with _lock():
+    with lock(folder()):
         found = _files()
         for path in (*found, *folder().glob("*.json"), *folder().glob("*.new")):
             path.unlink(missing_ok=True)
@@ -139,7 +121,7 @@ def shrink(limit: int = LIMIT) -> None:
     """Remove the files that were not used for longest, until the others are within the limit."""
     if sum(_size(path) for path in _files()) <= limit:
         return
-    with _lock():
+    with lock(folder()):
         total = 0
         for path in sorted(_files(), key=lambda p: -_used(p)):
             total += _size(path)
@@ -162,17 +144,6 @@ def _used(path: Path) -> float:
     with contextlib.suppress(OSError):
         return path.stat().st_mtime
     return 0.0
-
-
-def _lock() -> FileLock:
-    return FileLock(str(folder() / "lock"))
-
-
-def _write(path: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(suffix=".new", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.replace(name, path)
 
 
 def _sum_of(data: bytes, facts: dict[str, Any]) -> str:

@@ -16,25 +16,25 @@ from torch import fx
 from torch.fx import GraphModule
 from triton.runtime import driver
 
-from sot.backends import torch_compat
 from sot.backends.eager import eager
 from sot.backends.errors import one_line
 from sot.backends.rescue import State, tell
 from sot.backends.triton import availability, cache, launching, runtime
-from sot.backends.triton.matmul import fused
-from sot.backends.triton.module_source import canonical, module
-from sot.backends.triton.recording import Recorded
-from sot.backends.triton.sizes import Sizes
+from sot.backends.triton.cuda_graphs import Recorded
+from sot.backends.triton.source.matmul import fused
+from sot.backends.triton.source.module_source import canonical, module
+from sot.backends.triton.source.sizes import Sizes
 from sot.backends.triton.tuning import ProductTuner, Tuner, on_device, product_on_device
-from sot.graph import decompositions, passes, rewriting
+from sot.graph.kernels.program import Program
+from sot.graph.kernels.schedule import Cost, cost, schedule
 from sot.graph.lowering import NotLowered, draws, lower
 from sot.graph.lowering.driver import note_of
-from sot.graph.program import Program
-from sot.graph.schedule import Cost, cost, schedule
-from sot.graph.torch_compat import make_constants_real
+from sot.graph.rewrite import decompositions, passes, rewriting
+from sot.torch_compat import compilers
+from sot.torch_compat.graphs import make_constants_real
 
 BACKENDS = logging.getLogger("sot.backends")
-KERNELS = logging.getLogger("sot.kernels")
+KERNELS = logging.getLogger("sot.torch_compat.op_effects")
 Run = Callable[[list[Any]], Any]
 
 
@@ -74,21 +74,21 @@ class Compiler:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         forward, backward, inference = (self.compiler_of(gm, title) for title in ("forward", "backward", "inference"))
         try:
-            written = rewriting.captured(gm, lambda: torch_compat.unchanged_inputs(gm, example_inputs))
-            return torch_compat.ahead_of_time(
+            written = rewriting.captured(gm, lambda: compilers.unchanged_inputs(gm, example_inputs))
+            return compilers.ahead_of_time(
                 written, example_inputs, forward, backward, inference, decompositions.table(),
                 in_place=self.mode != "reduce-overhead")     # a recorded graph changes copies of inputs
         except Exception as error:
             self.give_up(gm, "compile a graph", error)
             return eager(gm, example_inputs)
 
-    def compiler_of(self, gm: GraphModule, title: str) -> torch_compat.AtenCompiler:
+    def compiler_of(self, gm: GraphModule, title: str) -> compilers.AtenCompiler:
         """What compiles one of the ATen graphs that a captured graph becomes."""
         return lambda graph, inputs: self.compile(gm, graph, title)
 
     def compile(self, gm: GraphModule, graph: GraphModule, title: str) -> Run:
         """A function of the list of a functional ATen graph's inputs; the graph itself where compilation fails."""
-        if torch_compat.has_symbols(graph):
+        if compilers.has_symbols(graph):
             return BySize(self, gm, graph, title)
         return self.attempt(lambda: self.compile_or_raise(graph, title), gm, graph, title)
 
@@ -170,7 +170,7 @@ class Compiler:
         if self.mode != "reduce-overhead":
             return run
         generators = [c for c in constants if isinstance(c, torch.Generator)]
-        visible = torch_compat.visible_results(about.title, about.graph)
+        visible = compilers.visible_results(about.title, about.graph)
         return Recorded(run, visible, generators, after=3 if about.title == "backward" else 1)
 
 
@@ -252,7 +252,7 @@ class BySize:
     def compiled(self, inputs: list[Any]) -> Run:
         if self.family is None:
             self.family = Family(self.graph, inputs, self.compiler.lowered)
-        return self.compiler.compile_or_raise(torch_compat.with_sizes_of(self.graph, inputs), self.title, self.family)
+        return self.compiler.compile_or_raise(compilers.with_sizes_of(self.graph, inputs), self.title, self.family)
 
 
 class Family:
@@ -263,8 +263,8 @@ class Family:
     """
 
     def __init__(self, graph: GraphModule, inputs: Sequence[Any], lowered: Callable[[GraphModule], Program]) -> None:
-        first = torch_compat.with_sizes_of(graph, inputs)
-        other = torch_compat.with_other_sizes(graph, inputs)
+        first = compilers.with_sizes_of(graph, inputs)
+        other = compilers.with_other_sizes(graph, inputs)
         self.graphs, self.lowered = [first] if other is None else [first, other], lowered
         self.text = "\n".join(map(described, self.graphs))
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from triton import knobs
 
-from sot.backends.triton.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS
+from sot.backends.triton.source.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS
 
 INTERPRETED = knobs.runtime.interpret
 SOURCE = "sot.backends.triton.interpreted" if INTERPRETED else "triton.language.extra.libdevice"

@@ -12,7 +12,7 @@ import torch
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
-from sot.graph.ops import OPS
+from sot.graph.kernels.ops import OPS
 
 
 def _by_reference(op: str) -> Callable[..., Any]:

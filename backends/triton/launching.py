@@ -18,7 +18,7 @@ from triton.compiler import ASTSource, CompiledKernel
 from triton.runtime import driver
 
 from sot.backends.triton import binaries
-from sot.progress import working
+from sot.support.progress import working
 
 ALIGNED = 16        # bytes of an address, or what a size is a multiple of, that lets loads be wide
 

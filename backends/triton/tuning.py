@@ -17,17 +17,17 @@ import triton
 from triton.testing import do_bench
 
 from sot.backends.triton import cache, runtime
-from sot.backends.triton.blocks import chosen
-from sot.backends.triton.kernel_source import Blocks
-from sot.backends.triton.matmul import CANDIDATES, Matmul, Tiles
-from sot.backends.triton.module_source import module
-from sot.backends.triton.sizes import varies
-from sot.graph.ir import Kernel
-from sot.graph.ops import DTYPES
-from sot.graph.program import Buffer, Extern, Program, Step
-from sot.progress import working
+from sot.backends.triton.source.blocks import chosen
+from sot.backends.triton.source.kernel_source import Blocks
+from sot.backends.triton.source.matmul import CANDIDATES, Matmul, Tiles
+from sot.backends.triton.source.module_source import module
+from sot.backends.triton.source.sizes import varies
+from sot.graph.kernels.ir import Kernel
+from sot.graph.kernels.ops import DTYPES
+from sot.graph.kernels.program import Buffer, Extern, Program, Step
+from sot.support.progress import working
 
-KERNELS = logging.getLogger("sot.kernels")
+KERNELS = logging.getLogger("sot.torch_compat.op_effects")
 SUFFIX = ".tuning"
 ROWS = (0.25, 0.5, 1, 2, 4)     # times those that would be chosen
 WARPS = (0.5, 1, 2)

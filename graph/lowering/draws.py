@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.graph import index as ix
-from sot.graph.index import Index
-from sot.graph.ir import Builder
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.index import Index
+from sot.graph.kernels.ir import Builder
+from sot.graph.kernels.ops import NAMES, compute_type
+from sot.graph.kernels.program import Extern, View
 from sot.graph.lowering.driver import Lowering, Rule, lowers
-from sot.graph.ops import NAMES, compute_type
-from sot.graph.program import Extern, View
 
 WAYS = ("eager", "philox")
 DRAWS: set[str] = set()

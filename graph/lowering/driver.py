@@ -1,8 +1,8 @@
 """The walk over the graph: each node becomes a view, a kernel of its own, or a call of the operator.
 
 In: a functional ATen graph whose nodes carry fake values in ``meta["val"]``, with static shapes. Out: a ``Program``
-whose kernels are one operator each; ``sot.graph.schedule`` fuses them. A rule is registered under an operator's name
-with ``lowers``; it gives the node's value, or None to have the operator called.
+whose kernels are one operator each; ``sot.graph.kernels.schedule`` fuses them. A rule is registered under an
+operator's name with ``lowers``; it gives the node's value, or None to have the operator called.
 """
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.graph import index as ix
-from sot.graph.index import Index
-from sot.graph.ir import Builder, Kernel, Store, pruned, renumbered
-from sot.graph.ops import NAMES, compute_type
-from sot.graph.program import Buffer, Extern, Program, View, is_dense, views
-from sot.graph.torch_compat import is_fake
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.index import Index
+from sot.graph.kernels.ir import Builder, Kernel, Store, pruned, renumbered
+from sot.graph.kernels.ops import NAMES, compute_type
+from sot.graph.kernels.program import Buffer, Extern, Program, View, is_dense, views
+from sot.torch_compat.graphs import is_fake
 
 PASSES = logging.getLogger("sot.passes")
 Rule = Callable[["Lowering", fx.Node, dict[str, Any]], Any]

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.graph import index as ix
-from sot.graph.index import Index
-from sot.graph.ir import Builder, nothing
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.index import Index
+from sot.graph.kernels.ir import Builder, nothing
+from sot.graph.kernels.ops import NAMES
+from sot.graph.kernels.program import View
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.pointwise import converted, like
-from sot.graph.ops import NAMES
-from sot.graph.program import View
 
 
 # ---- from the position alone -----------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.graph.ir import Builder
+from sot.graph.kernels.ir import Builder
+from sot.graph.kernels.ops import FLOATS, NAMES, compute_type
+from sot.graph.kernels.program import View
 from sot.graph.lowering.driver import Lowering, lowers
-from sot.graph.ops import FLOATS, NAMES, compute_type
-from sot.graph.program import View
-from sot.graph.torch_compat import PROMOTION, elementwise_dtypes
+from sot.torch_compat.graphs import PROMOTION, elementwise_dtypes
 
 Emit = Callable[..., str]
 FLOAT, PLAIN, BOOL = PROMOTION.INT_TO_FLOAT, PROMOTION.DEFAULT, PROMOTION.ALWAYS_BOOL

@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import fx
 
-from sot.graph import index as ix
-from sot.graph.index import Index
-from sot.graph.ir import Builder
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.index import Index
+from sot.graph.kernels.ir import Builder
+from sot.graph.kernels.ops import FLOATS, NAMES, compute_type
+from sot.graph.kernels.program import View
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.pointwise import is_float, like, truth, type_of
-from sot.graph.ops import FLOATS, NAMES, compute_type
-from sot.graph.program import View
 
 Dims = Sequence[int] | int | None
 Finish = Callable[[Builder, Callable[[list[Index]], str], list[Index], int], str]

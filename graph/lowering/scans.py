@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import fx
 
-from sot.graph import index as ix
-from sot.graph.ir import Builder, Store
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.ir import Builder, Store
+from sot.graph.kernels.ops import NAMES
+from sot.graph.kernels.program import is_dense
 from sot.graph.lowering.driver import Lowering, lowers
-from sot.graph.ops import NAMES
-from sot.graph.program import is_dense
 
 LONGEST = 8192      # of a line, which a kernel has in registers as a whole
 # Each element is a sum of all before it, so errors would add up: one type wider, and they do not.

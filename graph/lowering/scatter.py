@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from sot.graph import index as ix
-from sot.graph.index import Index
-from sot.graph.ir import Builder, Store
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.index import Index
+from sot.graph.kernels.ir import Builder, Store
+from sot.graph.kernels.ops import NAMES
+from sot.graph.kernels.program import View
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.movement import position
-from sot.graph.ops import NAMES
-from sot.graph.program import View
 
 ADDED = frozenset(("f32", "f64", "i32", "i64"))     # types that a GPU can add in memory
 Body = Callable[[Builder, list[Index]], tuple[str, list[Index]]]

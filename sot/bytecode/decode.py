@@ -11,20 +11,11 @@ from __future__ import annotations
 
 import dis
 import itertools
-import sys
 import types
 from collections.abc import Callable, Iterator
 
-from .instr import FAST, FLAG, NAME, NO_POSITION, NUMBER, PLAIN, Code, Handler, Instr
-
-if sys.version_info[:2] == (3, 11):
-    from . import v311 as VERSION
-elif sys.version_info[:2] == (3, 12):
-    from . import v312 as VERSION
-elif sys.version_info[:2] == (3, 13):
-    from . import v313 as VERSION
-else:
-    raise ImportError("sot supports CPython 3.11, 3.12 and 3.13")
+from sot.bytecode.instr import FAST, FLAG, NAME, NO_POSITION, NUMBER, PLAIN, Code, Handler, Instr
+from sot.bytecode.versions import CURRENT as VERSION
 
 CACHE_SIZE = 4096
 _cache: dict[int, Code] = {}

@@ -24,8 +24,8 @@ from bytecode import CompilerFlags, ConcreteBytecode, ConcreteInstr
 from bytecode.concrete import ExceptionTableEntry
 from bytecode.instr import InstrLocation
 
-from .decode import CACHES, VERSION, slot_names
-from .instr import (
+from sot.bytecode.decode import CACHES, VERSION, slot_names
+from sot.bytecode.instr import (
     FAST,
     FLAG,
     NAME,

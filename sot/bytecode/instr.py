@@ -1,9 +1,9 @@
-"""The canonical instruction set: one language for the bytecode of CPython 3.11, 3.12 and 3.13.
+"""The canonical instruction set: one language for the bytecode of CPython 3.11 to 3.14.
 
 `decode` turns a code object into `Code`, `encode` turns a list of `Instr` back into a code object.
 Both are driven by the families below: an opcode in a family has the same name in CPython, and its
 argument is read and written the way the family says. Everything else is an exception, and lives in
-the file of its CPython version (v311.py, v312.py, v313.py), the only place where versions differ.
+the file of its CPython version (in versions/), the only place where versions differ.
 
 Jump targets are indices into the list after `decode`, and may be references to `Instr` objects in
 a list that is being edited (`with_targets`); `encode` takes both.
@@ -70,7 +70,7 @@ class Code:
 # ---------------------------------------------------------------------------------------------------
 # Families: the name is CPython's, the argument is ...
 
-# ... absent
+# ... absent; since 3.14, 1 for BEFORE_WITH, BEFORE_ASYNC_WITH and WITH_EXCEPT_START: the exit method has two slots
 PLAIN = frozenset("""
     NOP POP_TOP PUSH_NULL
     UNARY_NEGATIVE UNARY_NOT UNARY_INVERT TO_BOOL
@@ -80,7 +80,7 @@ PLAIN = frozenset("""
     GET_AITER GET_ANEXT BEFORE_ASYNC_WITH END_ASYNC_FOR
     END_FOR END_SEND CLEANUP_THROW RETURN_GENERATOR RETURN_VALUE
     LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS LOAD_LOCALS SETUP_ANNOTATIONS
-    FORMAT_SIMPLE FORMAT_WITH_SPEC
+    FORMAT_SIMPLE FORMAT_WITH_SPEC BUILD_TEMPLATE
 """.split())
 
 # ... a small number
@@ -89,7 +89,7 @@ NUMBER = frozenset("""
     BUILD_TUPLE BUILD_LIST BUILD_SET BUILD_MAP BUILD_CONST_KEY_MAP BUILD_STRING BUILD_SLICE
     LIST_APPEND SET_ADD MAP_ADD LIST_EXTEND SET_UPDATE DICT_UPDATE DICT_MERGE
     UNPACK_SEQUENCE MATCH_CLASS RERAISE RAISE_VARARGS YIELD_VALUE GET_AWAITABLE
-    CONVERT_VALUE MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE
+    CONVERT_VALUE MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE BUILD_INTERPOLATION
 """.split())
 
 # ... true or false
@@ -131,6 +131,7 @@ COMPARE_OPS = ("<", "<=", "==", "!=", ">", ">=")
 
 # What the interpreter may refuse, and why. Decoded and encoded all the same.
 _ASYNC = "async code is left to Python"
-REFUSED: dict[str, str] = dict.fromkeys(
-    "GET_AWAITABLE GET_AITER GET_ANEXT END_ASYNC_FOR BEFORE_ASYNC_WITH".split(), _ASYNC
-)
+REFUSED: dict[str, str] = {
+    **dict.fromkeys("GET_AWAITABLE GET_AITER GET_ANEXT END_ASYNC_FOR BEFORE_ASYNC_WITH".split(), _ASYNC),
+    **dict.fromkeys("BUILD_INTERPOLATION BUILD_TEMPLATE".split(), "template strings are left to Python"),
+}

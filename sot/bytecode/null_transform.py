@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import types
 
-from .decode import decode
-from .encode import encode
+from sot.bytecode.decode import decode
+from sot.bytecode.encode import encode
 
 
 def null_transform(fn: types.FunctionType) -> types.FunctionType:

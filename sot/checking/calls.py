@@ -20,8 +20,8 @@ from sot.backends import Backend
 from sot.checking.compare import copied, difference, first, gradients, tensors
 from sot.checking.graphs import graph_difference, smallest
 from sot.checking.script import write_script
-from sot.errors import SotError
-from sot.torch_compat import random_state, set_random_state
+from sot.support.errors import SotError
+from sot.torch_compat.global_state import random_state, set_random_state
 
 
 class CheckWarning(UserWarning):

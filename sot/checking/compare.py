@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from sot.marks import InModule
+from sot.support.user_annotations import InModule
 
 
 # ---- copies -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 
 from sot.backends import Backend, call_backend
 from sot.checking.compare import copied, difference, first, gradients
-from sot.torch_compat import random_state, set_random_state
+from sot.torch_compat.global_state import random_state, set_random_state
 
 
 def graph_difference(call: Callable[..., Any], module: GraphModule, inputs: Sequence[Any]) -> str | None:

@@ -1,5 +1,5 @@
 """What can be wrong with saving and loading."""
-from sot.errors import SotError
+from sot.support.errors import SotError
 
 
 class SaveError(SotError, ValueError):

@@ -13,7 +13,7 @@ from sot.deploy.errors import LoadError
 from sot.deploy.safety import inspect_archive
 from sot.deploy.saving import FORMAT, METADATA
 from sot.deploy.trace import set_weight
-from sot.torch_compat import read_archive
+from sot.torch_compat.archive import read_archive
 
 
 class Method:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from sot.api import translation_of
 from sot.deploy.errors import SaveError
 from sot.deploy.trace import capture
-from sot.input_spec import InputSpec
-from sot.marks import name_of
-from sot.torch_compat import write_archive
+from sot.frontend.api import translation_of
+from sot.frontend.input_spec import InputSpec
+from sot.support.user_annotations import name_of
+from sot.torch_compat.archive import write_archive
 
 FORMAT = 1
 METADATA = "sot.json"

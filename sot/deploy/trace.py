@@ -11,11 +11,11 @@ import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from sot.api import Settings, StaticFunction
 from sot.deploy.errors import SaveError
-from sot.errors import CaptureError, article
-from sot.marks import name_of
-from sot.origin import Dim
+from sot.frontend.api import Settings, StaticFunction
+from sot.guards.origin import Dim
+from sot.support.errors import CaptureError, article
+from sot.support.user_annotations import name_of
 
 Source = tuple[str, Any]    # "argument", position; "size", (position, dimension); "weight", name; "value", it
 

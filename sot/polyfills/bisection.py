@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import bisect
 
-from sot.execute.builtins.registry import polyfills
+from sot.support.registry import polyfills
 
 
 @polyfills(bisect.bisect_right)

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import heapq
 
-from sot.execute.builtins.registry import polyfills
+from sot.support.registry import polyfills
 
 
 def _down(heap, at, before):

@@ -6,8 +6,9 @@ from torch._functorch import eager_transforms
 from torch.overrides import get_default_nowrap_functions
 from torch.utils import _foreach_utils
 
-from sot.execute.builtins.registry import polyfills
-from sot.torch_compat import DeviceContext, convert_result, device_constructors
+from sot.support.registry import polyfills
+from sot.torch_compat.global_state import DeviceContext, device_constructors
+from sot.torch_compat.tensors import convert_result
 
 
 @polyfills(eager_transforms._autograd_grad)

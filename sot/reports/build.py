@@ -11,9 +11,6 @@ from typing import Any
 
 import torch
 
-from sot.errors import Reason
-from sot.recording import Recording, Runs, users_file
-from sot.records import BreakRecord, Capture, GraphRecord, Place
 from sot.reports import lines
 from sot.reports.model import (
     Break,
@@ -23,15 +20,20 @@ from sot.reports.model import (
     Guard,
     Line,
     Operation,
-    Recapture,
+    Recompile,
     Report,
     SourceFile,
     SourceLine,
     Stage,
 )
+from sot.reports.recording import Recording, Runs, users_file
+from sot.reports.records import BreakRecord, Capture, GraphRecord
 from sot.reports.scopes import Scope, scope_of
-from sot.torch_compat import LEAVING, STATE_PAIRS, STATE_SETTERS
-from sot.version import VERSION
+from sot.support.errors import Reason
+from sot.support.places import Place, is_installed
+from sot.support.version import VERSION
+from sot.torch_compat import native
+from sot.torch_compat.global_state import LEAVING, STATE_PAIRS, STATE_SETTERS
 
 FRAME = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*)')
 Captured = list[tuple[Capture, Runs]]
@@ -49,12 +51,13 @@ def report_of(recording: Recording) -> Report:
         started=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recording.clock)),
         elapsed=recording.elapsed,
         outcome=recording.outcome,
-        versions={"sot": VERSION, "torch": torch.__version__, "python": platform.python_version()},
+        versions={"sot": VERSION, "torch": torch.__version__, "python": platform.python_version(),
+                  "tensor guards": native.state()},
         functions=functions_of(captured, breaks, recording.in_python),
         graphs=graphs,
         breaks=breaks,
         guards=guards_of(captured),
-        recaptures=[recapture_of(c) for c, _ in captured if c.misses and c.graph],
+        recompiles=[recompile_of(c) for c, _ in captured if c.recompile_reasons and c.graph],
         stages=list(stages_of(captured, recording.started)),
         files=files_of(graphs, breaks, recording.in_python),
     )
@@ -85,8 +88,9 @@ def operation_of(node: Any) -> Operation:
     return Operation(name, innermost(node.meta.get("stack_trace") or ""))
 
 
-def recapture_of(capture: Capture) -> Recapture:
-    return Recapture(capture.name, line_of(capture.place), begins(capture), [*lines.miss_lines(capture.misses)])
+def recompile_of(capture: Capture) -> Recompile:
+    return Recompile(capture.name, line_of(capture.place), begins(capture),
+                     [*lines.reason_lines(capture.recompile_reasons)])
 
 
 def begins(capture: Capture) -> Line | None:
@@ -197,10 +201,10 @@ def files_of(graphs: Iterable[Graph], breaks: Iterable[Break], in_python: Counte
     for place, count in in_python.items():
         python_runs[place.file][place.line] += count
     files = []
-    for path in sorted({*graph_runs, *python_runs, *broken}, key=lambda path: (lines.SITE_PACKAGES in path, path)):
+    for path in sorted({*graph_runs, *python_runs, *broken}, key=lambda path: (is_installed(path), path)):
         text = linecache.getlines(path)
         if text and users_file(path):
-            files.append(SourceFile(path, lines.SITE_PACKAGES in path, [
+            files.append(SourceFile(path, is_installed(path), [
                 source_line(i, line.rstrip("\n"), i in broken[path], graph_runs[path][i], python_runs[path][i])
                 for i, line in enumerate(text, 1)]))
     return files

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sot.reports.lines import shortened
 from sot.reports.model import Break, Report
 from sot.reports.page import percent
+from sot.support.places import shortened
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ FIGURES: tuple[tuple[str, Callable[[Report], Any]], ...] = (
     ("graphs", lambda r: len(r.graphs)),
     ("breaks", lambda r: len(r.real_breaks)),
     ("functions left to Python", lambda r: sum(b.fallback for b in r.breaks)),
-    ("captured again", lambda r: len(r.recaptures)),
+    ("recompiled", lambda r: len(r.recompiles)),
     ("guards", lambda r: sum(g.count for g in r.guards)),
     ("kernels", lambda r: sum(made.kernels for g in r.graphs for made in g.kernels)),
     ("bytes that kernels move in a run of each graph",

@@ -5,7 +5,6 @@ is shown once, with its count. ``GROUPS`` says under which heading guards are sh
 """
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,16 +12,16 @@ from typing import Any
 
 import torch
 
-from sot.errors import Reason
-from sot.guards import Guard, TypeGuard
-from sot.origin import Arg, CellContents, Global, Known, Origin
-from sot.records import BreakRecord, Capture, GraphRecord, GuardRecord, Miss, Place
+from sot.guards.guards import Guard, TypeGuard
+from sot.guards.origin import Arg, CellContents, Global, Known, Origin
+from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord, RecompileReason
 from sot.reports.wording import is_call, is_structure, names_in, said
+from sot.support.errors import Reason
+from sot.support.places import Place, shortened
 
 INDENT = "    "
 GUARDS_SHOWN = 8  # in each group, unless everything is asked for
 FRAMES_SHOWN = 6
-SITE_PACKAGES = os.path.join("", "site-packages", "")
 STACK_PREFIX = "__stack"  # of the parameters of resume functions which are no variable of the program
 Lines = Iterator[str]
 
@@ -40,12 +39,6 @@ def times(number: int) -> str:
 
 def milliseconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
-
-
-def shortened(file: str) -> str:
-    """A file as seen from the working directory, if it is in there, or from where packages are installed."""
-    short = file.removeprefix(os.path.join(os.getcwd(), ""))
-    return short.rpartition(SITE_PACKAGES)[2] if os.path.isabs(short) else short
 
 
 def at(place: Place) -> str:
@@ -116,19 +109,19 @@ def fallbacks_lines(captures: Sequence[Capture]) -> Lines:
         yield f"  and {count(len(idle), 'function')} without a tensor operation: {names}"
 
 
-def recapture_lines(capture: Capture) -> Lines:
-    """A frame that was captured again, and which guard of each earlier capture did not hold."""
+def recompile_lines(capture: Capture) -> Lines:
+    """A frame that was recompiled, and which guard of each earlier capture did not hold."""
     yield f"{capture.name}, at {at(capture.place)}"
-    yield from miss_lines(capture.misses)
+    yield from reason_lines(capture.recompile_reasons)
 
 
-def miss_lines(misses: Sequence[Miss]) -> Lines:
+def reason_lines(reasons: Sequence[RecompileReason]) -> Lines:
     """A line for each capture that did not fit: the guard, the user's line that needed it, how close it came."""
-    for i, miss in enumerate(misses):
-        where = f" (needed at {shortened(miss.file)}:{miss.line})" if miss.file else ""
-        closest = ", the closest capture" if i == 0 and len(misses) > 1 else ""
-        more = f"; {miss.failed - 1} more of its {miss.of} guards fail" if miss.failed > 1 and i == 0 else ""
-        yield f"{miss.text}{where}{closest}{more}"
+    for i, reason in enumerate(reasons):
+        where = f" (needed at {shortened(reason.file)}:{reason.line})" if reason.file else ""
+        closest = ", the closest capture" if i == 0 and len(reasons) > 1 else ""
+        more = f"; {reason.failed - 1} more of its {reason.of} guards fail" if reason.failed > 1 and i == 0 else ""
+        yield f"{reason.text}{where}{closest}{more}"
 
 
 # ---- graphs ---------------------------------------------------------------------------------------------

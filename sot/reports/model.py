@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from sot.errors import SotError
+from sot.support.errors import SotError
 
-VERSION = 2
+VERSION = 3
 T = TypeVar("T")
 
 
@@ -102,8 +102,8 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class Recapture:
-    """A function that was captured again; ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
+class Recompile:
+    """A function that was recompiled; ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
     line of the first operation: after a break the rest of a function is captured on its own."""
 
     name: str
@@ -173,7 +173,7 @@ class Report:
     graphs: list[Graph]
     breaks: list[Break]
     guards: list[Guard]
-    recaptures: list[Recapture]
+    recompiles: list[Recompile]
     stages: list[Stage]
     files: list[SourceFile]
     version: int = VERSION

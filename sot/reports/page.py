@@ -8,8 +8,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from sot.reports.lines import count, milliseconds, shortened
+from sot.reports.lines import count, milliseconds
 from sot.reports.model import Guard, Line, Report, SourceFile, SourceLine, Stage
+from sot.support.places import shortened
 
 LONG_FOLD = 12  # lines without tensor operations in a row that are folded
 CAPTURES_SHOWN = 50     # in the timeline

@@ -6,17 +6,18 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sot.reports.lines import count, milliseconds, shortened
+from sot.reports.lines import count, milliseconds
 from sot.reports.model import Break, Line, Report
 from sot.reports.page import percent
+from sot.support.places import shortened
 
 BREAKS_SHOWN = 10
 FUNCTIONS_SHOWN = 10
-RECAPTURES_SHOWN = 5
+RECOMPILES_SHOWN = 5
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the summary: how much ran in graphs, where it broke and what would mend that, what was captured again."""
+    """Print the summary: how much ran in graphs, where it broke and what would mend that, what was recompiled."""
     console.print(summary(report))
 
 
@@ -32,19 +33,19 @@ def summary(report: Report) -> Group:
     if reasons:
         parts.append(Text("Run by eager PyTorch", style="bold"))
         parts += (Padding(Text(reason), (0, 2), expand=False) for reason in reasons)
-    if report.recaptures:
-        parts.append(Text("Captured again", style="bold"))
-        for again in report.recaptures[:RECAPTURES_SHOWN]:
+    if report.recompiles:
+        parts.append(Text("Recompiled", style="bold"))
+        for again in report.recompiles[:RECOMPILES_SHOWN]:
             causes = "".join(f"\n  {cause}" for cause in again.causes)
             text = Text(f"{again.name}, at {at(again.begins or again.function)}{causes}")
             parts.append(Padding(text, (0, 2), expand=False))
-        parts += more(len(report.recaptures) - RECAPTURES_SHOWN, "function")
+        parts += more(len(report.recompiles) - RECOMPILES_SHOWN, "function")
     return Group(*parts)
 
 
 def headline(report: Report) -> Text:
     counts = (count(len(report.graphs), "graph"), count(len(report.real_breaks), "break"),
-              f"{len(report.recaptures) or 'none'} captured again")
+              f"{len(report.recompiles) or 'none'} recompiled")
     return Text.assemble(
         ("SOT ", "bold"), f"{report.program}: ", (percent(report.coverage), "bold green"),
         f" of {report.in_graphs + report.in_python} tensor operations in graphs; {', '.join(counts)}; "

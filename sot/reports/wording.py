@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from sot.guards import CodeGuard, Guard
-from sot.origin import Arg, Item, Origin, same_key
-from sot.resume import CALL
+from sot.bytecode.frame_layout import CALL
+from sot.guards.guards import CodeGuard, Guard
+from sot.guards.origin import Arg, Item, Origin, same_key
 
 STACK = re.compile(r"__stack_\d+")
 Names = dict[str, str]

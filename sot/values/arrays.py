@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import fx
 
-from sot.errors import Break, Reason
 from sot.graph import TensorRef
-from sot.guards import TypeGuard
-from sot.origin import Length, Origin
-from sot.tensor_guards import ArrayGuard, layout_of
+from sot.guards.guards import TypeGuard
+from sot.guards.origin import Length, Origin
+from sot.guards.tensor_guards import ArrayGuard, layout_of
+from sot.support.errors import Break, Reason
 from sot.values.base import Const, OtherTensor, Value
 from sot.values.callables import BoundMethod
 
 if TYPE_CHECKING:
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
 
 SCALARS = (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
            np.float32, np.float64, np.complex64, np.complex128)

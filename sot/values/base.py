@@ -12,13 +12,13 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import Break, NotRebuildable, Reason
-from sot.guards import EqualsGuard, short
-from sot.origin import Origin
+from sot.guards.guards import EqualsGuard, short
+from sot.guards.origin import Origin
+from sot.support.errors import Break, NotRebuildable, Reason
 
 if TYPE_CHECKING:
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
 
 
 class _Marker:
@@ -180,6 +180,10 @@ class Null(Value):
 
 
 NULL = Null()
+
+
+class LastInstruction(Const):
+    """Where an exception was raised: what CPython puts below it on the stack, for RERAISE."""
 
 
 class SavedException(Value):

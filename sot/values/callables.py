@@ -4,17 +4,17 @@ from __future__ import annotations
 from types import BuiltinMethodType, CellType, ClassMethodDescriptorType, CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import Break, NotRebuildable, Reason
-from sot.guards import SameGuard
-from sot.origin import Attr, CellContents, Item, Origin, known
+from sot.guards.guards import SameGuard
+from sot.guards.origin import Attr, CellContents, Item, Origin, known
+from sot.support.errors import Break, NotRebuildable, Reason
 from sot.values.base import ABSENT, Const, Lazy, Value
 from sot.values.objects import TupleValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
     from sot.values.objects import ObjectValue
 
 
@@ -140,8 +140,8 @@ class FunctionValue(Value):
         for field, value in self.fields.items():
             e.line(f"{made}.{field} = {e.value(value)}")
         if self.attrs is not None:
-            mark = self.attrs.attrs.get(e.machine, "__isabstractmethod__")
-            if mark is not ABSENT:      # a class looks for it when it is made, before all is filled in
+            mark = self.attrs.attrs.overlay.get("__isabstractmethod__")
+            if isinstance(mark, Value):     # a class looks for it when it is made, before all is filled in
                 e.line(f"{made}.__isabstractmethod__ = {e.value(mark)}")
             e.fill_attrs(made, self.attrs)
         return made

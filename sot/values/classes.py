@@ -10,14 +10,14 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import NotRebuildable, article
+from sot.support.errors import NotRebuildable, article
 from sot.values.base import Const, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
 
 DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
 

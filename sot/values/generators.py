@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import GeneratorRef
-from sot.origin import Origin
+from sot.guards.origin import Origin
 from sot.values.base import ABSENT, Const, Value
 
 if TYPE_CHECKING:
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
 
 
 class GeneratorOfNumbers(Value):

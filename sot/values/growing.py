@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sot.origin import Item, Length
+from sot.guards.origin import Item, Length
 from sot.values.base import Const, Value
 from sot.values.numbers import arithmetic, compare, is_dynamic
 
 if TYPE_CHECKING:
-    from sot.execute.machine import Machine
+    from sot.interpreter.machine import Machine
     from sot.values.objects import ListValue
 
 

@@ -7,8 +7,8 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
-from sot.errors import Break, NotRebuildable, Reason, article
-from sot.polyfills.remade import ENDED, advanced
+from sot.polyfills.rebuilt import ENDED, advanced
+from sot.support.errors import Break, NotRebuildable, Reason, article
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from sot.bytecode import Code
-    from sot.emit import Emitter
-    from sot.execute.frame import Frame
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.frame import Frame
+    from sot.interpreter.machine import Machine
 
 
 def finished_generator() -> Generator[None, None, None]:
@@ -211,7 +211,7 @@ class DictIterator(IteratorValue):
         """A real iterator, of the dict as it is now, for it sees what is written later. An exhausted one is empty."""
         if self.index > len(self.keys):
             return e.variable(self, "iter(())")
-        now = self.of.keys(e.machine)
+        now = self.of.keys(None)
         if self.written[1] != self.of.deletions:
             raise NotRebuildable("an iterator over a dict that has changed")
         if len(now) != len(self.keys) or any(a is not b and a != b for a, b in zip(now, self.keys, strict=True)):
@@ -319,7 +319,7 @@ class GeneratorValue(Value):
         self.frame: Frame | None = frame
         self.pytype = pytype
         self.started = self.running = False
-        self.failed = False     # of a StandIn: an exception has left it, and what it stands for would live on
+        self.failed = False     # of a polyfilled one: an exception has left it, and the iterator would live on
         self.handled: Value | None = None       # the exception handled where it is suspended
 
     def snapshot(self) -> Callable[[], None]:
@@ -386,12 +386,12 @@ def is_ordinary(name: str) -> bool:
     return isinstance(found, type) and issubclass(found, Exception)
 
 
-class StandIn(GeneratorValue):
-    """A generator of a polyfill in the place of an iterator made in C, such as ``map``. See sot.polyfills.remade."""
+class PolyfilledGenerator(GeneratorValue):
+    """A generator of a polyfill in the place of an iterator made in C, such as ``map``. See sot.polyfills.rebuilt."""
 
-    def __init__(self, frame: Frame, pytype: type, remake: Callable | None) -> None:
+    def __init__(self, frame: Frame, pytype: type, rebuilt_by: Callable | None) -> None:
         super().__init__(frame, pytype)
-        self.remake = remake
+        self.rebuilt_by = rebuilt_by
 
     def rebuild(self, e: Emitter) -> str:
         if self.running:
@@ -399,13 +399,13 @@ class StandIn(GeneratorValue):
         if self.frame is None and self.pytype in ENDED:
             args = ", ".join(map(repr, ENDED[self.pytype]))
             return e.variable(self, f"{e.const(self.pytype)}({args})")
-        if self.frame is None or self.remake is None or self.failed:
+        if self.frame is None or self.rebuilt_by is None or self.failed:
             raise NotRebuildable(article(self.pytype.__name__))
-        code = self.remake.__code__
+        code = self.rebuilt_by.__code__
         args = ", ".join(f"{name}={e.value(self.frame.locals[name])}"
                          for name in code.co_varnames[:code.co_argcount] if name in self.frame.locals)
         e.flush()       # for it looks into lists
-        return e.variable(self, f"{e.const(_hook.plain(self.remake))}({args})")
+        return e.variable(self, f"{e.const(_hook.plain(self.rebuilt_by))}({args})")
 
 
 class ListedIterator(SequenceIterator):

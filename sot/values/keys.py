@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import Break, NotRebuildable, Reason
+from sot.support.errors import Break, NotRebuildable, Reason
 from sot.values.base import Value
 
 if TYPE_CHECKING:
-    from sot.emit import Emitter
+    from sot.codegen.emit import Emitter
 
 
 class PythonKey:

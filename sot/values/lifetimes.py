@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot.origin import Arg, Item, Origin
-from sot.resume import CALL
+from sot.bytecode.frame_layout import CALL
+from sot.guards.origin import Arg, Item, Origin
 from sot.values.base import Lazy, Value
 from sot.values.iterators import GeneratorValue
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue

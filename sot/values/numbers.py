@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.errors import Break, Reason
 from sot.graph import NumberRef
-from sot.guards import RelationGuard
-from sot.origin import Origin, TensorPart
-from sot.symbols import on_numbers
-from sot.terms import (
+from sot.guards.guards import RelationGuard
+from sot.guards.origin import Origin, TensorPart
+from sot.guards.symbols import on_numbers
+from sot.guards.terms import (
     COMPARISONS,
     DOMAINS,
     INFINITE,
@@ -30,11 +29,12 @@ from sot.terms import (
     term_code,
     term_text,
 )
+from sot.support.errors import Break, Reason
 from sot.values.base import Const, LazyConst, Value, boolean
 
 if TYPE_CHECKING:
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
 
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 NUMBER_TYPES = (int, float)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
-from sot.errors import Break, NotRebuildable, Reason, article
-from sot.guards import HasKeyGuard, IsGuard, KeysGuard, OrderGuard
-from sot.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute, index_of
-from sot.tracebacks import Places, traceback_of
+from sot.guards.guards import HasKeyGuard, IsGuard, KeysGuard, OrderGuard
+from sot.guards.origin import HandledOutside, Item, KeyAt, Origin, RawItem, attribute, index_of
+from sot.support.errors import Break, NotRebuildable, Reason, article
+from sot.support.tracebacks import Places, traceback_of
 from sot.values import growing
 from sot.values.base import ABSENT, Const, Lazy, NotConstant, Value, constants
 from sot.values.keys import PythonKey, finish
@@ -20,8 +20,8 @@ from sot.values.keys import PythonKey, finish
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
 
 DELETED: Any = object()
 KEEP_IN_INIT = (StopIteration, SystemExit, ImportError)     # besides ``args``, what C code makes of them

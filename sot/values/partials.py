@@ -4,14 +4,14 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from sot.errors import Break, Reason
 from sot.polyfills.functional import comparable
+from sot.support.errors import Break, Reason
 from sot.values.base import Value
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
 
 
 class PartialValue(ObjectValue):

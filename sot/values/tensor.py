@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.errors import Break, Reason
 from sot.graph import TensorRef
-from sot.guards import HasKeyGuard
-from sot.origin import Attr, Origin
-from sot.torch_compat import is_symbolic
+from sot.guards.guards import HasKeyGuard
+from sot.guards.origin import Attr, Origin
+from sot.support.errors import Break, Reason
+from sot.torch_compat.fake_tensors import is_symbolic
 from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.callables import BoundMethod
 from sot.values.objects import DELETED
@@ -17,8 +17,8 @@ from sot.values.objects import DELETED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
 
 # Attributes that are metadata: read off the fake tensor, as constants.
 METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout",

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.errors import Break, NotRebuildable, Reason
 from sot.graph.refs import version_of
-from sot.torch_compat import is_symbolic, storage_id
+from sot.support.errors import Break, NotRebuildable, Reason
+from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.tensors import storage_id
 from sot.values.base import Const, LazyConst, NotConstant, Value
-from sot.values.later import LaterNumber
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber, is_dynamic, is_finite
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
@@ -23,9 +24,9 @@ from sot.values.tensor import TensorValue, overrides_operations
 if TYPE_CHECKING:
     from torch import fx
 
-    from sot.emit import Emitter
-    from sot.execute.machine import Machine
-    from sot.origin import Origin
+    from sot.codegen.emit import Emitter
+    from sot.guards.origin import Origin
+    from sot.interpreter.machine import Machine
 
 CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character only
 
@@ -50,7 +51,7 @@ class TextValue(Value):
 class ShownNumber:
     """A number that is read after the graph, in text; ``template`` has a hole for it."""
 
-    number: LaterNumber
+    number: DeferredScalar
     template: str
 
     def expression(self, e: Emitter) -> str:
@@ -249,4 +250,4 @@ class ShownTensor:
             return self.template.format(e.value(shown))
         if self._requires_grad or shown.pytype is not torch.Tensor or is_symbolic(shown.fake):  # whose copies differ
             raise NotRebuildable(f"{shown}, which is shown and then changed in place,")
-        return self.template.format(e.output(e.machine.builder.copy_before(before, shown.ref)))
+        return self.template.format(e.output_before(before, shown.ref))

@@ -25,7 +25,7 @@ MEMORY = 6 << 30
 RUNNABLE = '''
 import sys
 
-sys.path.insert(0, "tests")
+sys.path[:0] = ["tests", "tests/support"]
 from fuzzing.differ import compare
 
 compare("""{}""")

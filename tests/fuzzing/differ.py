@@ -21,8 +21,7 @@ from typing import Any
 import torch
 
 import sot
-import sot.api
-from sot.misses import RecaptureWarning
+from sot.driver.recompile_limit import RecompileWarning
 
 from .picture import PROGRAM, Picture, difference
 
@@ -88,7 +87,7 @@ def output() -> Iterator[io.StringIO]:
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream), warnings.catch_warnings():
             warnings.simplefilter("default")
-            warnings.simplefilter("ignore", RecaptureWarning)   # it is ours, and promised
+            warnings.simplefilter("ignore", RecompileWarning)   # it is ours, and promised
             yield stream
     finally:
         logger.removeHandler(handler)

@@ -1,0 +1,50 @@
+"""How large the blocks of a kernel are.  A block costs registers, and brings loads that are under way together."""
+from __future__ import annotations
+
+from sot.backends.triton.source.kernel_source import Blocks
+from sot.backends.triton.source.sizes import varies
+from sot.graph.kernels.ir import Kernel
+
+LINE = 1024             # elements of a block without reduction
+WHOLE = 16384           # the widest row that is kept in registers
+TILE = 4096             # elements of a block with a reduction, if its rows are narrower
+LOOP = 2048             # columns at a time, of wider ones
+LANES = 32              # neighbouring rows that must be loaded together where memory runs along the rows
+INTERPRETED = 1 << 16   # the interpreter takes as long for a large block as for a small one
+
+
+def chosen(kernel: Kernel, interpreted: bool = False, whole: int = WHOLE) -> Blocks:
+    """The sizes for a kernel.  Rows wider than ``whole`` are read in pieces."""
+    line, tile = (INTERPRETED, INTERPRETED) if interpreted else (LINE, TILE)
+    count = line if varies(n for _, n in kernel.rows) else power_of_two(kernel.row_count)   # for any number of rows
+    if not kernel.reduced:
+        return Blocks(min(line, count), 0, False, 4)
+    columns = power_of_two(kernel.width)
+    lanes = LANES if along_rows(kernel) else 1
+    is_whole = kernel.is_ordered or columns <= (whole if lanes == 1 else max(tile // lanes, 1))
+    columns = columns if is_whole else min(columns, max(LOOP // lanes, 32))
+    rows = min(count, max(tile // columns, 1 if kernel.is_ordered else lanes))
+    return Blocks(rows, columns, is_whole, warps(rows * columns))
+
+
+def power_of_two(n: int) -> int:
+    """The smallest that is not less."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def warps(elements: int) -> int:
+    """About 16 elements a thread."""
+    return min(max(power_of_two(elements // 512), 1), 16)
+
+
+def along_rows(kernel: Kernel) -> bool:
+    """Are neighbours in memory in neighbouring rows, rather than columns?"""
+    last_row = kernel.rows[-1][0] if kernel.rows else ""
+    last_column = kernel.reduced[-1][0]
+    votes = 0
+    for load in kernel.loads():
+        assert load.index is not None
+        strides = {a: c for a, c in load.index.terms if isinstance(a, str)}
+        if last_row in strides and last_column in strides:
+            votes += 1 if strides[last_row] < strides[last_column] else -1
+    return votes > 0

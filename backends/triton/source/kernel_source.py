@@ -1,0 +1,313 @@
+"""The Triton source of a kernel of the IR.
+
+A kernel without reduction is computed in blocks of a line, one with a reduction in blocks of rows and columns: in one
+piece if the columns fit into a block ("whole" rows: memory is read once), otherwise in as many passes over the columns
+as reductions build on each other.
+"""
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+
+from sot.backends.triton.source.expressions import COMBINE, REDUCE, SCAN, TYPES, literal, written
+from sot.backends.triton.source.sizes import varies
+from sot.graph.kernels.index import Index
+from sot.graph.kernels.ir import Kernel, Stmt, Store, points
+from sot.graph.kernels.ops import REDUCTIONS, SCANS, neutral
+
+INT32_MAX = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """How a kernel is cut into programs. ``columns`` is 0 without a reduction; ``whole`` rows need no loop."""
+
+    rows: int
+    columns: int
+    whole: bool
+    warps: int
+
+    def grid(self, kernel: Kernel) -> int:
+        return -(-kernel.row_count // self.rows)
+
+
+def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False) -> str:
+    """A function decorated with ``triton.jit`` that takes the buffers, in the kernel's order, and the block sizes.
+
+    Arguments:
+        arguments: names of the numbers that it takes after the buffers, see ``sizes``.
+        member: of a group, which says which ``block`` is computed.
+    """
+    return "\n".join(Writer(kernel, blocks, arguments, member).lines()) + "\n"
+
+
+def group_source(name: str, calls: Iterable[tuple[str, list[str], Blocks, int]], parameters: Iterable[str]) -> str:
+    """A kernel whose programs are shared out among others.
+
+    Arguments:
+        calls: for each kernel its function, which of the parameters it takes, its block sizes and how many programs.
+    """
+    lines = ["@triton.jit", f"def {name}({', '.join(parameters)}):", "    block = tl.program_id(0)"]
+    start = 0
+    for function, given, blocks, count in calls:
+        here = f"(block >= {start}) & (block < {start + count})" if start else f"block < {count}"
+        own = f"block - {start}" if start else "block"
+        lines += [f"    if {here}:", f"        {function}({', '.join(given)}, {own}, ROWS={blocks.rows})"]
+        start += count
+    return "\n".join(lines)
+
+
+def without_comments(text: str) -> str:
+    """What of a source the compiler sees: the same kernel may stand for several of the user's lines."""
+    return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+
+
+def is_wide(kernel: Kernel) -> bool:
+    """Do positions need 64 bits?"""
+    space = math.prod(int(n) for _, n in kernel.rows + kernel.reduced)
+    return max(space, *(m.size for m in kernel.buffers.values())) > INT32_MAX
+
+
+class Writer:
+    def __init__(self, kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False) -> None:
+        self.kernel, self.blocks = kernel, blocks
+        self.arguments = [*arguments, *(["block"] if member else [])]
+        self.block = "block" if member else "tl.program_id(0)"
+        self.wide = ".to(tl.int64)" if is_wide(kernel) else ""
+        self.stmts = {s.name: s for s in kernel.body}
+        self.points = points(kernel) if kernel.reduced else frozenset()
+        self.stage = self._stages()
+        self.varies = self._varying()
+        exact = blocks.whole and blocks.columns == kernel.width and not varies(n for _, n in kernel.reduced)
+        self.masked_columns = bool(kernel.reduced) and not exact
+        self.note = ""
+
+    # ---- the function
+    def lines(self) -> Iterator[str]:
+        parameters = ", ".join([*self.kernel.buffers, *self.arguments])
+        sizes = "ROWS: tl.constexpr" + (", COLUMNS: tl.constexpr" if self.kernel.reduced else "")
+        yield "@triton.jit"
+        yield f"def {self.kernel.name}({parameters}, {sizes}):"
+        body = list(self._position())
+        body += self._reducing() if self.kernel.reduced else self._straight(self.kernel.body, self.kernel.stores)
+        yield from ("    " + line if line else "" for line in body)
+
+    def _position(self) -> Iterator[str]:
+        """``p``, the row, and the axes it stands for."""
+        shape = "[:, None]" if self.kernel.reduced else ""
+        yield f"p = ({self.block}{self.wide} * ROWS + tl.arange(0, ROWS)){shape}"
+        yield f"p_in = p < {self.kernel.row_count}"
+        yield from axes("p", self.kernel.rows, self._used())
+
+    def _columns(self) -> Iterator[str]:
+        if self.masked_columns:
+            yield f"r_in = r < {self.kernel.width}"
+        yield from axes("r", self.kernel.reduced, self._used())
+
+    def _used(self) -> frozenset[str]:
+        loads = (s.index.names for s in self.kernel.body if s.index is not None)
+        return frozenset().union(*loads, *(s.index.names for s in self.kernel.stores))
+
+    # ---- the body
+    def _straight(self, body: Iterable[Stmt], stores: Iterable[Store]) -> Iterator[str]:
+        for stmt in body:
+            yield from self._statement(stmt)
+        for store in stores:
+            yield self._store(store)
+
+    def _reducing(self) -> Iterator[str]:
+        if self.blocks.whole:
+            yield f"r = tl.arange(0, COLUMNS)[None, :]{self.wide}"
+            yield from self._columns()
+            yield from self._straight(self.kernel.body, self.kernel.stores)
+            return
+        for stage in range(max(self.stage.values(), default=0) + 1):
+            yield from self._rows_of(stage)
+            yield from self._pass(stage)
+        yield from (self._store(s) for s in self.kernel.stores if not self._is_at_points(s))
+
+    def _rows_of(self, stage: int) -> Iterator[str]:
+        """What is computed once for each row, after ``stage`` passes."""
+        for stmt in self.kernel.body:
+            if stmt.name not in self.points and self.stage[stmt.name] == stage and stmt.op not in REDUCTIONS:
+                yield from self._statement(stmt)
+
+    def _pass(self, stage: int) -> Iterator[str]:
+        """One loop over the columns: the reductions, and the stores, that are possible by now."""
+        reductions = [s for s in self.kernel.body if s.op in REDUCTIONS and self.stage[s.name] == stage + 1]
+        stores = [s for s in self.kernel.stores if self._is_at_points(s) and self._known_after(s) == stage]
+        if not reductions and not stores:
+            return
+        for stmt in reductions:
+            start = literal(neutral(stmt.op, stmt.dtype))
+            yield f"{stmt.name}_all = tl.full([ROWS, COLUMNS], {start}, {TYPES[stmt.dtype]})"
+        yield f"for start in range(0, {self.kernel.width}, COLUMNS):"
+        yield f"    r = start + tl.arange(0, COLUMNS)[None, :]{self.wide}"
+        yield from ("    " + line for line in self._columns())
+        self.note = ""
+        needed = self._cone({s.args[0] for s in reductions}.union(*({s.value} | s.index.names for s in stores)))
+        for stmt in needed:
+            yield from ("    " + line for line in self._statement(stmt))
+        for stmt in reductions:
+            both = written(COMBINE[stmt.op], stmt.dtype, f"{stmt.name}_all", self._kept(stmt))
+            yield f"    {stmt.name}_all = {both}"
+        yield from ("    " + self._store(s) for s in stores)
+        for stmt in reductions:
+            yield f"{stmt.name} = {REDUCE[stmt.op]}({stmt.name}_all)"
+
+    def _is_at_points(self, store: Store) -> bool:
+        """Is it made for each column, rather than once for each row?"""
+        return store.value in self.points or bool(store.index.names & self.points)
+
+    def _known_after(self, store: Store) -> int:
+        """After how many passes its value, and its place, are known."""
+        return max(self.stage.get(name, 0) for name in (store.value, *store.index.names))
+
+    def _cone(self, wanted: set[str]) -> list[Stmt]:
+        """The statements at points that these values need, in order."""
+        found = []
+        for stmt in reversed(self.kernel.body):
+            if stmt.name in wanted and stmt.name in self.points:
+                wanted |= stmt.uses()
+                found.append(stmt)
+        return found[::-1]
+
+    def _stages(self) -> dict[str, int]:
+        """After how many passes over the columns a value is known."""
+        stages: dict[str, int] = {}
+        for stmt in self.kernel.body:
+            before = max((stages.get(u, 0) for u in stmt.uses()), default=0)
+            stages[stmt.name] = before + (stmt.op in REDUCTIONS)
+        return stages
+
+    # ---- statements
+    def _statement(self, stmt: Stmt) -> Iterator[str]:
+        if stmt.note and stmt.note != self.note:
+            self.note = stmt.note
+            yield f"# {stmt.note}"
+        if stmt.op == "inside":
+            value, mask = stmt.args[0], self._mask(self.varies[stmt.name])
+            outside = f" | ({mask} == 0)" if mask != "None" else ""
+            yield f"require((({value} >= 0) & ({value} < {stmt.value})){outside})"
+        if stmt.op != "const" or not self._inline(stmt):
+            yield f"{stmt.name} = {self._expression(stmt)}"
+
+    def _expression(self, stmt: Stmt) -> str:
+        match stmt.op:
+            case "const":
+                return f"tl.full({self._one()}, {literal(stmt.value)}, {TYPES[stmt.dtype]})"
+            case "index":
+                assert stmt.index is not None
+                return f"({stmt.index}).to(tl.int64)"
+            case "inside":
+                return stmt.args[0]
+            case "cast" if stmt.dtype == "b1":
+                return f"{self._arg(stmt.args[0])} != 0"
+            case "cast" if stmt.dtype == "bf16":
+                return f"to_bf16({self._arg(stmt.args[0])})"
+            case "cast":
+                return f"{self._arg(stmt.args[0])}.to({TYPES[stmt.dtype]})"
+            case "load":
+                return self._load(stmt)
+        if stmt.op in REDUCTIONS:
+            return f"{REDUCE[stmt.op]}({self._kept(stmt)})"
+        if stmt.op in SCANS:
+            return f"{SCAN[stmt.op]}(tl.broadcast_to({self._arg(stmt.args[0])}, [ROWS, COLUMNS]))"
+        dtype = self.stmts[stmt.args[-1]].dtype
+        return written(stmt.op, dtype, *map(self._arg, stmt.args))
+
+    def _arg(self, name: str) -> str:
+        stmt = self.stmts[name]
+        return f"({literal(stmt.value)})" if stmt.op == "const" and self._inline(stmt) else name
+
+    def _inline(self, stmt: Stmt) -> bool:
+        """May the constant stand in the text?  Where all it meets has its type already."""
+        users = [s for s in self.kernel.body if stmt.name in s.uses()]
+        if stmt.dtype not in ("f32", "i64", "i32") or any(s.value == stmt.name for s in self.kernel.stores):
+            return False
+        return all(self._plain(user) for user in users)
+
+    def _plain(self, user: Stmt) -> bool:
+        binary = ("add", "sub", "mul", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor")
+        return user.op in binary and any(self.stmts[a].op != "const" for a in user.args)
+
+    def _load(self, stmt: Stmt) -> str:
+        assert stmt.index is not None
+        mask = self._mask(stmt.index.names, *stmt.args)
+        other = literal(stmt.value) if stmt.args else "0"
+        guard = f", {mask}, other={other}" if mask != "None" else ""
+        return f"tl.load({self._pointer(stmt.buffer, stmt.index, *self._reach(stmt.args))}{guard})"
+
+    def _store(self, store: Store) -> str:
+        mask = self._mask(store.index.names | {n for n, _ in self.kernel.rows})
+        guard = f", {mask}" if mask != "None" else ""
+        if store.how == "add":
+            value = f"{store.value} + tl.zeros({self._shape(store)}, {TYPES[self.stmts[store.value].dtype]})"
+            return f'tl.atomic_add({self._pointer(store.buffer, store.index, True)}, {value}{guard}, sem="relaxed")'
+        value = self._widened(store)
+        return f"tl.store({self._pointer(store.buffer, store.index, True)}, {value}{guard})"
+
+    def _widened(self, store: Store) -> str:
+        """The value, as wide as the places that it is stored to."""
+        return f"tl.broadcast_to({store.value}, {self._shape(store)})" if self.kernel.reduced else store.value
+
+    def _shape(self, store: Store) -> str:
+        """Of the block of places."""
+        columns = "COLUMNS" if store.index.names & self.points else "1"
+        return f"[ROWS, {columns}]" if self.kernel.reduced else "[ROWS]"
+
+    def _pointer(self, buffer: str, at: Index, over_rows: bool = False, over_columns: bool = False) -> str:
+        """A block of places as high and wide as asked for, even where the position is always the same."""
+        row, column = self._reach(at.names)
+        spread = (" + p * 0" if over_rows and not row else "") + (" + r * 0" if over_columns and not column else "")
+        if not at.terms and not spread:
+            return f"{buffer} + tl.full({self._one()}, {at}, tl.int32)"
+        return f"{buffer} + ({at}{spread})"
+
+    def _one(self) -> str:
+        """The shape of a block of one element: what is the same everywhere."""
+        return "[1, 1]" if self.kernel.reduced else "[1]"
+
+    def _mask(self, names: Iterable[str], *conditions: str) -> str:
+        """Where these names stand for a position in the space; ``None`` if that is everywhere."""
+        row, column = self._reach(names)
+        parts = ["p_in"] if row else []
+        if column and self.masked_columns:
+            parts.append("r_in")
+        return " & ".join([*parts, *conditions]) or "None"
+
+    def _reach(self, names: Iterable[str]) -> tuple[bool, bool]:
+        """Do they depend on the row, and on the column?"""
+        rows, columns = {n for n, _ in self.kernel.rows}, {n for n, _ in self.kernel.reduced}
+        seen = {one for name in names for one in self.varies[name]}
+        return bool(seen & rows), bool(seen & columns)
+
+    def _varying(self) -> dict[str, frozenset[str]]:
+        """The axes that each value depends on."""
+        rows = frozenset(n for n, _ in self.kernel.rows)
+        found: dict[str, frozenset[str]] = {n: frozenset((n,)) for n, _ in self.kernel.rows + self.kernel.reduced}
+        for stmt in self.kernel.body:
+            everywhere = rows | {n for n, _ in self.kernel.reduced}
+            found[stmt.name] = rows if stmt.op in REDUCTIONS else everywhere if stmt.op in SCANS else frozenset().union(
+                *(found[u] for u in stmt.uses()))
+        return found
+
+    def _kept(self, stmt: Stmt) -> str:
+        """The argument of a reduction, as wide as the block, without what lies beyond the last column."""
+        value = self._arg(stmt.args[0])
+        if self.masked_columns:
+            return f"tl.where(r_in, {value}, {literal(neutral(stmt.op, stmt.dtype))})"
+        return value if stmt.args[0] in self.points else f"tl.broadcast_to({value}, [ROWS, COLUMNS])"
+
+
+def axes(flat: str, sizes: tuple[tuple[str, int], ...], used: frozenset[str]) -> Iterator[str]:
+    """Each axis from the flat position, by the sizes of those behind it."""
+    for position, (name, size) in enumerate(sizes):
+        behind = math.prod(n for _, n in sizes[position + 1:])
+        quotient = f"{flat} // {behind}" if behind > 1 else flat
+        if name in used:
+            yield f"{name} = {quotient}" if position == 0 else f"{name} = {quotient} % {size}" if behind == 1 else \
+                f"{name} = ({quotient}) % {size}"
+
+

@@ -1,0 +1,337 @@
+"""The Python module of a program: its kernels, and ``run``, which allocates, launches and calls.
+
+``run(inputs, constants)`` takes a list of the inputs, which it empties so that their memory may go, and what the text
+cannot hold: constant tensors and objects, in the order of ``Module.constants``.
+"""
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from sot.backends.triton.source.blocks import chosen
+from sot.backends.triton.source.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE, SCAN
+from sot.backends.triton.source.kernel_source import INT32_MAX, Blocks, group_source, source, without_comments
+from sot.backends.triton.source.matmul import Matmul
+from sot.backends.triton.source.matmul import source as matmul_source
+from sot.backends.triton.source.sizes import Number, Sized, Sizes
+from sot.graph.kernels.ir import Kernel
+from sot.graph.kernels.memory import planned
+from sot.graph.kernels.ops import NAMES
+from sot.graph.kernels.program import Buffer, Extern, Group, Program, Step, View
+from sot.graph.kernels.schedule import is_view
+
+FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), *SCAN.values(), "to_bf16", "factor",
+                    "require"})
+POINTERS = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16", "i64": "i64", "i32": "i32", "i16": "i16",
+            "i8": "i8", "u8": "u8", "b1": "i1"}
+HEAD = """import torch
+import triton
+import triton.language as tl
+
+from sot.backends.triton import runtime
+"""
+LAUNCHER = "from sot.backends.triton.launching import Launcher"
+Choose = Callable[[Kernel], Blocks]
+
+
+@dataclasses.dataclass(frozen=True)
+class Module:
+    text: str
+    constants: tuple[Any, ...]
+
+
+def module(program: Program, title: str, interpreted: bool, sizes: Sizes | None = None,
+           choose: Choose | None = None) -> Module:
+    """The text of a program.
+
+    Arguments:
+        interpreted: will Triton's interpreter run it?
+        sizes: what varies from call to call; without it nothing does.
+        choose: the block sizes of each kernel; without it those of ``blocks.chosen``.
+    """
+    return ModuleWriter(program, title, interpreted, sizes or Sizes(), choose).module()
+
+
+class ModuleWriter:
+    def __init__(self, program: Program, title: str, interpreted: bool, sizes: Sizes, choose: Choose | None) -> None:
+        self.program, self.title, self.interpreted, self.sizes = program, title, interpreted, sizes
+        self.choose = choose or (lambda kernel: chosen(kernel, interpreted))
+        self.objects: list[Any] = []
+        self.kernels: dict[str, str] = {}      # the name of each kernel by its body, so that equal ones are one
+        self.texts: list[str] = []
+        self.launchers: dict[str, str] = {}    # the name of each launcher by its text
+        self.plan = planned(program)
+        self.declared: set[str] = set()     # inputs of which the text says that they are changed
+        self.last_use = self._last_uses()
+
+    def module(self) -> Module:
+        body = list(self._run())
+        body = ["    " + line for line in body]
+        functions = [name for name in FUNCTIONS if any(re.search(rf"(?<![.\w]){name}\(", text) for text in self.texts)]
+        head = [f'"""{self.title}"""', HEAD.rstrip()]
+        head += [f"from sot.backends.triton.device import {', '.join(functions)}"] if functions else []
+        head += [LAUNCHER] if self.launchers else []
+        text = "\n".join([*head, "", *("\n" + t + "\n" for t in self.texts),
+                          *self._launchers(), "", "", "def run(inputs, constants):", *body]) + "\n"
+        return Module(text, (*self.program.constants.values(), *self.objects))
+
+    def _launchers(self) -> Iterator[str]:
+        if self.launchers:
+            yield "# How each kernel is compiled: types of its arguments, block sizes, and the compiler's options."
+        yield from (f"{name} = {text}" for text, name in self.launchers.items())
+
+    # ---- run
+    def _run(self) -> Iterator[str]:
+        names = [*self.program.inputs]
+        lines = list(self._steps())
+        constants = [*self.program.constants, *(f"object_{i}" for i in range(len(self.objects)))]
+        if names:
+            yield f"{', '.join(names)}, = inputs"
+            yield "inputs.clear()"
+        if constants:
+            yield f"{', '.join(constants)}, = constants"
+        yield from lines
+        outputs = [self._argument(o) for o in self.program.outputs]
+        yield f"return [{', '.join(outputs)}]"
+
+    def _steps(self) -> Iterator[str]:
+        """The steps in order; where the device changes, so does the current one, on whose stream kernels run."""
+        current: int | None = None
+        for number, step in enumerate(self.program.steps):
+            device = self._device(step)
+            if device is not None and device != current:
+                yield f"with torch.cuda.device({device}):" if current is None else f"torch.cuda.set_device({device})"
+                current = device
+            yield from ("    " * (current is not None) + line for line in self._step(number, step))
+
+    def _device(self, step: Step) -> int | None:
+        """The GPU that a kernel runs on."""
+        if isinstance(step, Matmul):
+            step = step.kernel
+        if isinstance(step, Extern):
+            return None
+        found = {self.program.buffers[name].device for name in step.buffers}
+        if len(found) > 1:
+            raise NotImplementedError(f"a kernel is about tensors on {', '.join(sorted(map(str, found)))}")
+        device = found.pop()
+        return device.index or 0 if device.type == "cuda" else None
+
+    def _step(self, number: int, step: Step) -> Iterator[str]:
+        if changing := [n for n in self.program.inputs if n in step.written() - self.declared]:
+            self.declared.update(changing)
+            yield f"runtime.changing({', '.join(changing)})"
+        if isinstance(step, Matmul):
+            yield from self._launch_matmul(step)
+        elif isinstance(step, Extern):
+            yield from self._call(step)
+        else:
+            yield from self._launch(step) if isinstance(step, Kernel) else self._launch_group(step)
+        if gone := self.last_use.get(number):
+            yield f"del {', '.join(gone)}"
+
+    def _memory(self, step: Kernel | Group) -> Iterator[str]:
+        """For what the step fills: memory that nobody needs any more, or new."""
+        for name in step.buffers:
+            if name in step.written() - step.changed() and name not in self.program.inputs:
+                old = self.plan.reused.get(name)
+                yield f"{name} = {old or allocation(self.program.buffers[name])}"
+
+    def _launch_group(self, group: Group) -> Iterator[str]:
+        members = [self.sizes.of(canonical(kernel)) for kernel in group.kernels]
+        if any(sized.arguments for sized in members):
+            for kernel in group.kernels:
+                yield from self._launch(kernel)
+            return
+        yield from self._memory(group)
+        parameters = {name: f"b{i}" for i, name in enumerate(group.buffers)}
+        calls, warps = [], 1
+        for kernel, sized in zip(group.kernels, members, strict=True):
+            blocks = self.choose(sized.kernel)
+            function = self._kernel(kernel, sized, blocks, member=True)
+            calls.append((function, [parameters[n] for n in kernel.buffers], blocks, blocks.grid(kernel)))
+            warps = max(warps, blocks.warps)
+        options = options_of(group.kernels[0], dataclasses.replace(calls[0][2], warps=warps))
+        name = self._text(group_source("group", calls, parameters.values()), "group")
+        types = {parameters[n]: f"*{POINTERS[m.dtype]}" for n, m in group.buffers.items()}
+        launcher = self._launcher_of(name, types, {}, options, self._device(group))
+        yield f"{launcher}({sum(count for *_, count in calls)}, {', '.join(group.buffers)})"
+
+    def _launch_matmul(self, step: Matmul) -> Iterator[str]:
+        for buffer in step.kernel.written():
+            yield f"{buffer} = {allocation(self.program.buffers[buffer])}"
+        names = step.parameters()
+        types = {n: f"*{POINTERS[NAMES[self.program.buffers[b].dtype]]}" for b, n in names.items()}
+        name = self._text(matmul_source(step, "matmul"), "matmul")
+        tiles = {"M": step.tiles.m, "N": step.tiles.n, "K": step.tiles.k}
+        options = {"num_warps": step.tiles.warps, "num_stages": step.tiles.stages}
+        launcher = self._launcher_of(name, types, tiles, options, self._device(step))
+        yield f"{launcher}({step.grid()}, {', '.join(names)})"
+
+    def _launch(self, kernel: Kernel) -> Iterator[str]:
+        yield from self._memory(kernel)
+        sized = self.sizes.of(canonical(kernel))
+        blocks = self.choose(sized.kernel)
+        given = ", ".join([*kernel.buffers, *map(repr, sized.arguments.values())])
+        yield f"{self._launcher(kernel, sized, blocks)}({blocks.grid(kernel)}, {given})"
+
+    def _launcher(self, kernel: Kernel, sized: Sized, blocks: Blocks) -> str:
+        """The name of what launches a kernel with these types, block sizes and hints."""
+        name = self._kernel(kernel, sized, blocks)
+        types = {n: f"*{POINTERS[m.dtype]}" for n, m in sized.kernel.buffers.items()}
+        types |= {n: number_type(v) for n, v in sized.arguments.items()}
+        multiples = [n for n, v in sized.arguments.items() if isinstance(v, int) and v % 16 == 0]
+        return self._launcher_of(name, types, sizes_of(kernel, blocks), options_of(kernel, blocks),
+                                 self._device(kernel), multiples)
+
+    def _launcher_of(self, name: str, types: dict[str, str], constants: dict[str, int], options: dict[str, Any],
+                     device: int | None, multiples: list[str] | None = None) -> str:
+        parts = [name, str(types), str(constants), str(options)]
+        parts += [f"multiples={multiples}"] if multiples else []
+        parts += [f"device={device}"] if device else []
+        text = f"Launcher({', '.join(parts)})".replace("'", '"')
+        return self.launchers.setdefault(text, f"launch_{name}{'x' * self._launched(name)}")
+
+    def _launched(self, name: str) -> int:
+        """How many launchers there are of a kernel."""
+        return sum(text.startswith(f"Launcher({name},") for text in self.launchers)
+
+    def _kernel(self, kernel: Kernel, sized: Sized, blocks: Blocks, member: bool = False) -> str:
+        """The name of the function; kernels that differ in the names of buffers only share one."""
+        return self._text(source(sized.kernel, blocks, sized.arguments, member).rstrip(), title_of(kernel))
+
+    def _text(self, text: str, title: str) -> str:
+        """The name of a function with this text, but for its name and comments."""
+        key = without_comments(text)
+        if key not in self.kernels:
+            self.kernels[key] = self._fresh(title)
+            self.texts.append(re.sub(r"(?m)^def \w+", f"def {self.kernels[key]}", text, count=1))
+        return self.kernels[key]
+
+    def _fresh(self, name: str) -> str:
+        return f"{name}_{len(self.texts)}"
+
+    def _call(self, step: Extern) -> Iterator[str]:
+        args = [self._argument(a) for a in step.args]
+        args += [f"{k}={self._argument(v)}" for k, v in step.kwargs.items()]
+        call = f"{self._callee(step.target)}({', '.join(args)})"
+        if step.note:
+            yield f"# {step.note}"
+        if not step.many:
+            name = step.outputs[0]
+            yield f"{name} = {call}" if name else call
+        else:
+            yield f"{', '.join(name or '_' for name in step.outputs)}, = {call}"
+        if not is_view(step):
+            for name in step.written():
+                yield from self._checked(self.program.buffers[name])
+
+    def _checked(self, buffer: Buffer) -> Iterator[str]:
+        """Operators may lay out their results otherwise than their fake versions promised."""
+        if len(buffer.shape) > 1 and buffer.strides:
+            yield f"{buffer.name} = runtime.laid_out({buffer.name}, {buffer.strides})"
+
+    def _callee(self, target: Any) -> str:
+        if isinstance(target, torch._ops.OpOverload):
+            return f"torch.ops.{target}"
+        return self._object(target)
+
+    def _object(self, value: Any) -> str:
+        for i, known in enumerate(self.objects):
+            if known is value:
+                return f"object_{i}"
+        self.objects.append(value)
+        return f"object_{len(self.objects) - 1}"
+
+    def _argument(self, value: Any) -> str:
+        match value:
+            case View():
+                return self._view(value)
+            case list():
+                return f"[{', '.join(map(self._argument, value))}]"
+            case tuple():
+                return f"({''.join(self._argument(v) + ', ' for v in value)})"
+            case bool() | int() | str() | None | torch.dtype() | torch.layout() | torch.memory_format():
+                return str(value) if not isinstance(value, str) else repr(value)
+            case float():
+                return repr(value) if value - value == 0 else f'float("{value}")'
+            case complex():
+                return repr(value)
+            case torch.device():
+                return f'torch.device("{value}")'
+        return self._object(value)
+
+    def _view(self, view: View) -> str:
+        buffer = self.program.buffers[view.buffer]
+        if view == buffer.view():
+            return view.buffer
+        return f"runtime.view({view.buffer}, {view.shape}, {view.strides}, {view.offset})"
+
+    # ---- lifetimes
+    def _last_uses(self) -> dict[int, list[str]]:
+        """Which buffers are not needed any more after a step."""
+        kept = self.program.kept() - frozenset(self.program.inputs) - self.program.constants.keys()
+        kept |= {v.buffer for v in _views_of(self.program.outputs)}
+        last: dict[str, int] = {}
+        made: dict[str, int] = {}       # where memory is used again, under another name
+        for i, step in enumerate(self.program.steps):
+            for name in (*sorted(step.read()), *sorted(step.written())):
+                last[name] = i
+                if name in self.plan.reused and name in step.written():
+                    last[self.plan.reused[name]] = max(last[self.plan.reused[name]], made.setdefault(name, i))
+        gone: dict[int, list[str]] = {}
+        for name, i in last.items():
+            if name not in kept and name not in self.program.constants:
+                gone.setdefault(i, []).append(name)
+        return gone
+
+
+def _views_of(outputs: tuple) -> Iterator[View]:
+    return (o for o in outputs if isinstance(o, View))
+
+
+def canonical(kernel: Kernel) -> Kernel:
+    """The same kernel with buffers named in0, in1, ... and out0, out1, ... in order."""
+    names: dict[str, str] = {}
+    written = kernel.written()
+    counts = {"in": 0, "out": 0}
+    for name in kernel.buffers:
+        side = "out" if name in written else "in"
+        names[name] = f"{side}{counts[side]}"
+        counts[side] += 1
+    return dataclasses.replace(
+        kernel, name="kernel",
+        body=tuple(dataclasses.replace(s, buffer=names.get(s.buffer, "")) for s in kernel.body),
+        stores=tuple(dataclasses.replace(s, buffer=names[s.buffer]) for s in kernel.stores),
+        buffers={names[n]: m for n, m in kernel.buffers.items()})
+
+
+def number_type(value: Number) -> str:
+    """As Triton calls the type of an argument that is a number."""
+    return "fp32" if isinstance(value, float) else "i32" if abs(value) <= INT32_MAX else "i64"
+
+
+def sizes_of(kernel: Kernel, blocks: Blocks) -> dict[str, int]:
+    return {"ROWS": blocks.rows} | ({"COLUMNS": blocks.columns} if kernel.reduced else {})
+
+
+def options_of(kernel: Kernel, blocks: Blocks) -> dict[str, Any]:
+    """For the compiler. Positions are only checked in a debug build, whose checks of overflow are not wanted."""
+    checked = {"debug": True, "sanitize_overflow": False}
+    return {"num_warps": blocks.warps} | (checked if any(s.op == "inside" for s in kernel.body) else {})
+
+
+def title_of(kernel: Kernel) -> str:
+    """A short name: what the kernel does that is not moving or adding."""
+    telling = ["max", "sum", "prod", "min", "exp", "erf", "tanh", "log", "rsqrt", "sqrt", "sin", "pow"]
+    ops = {s.op for s in kernel.body}
+    found = [op for op in telling if op in ops][:3]
+    return "_".join(["reduce" if kernel.reduced else "map", *found])
+
+
+def allocation(buffer: Buffer) -> str:
+    where = f'dtype={buffer.dtype}, device="{buffer.device}"'
+    return f"torch.empty_strided({buffer.shape}, {buffer.strides}, {where})"

@@ -1,0 +1,133 @@
+"""Which buffers take the memory of others, and how much a program has allocated at most.
+
+A buffer that a kernel fills may lie where one of the same kind lay whose last reader is behind it, or is this very
+kernel: then the kernel works in place, if it reads each element where it stores the new one. Only memory that the
+program itself has allocated is used again, never an input's, a constant's, or what an operator may have handed on.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from typing import Any
+
+from sot.graph.kernels.ir import Kernel
+from sot.graph.kernels.program import Buffer, Extern, Group, Program, Step
+
+# Operators whose results have memory of their own, and are often the largest.
+FRESH = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution",
+                   "aten::_addmm_activation"))
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryPlan:
+    """``reused`` names, for a buffer, the one whose memory it takes; ``peak`` counts bytes, without the inputs'."""
+
+    reused: dict[str, str]
+    peak: int
+    without: int        # what the peak would be if nothing were used again
+
+
+def planned(program: Program) -> MemoryPlan:
+    """When each buffer comes and goes, in the order of the steps."""
+    last, owned = last_uses(program), set(program.inputs) | program.constants.keys()
+    gone: dict[int, list[str]] = defaultdict(list)
+    for name, number in last.items():
+        gone[number].append(name)
+    reused: dict[str, str] = {}
+    spare: list[str] = []
+    for number, step in enumerate(program.steps):
+        ending = [n for n in gone[number] if is_own(n, program)]
+        for name in made_by(step, owned):
+            if not isinstance(step, Extern) and (donor := found(name, step, spare, ending, program)) is not None:
+                reused[name] = donor
+                (spare if donor in spare else ending).remove(donor)
+            owned.add(name)
+        spare += [n for n in ending if n not in reused.values()]
+    return MemoryPlan(reused, peak(program, last, reused), peak(program, last, {}))
+
+
+def made_by(step: Step, known: set[str]) -> list[str]:
+    """The buffers that a step brings."""
+    made = step.written() - known
+    return [n for n in (step.outputs if isinstance(step, Extern) else step.buffers) if n and n in made]
+
+
+def last_uses(program: Program) -> dict[str, int]:
+    """The last step that needs each buffer, itself or through what shares its memory; not of what lives on."""
+    last: dict[str, int] = {}
+    for number, step in enumerate(program.steps):
+        for name in step.read() | step.written():
+            for one in shared(name, program.buffers):
+                last[one] = number
+    kept = {one for name in program.kept() for one in shared(name, program.buffers)}
+    return {name: number for name, number in last.items() if name not in kept}
+
+
+def shared(name: str, buffers: dict[str, Buffer]) -> set[str]:
+    """The buffer, and all whose memory it may have."""
+    found, waiting = set[str](), [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += buffers[one].alias if one in buffers else ()
+    return found
+
+
+def is_own(name: str, program: Program) -> bool:
+    """Is it memory that the program has allocated, which nothing else is a view of?"""
+    if name in program.inputs or name in program.constants or any(name in b.alias for b in program.buffers.values()):
+        return False
+    maker: Any = next(s for s in program.steps if name in s.written())
+    if isinstance(maker, Extern):
+        schema = getattr(maker.target, "_schema", None)
+        return schema is not None and schema.name in FRESH
+    return True
+
+
+def found(name: str, step: Kernel | Group, spare: list[str], ending: list[str], program: Program) -> str | None:
+    """The memory that a kernel's result may lie in: of what it reads for the last time, or of what is long read."""
+    buffer = program.buffers[name]
+    together = step.kernels if isinstance(step, Group) else (step,)
+    maker = next(k for k in together if name in k.written())
+    here = [n for n in ending if is_in_place(n, name, maker) and not any(
+        n in k.buffers for k in together if k is not maker)]
+    return next((n for n in (*here, *reversed(spare)) if is_alike(program.buffers[n], buffer)), None)
+
+
+def is_alike(a: Buffer, b: Buffer) -> bool:
+    return (a.dtype, a.shape, a.strides, a.device) == (b.dtype, b.shape, b.strides, b.device)
+
+
+def is_in_place(old: str, new: str, kernel: Kernel) -> bool:
+    """Does each program of the kernel read the old buffer only at the places where it stores the new one?"""
+    if kernel.reduced or old in kernel.written() or old not in kernel.buffers:
+        return False
+    places = {s.index for s in kernel.stores if s.buffer == new and s.how == "store"}
+    return len(places) == 1 and {s.index for s in kernel.loads() if s.buffer == old} == places
+
+
+def peak(program: Program, last: dict[str, int], reused: dict[str, str]) -> int:
+    """The most bytes that are allocated at a time: results and what is between."""
+    given = set(program.inputs) | program.constants.keys()
+    alive: dict[str, int] = {}
+    most = 0
+    for number, step in enumerate(program.steps):
+        for name in made_by(step, given):
+            buffer = program.buffers[name]
+            given.add(name)
+            if not buffer.alias:
+                if name in reused:
+                    alive.pop(reused[name], None)
+                alive[name] = buffer.extent * buffer.dtype.itemsize
+        most = max(most, sum(alive.values()))
+        donors = set(reused.values())
+        for name in [n for n in alive if last.get(n) == number and not _waits(n, donors, number, reused, program)]:
+            del alive[name]
+    return most
+
+
+def _waits(name: str, donors: set[str], number: int, reused: dict[str, str], program: Program) -> bool:
+    """Is the memory kept for a later buffer?"""
+    return name in donors and not any(
+        reused.get(made) == name for step in program.steps[:number + 1] for made in step.written())

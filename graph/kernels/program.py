@@ -1,0 +1,163 @@
+"""A lowered graph: buffers, and the steps that fill them, in order. Prints as the body of a function.
+
+A step is a ``Kernel`` of ours, a ``Group`` of them, or an ``Extern``: one ATen operator, called as it is. A tensor is a
+``View`` of a buffer, so operators that only rearrange need no step.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from sot.graph.kernels.ir import Kernel, Memory
+from sot.graph.kernels.ops import NAMES
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffer:
+    """Memory for one tensor. ``alias`` names the inputs and buffers whose memory it may share."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: torch.device
+    alias: tuple[str, ...] = ()
+
+    @property
+    def extent(self) -> int:
+        """How many elements lie between the first and the last."""
+        return extent(self.shape, self.strides)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the elements themselves, each once."""
+        distinct = [n for n, s in zip(self.shape, self.strides, strict=True) if s]
+        return product(distinct) * self.dtype.itemsize
+
+    @property
+    def memory(self) -> Memory:
+        return Memory(NAMES[self.dtype], self.extent)
+
+    def view(self) -> View:
+        return View(self.name, self.shape, self.strides, 0, self.dtype, self.device)
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A tensor: its elements are at ``offset + sum(axis * stride)`` of a buffer."""
+
+    buffer: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def __str__(self) -> str:
+        at = f" + {self.offset}" if self.offset else ""
+        return f"{self.buffer}{at} as {list(self.shape)} by {list(self.strides)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Extern:
+    """A call of an operator. ``outputs`` are its results in order, None for one that nobody uses."""
+
+    target: Any
+    args: tuple
+    kwargs: dict[str, Any]
+    outputs: tuple[str | None, ...]
+    many: bool                      # is the result a tuple or list?
+    note: str = ""
+
+    def read(self) -> frozenset[str]:
+        return frozenset(v.buffer for v in views((self.args, self.kwargs)))
+
+    def written(self) -> frozenset[str]:
+        return frozenset(name for name in self.outputs if name)
+
+    def __str__(self) -> str:
+        args = [str(a) for a in self.args] + [f"{k}={v}" for k, v in self.kwargs.items()]
+        return f"{', '.join(map(str, self.outputs))} = {self.target}({', '.join(args)})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Kernels that have nothing to do with each other, launched as one."""
+
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def buffers(self) -> dict[str, Memory]:
+        return {name: memory for kernel in self.kernels for name, memory in kernel.buffers.items()}
+
+    def read(self) -> frozenset[str]:
+        return frozenset().union(*(k.read() for k in self.kernels))
+
+    def written(self) -> frozenset[str]:
+        return frozenset().union(*(k.written() for k in self.kernels))
+
+    def changed(self) -> frozenset[str]:
+        return frozenset().union(*(k.changed() for k in self.kernels))
+
+    def __str__(self) -> str:
+        return "\n\n".join([f"together: {', '.join(k.name for k in self.kernels)}", *map(str, self.kernels)])
+
+
+Step = Kernel | Extern | Group
+
+
+@dataclasses.dataclass
+class Program:
+    """``outputs`` holds views, numbers and None, as the graph returned them."""
+
+    inputs: list[str]
+    constants: dict[str, torch.Tensor]
+    buffers: dict[str, Buffer]
+    steps: list[Step]
+    outputs: tuple
+
+    def kept(self) -> frozenset[str]:
+        """The buffers that live on when the program has run."""
+        return frozenset(self.inputs) | self.constants.keys() | {v.buffer for v in views(self.outputs)}
+
+    def kernels(self) -> list[Kernel]:
+        """All kernels, also those that are launched together."""
+        found: list[Kernel] = []
+        for step in self.steps:
+            found += step.kernels if isinstance(step, Group) else [step] if isinstance(step, Kernel) else []
+        return found
+
+    def __str__(self) -> str:
+        return "\n\n".join([*map(str, self.steps), f"return {', '.join(map(str, self.outputs))}"])
+
+
+def views(value: Any) -> Iterator[View]:
+    """The views anywhere in nested arguments."""
+    found: list[View] = []
+    fx.node.map_aggregate(value, lambda v: found.append(v) if isinstance(v, View) else None)
+    return iter(found)
+
+
+def product(sizes: Any) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if product(shape) else 0
+
+
+def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Does every element have a place of its own, without gaps?"""
+    expected = 1
+    for stride, size in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True

@@ -1,0 +1,67 @@
+"""What a kernel means, in NumPy: the oracle that fusion and generated code are compared with."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.ir import Kernel, Stmt, points
+from sot.graph.kernels.ops import NUMPY, REDUCTIONS, SCANS, apply, rounded
+
+
+def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
+    """Evaluate over flat arrays, one for each buffer of the kernel; those that it stores to are changed.
+
+    A bf16 buffer is a float32 array whose values are rounded.
+    """
+    shape = tuple(size for _, size in kernel.rows + kernel.reduced)
+    axes: Any = np.indices(shape, np.int64) if shape else []
+    values: dict[str, Any] = {name: axis for (name, _), axis in zip(kernel.rows + kernel.reduced, axes, strict=True)}
+    over = tuple(range(len(kernel.rows), len(shape)))
+    for stmt in kernel.body:
+        values[stmt.name] = _evaluate(stmt, values, memory, over)
+    varying = points(kernel)
+    for store in kernel.stores:
+        at, value = np.broadcast_arrays(ix.evaluate(store.index, values), values[store.value])
+        if not varying & {store.value, *store.index.names} and len(at.shape) == len(shape):
+            first = tuple(slice(None) if d < len(kernel.rows) else slice(1) for d in range(len(shape)))
+            at, value = at[first], value[first]     # once for each row
+        if store.how == "add":
+            np.add.at(memory[store.buffer], at.reshape(-1), value.reshape(-1))
+        else:
+            memory[store.buffer][at.reshape(-1)] = value.reshape(-1)
+
+
+def _evaluate(stmt: Stmt, values: Mapping[str, Any], memory: Mapping[str, np.ndarray], over: tuple[int, ...]) -> Any:
+    args = [values[a] for a in stmt.args]
+    match stmt.op:
+        case "const":
+            return np.asarray(stmt.value, NUMPY[stmt.dtype])
+        case "index":
+            assert stmt.index is not None
+            return np.asarray(ix.evaluate(stmt.index, values), np.int64)
+        case "cast":
+            return rounded(args[0], stmt.dtype)
+        case "inside":
+            if not np.all((args[0] >= 0) & (args[0] < stmt.value)):
+                raise IndexError(f"a position is out of range for an axis of {stmt.value}")
+            return args[0]
+        case "load":
+            assert stmt.index is not None
+            at = np.asarray(ix.evaluate(stmt.index, values))
+            if not args:
+                return memory[stmt.buffer][at]
+            at, mask = np.broadcast_arrays(at, args[0])
+            return np.where(mask, memory[stmt.buffer][np.where(mask, at, 0)], NUMPY[stmt.dtype](stmt.value))
+    if stmt.op in REDUCTIONS:
+        size = tuple(values[name].shape for name in values if not name.startswith("v"))[0]
+        full = np.broadcast_to(args[0], size)
+        with np.errstate(all="ignore"):
+            return REDUCTIONS[stmt.op](full, axis=over, keepdims=True).astype(NUMPY[stmt.dtype])
+    if stmt.op in SCANS:
+        size = tuple(values[name].shape for name in values if not name.startswith("v"))[0]
+        with np.errstate(all="ignore"):
+            return SCANS[stmt.op](np.broadcast_to(args[0], size), axis=over[0], dtype=NUMPY[stmt.dtype])
+    return rounded(apply(stmt.op, *args), stmt.dtype)

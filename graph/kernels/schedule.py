@@ -1,0 +1,355 @@
+"""Which operators share a kernel, in what order the steps run, and what that costs.
+
+``schedule`` fuses the kernels of a program two at a time, the pair that saves most memory traffic first, until no
+pair is left that fits. Then what is cheaper to compute again than to store is computed where it is read.
+"""
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from graphlib import TopologicalSorter
+
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.fusion import at, fused, moved
+from sot.graph.kernels.grouping import grouped
+from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
+from sot.graph.kernels.memory import planned
+from sot.graph.kernels.ops import BYTES, SCANS
+from sot.graph.kernels.program import Buffer, Extern, Program, Step
+from sot.graph.kernels.splitting import split
+from sot.graph.lowering.driver import axes_of
+
+PASSES = logging.getLogger("sot.passes")
+RECOMPUTED = 24      # statements, at most, that are computed again rather than stored
+INLINED = 40         # statements, and
+SOURCES = 4          # buffers read, at most, of what is computed wherever it is read
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """What a program does to memory: launches, calls, bytes read and written (each buffer of a step once), and the
+    most bytes that it has allocated at a time."""
+
+    kernels: int
+    externs: int
+    bytes: int
+    peak: int = 0
+
+    def __str__(self) -> str:
+        return (f"{self.kernels} kernels, {self.externs} calls of operators, {self.bytes:,} bytes moved, "
+                f"{self.peak:,} allocated at most")
+
+
+def cost(program: Program) -> Cost:
+    externs = [s for s in program.steps if isinstance(s, Extern)]
+    total = sum(map(kernel_bytes, program.kernels())) + sum(extern_bytes(s, program.buffers) for s in externs)
+    return Cost(len(program.steps) - len(externs), len(externs), total, planned(program).peak)
+
+
+def kernel_bytes(kernel: Kernel) -> int:
+    return sum(touched_bytes(kernel, name) for name in kernel.read()) + sum(
+        touched_bytes(kernel, name) for name in kernel.written())
+
+
+def touched_bytes(kernel: Kernel, buffer: str) -> int:
+    """The bytes of a buffer that a kernel reads, or writes: the places it touches, but no more than there are."""
+    places = {at(s) for s in kernel.loads() if s.buffer == buffer} | {
+        s.index for s in kernel.stores if s.buffer == buffer}
+    ranges = kernel.ranges
+    everywhere = math.prod(ranges.values())
+    count = sum(math.prod(ranges[v] for v in p.names) if p.names <= ranges.keys() else everywhere for p in places)
+    memory = kernel.buffers[buffer]
+    return min(count, memory.size) * BYTES[memory.dtype]
+
+
+def extern_bytes(step: Extern, buffers: dict[str, Buffer]) -> int:
+    if is_view(step):
+        return 0
+    return sum(buffers[name].nbytes for name in step.read() | step.written())
+
+
+def allocates(step: Step) -> bool:
+    """Does it do nothing but give memory?"""
+    schema = getattr(getattr(step, "target", None), "_schema", None)
+    return schema is not None and schema.name.removeprefix("aten::") in (
+        "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+
+
+def is_view(step: Extern) -> bool:
+    schema = getattr(step.target, "_schema", None)
+    return schema is not None and not schema.is_mutable and any(r.alias_info for r in schema.returns)
+
+
+def schedule(program: Program) -> Program:
+    """The same program with fewer kernels."""
+    plan = Plan(program)
+    plan.inline()
+    plan.fuse()
+    plan.recompute()
+    plan.fuse()
+    done = grouped(split(dataclasses.replace(program, steps=plan.ordered())))
+    if PASSES.isEnabledFor(logging.DEBUG):
+        PASSES.debug("scheduled: %s\n%s", cost(done), done)
+    return done
+
+
+class Plan:
+    """Steps by number, and which of them touch which buffer."""
+
+    def __init__(self, program: Program) -> None:
+        self.kept = program.kept()
+        self.given = frozenset(program.inputs) | program.constants.keys()
+        self.steps: dict[int, Step] = dict(enumerate(program.steps))
+        self.position: dict[int, int] = {i: i for i in self.steps}
+        self.into: dict[int, int] = {}       # a step that is part of another by now
+        self.refused: set[tuple[int, int]] = set()
+        self.readers: dict[str, set[int]] = defaultdict(set)
+        self.writers: dict[str, set[int]] = defaultdict(set)
+        self.alias: dict[str, set[str]] = {}
+        for buffer in program.buffers.values():
+            self.alias[buffer.name] = {buffer.name}.union(*(self.alias[a] for a in buffer.alias))
+        for i, step in self.steps.items():
+            self._note(i, step)
+        self._drop_unused()
+
+    def kernel(self, number: int) -> Kernel:
+        """A step that is known to be a kernel."""
+        step = self.steps[number]
+        assert isinstance(step, Kernel)
+        return step
+
+    def are_kernels(self, numbers: Iterable[int]) -> bool:
+        return all(isinstance(self.steps[n], Kernel) for n in numbers)
+
+    def _note(self, number: int, step: Step) -> None:
+        for name in step.read():
+            for one in self.alias[name]:
+                self.readers[one].add(number)
+        for name in step.written():
+            self.writers[name].add(number)
+
+    def _forget(self, number: int) -> None:
+        for users in (self.readers, self.writers):
+            for numbers in users.values():
+                numbers.discard(number)
+
+    def _drop_unused(self) -> None:
+        """Kernels whose results nobody reads, and stores that nobody needs."""
+        for i in sorted(self.steps, reverse=True):
+            step = self.steps[i]
+            if isinstance(step, Kernel):
+                self._trim(i, step)
+            elif allocates(step) and not any(self.readers[n] or n in self.kept for n in step.written()):
+                del self.steps[i]
+
+    def _trim(self, number: int, kernel: Kernel) -> None:
+        needed = tuple(s for s in kernel.stores if s.buffer in self.kept or self.readers[s.buffer] - {number})
+        if len(needed) == len(kernel.stores):
+            return
+        for read in kernel.read():
+            self.readers[read].discard(number)
+        if not needed:
+            del self.steps[number]
+            return
+        self.steps[number] = renumbered(dataclasses.replace(
+            kernel, body=pruned(kernel.body, needed), stores=needed))
+        self._note(number, self.steps[number])
+
+    # ---- order
+    def before(self, number: int) -> set[int]:
+        """The steps that must have run: those that write what it reads, or read the input that it overwrites."""
+        step = self.steps[number]
+        found: set[int] = set()
+        for name in step.read():
+            for one in self.alias[name] - self.given:
+                found |= self.writers[one]
+        for name in step.written() & self.given:
+            found |= self.readers[name]
+        return found - {number}
+
+    def depends(self, later: int, earlier: int, directly: bool = True) -> bool:
+        """Must ``earlier`` run before ``later``?  Not ``directly``: because of a step in between."""
+        stack = [s for s in self.before(later) if directly or s != earlier]
+        seen: set[int] = set()
+        while stack:
+            step = stack.pop()
+            if step == earlier:
+                return True
+            if step not in seen and step in self.steps:
+                seen.add(step)
+                stack.extend(self.before(step))
+        return False
+
+    def ordered(self) -> list[Step]:
+        """The steps so that each comes after those that it needs, otherwise as they were."""
+        sorter = TopologicalSorter({i: self.before(i) for i in self.steps})
+        sorter.prepare()
+        ready: list[tuple[int, int]] = []
+        found: list[Step] = []
+        while sorter.is_active():
+            for i in sorter.get_ready():
+                heapq.heappush(ready, (self.position[i], i))
+            _, first = heapq.heappop(ready)
+            found.append(self.steps[first])
+            sorter.done(first)
+        return found
+
+    # ---- fusion
+    def fuse(self) -> None:
+        while self._round():
+            pass
+
+    def _round(self) -> bool:
+        changed = False
+        for _, a, b in sorted(self._pairs(), key=lambda pair: (-pair[0], pair[1], pair[2])):
+            changed |= self._try(self._now(a), self._now(b))
+        return changed
+
+    def _now(self, number: int) -> int:
+        while number in self.into:
+            number = self.into[number]
+        return number
+
+    def _pairs(self) -> Iterable[tuple[int, int, int]]:
+        """Kernels that touch the same buffer, with the bytes that one kernel of both would save."""
+        saved: dict[tuple[int, int], int] = defaultdict(int)
+        for name in set(self.readers) | set(self.writers):
+            users = sorted(n for n in self.readers[name] | self.writers[name] if isinstance(self.steps.get(n), Kernel))
+            if len(users) > 32:
+                users = users[:32]
+            for i, a in enumerate(users):
+                for b in users[i + 1:]:
+                    saved[a, b] += touched_bytes(self.kernel(b), name) if name in self.kernel(b).buffers else 0
+        return [(size, a, b) for (a, b), size in saved.items() if size and (a, b) not in self.refused]
+
+    def _try(self, a: int, b: int) -> bool:
+        if a == b or a not in self.steps or b not in self.steps:
+            return False
+        if not self.are_kernels((a, b)):
+            return False
+        if self.depends(a, b):
+            a, b = b, a
+        if (a, b) in self.refused or self.depends(b, a, directly=False):
+            return False
+        if self._merged(a, b) or (not self.depends(b, a) and self._merged(b, a)):
+            return True
+        self.refused.add((a, b))
+        return False
+
+    def _merged(self, a: int, b: int) -> bool:
+        """Put step ``a`` in front of step ``b``, as one kernel, if that can be."""
+        first, second = self.kernel(a), self.kernel(b)
+        private = frozenset(n for n in first.written() if n not in self.kept and self.readers[n] <= {a, b})
+        whole = fused(first, second, private)
+        if whole is None:
+            return False
+        self._forget(a)
+        self._forget(b)
+        del self.steps[a]
+        self.into[a] = b
+        self.steps[b] = whole
+        self._note(b, whole)
+        return True
+
+    # ---- computing where it is read
+    def inline(self) -> None:
+        """Elementwise kernels become part of those that read them, if these are few or it reads little."""
+        for number in sorted(self.steps, key=lambda i: self.position[i]):
+            step = self.steps.get(number)
+            if isinstance(step, Kernel) and not step.reduced and self._is_inlined(number, step):
+                for user in list(self.readers[step.stores[0].buffer]):
+                    self._replace(user, substituted(self.kernel(user), step))
+                self._replace(number, None)
+
+    def _is_inlined(self, number: int, kernel: Kernel) -> bool:
+        buffer = kernel.stores[0].buffer
+        users = self.readers[buffer]
+        if buffer in self.kept or len(kernel.body) > INLINED or not users or len(self.writers[buffer]) > 1:
+            return False
+        if not self.are_kernels(users):
+            return False
+        if any(name in self.given and self.writers[name] for name in kernel.read()):
+            return False
+        again = len(users) > 1 or any(self._widens(kernel, self.steps[u]) for u in users)
+        return len(kernel.read()) <= SOURCES if again else True
+
+    @staticmethod
+    def _widens(kernel: Kernel, user: Step) -> bool:
+        """Would the user compute elements more than once?"""
+        return isinstance(user, Kernel) and user.row_count * user.width > kernel.row_count
+
+    # ---- computing again
+    def recompute(self) -> None:
+        """Where all who read a buffer can compute it from what is there with less traffic, it is not stored."""
+        for number in sorted(self.steps, key=lambda i: -self.position[i]):
+            step = self.steps.get(number)
+            if isinstance(step, Kernel):
+                for buffer in [s.buffer for s in step.stores]:
+                    self._recompute(number, buffer)
+
+    def _recompute(self, number: int, buffer: str) -> None:
+        kernel = self.kernel(number)
+        store = next(s for s in kernel.stores if s.buffer == buffer)
+        users = self.readers[store.buffer] - {number}
+        if store.buffer in self.kept or not users or not self.are_kernels(users) or len(self.writers[buffer]) > 1:
+            return
+        cone = pruned(kernel.body, (store,))
+        if len(cone) > RECOMPUTED or any(s.op in REDUCTIONS or s.op in SCANS for s in cone):
+            return
+        axes = tuple((v, n) for v, n in kernel.rows + kernel.reduced if v in store.index.names)
+        alone = renumbered(dataclasses.replace(kernel, rows=axes, reduced=(), body=cone, stores=(store,)))
+        if any(name in self.given and self.writers[name] for name in alone.read()):
+            return
+        others = tuple(s for s in kernel.stores if s != store)
+        trimmed = renumbered(dataclasses.replace(kernel, body=pruned(kernel.body, others), stores=others))
+        changed = {u: substituted(self.kernel(u), alone) for u in users}
+        before = kernel_bytes(kernel) + sum(kernel_bytes(self.kernel(u)) for u in users)
+        after = (kernel_bytes(trimmed) if others else 0) + sum(kernel_bytes(k) for k in changed.values())
+        if after >= before or any(len(k.body) > 256 for k in changed.values()):
+            return
+        self._replace(number, trimmed if others else None)
+        for user, new in changed.items():
+            self._replace(user, new)
+
+    def _replace(self, number: int, kernel: Kernel | None) -> None:
+        self._forget(number)
+        self.refused = {pair for pair in self.refused if number not in pair}
+        if kernel is None:
+            del self.steps[number]
+        else:
+            self.steps[number] = kernel
+            self._note(number, kernel)
+
+
+def substituted(kernel: Kernel, producer: Kernel) -> Kernel:
+    """``kernel`` with every load of what ``producer`` stores replaced by the computation."""
+    store = producer.stores[0]
+    builder = Builder(kernel.ranges)
+    names: dict[str, str] = {}
+    for stmt in kernel.body:
+        if stmt.op == "load" and stmt.buffer == store.buffer:
+            place = ix.substitute(at(stmt), {n: ix.index(names[n]) for n in at(stmt).names if n in names},
+                                  builder.ranges)
+            mask = names[stmt.args[0]] if stmt.args else None
+            value = computed(builder, producer, place, mask)
+            if mask is not None:
+                value = builder.emit("where", mask, value, builder.const(stmt.value, stmt.dtype))
+            names[stmt.name] = value
+        else:
+            names |= builder.copy_one(stmt, names)
+    stores = tuple(moved(s, {}, names, builder.ranges) for s in kernel.stores)
+    return renumbered(dataclasses.replace(kernel, body=pruned(builder.body, stores), stores=stores,
+                                          buffers={**producer.buffers, **kernel.buffers}))
+
+
+def computed(builder: Builder, producer: Kernel, place: ix.Index, mask: str | None) -> str:
+    """What ``producer`` stores at a place, with its loads only where the mask holds."""
+    axes = axes_of(producer, place, builder.ranges)
+    names: dict[str, str] = {}
+    for stmt in producer.body:
+        names |= builder.copy_one(stmt, names, axes, mask)
+    return names[producer.stores[0].value]

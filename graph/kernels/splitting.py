@@ -1,0 +1,176 @@
+"""Large reductions to few results, in two stages: without them, a GPU would have work for a few of its processors.
+
+``sum over | r0:1048576`` becomes ``over p0:256 | r0:4096``, which leaves 256 partial sums, and ``over | r0:256``, which
+adds them and computes what followed. Reductions that build on each other (the mean, then the squares around it) are
+two stages each; what was computed for every point from their results is a kernel of its own in the end.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from sot.graph.kernels import index as ix
+from sot.graph.kernels.index import Index
+from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, Memory, Stmt, Store, points, pruned, renumbered
+from sot.graph.kernels.ops import DTYPES
+from sot.graph.kernels.program import Buffer, Program, Step, product
+
+WIDE = 1 << 15          # points that are reduced to one, at least, and
+FEW = 64                # rows, at most, of what is split
+PROGRAMS = 512          # about how many partial results there are of all rows together
+
+
+def split(program: Program, wide: int = WIDE) -> Program:
+    """The program with large reductions to few results in stages.
+
+    Arguments:
+        wide: how many points are reduced to one, at least, in what is split.
+    """
+    buffers, steps = dict(program.buffers), list[Step]()
+    for step in program.steps:
+        parts = parts_of(step, wide) if isinstance(step, Kernel) else 1
+        if not isinstance(step, Kernel) or parts == 1:
+            steps.append(step)
+            continue
+        device = buffers[step.stores[0].buffer].device
+        for kernel, made in Split(step, parts).kernels():
+            for name, memory in made.items():
+                buffers[name] = Buffer(name, DTYPES[memory.dtype], (memory.size,), (1,), device)
+            steps.append(kernel)
+    return dataclasses.replace(program, buffers=buffers, steps=steps)
+
+
+def parts_of(kernel: Kernel, wide: int) -> int:
+    """Into how many parts the first reduced axis is cut; 1 if the kernel stays as it is."""
+    if kernel.width < wide or kernel.row_count > FEW or not any(s.op in REDUCTIONS for s in kernel.body):
+        return 1
+    if kernel.changed() or kernel.is_ordered or any(load.buffer in kernel.written() for load in kernel.loads()):
+        return 1
+    size = kernel.reduced[0][1]
+    wanted = max(PROGRAMS // kernel.row_count, 2)
+    return max((n for n in range(1, min(size, wanted) + 1) if size % n == 0), default=1)
+
+
+Made = tuple[Kernel, dict[str, Memory]]     # a kernel, and the buffers that are new
+
+
+class Split:
+    """One kernel that is cut. ``known`` has the buffer of each reduction whose results are there."""
+
+    def __init__(self, kernel: Kernel, parts: int) -> None:
+        self.kernel, self.parts = kernel, parts
+        self.stmts = {s.name: s for s in kernel.body}
+        self.points = points(kernel)
+        self.stage: dict[str, int] = {}
+        for stmt in kernel.body:
+            before = max((self.stage.get(u, 0) for u in stmt.uses()), default=0)
+            self.stage[stmt.name] = before + (stmt.op in REDUCTIONS)
+        self.known: dict[str, str] = {}
+        self.rows = tuple((f"p{i}", n) for i, (_, n) in enumerate(kernel.rows))
+        self.row_axes = {old: ix.index(new) for (old, _), (new, _) in zip(kernel.rows, self.rows, strict=True)}
+        self.flat = ix.dot((ix.index(v) for v, _ in self.rows), row_major([n for _, n in self.rows]))
+
+    def kernels(self) -> Iterator[Made]:
+        last = max(self.stage.values())
+        for stage in range(1, last + 1):
+            found = [s for s in self.kernel.body if s.op in REDUCTIONS and self.stage[s.name] == stage]
+            yield self._partial(found, stage)
+            yield self._final(found, stage == last)
+        rest = [s for s in self.kernel.stores if self._is_late(s)]
+        if rest:
+            yield self._pointwise(rest)
+
+    def _is_late(self, store: Store) -> bool:
+        """Is it made at every point, from what was reduced?"""
+        return self._is_at_points(store) and self._needs(store) > 0
+
+    def _is_at_points(self, store: Store) -> bool:
+        return store.value in self.points or bool(store.index.names & self.points)
+
+    def _needs(self, store: Store) -> int:
+        return max(self.stage.get(n, 0) for n in (store.value, *store.index.names))
+
+    # ---- the kernels
+    def _partial(self, found: list[Stmt], stage: int) -> Made:
+        """Each part reduced for itself; with the first, what is stored at points and needs no reduction."""
+        (first, size), *others = self.kernel.reduced
+        part = f"p{len(self.rows)}"
+        rows, reduced = (*self.rows, (part, self.parts)), (("r0", size // self.parts),
+                                                          *((f"r{i + 1}", n) for i, (_, n) in enumerate(others)))
+        axes = {**self.row_axes, first: ix.index(part) * (size // self.parts) + ix.index("r0"),
+                **{v: ix.index(f"r{i + 1}") for i, (v, _) in enumerate(others)}}
+        early = [s for s in self.kernel.stores if stage == 1 and self._is_at_points(s) and not self._needs(s)]
+        builder = Builder(dict(rows + reduced))
+        names = self._copied(builder, axes, {s.args[0] for s in found}, early)
+        stores, made = self._moved(early, names, axes, builder), dict[str, Memory]()
+        for stmt in found:
+            name = f"{self.kernel.name}_{stmt.name}_parts"
+            made[name] = Memory(stmt.dtype, product(n for _, n in rows))
+            place = self.flat * self.parts + ix.index(part)
+            stores.append(Store(name, place, builder.reduce(stmt.op, names[stmt.args[0]])))
+        return self._finished(f"parts{stage}", rows, reduced, builder, stores, made), made
+
+    def _final(self, found: list[Stmt], is_last: bool) -> Made:
+        """The parts reduced to one; with the last, all that is computed for each row."""
+        reduced = (("r0", self.parts),)
+        builder = Builder(dict(self.rows + reduced))
+        given = {s.name: builder.reduce(s.op, builder.load(
+            f"{self.kernel.name}_{s.name}_parts", self.flat * self.parts + ix.index("r0"), s.dtype)) for s in found}
+        late = any(self._is_late(s) for s in self.kernel.stores)
+        own = [s for s in self.kernel.stores if is_last and not self._is_at_points(s)]
+        names = self._copied(builder, self.row_axes, set(), own, given)
+        stores, made = self._moved(own, names, self.row_axes, builder), dict[str, Memory]()
+        for stmt in found if not is_last or late else ():
+            name = f"{self.kernel.name}_{stmt.name}_all"
+            made[name] = Memory(stmt.dtype, product(n for _, n in self.rows))
+            stores.append(Store(name, self.flat, given[stmt.name]))
+            self.known[stmt.name] = name
+        parts = {f"{self.kernel.name}_{s.name}_parts": Memory(s.dtype, product(n for _, n in self.rows) * self.parts)
+                 for s in found}
+        return self._finished("final", self.rows, reduced, builder, stores, made | parts), made
+
+    def _pointwise(self, rest: list[Store]) -> Made:
+        axes = tuple((f"p{len(self.rows) + i}", n) for i, (_, n) in enumerate(self.kernel.reduced))
+        builder = Builder(dict(self.rows + axes))
+        moves = {**self.row_axes, **{old: ix.index(new) for (old, _), (new, _) in zip(
+            self.kernel.reduced, axes, strict=True)}}
+        names = self._copied(builder, moves, set(), rest)
+        stores = self._moved(rest, names, moves, builder)
+        return self._finished("points", self.rows + axes, (), builder, stores, {}), {}
+
+    # ---- statements
+    def _copied(self, builder: Builder, axes: dict[str, Index], wanted: set[str], stores: Iterable[Store],
+                given: dict[str, str] | None = None) -> dict[str, str]:
+        """Append what these values and stores need; reductions are ``given``, or loaded where they are known."""
+        wanted = wanted.union(*({s.value} | s.index.names for s in stores))
+        needed: list[Stmt] = []
+        for stmt in reversed(self.kernel.body):
+            if stmt.name in wanted:
+                needed.append(stmt)
+                wanted |= stmt.uses() if stmt.op not in REDUCTIONS else set()
+        names = dict(given or {})
+        for stmt in reversed(needed):
+            if stmt.op not in REDUCTIONS:
+                names |= builder.copy_one(stmt, names, axes)
+            elif stmt.name not in names:
+                names[stmt.name] = builder.load(self.known[stmt.name], self.flat, stmt.dtype)
+        return names
+
+    def _moved(self, stores: Iterable[Store], names: dict[str, str], axes: dict[str, Index], builder: Builder,
+               ) -> list[Store]:
+        values = {**axes, **{old: ix.index(new) for old, new in names.items()}}
+        return [Store(s.buffer, ix.substitute(s.index, values, builder.ranges), names[s.value]) for s in stores]
+
+    def _finished(self, suffix: str, rows: tuple[tuple[str, int], ...], reduced: tuple[tuple[str, int], ...],
+                  builder: Builder, stores: list[Store], further: dict[str, Memory]) -> Kernel:
+        sizes = {name: Memory(self.stmts[s].dtype, product(n for _, n in self.rows)) for s, name in self.known.items()}
+        return renumbered(Kernel(f"{self.kernel.name}_{suffix}", rows, reduced, pruned(builder.body, stores),
+                                 tuple(stores), {**self.kernel.buffers, **sizes, **further}))
+
+
+def row_major(sizes: list[int]) -> list[int]:
+    strides, stride = [], 1
+    for size in reversed(sizes):
+        strides.append(stride)
+        stride *= size
+    return strides[::-1]

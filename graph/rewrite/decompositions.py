@@ -1,0 +1,82 @@
+"""Which operators are written in terms of simpler ones before lowering.
+
+The rules are torch's own: ``torch._decomp`` has one for most composite operators, with eager's numerics. ``KEPT`` are
+those that lowering, or the operator itself, does better; they stay as they are. A rule of one's own comes before
+torch's:
+
+    @sot.graph.rewrite.decompositions.rule(torch.ops.mylib.op.default)
+    def op(x): ...
+
+SOT_DECOMPOSE switches rules off and on by name, for the process: ``SOT_DECOMPOSE=-aten.gelu,-aten.addcmul``, and
+``+aten.var_mean`` for one that is kept.
+"""
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sot.graph.rewrite.switches import parsed
+from sot.torch_compat.graphs import torch_decompositions
+
+Table = dict[Any, Callable[..., Any]]
+
+# Operators by name that torch would take apart, and why they are kept.
+KEPT: dict[str, str] = {
+    **dict.fromkeys(("aten.sum", "aten.all", "aten.var", "aten.var_mean"), "one kernel each"),
+    **dict.fromkeys(("aten.floor_divide", "aten.sgn", "aten.frac", "aten.square", "aten.isfinite", "aten.isposinf",
+                     "aten.isneginf", "aten.tril", "aten.triu", "aten.roll", "aten.select_scatter", "aten.arange"),
+                    "one expression each"),
+    **dict.fromkeys(("aten.baddbmm", "aten.mv", "aten.dot", "aten.vdot", "aten.upsample_bilinear2d",
+                     "aten._scaled_dot_product_flash_attention_for_cpu"), "the library's kernel is better"),
+    **dict.fromkeys(("aten.bernoulli", "aten.native_dropout"), "random numbers are eager's own"),
+}
+_own: Table = {}
+
+
+def rule(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a decomposition of an operator (an overload, or a packet for all of them); it replaces torch's."""
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        for overload in overloads(operator):
+            _own[overload] = fn
+        return fn
+    return register
+
+
+def forget(operator: Any) -> None:
+    """Take back a rule of one's own."""
+    for overload in overloads(operator):
+        _own.pop(overload, None)
+
+
+def overloads(operator: Any) -> list[Any]:
+    if isinstance(operator, torch._ops.OpOverload):
+        return [operator]
+    return [getattr(operator, name) for name in operator.overloads()]
+
+
+def table(switches: str | None = None) -> Table:
+    """The rules in force, by overload.
+
+    Arguments:
+        switches: what SOT_DECOMPOSE would hold; None for what it holds.
+    Raises:
+        ValueError: for a switch that does not begin with a sign.
+    """
+    off, on = parsed("SOT_DECOMPOSE", os.environ.get("SOT_DECOMPOSE", "") if switches is None else switches)
+    rules = {op: fn for op, fn in torchs_own().items() if name_of(op) not in KEPT or name_of(op) in on}
+    rules |= _own
+    return {op: fn for op, fn in rules.items() if name_of(op) not in off}
+
+
+def name_of(operator: Any) -> str:
+    """``aten.add`` for every overload of it."""
+    return operator._schema.name.replace("::", ".")
+
+
+@functools.cache
+def torchs_own() -> Table:
+    return torch_decompositions()

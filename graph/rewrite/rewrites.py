@@ -1,0 +1,321 @@
+"""Rules that put one operator in the place of several: a pattern, a condition, a replacement each.
+
+``CAPTURED`` are for graphs as they were captured, before autograd, so that gradients are those of what takes the
+place; ``ATEN`` for functional ATen graphs. Every rule is proved on random inputs by ``tests/graph/test_rewrites.py``:
+results, gradients, special values. SOT_PATTERNS switches rules off, for the process: ``SOT_PATTERNS=-attention``.
+
+A rewritten graph must give tensors laid out as before, which is checked on fake tensors; otherwise it is not used.
+"""
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import fx
+
+from sot.graph.rewrite.known import known_value
+from sot.graph.rewrite.patterns import Match, either, fake_of, holes, name_of, op
+from sot.torch_compat.graphs import expression
+
+aten = torch.ops.aten
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewrite:
+    """``replacement(match, **holes)`` computes the pattern's value where ``condition(match)`` holds."""
+
+    name: str
+    pattern: Any
+    condition: Callable[[Match], bool]
+    replacement: Callable[..., Any]
+
+
+def given(match: Match, *names: str) -> list[torch.Tensor]:
+    """The fakes of these holes, as far as they are bound; nothing if one is no tensor."""
+    fakes = [match.fake(n) for n in names if n in match.bound]
+    return fakes if all(isinstance(f, torch.Tensor) for f in fakes) else []
+
+
+def tensors(match: Match, *names: str, but: str = "") -> list[torch.Tensor]:
+    """The fakes of these holes, and of what was matched except operations ``but``; nothing if one is no tensor."""
+    fakes = given(match, *names) + [fake_of(n) for n in match.nodes if name_of(n) != but]
+    return fakes if all(isinstance(f, torch.Tensor) for f in fakes) else []
+
+
+def expressions(sizes: Iterable[Any]) -> list[Any]:
+    """Sizes that can be compared without an assumption about those that vary."""
+    return [expression(fake_of(size)) for size in sizes]
+
+
+def alike(fakes: Sequence[torch.Tensor], dtypes: Iterable[torch.dtype]) -> bool:
+    """Are there any, all of one type out of these?  Autocast and promotion show as more than one."""
+    return bool(fakes) and len({f.dtype for f in fakes}) == 1 and fakes[0].dtype in dtypes
+
+
+# ---- attention --------------------------------------------------------------------------------------------
+q, k, columns, v, scale, divisor = holes("q k columns v scale divisor")
+mask, kept, bias, low, p, training, dtype = holes("mask kept bias low p training dtype")
+_scores = op("matmul", q, either(op("transpose", k, -2, -1), op("transpose", k, -1, -2), columns))
+_scaled = either(op("mul", _scores, scale), op("div", _scores, divisor), _scores)
+_masked = either(op("masked_fill", _scaled, mask, low), op("where", kept, _scaled, low), op("add", _scaled, bias),
+                 _scaled)
+_softmax = either(op("softmax", _masked, -1), op("to", op("softmax", _masked, -1, torch.float32), dtype))
+_weights = either(_softmax, op("dropout", _softmax, 0.0, training), op("dropout", _softmax, p, False))
+
+
+def is_attention(match: Match) -> bool:
+    """Of heads, in types that fused kernels have; a mask has one line for each query, and asks for no gradient."""
+    fakes = tensors(match, "q", "k", "columns", "v", but="softmax")     # its scores may be f32, as kernels have them
+    if not alike(fakes, (torch.float16, torch.bfloat16, torch.float32)) or any(f.dim() != 4 for f in fakes):
+        return False
+    query, key, value = fakes[:3]
+    if not expressions(query.shape[:2]) == expressions(key.shape[:2]) == expressions(value.shape[:2]):
+        return False
+    factor = match.bound.get("scale", match.bound.get("divisor", 1.0))
+    if not isinstance(factor, int | float) or not 0 < factor < math.inf:
+        return False
+    if "low" in match.bound and not is_lowest(match.bound["low"], query.dtype):
+        return False
+    return is_mask(match, query)
+
+
+def is_lowest(value: Any, dtype: torch.dtype) -> bool:
+    """Does a score of this value have no weight, whatever is added to it?"""
+    if not isinstance(value, int | float):
+        return False
+    return value == -math.inf or (dtype is not torch.float16 and value == torch.finfo(dtype).min)
+
+
+def is_mask(match: Match, query: torch.Tensor) -> bool:
+    found = [match.fake(n) for n in ("mask", "kept", "bias") if n in match.bound]
+    kind = query.dtype if "bias" in match.bound else torch.bool
+    return all(isinstance(m, torch.Tensor) and m.dtype is kind and 1 <= m.dim() <= 4 and not m.requires_grad
+               and m.device == query.device for m in found)
+
+
+def attention(match: Match, q: Any, v: Any, k: Any = None, columns: Any = None, scale: Any = None,
+              divisor: Any = None, low: Any = None, **masks: Any) -> Any:
+    """Queries that see nothing weigh by 0 / 0 in the program; fused kernels give 0 there, which NaN replaces."""
+    factor = float(scale) if scale is not None else 1.0 if divisor is None else 1.0 / divisor
+    k = columns.transpose(-2, -1) if k is None else k
+    name = next((n for n in ("mask", "kept", "bias") if n in masks), None)
+    if name is None:
+        return F.scaled_dot_product_attention(q, k, v, scale=factor)
+    constant = visibility(name, match.bound[name])
+    if constant is not None and name != "bias" and is_causal(constant, match.fake("q"), match.fake("v")):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=factor)
+    given = masks[name] if match.fake(name).dim() > 1 else masks[name].unsqueeze(0)
+    given, blind = masking(name, given, low, match.fake("q").dtype)
+    result = F.scaled_dot_product_attention(q, k, v, attn_mask=given, scale=factor)
+    if blind is None or constant is not None and bool(constant.any(-1).all()):
+        return result
+    factors = torch.where(blind, math.nan, 1.0).to(match.fake("q").dtype)
+    if name == "bias":
+        return result * factors
+    # The gradients of v become NaN too, but not those of q and k, which the mask stops.
+    return torch.where(blind, v.sum(-2, keepdim=True) * factors, result)
+
+
+def masking(name: str, given: Any, low: Any, dtype: torch.dtype) -> tuple[Any, Any]:
+    """The mask as fused kernels take it, and which queries see nothing, if these become NaN."""
+    if name == "bias":
+        return given, (given == -math.inf).all(-1, keepdim=True)
+    visible = given if name == "kept" else torch.logical_not(given)
+    if low == -math.inf:
+        return visible, torch.logical_not(visible.any(-1, keepdim=True))
+    return torch.zeros_like(visible, dtype=dtype).masked_fill(torch.logical_not(visible), low), None
+
+
+def visibility(name: str, given: Any) -> torch.Tensor | None:
+    """Which keys each query sees, where that is known while compiling."""
+    constant = known_value(given)
+    if constant is None:
+        return None
+    return constant != -math.inf if name == "bias" else constant if name == "kept" else ~constant
+
+
+def is_causal(visible: torch.Tensor, query: torch.Tensor, value: torch.Tensor) -> bool:
+    """Does each query see the keys up to its own position, and no others?"""
+    rows, columns = visible.shape[-2:] if visible.dim() > 1 else (0, 0)
+    if [rows, columns] != expressions((query.shape[-2], value.shape[-2])):
+        return False
+    return bool((visible == torch.ones(rows, columns, dtype=torch.bool).tril()).all())
+
+
+def repeated(name: str) -> Any:
+    """Heads of keys or values, each as often as queries share it: (b, heads, n, d) to (b, times * heads, n, d)."""
+    source, times, index, sizes, shape = holes(f"{name} {name}_times {name}_index {name}_sizes {name}_shape")
+    apart = either(op("getitem", source, index), op("unsqueeze", source, -3))
+    return either(op("repeat_interleave", source, times, -3), op("reshape", op("expand", apart, sizes), shape))
+
+
+causal = holes("causal")[0]
+_grouped = op("scaled_dot_product_attention", q, repeated("k"), repeated("v"), is_causal=causal, scale=scale)
+APART = [(slice(None), slice(None), None, *[slice(None)] * rest) for rest in range(3)]
+
+
+def is_grouped(match: Match) -> bool:
+    """In types and sizes that fused kernels take for groups: otherwise torch would write all scores to memory."""
+    fakes = given(match, "q", "k", "v")
+    if not alike(fakes, (torch.float16, torch.bfloat16)) or any(f.dim() != 4 for f in fakes):
+        return False
+    heads, width = (expressions(f.shape[d] for f in fakes) for d in (1, 3))
+    if not all(isinstance(n, int) for n in heads + width) or heads[0] % heads[1] or heads[1] != heads[2]:
+        return False
+    return len(set(width)) == 1 and width[0] % 8 == 0 and width[0] <= 256 and all(
+        is_repeated(match, name, heads[0] // heads[1]) for name in ("k", "v"))
+
+
+def is_repeated(match: Match, name: str, times: int) -> bool:
+    bound = {key.removeprefix(f"{name}_"): value for key, value in match.bound.items() if key.startswith(f"{name}_")}
+    if "times" in bound:
+        return bool(bound["times"] == times)
+    batch, heads, length, width = expressions(match.fake(name).shape)
+    wanted = [[batch, heads, times, length, width], [batch, heads * times, length, width]]
+    found = [expressions(bound[n]) if isinstance(bound[n], tuple | list) else [] for n in ("sizes", "shape")]
+    return bound.get("index", APART[0]) in APART and all(
+        len(a) == len(b) and all(n in (-1, m) for n, m in zip(a, b, strict=True))
+        for a, b in zip(found, wanted, strict=True))
+
+
+def grouped(match: Match, q: Any, k: Any, v: Any, causal: Any, scale: Any, **sizes: Any) -> Any:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True)
+
+
+# ---- normalization ----------------------------------------------------------------------------------------
+x, weight, shift, eps = holes("x weight shift eps")
+_mean = op("mean", x, -1, keepdim=True)
+_centred = op("sub", x, _mean)
+_square = either(op("pow", _centred, 2), op("square", _centred), op("mul", _centred, _centred))
+_variance = either(op("mean", _square, -1, keepdim=True), op("var", x, -1, keepdim=True, unbiased=False),
+                   op("var", x, -1, keepdim=True, correction=0))
+_spread = op("add", _variance, eps)
+_normal = either(op("div", _centred, op("sqrt", _spread)), op("mul", _centred, op("rsqrt", _spread)))
+
+
+def rms_of(x: Any) -> Any:
+    square = op("mean", either(op("pow", x, 2), op("square", x), op("mul", x, x)), -1, keepdim=True)
+    root = op("add", square, eps)
+    return either(op("mul", x, op("rsqrt", root)), op("div", x, op("sqrt", root)))
+
+
+_rms = rms_of(x)
+_wide_rms = rms_of(either(op("to", x, torch.float32), op("float", x)))
+_half_rms = either(op("to", _wide_rms, dtype), op("type_as", _wide_rms, x))
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def is_norm(match: Match) -> bool:
+    """Over the last axis, with parameters along it, all of one type."""
+    fakes = tensors(match, "x", "weight", "shift")
+    if not alike(fakes, FLOATS) or not is_last_axis_known(match):
+        return False
+    return all(expressions(f.shape) == [fakes[0].shape[-1]] for f in given(match, "weight", "shift"))
+
+
+def is_last_axis_known(match: Match) -> bool:
+    fake = match.fake("x")
+    return bool(fake.dim()) and isinstance(fake.shape[-1], int) and isinstance(match.bound["eps"], float)
+
+
+def is_half_norm(match: Match) -> bool:
+    """Computed in f32, and rounded to the type that it came in."""
+    fakes = given(match, "x") + [fake_of(match.last)]
+    return alike(fakes, (torch.float16, torch.bfloat16)) and is_last_axis_known(match)
+
+
+def layer_norm(match: Match, x: Any, eps: float, weight: Any = None, shift: Any = None) -> Any:
+    return F.layer_norm(x, (match.fake("x").shape[-1],), weight, shift, eps)
+
+
+def rms_norm(match: Match, x: Any, eps: float, weight: Any = None, dtype: Any = None) -> Any:
+    return F.rms_norm(x, (match.fake("x").shape[-1],), weight, eps)
+
+
+# ---- convolution and batch norm ------------------------------------------------------------------------------
+_given = holes("filters offset stride padding dilation groups")
+filters, offset, *_how = _given
+mean, variance, momentum = holes("mean variance momentum")
+
+
+def _normalized(convolution: str) -> Any:
+    whole, plain = op(convolution, x, *_given), op(convolution, x, filters, offset)
+    return op("batch_norm", either(whole, plain), mean, variance, weight, shift, False, momentum, eps)
+
+
+def saves_a_pass(match: Match) -> bool:
+    """Without gradients, where nothing else would read the result in a kernel anyway, and it is the larger."""
+    fakes = tensors(match, "x", "filters", "mean", "variance")
+    if not alike(fakes, (torch.float32, torch.float64)) or not isinstance(match.bound["eps"], float):
+        return False
+    read = [f for f in map(match.fake, match.bound) if isinstance(f, torch.Tensor)]
+    needs_gradient = torch.is_grad_enabled() and any(f.requires_grad for f in read)
+    filters, result = match.fake("filters").numel(), fakes[-1].numel()
+    is_larger = isinstance(filters, int) and (not isinstance(result, int) or filters < result)
+    return not needs_gradient and is_larger and all(is_library(user) for user in match.last.users)
+
+
+def is_library(node: fx.Node) -> bool:
+    """Is the node a call of a library's kernel, or the end?"""
+    return node.op == "output" or name_of(node) in ("conv1d", "conv2d", "conv3d", "linear", "matmul")
+
+
+def folded(match: Match, x: Any, filters: Any, offset: Any, mean: Any, variance: Any, eps: float, weight: Any = None,
+           shift: Any = None, momentum: Any = None, **how: Any) -> Any:
+    """The same convolution of scaled filters, which are computed at each call, from what the parameters are then."""
+    rank = match.fake("filters").dim()
+    factor = torch.rsqrt(variance + eps) if weight is None else weight * torch.rsqrt(variance + eps)
+    centre = mean if offset is None else mean - offset
+    start = -centre * factor if shift is None else shift - centre * factor
+    scaled = filters * factor.reshape((-1,) + (1,) * (rank - 1))
+    return getattr(F, f"conv{rank - 2}d")(x, scaled, start, *how.values())
+
+
+# ---- linear and activation ---------------------------------------------------------------------------------
+start, left, right, size = holes("start left right size")
+_flat = op("addmm", start, left, right)
+_linear = either(_flat, op("view", _flat, size))
+# GELU as torch writes it out, of half precision in f32.
+_single = either(op("to", _linear, torch.float32), _linear)
+_cubed = op("mul", op("mul", op("mul", _single, _single), _single), 0.044715)
+_bent = {"erf": op("erf", op("mul", _single, math.sqrt(0.5))),
+         "tanh": op("tanh", op("mul", op("add", _single, _cubed), math.sqrt(2 / math.pi)))}
+_gelu = {by: op("mul", op("mul", _single, 0.5), op("add", bent, 1)) for by, bent in _bent.items()}
+# The function in the GELU with which the library's call ends, by the type of device.
+OF_LIBRARY = {"cpu": "erf", "cuda": "tanh"}
+
+
+def is_biased(match: Match) -> bool:
+    fakes = [*given(match, "start", "left", "right"), fake_of(match.last)]
+    return alike(fakes, FLOATS[:3]) and fakes[0].dim() == 1
+
+
+def ends_with(by: str) -> Callable[[Match], bool]:
+    return lambda match: is_biased(match) and OF_LIBRARY.get(match.fake("left").device.type) == by
+
+
+def addmm_activation(match: Match, start: Any, left: Any, right: Any, size: Any = None, dtype: Any = None) -> Any:
+    """One call of the library, which ends with the activation."""
+    gelu = {} if name_of(match.last) == "relu" else {"use_gelu": True}
+    result = aten._addmm_activation.default(start, left, right, **gelu)
+    return result if size is None else aten.view.default(result, list(size))
+
+
+CAPTURED = (
+    Rewrite("attention", op("matmul", _weights, v), is_attention, attention),
+    Rewrite("layer norm", either(op("add", op("mul", _normal, weight), shift), op("mul", _normal, weight), _normal),
+            is_norm, layer_norm),
+    Rewrite("grouped queries", _grouped, is_grouped, grouped),
+    Rewrite("RMS norm of half precision", _half_rms, is_half_norm, rms_norm),
+    Rewrite("RMS norm", either(op("mul", _rms, weight), _rms), is_norm, rms_norm),
+    *(Rewrite(f"convolution {n}d and batch norm", _normalized(f"conv{n}d"), saves_a_pass, folded) for n in (1, 2, 3)),
+)
+ATEN = (
+    Rewrite("linear and relu", op("relu", _linear), is_biased, addmm_activation),
+    *(Rewrite(f"linear and gelu by {by}", either(op("to", gelu, dtype), gelu), ends_with(by), addmm_activation)
+      for by, gelu in _gelu.items()),
+)

@@ -1,6 +1,0 @@
-from typing import Any
-
-_Numbers = tuple[int | None, ...]
-
-def spec(example: Any, sizes: _Numbers, strides: _Numbers, tensor_class: type, /) -> Any: ...
-def meets(spec: Any, value: Any, /) -> bool: ...

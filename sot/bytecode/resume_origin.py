@@ -1,0 +1,98 @@
+"""Of which code a resume function is the rest: places in it are places in the user's code.
+
+A resume function may break, too. It counts as the code that it is a copy of, so there is one resume function for each
+place and layout, however often the user's function breaks.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sot.bytecode.decode import decode
+from sot.bytecode.instr import Instr
+
+if TYPE_CHECKING:
+    from sot.bytecode.frame_layout import Layout
+
+CACHE_SIZE = 4096
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(eq=False)
+class Origin:
+    """The last constant of resume and composed code: of which code it is the rest, from where. Of composed code, `pc`
+    is that of the call."""
+
+    code: CodeType
+    pc: int
+    layout: Layout
+    next_pc: int | None = None      # of composed code, and whether the result of the call is pushed
+    keep: bool = True
+    places: list[int] = field(default_factory=list)  # for each instruction of resume code, the one it is a copy of
+
+
+def origin(code: CodeType) -> Origin | None:
+    last = code.co_consts[-1] if code.co_consts else None
+    return last if isinstance(last, Origin) else None
+
+
+def source(code: CodeType, pc: int) -> tuple[CodeType, int]:
+    """The place in the user's code, for one in resume code."""
+    known = origin(code)
+    if known is None:
+        return code, pc
+    if not known.places:
+        known.places = _places(decode(known.code).instrs, decode(code).instrs)
+    return known.code, known.places[pc]
+
+
+def place_of_call(code: CodeType, pc: int, next_pc: int, keep: bool) -> tuple[CodeType, int, int, bool]:
+    """The place of a call in the user's code, where the next instruction is, and whether the result is pushed. The call
+    that composed code begins with stands for the one that the user's code was in."""
+    known = origin(code)
+    if known is None:
+        return code, pc, next_pc, keep
+    prologue = len(decode(code).instrs) - len(decode(known.code).instrs) + body_start(known.code)
+    if known.next_pc is not None and pc < prologue:
+        return known.code, known.pc, known.next_pc, known.keep
+    return known.code, source(code, pc)[1], source(code, next_pc)[1], keep
+
+
+def _places(original: list[Instr], copy: list[Instr]) -> list[int]:
+    """The two end the same, but that before 3.13 a FORMAT_SIMPLE comes to each CONVERT_VALUE that resume code starts
+    behind."""
+    places, at = [], len(original) - 1
+    for instr in reversed(copy):
+        places.append(at)
+        at -= instr.op == original[at].op
+    return places[::-1]
+
+
+def per_place(function: F) -> F:
+    """Cache a function of (code, pc, ...), by the identity of the user's code: equal code may be of other files."""
+    cache: dict[Any, Any] = {}
+
+    @functools.wraps(function)
+    def at(code: CodeType, pc: int, *args: Any) -> Any:
+        code, pc = source(code, pc)
+        key = id(code), pc, *args
+        if key not in cache:
+            result = function(code, pc, *args)
+            if len(cache) >= CACHE_SIZE:
+                cache.clear()
+            cache[key] = code, result  # holds `code`, so the id is still its own
+        return cache[key][1]
+
+    return at  # type: ignore[return-value]
+
+
+def cells_of(code: CodeType) -> tuple[str, ...]:
+    return code.co_cellvars + code.co_freevars
+
+
+def body_start(code: CodeType) -> int:
+    """Where the body starts. What is before sets up cells and the generator."""
+    return next(n for n, instr in enumerate(decode(code).instrs) if instr.op == "RESUME") + 1

@@ -1,0 +1,236 @@
+"""Leave a function in the middle: how a break becomes code.
+
+At a break the stack and the locals of the user's frame are known. Two kinds of step code come of it:
+
+- `step_code` restores them, runs the one instruction that could not be captured, and leaves;
+- `call_code`, for an outer frame, does the same around a call of which the inner frame broke.
+
+Step code does not call resume code (``sot/bytecode/resume.py``) but answers `Tail(resume function, args)`, and the hook
+calls it, so a loop that breaks each time around needs no deeper stack, and a traceback has the user's frames only. What
+both restore are their parameters (`argument_order`); the closure is the cells of the frame, in the order
+`code.co_cellvars + code.co_freevars`.
+"""
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from collections.abc import Iterable
+from types import CodeType, FunctionType
+from typing import Any
+
+from sot import _hook
+from sot._hook import Tail
+from sot.bytecode.decode import decode
+from sot.bytecode.frame_layout import (
+    GENERATORS,
+    LASTI,
+    NULL_FIRST,
+    SAVED,
+    VALUE,
+    Emit,
+    Layout,
+    Place,
+    encode_as,
+    handler_slots,
+    kept_names,
+    names_after,
+    parameters,
+    place_with,
+    push_callable,
+    restoring,
+    slot_parameter,
+    slots_after,
+)
+from sot.bytecode.instr import NO_FALL_THROUGH, Handler, Instr
+from sot.bytecode.resume import composed_code, passing_tails, resume_code
+from sot.bytecode.resume_origin import cells_of, per_place, place_of_call
+from sot.bytecode.stack_effects import net_effect
+
+
+class Point:
+    """Where step code leaves to: a constant of it, which makes the resume code when it is needed."""
+
+    __slots__ = ("code", "pc", "layout", "resume", "functions")
+
+    def __init__(self, code: CodeType, pc: int, layout: Layout) -> None:
+        self.code, self.pc, self.layout = code, pc, layout
+        self.resume: CodeType | None = None
+        self.functions: dict[int, FunctionType] = {}  # by id of the globals, which the function keeps alive
+
+    def make(self) -> CodeType:
+        return _make_resume(self.code, self.pc, self.layout)
+
+    def tail(self, namespace: dict[str, Any], closure: tuple[Any, ...] | None, *values: Any) -> Tail:
+        function = self.functions.get(id(namespace)) if closure is None else None
+        if function is None:
+            self.resume = self.resume or self.make()
+            function = FunctionType(self.resume, namespace, closure=closure)
+            if closure is None:
+                self.functions[id(namespace)] = function
+        return Tail(function, values)
+
+
+class CallPoint(Point):
+    """Where step code of an outer frame leaves to, with the answer of the inner frame's step code as the last value.
+
+    If the inner frame goes on in a function of its own, both rests become one function (`composed_code`), so that
+    they are captured together. Otherwise the answer is the result of the call, and resume code goes on behind it.
+    """
+
+    __slots__ = ("next_pc", "keep", "rests")
+
+    def __init__(self, code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> None:
+        super().__init__(code, pc, layout)
+        self.next_pc, self.keep = next_pc, keep
+        self.rests: dict[CodeType, ComposedPoint] = {}
+
+    def tail(self, namespace: dict[str, Any], closure: tuple[Any, ...] | None, *values: Any) -> Tail:
+        *state, answer = values
+        if type(answer) is Tail:
+            inner = answer.function.__code__
+            rest = self.rests.get(inner)
+            if rest is None:
+                rest = self.rests[inner] = ComposedPoint(self)
+            return rest.tail(namespace, closure, *state, (answer.function, *answer.take()))
+        following = Layout(self.layout.slots + (VALUE,) * self.keep, self.layout.names)
+        return _point(self.code, self.next_pc, following).tail(namespace, closure, *(values if self.keep else state))
+
+
+class ComposedPoint(Point):
+    """Makes composed code: one for each rest of an inner function, with entries of its own."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: CallPoint) -> None:
+        super().__init__(call.code, call.pc, call.layout)
+        self.call = call
+
+    def make(self) -> CodeType:
+        code = _make_composed(self.code, self.pc, self.call.next_pc, self.layout, self.call.keep)
+        return passing_tails(code.replace())
+
+
+_point = per_place(Point)
+_call_point = per_place(CallPoint)
+
+
+@per_place
+def step_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
+    """Step code: run the instruction at `pc`, and leave for wherever it goes."""
+    instrs = decode(code).instrs
+    instr, names, kept = instrs[pc], names_after(instrs[pc], layout), kept_names(code, pc, layout)
+    following = jump = None
+    landing: list[Instr] = []
+    if instr.op not in NO_FALL_THROUGH:
+        following = place_with(code, pc + 1, slots_after(instr, layout, False), names, kept)
+    if (target := instr.target) is not None:
+        slots = slots_after(instr, layout, True)
+        if instr.op in ("FOR_ITER", "SEND") and instrs[target].op in ("END_FOR", "END_SEND"):
+            landing = [Instr(instrs[target].op, pos=instr.pos)]  # CPython wants one where it goes
+            slots, target = slots[:net_effect(landing[0]) or None], target + 1
+        jump = place_with(code, target, slots, names, kept)
+    return _leaving(code, pc, layout, _lowered(instr), following, jump, landing)
+
+
+def call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
+    """Step code around the call that the instruction at `pc` has made: its operands are gone, its handler is in force.
+    The last parameter is what is called, the inner frame's step code; the result is pushed, or dropped if not `keep`.
+    """
+    code, pc, next_pc, keep = place_of_call(code, pc, next_pc, keep)
+    return _call_code(code, pc, next_pc, layout, keep)
+
+
+@per_place
+def _call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
+    emit = functools.partial(Instr, pos=decode(code).instrs[pc].pos)
+    thunk = [emit("LOAD_FAST", "__thunk"), emit("PUSH_NULL")]
+    body = [*(thunk[::-1] if NULL_FIRST else thunk), emit("DELETE_FAST", "__thunk"), emit("CALL", (0, ()))]
+    names = tuple(name for name in code.co_varnames if name in layout.names)
+    point = _call_point(code, pc, next_pc, Layout(layout.slots, names), keep)
+    answered = Layout((*layout.slots, VALUE), names)
+    return _leaving(code, pc, layout, body, (next_pc, answered), extra=("__thunk",), point=point)
+
+
+def _leaving(code: CodeType, pc: int, layout: Layout, body: list[Instr], following: Place | None,
+             jump: Place | None = None, landing: Iterable[Instr] = (), extra: tuple[str, ...] = (),
+             point: Point | None = None) -> CodeType:
+    """Step code: restore, do `body` under the handler of `pc`, and leave by each way out of it."""
+    decoded = decode(code)
+    at = decoded.instrs[pc]
+    emit = functools.partial(Instr, pos=at.pos)
+    body = [emit("NOP"), *body]  # since 3.13 looks for the handler of a call one code unit too early
+    handlers: list[Handler] = []
+    instrs = [emit("RESUME", 0), *restoring(emit, layout, handlers), *body]
+    if following is not None:
+        instrs += leave_for(emit, code, following, point)
+    if jump is not None:
+        stub = [*landing, *leave_for(emit, code, jump)]
+        body[-1].target = stub[0]
+        instrs += stub
+    if at.handler >= 0 and (handler := decoded.handlers[at.handler]).depth <= len(layout.slots):
+        kept = kept_names(code, pc, layout)
+        slots = handler_slots(layout.slots, handler)
+        stub = leave_for(emit, code, place_with(code, handler.target, slots, {*layout.names}, kept))
+        for instr in body:
+            instr.handler = len(handlers)
+        handlers.append(Handler(stub[0], handler.depth, handler.lasti))
+        instrs += stub
+    return encode_as(code, layout, instrs, handlers, GENERATORS, extra)
+
+
+def _lowered(instr: Instr) -> list[Instr]:
+    """The instruction, made such that the kinds of the slots it leaves are known, and that it takes any operand the
+    interpreter may have left: on 3.13 a condition is a bool already, thanks to a TO_BOOL before."""
+    emit = functools.partial(Instr, pos=instr.pos)
+    null = [emit("PUSH_NULL"), emit("SWAP", 2)] if NULL_FIRST else [emit("PUSH_NULL")]
+    if instr.op == "LOAD_METHOD":
+        return [emit("LOAD_ATTR", instr.arg), *null]
+    if instr.op == "LOAD_SUPER_ATTR" and instr.arg[1]:
+        return [emit("LOAD_SUPER_ATTR", (instr.arg[0], False, instr.arg[2])), *null]
+    if instr.op == "BEFORE_WITH" and instr.arg:
+        return _begin_with(emit)
+    same = emit(instr.op, instr.arg)
+    wants_bool = instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT") and "TO_BOOL" in dis.opmap
+    return [emit("TO_BOOL"), same] if wants_bool else [same]
+
+
+def _begin_with(emit: Emit) -> list[Instr]:
+    """The manager -> its exit method, bound; NULL; what its enter method answers."""
+    def method(name: str) -> list[Instr]:
+        find = push_callable(emit, _hook.special_method)
+        return [*find, emit("COPY", 3), emit("LOAD_CONST", name), emit("CALL", (2, ()))]
+
+    return [*method("__exit__"), emit("SWAP", 2), *method("__enter__"), emit("SWAP", 2), emit("POP_TOP"),
+            emit("PUSH_NULL"), emit("SWAP", 2), emit("PUSH_NULL"), emit("CALL", (0, ()))]
+
+
+def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = None) -> list[Instr]:
+    """Return the Tail: empty the stack into variables (a NULL too, which STORE_FAST can), undoing PUSH_EXC_INFO on
+    the way, and pass them on after the globals, the cells and the locals. The traceback of an exception among them has
+    this frame: it lets go of them, or they would keep each other alive."""
+    instrs: list[Instr] = []
+    pc, layout = place
+    for index, kind in reversed([*enumerate(layout.slots)]):
+        if kind == LASTI != VALUE:
+            instrs.append(emit("POP_TOP"))
+            continue
+        saved = kind == SAVED
+        instrs += [*push_callable(emit, sys.exception), emit("CALL", (0, ()))] * saved
+        instrs += [emit("STORE_FAST", slot_parameter(index)), *[emit("POP_EXCEPT")] * saved]
+    tail = (point or _point(code, pc, layout)).tail
+    instrs += [*push_callable(emit, tail), *push_callable(emit, globals), emit("CALL", (0, ()))]
+    if cells := cells_of(code):
+        instrs += [*(emit("LOAD_CLOSURE", name) for name in cells), emit("BUILD_TUPLE", len(cells))]
+    else:
+        instrs.append(emit("LOAD_CONST", None))
+    names = parameters(code, layout)
+    for name in names:
+        instrs += [emit("LOAD_FAST", name), emit("DELETE_FAST", name)]
+    return [*instrs, emit("CALL", (2 + len(names), ())), emit("RETURN_VALUE")]
+
+
+# All of this runs in the middle of the user's call, where the hook is on.
+_make_resume, _make_composed = _hook.plain(resume_code), _hook.plain(composed_code)
+for _function in (Point.tail, Point.make, CallPoint.tail, ComposedPoint.__init__, ComposedPoint.make):
+    _hook.skip(_function.__code__)

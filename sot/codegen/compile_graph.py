@@ -1,0 +1,162 @@
+"""From a graph to what is called for it: the backend compiles it, and what comes back is wrapped."""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
+from sot.checking.calls import CheckedGraph
+from sot.codegen.build_graph import Graph
+from sot.guards.assumptions import RestartCapture
+from sot.interpreter.torch_ops import random_state
+from sot.interpreter.torch_ops.checkpoints import run_checkpointed
+from sot.interpreter.torch_ops.elements import element, set_element
+from sot.interpreter.torch_ops.numpy_arrays import raising
+from sot.interpreter.torch_ops.tensor_hooks import make_place
+from sot.interpreter.torch_ops.torch_handlers import assign_data
+from sot.reports import recording
+from sot.reports.records import Capture, GraphRecord
+from sot.torch_compat.global_state import (
+    FLAGS,
+    REGIONS,
+    SET_GRAD,
+    STATE_SETTERS,
+    StateChange,
+    autocast_nesting,
+    nest_autocast,
+    net_states,
+)
+from sot.torch_compat.tensors import asking_no_class, overrides_enabled
+
+# What a backend that compiles would not do.
+ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element,
+                 *random_state.NODES, *FLAGS)
+COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, hooks or checkpoints"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``call`` takes the inputs of a graph and gives its results. ``is_unchanged``: does it run the very nodes of it?
+    Then PyTorch does with the inputs what the program would do."""
+
+    call: Callable[..., Any]
+    is_unchanged: bool
+
+
+class GraphCompiler:
+    """A backend, and how its graphs are run.
+
+    Arguments:
+        backend: what graphs are given to.
+        check: the share of calls that are compared with plain Python.
+        strict: are errors of a compiled graph raised? Otherwise the graph is run as it is.
+    """
+
+    def __init__(self, backend: Backend, check: float, strict: bool) -> None:
+        self.backend, self.check, self.strict = backend, check, strict
+        self.compiles = False       # has it compiled any?
+
+    def compile(self, graph: Graph, record: Capture) -> Compiled:
+        """What is called for a graph. Raises RestartCapture, BackendError."""
+        record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
+        before = nodes_of(graph.module)
+        # It may trace with proxies, whose class torch has to ask.
+        grad = graph.turns_grad_on or torch.is_grad_enabled()
+        with record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True):
+            made = self.ask_backend(graph)
+        as_it_is = is_as_it_is(made, graph.module)
+        if graph.floats and not as_it_is:
+            raise RestartCapture("the backend compiles its graph, and would take a float for a constant",
+                                 constant=graph.floats)
+        self.compiles = self.compiles or not as_it_is
+        if not as_it_is and graph.shows_leaves:
+            raise RestartCapture(COMPILES, compiles=True)
+        return Compiled(self.wrapped(made, graph, as_it_is, record), as_it_is and nodes_of(graph.module) == before)
+
+    def ask_backend(self, graph: Graph) -> Callable[..., Any]:
+        """What the backend makes of a graph. Raises RestartCapture if there is in it what is lost by that."""
+        examples = [*graph.examples]
+        if not graph.numpy and not graph.has_generator and not any(
+                graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
+            return call_backend(self.backend, graph.module, examples)
+        try:
+            compiled = call_backend(self.backend, graph.module, examples)
+        except BackendError:
+            raise RestartCapture(COMPILES, compiles=True) from None
+        if not is_as_it_is(compiled, graph.module):
+            raise RestartCapture(COMPILES, compiles=True)
+        return compiled
+
+    def wrapped(self, call: Callable[..., Any], graph: Graph, as_it_is: bool, record: Capture) -> Callable[..., Any]:
+        """A compiled graph that raises and leaves what the program would, and is compared with it if asked for."""
+        call = rescued(
+            call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
+            changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws)
+        if not as_it_is:
+            call = leaving_states(call, graph.states, graph.turns_grad_on)
+        if any(graph.numpy):
+            call = raising(call)
+        if graph.asserted:
+            call = raising_asserted(call, graph.asserted)
+        if self.check and not graph.has_generator:      # which would draw twice
+            call = CheckedGraph(call, graph.module, self.backend, graph.name, self.check)
+        if recording.current is not None:
+            call = recording.current.counted(call, record)
+        if any(given is not tensor for given, tensor in zip(graph.examples, graph.real, strict=True)):
+            call = asking_no_class(call, as_it_is)
+        return call
+
+
+def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
+    """What a graph consists of: a backend may change it in place, for the tensors that it was shown."""
+    return [(node, node.op, node.target, node.args, node.kwargs) for node in module.graph.nodes]
+
+
+def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:
+    """Is what a backend has made of a graph that graph?"""
+    return getattr(compiled, "__self__", compiled) is module
+
+
+def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -> Callable:
+    """The compiled graph of a trace that sets states of torch.
+
+    A compiler sets the states of a graph while it compiles it, but what comes of it sets none, or only some. Here they
+    are as before when it has run, and then what the trace leaves is set. ``grad``: it is to begin with gradients on,
+    though they are off (``turns_grad_on``).
+    """
+    states = net_states(log)
+    if not (states or grad) or any(setter in REGIONS for setter, _, _ in log):
+        return compiled
+    setters = {(setter, *values[:-1]): (setter, values) for setter, values, _ in log if setter in STATE_SETTERS}
+
+    def call(*args: Any) -> Any:
+        before = [(setter, STATE_SETTERS[setter](*values)) for setter, values in setters.values()]
+        nesting = autocast_nesting()
+        try:
+            if grad:
+                SET_GRAD(True)
+            results = compiled(*args)
+        finally:
+            for setter, values in before:
+                setter(*values)
+            nest_autocast(nesting)
+        for setter, values in states:
+            setter(*values)
+        return results
+    return call
+
+
+def raising_asserted(compiled: Callable, asserted: Mapping[str, tuple[type, tuple]]) -> Callable:
+    """A graph whose assertions raise what the program would: ``asserted`` has it by the assertion's text."""
+    def run(*inputs: Any) -> Any:
+        try:
+            return compiled(*inputs)
+        except RuntimeError as error:
+            kind, args = asserted.get(str(error), (None, ()))
+            if kind is None:
+                raise
+        raise kind(*args)
+    return run

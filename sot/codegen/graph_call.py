@@ -1,0 +1,111 @@
+"""The call of a graph in an entry, and what becomes of the frame if it raises."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+from sot import _hook
+from sot.backends import BackendError, BackendWarning
+from sot.codegen.build_graph import Graph
+from sot.codegen.compile_graph import Compiled
+from sot.codegen.exit import Exit
+from sot.codegen.names import Names
+from sot.codegen.source import compiled_function
+from sot.guards.origin import Origin
+from sot.interpreter.torch_ops.tensor_hooks import remove_places
+from sot.interpreter.trace import Trace
+from sot.torch_compat.global_state import (
+    REGIONS,
+    STATE_SETTERS,
+    leave_regions,
+    random_state,
+    set_random_state,
+)
+from sot.torch_compat.hooks import is_users_stop
+from sot.torch_compat.tensors import versions
+
+STOP = "<stop>"     # in the lines that handle an error: let it through
+
+
+@dataclass(frozen=True)
+class GraphCall:
+    """The call of the graph. If it raises and has changed nothing, Python runs the frame from the start.
+
+    Arguments:
+        compiled: what is called; without a graph there are only the lines ``before``.
+        inputs: what it is called with.
+        results: the names of what it gives.
+        before: the lines before the call.
+        failed: the lines that handle ``error``.
+    """
+
+    compiled: Callable[..., Any] | None = None
+    inputs: tuple[Origin, ...] = ()
+    results: tuple[str, ...] = ()
+    before: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def is_only_call(self) -> bool:
+        """Is nothing but the call itself to be done before the graph has run?"""
+        return self.compiled is not None and not self.before
+
+    @property
+    def targets(self) -> str:
+        return "".join(name + ", " for name in self.results)
+
+    def lines(self, names: Names) -> list[str]:
+        """The call in Python."""
+        if self.compiled is None:
+            return self.before
+        arguments = ", ".join(map(names.ref, self.inputs))
+        call = f"{names.const(_hook.plain(self.compiled))}({arguments})"
+        line = f"{self.targets}= {call}" if self.results else call
+        if self.failed[1:] == [STOP]:
+            return [*self.before, line]
+        failed = [f"    {text.replace(STOP, 'raise')}" for text in self.failed]
+        return [*self.before, "try:", f"    {line}", "except Exception as error:", *failed]
+
+    def recover(self, names: Names, code: CodeType) -> FunctionType | None:
+        """What C asks when the graph has raised: it answers PLAIN, or None for the exception to go on."""
+        if self.failed[1:] == [STOP]:
+            return None
+        failed = "".join(f"    {text.replace(STOP, 'return None')}\n" for text in self.failed)
+        return compiled_function(f"def recover(error):\n{failed}", "recover", names.objects, code)
+
+
+def goes_on(error: Exception) -> bool:
+    """Is it for the program to see, whatever Python would do with the frame?"""
+    return isinstance(error, (BackendError, BackendWarning)) or is_users_stop(error)
+
+
+def call_of(trace: Trace, exit: Exit, graph: Graph | None, compiled: Compiled | None) -> GraphCall:
+    """The call of what a graph was compiled to; of a trace without operations, what sets torch's states."""
+    if graph is not None and compiled is not None:
+        return write_graph_call(exit.names, compiled.call, graph, [name for _, name in exit.outputs])
+    return GraphCall() if exit.is_plain else GraphCall(before=[
+        f"{exit.names.const(setter)}(*{exit.names.const(values)})" for setter, values, _ in trace.state_log])
+
+
+def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, results: Sequence[str]) -> GraphCall:
+    """The call of a compiled graph, whose results get these names."""
+    changes, before, failed = graph.changes, [], [f"if {names.const(goes_on)}(error): {STOP}"]
+    if any(setter in REGIONS for setter, _, _ in graph.states):
+        failed.append(f"{names.const(leave_regions)}()")
+    if changes.hooks:
+        failed.append(f"{names.const(remove_places)}()")
+    failed += [f"{names.const(setter)}(*{names.const(args)})" for _, _, (setter, args) in reversed(graph.states)
+               if setter in STATE_SETTERS]
+    again = not changes.traceless and (changes.refuses or not changes.inputs)
+    if again and changes.inputs:
+        now = f"{names.const(versions)}({', '.join(names.ref(origin) for origin in changes.inputs)})"
+        before.append(f"before = {now}")
+        failed.append(f"if before != {now}: {STOP}")
+    if again and changes.keeps_random:
+        generators = [*map(names.ref, changes.generators)]
+        before.append(f"random = {names.const(random_state)}({', '.join(generators)})")
+        failed.append(f"{names.const(set_random_state)}({', '.join(['random', *generators])})")
+    failed.append("return PLAIN" if again else STOP)
+    return GraphCall(compiled, graph.inputs, (*results,), before, failed)

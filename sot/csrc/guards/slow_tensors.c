@@ -1,0 +1,89 @@
+/* Comparing tensors where torch/tensors.cpp is not there: by what torch itself offers to Python.
+
+   In: functions of torch, written in C, that run no Python code: for each specification one that says whether a value
+   meets it, and two that tell which dispatch keys this thread adds to and takes from those of every tensor.
+   Out: the same answers as torch/tensors.cpp gives, 50 to 100 ns a tensor.
+
+   The collector of garbage is off meanwhile: what it finalizes may be Python code, and values of nodes are borrowed. */
+
+#include "guards/program.h"
+
+static PyObject *including, *excluding;
+
+static int slow_all_match(const TensorCheck *checks, int count)
+{
+    int all = 1, collects = PyGC_Disable();
+    for (int i = 0; all && i < count; i++) {
+        PyObject *answer = PyObject_CallOneArg((PyObject *)checks[i].spec, checks[i].value);
+        all = answer == Py_True;
+        Py_XDECREF(answer);
+    }
+    PyErr_Clear(); /* of what is no tensor */
+    if (collects) {
+        PyGC_Enable();
+    }
+    return all;
+}
+
+/* The bits of what a function answers; none after an exception, which no program has seen when it was made. */
+static unsigned long long keys_of(PyObject *function)
+{
+    PyObject *keys = function != NULL ? PyObject_CallNoArgs(function) : NULL;
+    PyObject *bits = keys != NULL ? PyObject_CallMethod(keys, "raw_repr", NULL) : NULL;
+    unsigned long long found = bits != NULL ? PyLong_AsUnsignedLongLong(bits) : 0;
+    Py_XDECREF(keys);
+    Py_XDECREF(bits);
+    PyErr_Clear();
+    return found;
+}
+
+static void slow_thread_keys(unsigned long long keys[2])
+{
+    int collects = PyGC_Disable();
+    keys[0] = keys_of(including);
+    keys[1] = keys_of(excluding);
+    if (collects) {
+        PyGC_Enable();
+    }
+}
+
+static const TensorApi slow_api = {slow_all_match, slow_thread_keys};
+
+const TensorApi *tensor_api = &slow_api;
+
+/* ---- the functions of the module ------------------------------------------------------------------------ */
+
+PyObject *use_tensor_api(PyObject *Py_UNUSED(module), PyObject *capsule)
+{
+    const TensorApi *found = PyCapsule_GetPointer(capsule, TENSOR_API_NAME);
+    if (found == NULL) {
+        return NULL;
+    }
+    tensor_api = found;
+    Py_RETURN_NONE;
+}
+
+PyObject *use_slow_tensors(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *include, *exclude;
+    if (!PyArg_ParseTuple(args, "OO:use_slow_tensors", &include, &exclude)) {
+        return NULL;
+    }
+    Py_XSETREF(including, Py_NewRef(include));
+    Py_XSETREF(excluding, Py_NewRef(exclude));
+    Py_RETURN_NONE;
+}
+
+static void release_check(PyObject *capsule)
+{
+    Py_DECREF((PyObject *)PyCapsule_GetPointer(capsule, TENSOR_SPEC_NAME));
+}
+
+PyObject *slow_tensor_spec(PyObject *Py_UNUSED(module), PyObject *check)
+{
+    PyObject *capsule = PyCapsule_New(check, TENSOR_SPEC_NAME, release_check);
+    if (capsule != NULL) {
+        Py_INCREF(check);
+    }
+    return capsule;
+}

@@ -1,0 +1,269 @@
+/* sot._hook: looks at Python frames before they run (PEP 523), and runs something else instead.
+
+   In: a callback per thread, one for all other threads, and per code object a tuple of entries, set from Python.
+   Out: for each frame that a thread with a callback is about to run, one of
+     - an entry's answer. Entries are tried in order with the frame's arguments (positional, keyword
+       only, *args, **kwargs: the locals as they are at the start) followed by the cells of its
+       closure. An entry says MISS (try the next one), PLAIN (run the frame as it is), or answers for
+       the frame by returning or raising: then the frame itself never runs, it is only released. If
+       the answer is a Tail (hook/tail.c), the frame's result is the Tail's; unless the frame's code
+       passes Tails on, as the code of what a Tail calls does.
+     - with no answer, what the callback makes of (function, arguments): None (run the frame as it
+       is), a callable to be asked like an entry, or an exception, which becomes the frame's.
+     - default evaluation, by whoever evaluated frames before us.
+
+   Invariants:
+   - A frame is taken whole, before its first instruction, or left alone. It is never linked into the
+     frame stack while entries and callback run, so no frame object of it can exist (hook/compat.h).
+   - Generators, coroutines, class and module bodies, skipped code, and everything that a debugger, a
+     tracer or a profiler watches is left alone.
+   - The callback and whatever plain() calls run with the callback hidden; entries run in its view.
+   - The evaluator is installed only while some thread has a callback.
+   - Everything here is protected by the GIL; only `view` is per thread.
+   - Entries belong to their code object, out of the garbage collector's sight: an entry which holds
+     its own code object, even indirectly, keeps both alive until reset(). */
+
+#include "hook/hook.h"
+
+struct Statistics statistics;
+#ifdef SOT_HOOK_DEBUG
+struct Owned owned;
+#endif
+
+#define FEW_ARGUMENTS 12
+
+/* Python's own limit on recursion is meant for frames that share an evaluator's C stack. Where every
+   frame has its own and we watch the C stack ourselves, only sys.setrecursionlimit() shall count. */
+static inline PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    int units = view.stack_reserve != 0 ? C_RECURSION_UNITS_PER_FRAME : 0;
+    credit_c_recursion(tstate, units);
+    PyObject *result = evaluate_before(tstate, frame, throwflag);
+    credit_c_recursion(tstate, -units);
+    return result;
+}
+
+static inline Py_ssize_t count_locals(PyCodeObject *code)
+{
+    return code->co_argcount + code->co_kwonlyargcount + !!(code->co_flags & CO_VARARGS)
+        + !!(code->co_flags & CO_VARKEYWORDS);
+}
+
+/* ---- entries and callback ----------------------------------------------------------------------- */
+
+/* An entry which is ordinary Python code that is never taken is counted by its own evaluation, just
+   as the frame would have been. Anything else might come back here without being counted. */
+static PyObject *ask(PyObject *entry, Arguments arguments)
+{
+    if (Py_IS_TYPE(entry, &EntryType)) { /* what it calls counts itself */
+        return entry_ask(entry, seen_callback(), arguments.items, arguments.count);
+    }
+    if (PyFunction_Check(entry) && is_skipped_code((PyCodeObject *)PyFunction_GET_CODE(entry))) {
+        return PyObject_Vectorcall(entry, arguments.items, arguments.count, NULL);
+    }
+    if (Py_EnterRecursiveCall(" while calling an entry of a translated function")) {
+        return NULL;
+    }
+    PyObject *answer = PyObject_Vectorcall(entry, arguments.items, arguments.count, NULL);
+    Py_LeaveRecursiveCall();
+    return answer;
+}
+
+/* The entry that has answered is asked first next time; one that says PLAIN may be a last resort. Nobody else sees the
+   tuple, see get_entries(). */
+void move_to_front(PyObject *entries, Py_ssize_t index)
+{
+    PyObject *entry = PyTuple_GET_ITEM(entries, index);
+    for (; index > 0; index--) {
+        PyTuple_SET_ITEM(entries, index, PyTuple_GET_ITEM(entries, index - 1));
+    }
+    PyTuple_SET_ITEM(entries, 0, entry);
+}
+
+/* The first answer that is not MISS, else MISS. An entry may replace the entries meanwhile. */
+static PyObject *ask_entries(PyObject *entries, Arguments arguments)
+{
+    PyObject *answer = Py_NewRef(MISS);
+    Py_INCREF(entries);
+    for (Py_ssize_t i = 0; answer == MISS && i < PyTuple_GET_SIZE(entries); i++) {
+        PyObject *entry = Py_NewRef(PyTuple_GET_ITEM(entries, i));
+        Py_DECREF(answer);
+        answer = ask(entry, arguments);
+        if (answer != MISS && answer != PLAIN && i > 0 && entry == PyTuple_GET_ITEM(entries, i)) {
+            move_to_front(entries, i);
+        }
+        Py_DECREF(entry);
+    }
+    Py_DECREF(entries);
+    return answer;
+}
+
+static PyObject *call_callback(PyFunctionObject *function, Arguments arguments)
+{
+    PyObject *values = PyTuple_New(arguments.count);
+    if (values == NULL) {
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < arguments.count; i++) {
+        PyTuple_SET_ITEM(values, i, Py_NewRef(arguments.items[i]));
+    }
+    PyObject *callback = Py_NewRef(seen_callback());
+    PyObject *pair[] = {(PyObject *)function, values};
+    view.hidden = 1;
+    PyObject *answer = PyObject_Vectorcall(callback, pair, 2, NULL);
+    view.hidden = 0;
+    Py_DECREF(callback);
+    Py_DECREF(values);
+    return answer;
+}
+
+static PyObject *ask_callback(PyFunctionObject *function, Arguments arguments)
+{
+    PyObject *entry = call_callback(function, arguments);
+    if (entry == NULL) {
+        return NULL;
+    }
+    PyObject *answer = Py_IsNone(entry) ? Py_NewRef(PLAIN) : ask(entry, arguments);
+    Py_DECREF(entry);
+    return answer;
+}
+
+/* A new reference: the frame's result, PLAIN, or NULL with an exception. */
+static PyObject *answer_frame(PyFunctionObject *function, Slot *slot, Arguments arguments)
+{
+    PyObject *answer = NULL;
+    if (slot != NULL && slot->entries != NULL) {
+        answer = ask_entries(slot->entries, arguments);
+        if (answer != MISS) {
+            statistics.hits += answer != PLAIN;
+            return answer;
+        }
+        Py_DECREF(answer);
+    }
+    if (seen_callback() == NULL) { /* an entry removed it */
+        return Py_NewRef(PLAIN);
+    }
+    statistics.misses++;
+    answer = ask_callback(function, arguments);
+    if (answer == MISS) {
+        Py_SETREF(answer, Py_NewRef(PLAIN));
+    }
+    return answer;
+}
+
+/* ---- the frame ---------------------------------------------------------------------------------- */
+
+/* The frame's arguments and cells side by side, in `few` or in new memory. */
+static PyObject **join_arguments(PyObject **few, Frame *frame, Py_ssize_t count, PyObject *cells)
+{
+    Py_ssize_t cell_count = cells != NULL ? PyTuple_GET_SIZE(cells) : 0, total = count + cell_count;
+    PyObject **items = total <= FEW_ARGUMENTS ? few : PyMem_New(PyObject *, total);
+    if (items != NULL) {
+        copy_locals(frame, items, count);
+        for (Py_ssize_t i = 0; i < cell_count; i++) {
+            items[count + i] = PyTuple_GET_ITEM(cells, i);
+        }
+    }
+    return items;
+}
+
+static PyObject *answer_with_copies(Frame *frame, Slot *slot, Py_ssize_t count)
+{
+    PyFunctionObject *function = frame_function(frame);
+    PyObject *cells = function->func_closure;
+    PyObject *few[FEW_ARGUMENTS];
+    PyObject **items = join_arguments(few, frame, count, cells);
+    if (items == NULL) {
+        return PyErr_NoMemory();
+    }
+    Arguments arguments = {items, count + (cells != NULL ? PyTuple_GET_SIZE(cells) : 0)};
+    PyObject *answer = answer_frame(function, slot, arguments);
+    if (items != few) {
+        PyMem_Free(items);
+    }
+    return answer;
+}
+
+static PyObject *fail_for_lack_of_stack(PyThreadState *tstate, Frame *frame)
+{
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded (C stack)");
+    release_frame(tstate, frame);
+    return NULL;
+}
+
+/* As if this thread had no callback: the interpreter calls functions its own way while the frame runs, and lets go of
+   their arguments when it does without us. */
+static PyObject *evaluate_alone(PyThreadState *tstate, Frame *frame)
+{
+    Registration *mine = this_thread();
+    if (mine == NULL) {
+        release_frame(tstate, frame);
+        return NULL;
+    }
+    PyObject *callback = Py_XNewRef(mine->callback);
+    Py_INCREF(mine);
+    register_callback(mine, PLAIN);
+    PyObject *result = evaluate_plainly(tstate, frame, 0);
+    register_callback(mine, callback);
+    Py_DECREF(mine);
+    Py_XDECREF(callback);
+    return result;
+}
+
+static PyObject *evaluate_skipped(PyThreadState *tstate, Frame *frame, Slot *slot)
+{
+    return slot != NULL && slot->skipped == ALONE ? evaluate_alone(tstate, frame) : evaluate_plainly(tstate, frame, 0);
+}
+
+static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
+{
+    PyFunctionObject *function = frame_function(frame);
+    Py_ssize_t count = count_locals(frame_code(frame));
+    PyObject **locals = frame_locals(frame);
+    statistics.hooked++;
+    PyObject *answer = locals != NULL && function->func_closure == NULL
+        ? answer_frame(function, slot, (Arguments){locals, count})
+        : answer_with_copies(frame, slot, count);
+    if (answer == PLAIN) {
+        statistics.plain++;
+        Py_DECREF(answer);
+        return evaluate_skipped(tstate, frame, find_slot(frame_code(frame)));
+    }
+    int passes_tails = slot != NULL && slot->passes_tails;
+    release_frame(tstate, frame);
+    return passes_tails ? answer : follow_tails(answer);
+}
+
+/* Is it a function's frame, which nobody is to see but us? */
+static inline int is_ours_to_look_at(PyThreadState *tstate, PyCodeObject *code)
+{
+    return (code->co_flags & KIND_FLAGS) == FUNCTION_FLAGS && !is_watched(tstate)
+        && current_evaluator(tstate) == evaluate; /* else another compiler is at work, above us */
+}
+
+PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
+{
+    Py_CLEAR(handed);
+    if (callbacks_set == 0) {
+        uninstall(tstate->interp); /* who came on top of us has gone since */
+    }
+    if (throwflag || !frame_is_untouched(frame)) {
+        return evaluate_plainly(tstate, frame, throwflag);
+    }
+    if (stack_is_low()) {
+        return fail_for_lack_of_stack(tstate, frame);
+    }
+    PyCodeObject *code = frame_code(frame);
+    PyObject *callback = seen_callback();
+    Slot *slot = find_slot(code);
+    if (callback == NULL || view.hidden || closed) {
+        return evaluate_plainly(tstate, frame, 0);
+    }
+    if (slot != NULL && is_left_alone(slot, callback)) {
+        return evaluate_skipped(tstate, frame, slot);
+    }
+    if (!is_ours_to_look_at(tstate, code)) {
+        return evaluate_plainly(tstate, frame, 0);
+    }
+    return take(tstate, frame, slot);
+}

@@ -1,0 +1,204 @@
+/* sot._hook, the parts of the frame hook: what the files of this folder know of each other.
+
+   In the order in which they are best read:
+     compat.h        what differs between versions of CPython in a frame under evaluation
+     frame.c         releasing such a frame
+     thread.c        what a thread carries: its callback; installing the evaluator while there is one
+     slot.c          what a code object carries: its entries, and who leaves it alone
+     evaluate.c      evaluating a frame: entries are asked, then the callback
+     tail.c          answers that say "the result is that of another call"
+     entry.c         asking an entry: guards, graph, Python function
+     entry_type.c    making an entry
+     direct_calls.c  calls that need no frame
+     callables.c     callables around one callable
+     module.c        the module's functions, and how it is made */
+
+#ifndef SOT_HOOK_H
+#define SOT_HOOK_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include "guards/guards.h"
+#include "guards/compat.h"
+#include "hook/compat.h"
+
+/* On glibc a small variable of a loaded library fits into the static block: no call to find it. */
+#ifdef __GLIBC__
+#define PER_THREAD _Thread_local __attribute__((tls_model("initial-exec")))
+#else
+#define PER_THREAD _Thread_local
+#endif
+
+#ifdef SOT_HOOK_DEBUG
+struct Owned { Py_ssize_t slots, entries, plains, threads; };
+extern struct Owned owned;
+#define COUNT(what, change) (owned.what += (change))
+#else
+#define COUNT(what, change) ((void)0)
+#endif
+
+struct Statistics { unsigned long long hooked, hits, misses, plain; };
+extern struct Statistics statistics;
+
+/* What an entry answers if its guards do not hold, and if Python is to run the frame. */
+extern PyObject *MISS, *PLAIN;
+
+typedef struct {
+    PyObject *const *items; /* borrowed from the frame and its function */
+    Py_ssize_t count;
+} Arguments;
+
+#define KIND_FLAGS (CO_OPTIMIZED | CO_NEWLOCALS | CO_GENERATOR | CO_COROUTINE \
+                    | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)
+#define FUNCTION_FLAGS (CO_OPTIMIZED | CO_NEWLOCALS)
+
+/* ---- thread.c ----------------------------------------------------------------------------------- */
+
+struct View {
+    PyObject *callback; /* borrowed from the thread's Registration; NULL: as `everywhere`; PLAIN: none */
+    PyObject *registration;
+    int hidden;
+    char *stack_end; /* lowest address of this thread's C stack; NULL: not asked yet */
+    size_t stack_reserve;
+};
+extern PER_THREAD struct View view;
+
+extern PyObject *everywhere; /* the callback of the threads that have none of their own, or NULL */
+extern int closed;           /* the interpreter is about to end: no callback is asked any more */
+extern Py_ssize_t callbacks_set; /* by threads, and for all of them */
+extern _PyFrameEvalFunction evaluate_before;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *callback;
+} Registration;
+
+extern PyTypeObject RegistrationType;
+
+/* Borrowed: this thread's callback, or NULL. */
+static inline PyObject *seen_callback(void)
+{
+    PyObject *callback = view.callback != NULL ? view.callback : everywhere;
+    return callback != PLAIN ? callback : NULL;
+}
+
+void find_stack(void);
+
+static inline int stack_is_low(void)
+{
+    if (view.stack_end == NULL) {
+        find_stack();
+    }
+    return (size_t)((char *)__builtin_frame_address(0) - view.stack_end) < view.stack_reserve;
+}
+
+/* Borrowed. NULL with an exception. */
+Registration *this_thread(void);
+void register_callback(Registration *self, PyObject *callback);
+void count_callback(PyObject *before, PyObject *after);
+void uninstall(PyInterpreterState *interp);
+
+/* ---- slot.c ------------------------------------------------------------------------------------- */
+
+typedef struct {
+    Py_ssize_t users; /* slots, and the Callback while it lives */
+    int alive;
+} Token;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *function;
+    Token *token;
+    vectorcallfunc vectorcall;
+    PyObject *weakrefs;
+} Callback;
+
+extern PyTypeObject CallbackType;
+
+typedef struct {
+    PyObject *entries; /* a tuple that is not empty, or NULL */
+    Token **tokens;    /* of the Callbacks that leave the code object alone */
+    Py_ssize_t token_count;
+    int skipped; /* by everyone; ALONE: what the frame calls is left alone, too */
+    int passes_tails;
+} Slot;
+
+#define ALONE 2
+
+extern Py_ssize_t slot_index;
+
+static inline Slot *find_slot(PyCodeObject *code)
+{
+    return code_extra(code, slot_index);
+}
+
+static inline int is_skipped_code(PyCodeObject *code)
+{
+    Slot *slot = find_slot(code);
+    return slot != NULL && slot->skipped;
+}
+
+/* Does everyone, or who set this callback (NULL: nobody in particular), leave the code object alone? */
+static inline int is_left_alone(const Slot *slot, PyObject *callback)
+{
+    if (slot->skipped || slot->token_count == 0 || callback == NULL || !Py_IS_TYPE(callback, &CallbackType)) {
+        return slot->skipped;
+    }
+    const Token *token = ((Callback *)callback)->token;
+    for (Py_ssize_t i = 0; i < slot->token_count; i++) {
+        if (slot->tokens[i] == token) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* NULL with an exception. */
+Slot *make_slot(PyCodeObject *code);
+
+/* Takes over the reference; an empty tuple counts as none. */
+void replace_entries(Slot *slot, PyObject *entries);
+void forget_tokens(Slot *slot);
+void free_slot(void *memory);
+
+/* -1 with an exception. */
+int leave_alone_for(Slot *slot, PyObject *callback);
+
+/* ---- evaluate.c --------------------------------------------------------------------------------- */
+
+PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag);
+void move_to_front(PyObject *entries, Py_ssize_t index);
+
+/* ---- tail.c ------------------------------------------------------------------------------------- */
+
+extern PyTypeObject TailType;
+extern PER_THREAD PyObject *handed;
+
+/* The result of what an answer leaves to others. Takes over the reference; NULL stays NULL. */
+PyObject *follow_tails(PyObject *answer);
+PyObject *run_tails(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
+/* ---- entry.c, entry_type.c ---------------------------------------------------------------------- */
+
+extern PyTypeObject EntryType;
+
+/* A new reference: the answer, MISS or PLAIN; NULL with an exception. */
+PyObject *entry_ask(PyObject *entry, PyObject *callback, PyObject *const *args, Py_ssize_t count);
+
+/* Does what it does need the callback of its translator to be set? */
+int entry_needs_callback(PyObject *entry);
+
+/* Do the guards of its program hold? */
+int entry_program_holds(PyObject *entry, PyObject *const *args, Py_ssize_t count);
+
+/* Calls with this thread's callback hidden. */
+PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf);
+
+/* ---- direct_calls.c, callables.c ---------------------------------------------------------------- */
+
+extern PyTypeObject DirectType, PlainType, RescuedType;
+PyObject *plain(PyObject *module, PyObject *fn);
+
+#endif

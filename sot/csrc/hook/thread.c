@@ -1,0 +1,140 @@
+/* What a thread carries: its callback, and where its C stack ends. The evaluator is installed only while some thread has
+   a callback. */
+
+#include "hook/hook.h"
+
+#ifdef __GLIBC__
+#include <pthread.h>
+#endif
+
+PER_THREAD struct View view;
+PyObject *everywhere;
+int closed;
+Py_ssize_t callbacks_set;
+_PyFrameEvalFunction evaluate_before = _PyEval_EvalFrameDefault;
+static _PyFrameEvalFunction evaluate_above; /* who came on top of us and kept us from leaving */
+
+/* ---- the C stack -------------------------------------------------------------------------------- */
+
+/* When less C stack than the reserve is left, a frame raises RecursionError instead of running: under
+   PEP 523 each Python call takes C stack, whatever sys.setrecursionlimit() allows. */
+#define STACK_RESERVE ((size_t)256 * 1024)
+#define STACK_UNKNOWN ((char *)UINTPTR_MAX)
+
+void find_stack(void)
+{
+    view.stack_end = STACK_UNKNOWN;
+    view.stack_reserve = 0;
+#ifdef __GLIBC__
+    pthread_attr_t attributes;
+    void *end;
+    size_t size;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        if (pthread_attr_getstack(&attributes, &end, &size) == 0) {
+            view.stack_end = end;
+            view.stack_reserve = Py_MIN(STACK_RESERVE, size / 4);
+        }
+        pthread_attr_destroy(&attributes);
+    }
+#endif
+}
+
+/* ---- installing the evaluator ------------------------------------------------------------------- */
+
+static void install(PyInterpreterState *interp)
+{
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
+    if (current == evaluate || (evaluate_above != NULL && current == evaluate_above)) {
+        return; /* still there: adding ourselves again would make the chain a circle */
+    }
+    evaluate_above = NULL;
+    evaluate_before = current;
+    _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
+}
+
+void uninstall(PyInterpreterState *interp)
+{
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
+    if (current == evaluate) {
+        _PyInterpreterState_SetEvalFrameFunc(interp, evaluate_before);
+        evaluate_above = NULL;
+    } else {
+        evaluate_above = current;
+    }
+}
+
+/* ---- the callback ------------------------------------------------------------------------------- */
+
+/* A Registration holds a thread's callback. It lives in the dict of the thread's state, which Python
+   clears when the thread ends; after a fork, another thread may be the one that clears it. */
+
+static int counts(PyObject *callback)
+{
+    return callback != NULL && callback != PLAIN;
+}
+
+/* The evaluator is there while somebody needs it. */
+void count_callback(PyObject *before, PyObject *after)
+{
+    callbacks_set += counts(after) - counts(before);
+    if (counts(after) && !counts(before) && callbacks_set == 1 && !closed) {
+        install(PyInterpreterState_Main());
+    } else if (counts(before) && !counts(after) && callbacks_set == 0) {
+        uninstall(PyInterpreterState_Main());
+    }
+}
+
+void register_callback(Registration *self, PyObject *callback)
+{
+    PyObject *before = self->callback;
+    self->callback = Py_XNewRef(callback);
+    if (view.registration == (PyObject *)self) {
+        view.callback = callback;
+    }
+    count_callback(before, callback);
+    Py_XDECREF(before);
+}
+
+static void registration_dealloc(PyObject *self)
+{
+    if (view.registration == self) {
+        view.registration = NULL;
+        view.callback = NULL;
+    }
+    register_callback((Registration *)self, NULL);
+    COUNT(threads, -1);
+    PyObject_Free(self);
+}
+
+PyTypeObject RegistrationType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "sot._hook.Registration",
+    .tp_basicsize = sizeof(Registration),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_dealloc = registration_dealloc,
+};
+
+Registration *this_thread(void)
+{
+    if (view.registration != NULL) {
+        return (Registration *)view.registration;
+    }
+    PyObject *dict = PyThreadState_GetDict();
+    if (dict == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "this thread has no state to keep a callback in");
+        return NULL;
+    }
+    Registration *self = PyObject_New(Registration, &RegistrationType);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->callback = NULL;
+    COUNT(threads, 1);
+    int failed = PyDict_SetItemString(dict, "sot._hook", (PyObject *)self);
+    Py_DECREF(self);
+    if (failed) {
+        return NULL;
+    }
+    view.registration = (PyObject *)self;
+    return self;
+}

@@ -1,0 +1,146 @@
+"""What a translator knows of code objects: a ``CodeState`` for each, which lives as long as both do.
+
+Code objects are told by identity: two that are equal are two programs.
+"""
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from types import CodeType, FunctionType
+from typing import Generic, TypeVar
+
+from sot import _hook
+from sot.guards.assumptions import Assumptions
+from sot.guards.guards import CodeGuard, Guard, IsGuard, TypeGuard
+from sot.guards.origin import Inputs
+from sot.interpreter.trace import Line
+from sot.torch_compat.global_state import GlobalState
+
+S = TypeVar("S")
+
+
+class CodeTable(Generic[S]):
+    """Something for each code object, by identity, as long as the code object lives.
+
+    Arguments:
+        make: makes it when it is asked for.
+    """
+
+    def __init__(self, make: Callable[[CodeType], S]) -> None:
+        self._make = make
+        self._rows: dict[int, tuple[weakref.ref[CodeType], S]] = {}
+
+    def of(self, code: CodeType) -> S:
+        """What there is for a code object, made if there is nothing yet."""
+        row = self._rows.get(id(code))
+        if row is None:
+            gone = partial(_forget, weakref.ref(self), id(code))
+            row = self._rows[id(code)] = weakref.ref(code, gone), self._make(code)
+        return row[1]
+
+    def codes(self) -> Iterator[CodeType]:
+        """The code objects that live."""
+        return (code for code in [reference() for reference, _ in [*self._rows.values()]] if code is not None)
+
+    def clear(self) -> None:
+        self._rows.clear()
+
+    def __iter__(self) -> Iterator[S]:
+        return (state for _, state in [*self._rows.values()])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _forget(table: weakref.ref[CodeTable], key: int, gone: weakref.ref[CodeType]) -> None:
+    """A code object has been freed: another one may get its address."""
+    if (found := table()) is not None:
+        found._rows.pop(key, None)
+
+
+@dataclass
+class CachedEntry:
+    """An entry, and what it takes to explain why it does not fit.
+
+    Arguments:
+        function: the entry.
+        guards: its guards, each with the line of the user's that needed it.
+        state: torch's global state that it is for.
+        has_graph: does it call a graph?
+    """
+
+    function: _hook.Entry
+    guards: dict[Guard, Line]
+    state: GlobalState
+    has_graph: bool = False
+
+    def program(self) -> list[Guard]:
+        """The guards that say which functions and classes the code works with: it is another program with others."""
+        return [g for g in self.guards if isinstance(g, CodeGuard)
+                or isinstance(g, IsGuard) and isinstance(g.value, (FunctionType, type))
+                or type(g) is TypeGuard and "__module__" in vars(g.cls)]
+
+
+@dataclass(eq=False)
+class CodeState:
+    """What a translator knows of one code object.
+
+    Arguments:
+        code: the code object, which keeps this and must not be kept by it.
+        entries: those that the hook asks for this translator, the newest first.
+        learnt: what captures of it assume from now on.
+        handed_on: variables whose number differed where a graph of the function broke.
+        spent: what captures and calls of the function without tensors have cost, if it is left to Python for that.
+        has_operations: has a capture of the function met an operation on a tensor?
+        parts: the code of the function, and of what is left of it after each of its breaks, if that is counted.
+    """
+
+    code: weakref.ref[CodeType]
+    entries: list[CachedEntry] = field(default_factory=list)
+    learnt: Assumptions = Assumptions()
+    handed_on: set[str] = field(default_factory=set)
+    spent: int = 0
+    has_operations: bool = False
+    parts: list[weakref.ref[CodeType]] = field(default_factory=list)
+
+    # ---- entries
+    def keep(self, entry: CachedEntry, last: bool = False) -> _hook.Entry:
+        """Have the hook ask this entry first, or last of all."""
+        code = self.code()
+        assert code is not None
+        others = _hook.get_entries(code)
+        if last:
+            self.entries.append(entry)
+            _hook.set_entries(code, (*others, entry.function))
+        else:
+            self.entries.insert(0, entry)
+            _hook.set_entries(code, (entry.function, *others))
+            entry.function.at_death = partial(_drop_dead, weakref.ref(self))
+        return entry.function
+
+    def drop(self, entries: list[CachedEntry]) -> None:
+        """Have the hook ask none of these any more."""
+        functions = {entry.function for entry in entries}
+        if (code := self.code()) is not None and functions:
+            _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e not in functions))
+        self.entries = [entry for entry in self.entries if entry.function not in functions]
+
+    def fitting(self, inputs: Inputs) -> _hook.Entry | None:
+        """The entry that answers a call."""
+        return next((entry.function for entry in self.entries if entry.function.holds(inputs)), None)
+
+    def same_program(self, inputs: Inputs) -> list[CachedEntry]:
+        """The entries for the functions and classes that a call works with."""
+        return [entry for entry in self.entries if not any(guard.explain(inputs) for guard in entry.program())]
+
+
+def new_state(code: CodeType) -> CodeState:
+    return CodeState(weakref.ref(code))
+
+
+def _drop_dead(reference: weakref.ref[CodeState]) -> None:
+    """Drop the entries that name a function or class which is gone."""
+    if (state := reference()) is not None:
+        state.drop([entry for entry in state.entries if entry.function.is_dead])

@@ -1,0 +1,119 @@
+"""Executing a frame symbolically, and choosing the exit of its trace.
+
+The exit is the frame's return if its value can be rebuilt, else a break. A break stays as deep in the calls as
+the frames there can be resumed, and what is in them rebuilt.
+"""
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType
+
+import torch
+
+from sot.bytecode import Code
+from sot.codegen.exit import Exit, plain_exit, write_exit
+from sot.guards.assumptions import Assumptions, RestartCapture
+from sot.guards.origin import Inputs
+from sot.interpreter.machine import Machine, Return
+from sot.interpreter.trace import Broken, Returned, Suspended, Trace, changed_numbers, trace_of
+from sot.reports.records import BreakRecord, Capture
+from sot.support.errors import Break, CaptureError, NotRebuildable, Reason, Skip
+from sot.support.own_code import is_own
+from sot.support.places import Place
+from sot.torch_compat.fake_tensors import quiet
+from sot.torch_compat.global_state import GlobalState
+
+# The levels of torch's transforms end with the graph.
+TRANSFORMS = os.path.join(Path(torch.__file__).parent, "_functorch", "")
+
+
+@contextmanager
+def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalState, assumptions: Assumptions,
+             record: Capture, full_graph: bool) -> Iterator[tuple[Trace, Exit]]:
+    """The trace of a call up to its exit, and that exit as it is written; both are void at the end.
+
+    Raises Skip, RestartCapture; CaptureError at a break of a ``full_graph``.
+    """
+    with Machine(function, code, inputs, state, assumptions) as machine:
+        with record.timed("execute"), quiet(), paused_collector():
+            try:
+                trace, exit = execute(machine, record, full_graph)
+            finally:
+                machine.restore_state()
+        counters = changed_numbers(trace) - assumptions.varying
+        if counters and not assumptions.static:
+            raise RestartCapture("numbers change that were taken for constants", varying=frozenset(counters))
+        yield trace, exit
+
+
+def execute(machine: Machine, record: Capture, full_graph: bool) -> tuple[Trace, Exit]:
+    """Run a machine to the exit of its frame."""
+    done = machine.run()
+    assert done is not None
+    if isinstance(done, Return):
+        machine.refuse_unclean(going_on=False)
+        try:
+            return written(machine, Returned(done.value))
+        except NotRebuildable as e:
+            cause = Break(Reason.UNSUPPORTED, str(e))
+    else:
+        cause = done.cause
+    record.stopped = describe(machine, cause)
+    if full_graph and cause.reason is not Reason.UNCAUGHT:
+        raise CaptureError(f"full_graph=True, but capture stops: {record.stopped}. {record.stopped.hint}")
+    return leave_at(machine, cause)
+
+
+def leave_at(machine: Machine, cause: Break) -> tuple[Trace, Exit]:
+    """The exit at a break, as deep in the calls as frames can be resumed. Raises Skip if no frame can be."""
+    reason, top = cause, len(machine.frames) - 1
+    for depth in range(resumable_depth(machine), -1, -1):
+        machine.rollback(depth)
+        machine.refuse_unclean(going_on=True)
+        frames = tuple(map(Suspended.of, machine.frames))
+        try:
+            return written(machine, Broken(cause, frames, machine.handled, cause.loop if depth == top else None))
+        except NotRebuildable as e:
+            reason = Break(Reason.UNSUPPORTED, str(e))
+    raise Skip(reason.reason, reason.detail)
+
+
+def written(machine: Machine, exit: Returned | Broken) -> tuple[Trace, Exit]:
+    """The trace up to an exit, and the exit as it is written. Raises NotRebuildable."""
+    trace, guards = trace_of(machine, exit), len(machine.guards)
+    found = plain_exit() if isinstance(exit, Returned) and trace.operations == 0 else write_exit(trace)
+    if len(machine.guards) != guards:
+        raise AssertionError("a guard was added when the trace was done")
+    return trace, found
+
+
+def resumable_depth(machine: Machine) -> int:
+    """How many calls deep a break can stay: not in a generator, not in code of ours or below a transform."""
+    for i, frame in enumerate(machine.frames[1:], 1):
+        if not frame.resumable or frame.mark is None or is_own(
+                frame.native.co_filename) or frame.native.co_filename.startswith(TRANSFORMS):
+            return i - 1
+    return len(machine.frames) - 1
+
+
+def describe(machine: Machine, cause: Break) -> BreakRecord:
+    """The record of a break, with the user's stack at it."""
+    stack = tuple(Place(f.native.co_filename, f.line, f.native.co_name) for f in machine.frames
+                  if not is_own(f.native.co_filename))
+    return BreakRecord(cause.reason, cause.detail, stack[-1], stack)
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Capture makes many objects and little garbage: collecting in between costs a fifth of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

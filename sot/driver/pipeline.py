@@ -1,0 +1,117 @@
+"""The pipeline from a call of a function to the entry that answers the next call like it.
+
+    code object -> instructions -> trace -> graph -> compiled graph -> guards -> guard program -> entry
+
+``translate`` is all of it. Each step takes what the steps before it have made and gives a value of its own; nothing is
+handed on beside that.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+
+from sot import _hook
+from sot.bytecode import decode
+from sot.codegen.build_graph import build_graph
+from sot.codegen.compile_graph import GraphCompiler
+from sot.codegen.entry import make_entry
+from sot.codegen.exit import Exit
+from sot.codegen.graph_call import call_of
+from sot.codegen.guard_trace import guards_of
+from sot.driver import skip_heuristics
+from sot.driver.code_state import CachedEntry, CodeState, CodeTable
+from sot.driver.exits import executed
+from sot.driver.stages import stages_of
+from sot.guards.assumptions import Assumptions
+from sot.guards.guard_program import GuardProgram
+from sot.guards.guards import Guard
+from sot.guards.origin import Inputs
+from sot.interpreter.trace import Line, Trace
+from sot.reports import recording
+from sot.reports.records import Capture, GuardRecord
+from sot.torch_compat.global_state import GlobalState
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function that no entry answers.
+
+    Arguments:
+        function: what is called.
+        inputs: its arguments, and the cells of its closure.
+        state: torch's global state, as it was.
+        record: what reports are told of the capture.
+    """
+
+    function: FunctionType
+    inputs: Inputs
+    state: GlobalState
+    record: Capture
+
+    @property
+    def code(self) -> CodeType:
+        return self.function.__code__
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a translator translates with.
+
+    Arguments:
+        compiler: the backend.
+        states: what is known of code objects.
+        callback: what the hook asks when no entry fits.
+        leave: has Python run a function without operations on tensors, if those are looked for.
+        full_graph: is a break an error?
+        shows_stages: are reports given the forms of each step as text?
+    """
+
+    compiler: GraphCompiler
+    states: CodeTable[CodeState]
+    callback: _hook.Callback
+    leave: skip_heuristics.Leave | None
+    full_graph: bool
+    shows_stages: bool = False
+
+
+def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry:
+    """The entry for a call and those like it, which the hook asks from now on.
+
+    Raises RestartCapture if an assumption is wrong, Skip if Python is to run the function, CaptureError at a break of a
+    ``full_graph``, BackendError.
+    """
+    code, record = call.code, call.record
+    instructions = decode(code)
+    with executed(call.function, instructions, call.inputs, call.state, assumptions, record,
+                  tools.full_graph) as (trace, exit):
+        counters = counters_of(call, trace, exit, tools)
+        graph = build_graph(trace, exit.outputs, record.name)
+        compiled = tools.compiler.compile(graph, record) if graph is not None else None
+        guards = guards_of(trace, graph, compiled)
+        with record.timed("emit"):
+            program = GuardProgram(trace.inputs, guards, trace.examples)
+            graph_call = call_of(trace, exit, graph, compiled)
+            entry, source = make_entry(code, program, graph_call, exit, call.state, tools.callback, counters)
+        note(record, trace, exit, guards, source)
+        if tools.shows_stages:
+            record.stages = stages_of(instructions, trace, graph, guards, program, source)
+    for whole, names in exit.handed_on:
+        tools.states.of(whole).handed_on |= names
+    return tools.states.of(code).keep(CachedEntry(entry, dict(guards), call.state, graph is not None))
+
+
+def counters_of(call: Call, trace: Trace, exit: Exit, tools: Tools) -> list[Callable[[], None]]:
+    """What is to be called whenever the entry runs. Raises Skip if the function is not worth an entry."""
+    counters = skip_heuristics.counters(tools.states, call.code, trace, tools.leave) if tools.leave is not None else []
+    if recording.current is not None and not exit.is_plain:
+        counters.insert(0, recording.current.runs_of(call.record).count)
+    return counters
+
+
+def note(record: Capture, trace: Trace, exit: Exit, guards: Mapping[Guard, Line], source: str) -> None:
+    """Tell reports what has come of a capture."""
+    record.guards = [GuardRecord(guard, *line) for guard, line in guards.items()]
+    if not exit.is_plain:
+        record.effects = [*map(str, trace.mutated), *("what is printed" for _ in trace.effects[:1])]
+        record.code = source

@@ -1,0 +1,66 @@
+"""Which code is translated: the user's, without what is excluded, and not where torch has to see each operation."""
+from __future__ import annotations
+
+import os
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+
+import numpy as np
+import torch
+
+from sot import _hook
+from sot.interpreter.watchers import runs_at_any_time
+from sot.support import user_annotations
+from sot.support.own_code import FOLDERS
+from sot.support.places import is_installed
+
+TORCH = os.path.join(Path(torch.__file__).parent, "")
+LAYERS = os.path.join(TORCH, "nn", "modules", "")
+ROOTS = (TORCH, os.path.join(Path(np.__file__).parent, ""), *FOLDERS)
+STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
+OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # which torch calls for one operation each
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The modules that a translator is for, by their dotted names; without ``include`` all but those of ``exclude``."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    def covers(self, module: str) -> bool:
+        return not is_in(module, self.exclude) and (not self.include or is_in(module, self.include))
+
+    def leaves_alone(self, code: CodeType, module: str, callback: _hook.Callback) -> bool:
+        """Is this code none to translate? Then the hook asks no more: no translator, or not this one."""
+        if code.co_name in OVERRIDES or runs_at_any_time(code):
+            _hook.leave_alone(code)
+        elif not is_users(code, module):
+            _hook.skip(code)
+        elif user_annotations.is_ignored(module) or not self.covers(module):
+            _hook.skip(code, callback)
+        else:
+            return False
+        return True
+
+
+EVERYTHING = Scope()
+
+
+def is_users(code: CodeType, module: str) -> bool:
+    """Is it code to translate: not torch's machinery, not the standard library, not ours?"""
+    file = code.co_filename
+    if module == "sot" or module.startswith("sot."):
+        return False
+    if file.startswith(LAYERS):
+        return not file.endswith("module.py")
+    if file.startswith(ROOTS) or file.startswith("<frozen"):
+        return False
+    return not file.startswith(STDLIB) or is_installed(file)
+
+
+def is_in(module: str, modules: tuple[str, ...]) -> bool:
+    """Is a module, by its dotted name, one of these or inside of one?"""
+    return any(module == name or module.startswith(f"{name}.") for name in modules)

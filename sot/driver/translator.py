@@ -1,0 +1,237 @@
+"""What a translated function captures with: ``Translator.callback`` is what the hook asks where no entry fits a call.
+
+On any failure Python runs the frame unchanged, and the reason is recorded; in strict mode it is raised.
+"""
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from types import CodeType, FunctionType
+
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from sot import _hook
+from sot.backends import Backend, BackendError
+from sot.bytecode.frame_layout import SLOT
+from sot.bytecode.resume_origin import origin
+from sot.codegen.compile_graph import GraphCompiler
+from sot.driver import recompile_limit
+from sot.driver.code_state import CodeState, CodeTable, new_state
+from sot.driver.pipeline import Call, Tools, translate
+from sot.driver.recompile_reasons import learnt_from, reasons
+from sot.driver.scope import EVERYTHING, Scope
+from sot.guards.assumptions import Assumptions, RestartCapture
+from sot.guards.origin import Arg, Inputs
+from sot.interpreter.watchers import watches
+from sot.reports import log, recording
+from sot.reports.records import BreakRecord, Capture
+from sot.support import limits
+from sot.support.capture_lock import TURNS
+from sot.support.errors import CaptureError, CaptureStop, Reason, Skip
+from sot.support.limits import unrolling
+from sot.support.places import Place, is_installed
+from sot.support.registry import HANDLERS
+from sot.torch_compat.fake_tensors import new_fake_mode
+from sot.torch_compat.global_state import GlobalState, in_function_transform, in_mode
+from sot.torch_compat.hooks import has_saved_tensors_hooks, module_tagger, no_saved_tensors_hooks
+from sot.torch_compat.tensors import without_subclasses
+from sot.values.base import NONE
+
+_translators: weakref.WeakSet[Translator] = weakref.WeakSet()
+_touched: CodeTable[None] = CodeTable(lambda code: None)      # what any translator has worked on
+
+
+class Translator:
+    """Captures the functions that are called while its callback is set.
+
+    Arguments:
+        backend: what graphs are given to.
+        full_graph: is a break an error? It implies ``control_flow``.
+        strict: are fallbacks errors? None asks SOT_STRICT.
+        dynamic: as for to_static.
+        control_flow: do branches on tensors become part of the graph?
+        check: the share of calls that are compared with plain Python.
+        whole_program: is it for every function of a program? Then those without operations on tensors are found out.
+        scope: the modules that it is for.
+        shows_stages: do records of captures have the form of each step as text?
+    """
+
+    def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
+                 dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0,
+                 whole_program: bool = False, scope: Scope = EVERYTHING,
+                 shows_stages: bool = False) -> None:
+        self.full_graph, self.whole_program, self.scope = full_graph, whole_program, scope
+        self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
+        self.compiler = GraphCompiler(backend, check, self.strict)
+        unrolling()     # raises for a value of SOT_UNROLL that means nothing
+        self.limit = limits.entries()
+        self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
+                                    control_flow=control_flow or full_graph)
+        self.learnt = Assumptions()                     # whatever is captured
+        self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
+        self.states = CodeTable(new_state)
+        self.captures: list[Capture] = []
+        self.callback = callback = _hook.Callback(self._callback)
+        leave = (lambda code: _hook.skip(code, callback)) if whole_program else None
+        self.tools = Tools(self.compiler, self.states, callback, leave, full_graph, shows_stages)
+        _translators.add(self)
+        weakref.finalize(self, drop_entries, self.states).atexit = False
+        load()
+
+    # ---- the hook's question
+    def _callback(self, function: FunctionType, inputs: Inputs) -> Callable | None:
+        """The entry for a call, None if Python is to run it."""
+        code = function.__code__
+        if self.scope.leaves_alone(code, str(function.__globals__.get("__name__")), self.callback):
+            return None
+        if in_function_transform() or in_mode():
+            return None
+        hooked = has_saved_tensors_hooks()
+        if hooked and self.compiler.compiles:
+            return None
+        _touched.of(code)
+        with TURNS.turn() as how:
+            if how == "waited" and _hook.is_skipped(code, self.callback):
+                return None
+            if how == "waited" and (entry := self.states.of(code).fitting(inputs)) is not None:
+                return entry        # another thread has made it
+            return self.capture(function, inputs, hooked) if how else None
+
+    def capture(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
+        """Capture a call; ``hooked``: does the program look at what autograd saves?"""
+        code = function.__code__
+        record = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
+        try:
+            with no_saved_tensors_hooks(), recording.capturing():
+                call = Call(function, inputs, GlobalState(), record)
+                self.learn_from_failures(call)
+                with without_subclasses():
+                    entry = self.translate(call)
+            if not (hooked and self.compiler.compiles):
+                return entry
+            # It saves other tensors for the backward pass than Python does, and a program with hooks on these tells.
+            state = self.states.of(code)
+            state.drop(state.entries[:1])
+        except (CaptureError, BackendError):
+            raise
+        except Skip as stop:
+            self.leave_to_python(function, inputs, record, stop)
+        except (MemoryError, RecursionError) as e:      # the program is near the limit, or its values are too large
+            self.leave_to_python(function, inputs, record, Skip(Reason.DEPTH, type(e).__name__))
+        except Exception as e:
+            if self.strict:
+                raise
+            self.leave_to_python(function, inputs, record, Skip(Reason.INTERNAL, f"{type(e).__name__}: {e}"))
+        finally:
+            self.captures.append(record)
+            log.capture(record)
+            if recording.current is not None:
+                recording.current.add(record)
+        return None
+
+    def translate(self, call: Call) -> Callable:
+        """The entry for a call. An attempt that finds an assumption wrong is followed by one that knows better."""
+        if what := watches(call.code):
+            raise Skip(Reason.WATCHES, f"{call.function.__qualname__} uses {what}, which")
+        if recompile_limit.is_reached(self.states.of(call.code), call.inputs, self.limit):
+            raise Skip(Reason.RECOMPILE_LIMIT, str(self.limit.of_function))
+        self.expect_other_floats(call)
+        assumptions = self.assumptions(call.code)
+        while True:
+            try:
+                return translate(call, assumptions, self.tools)
+            except RestartCapture as restart:
+                self.learn(call.code, restart.learnt)
+                assumptions |= restart.learnt
+                if restart.learnt.static or restart.learnt.constant:
+                    call.record.static = str(restart)
+
+    # ---- what is known from earlier captures
+    def assumptions(self, code: CodeType) -> Assumptions:
+        """What is assumed when a capture of this code begins."""
+        named = Assumptions(named=self.named.get(code, {}))
+        return self.settings | named | self.learnt | self.states.of(code).learnt
+
+    def learn(self, code: CodeType, learnt: Assumptions) -> None:
+        """Keep what later captures are to assume as well."""
+        self.learnt |= learnt.of_program
+        self.states.of(code).learnt |= learnt.of_code
+
+    def learn_from_failures(self, call: Call) -> None:
+        """For each entry of the code, record the guard that does not hold; what has changed is a symbol from now on."""
+        entries = self.states.of(call.code).entries
+        learnt = learnt_from(entries, call.inputs)
+        self.learn(call.code, replace(learnt, specialized=frozenset()) if self.full_graph else learnt)
+        call.record.recompile_reasons = reasons(entries, call.inputs)
+
+    def expect_other_floats(self, call: Call) -> None:
+        """A float that a statement has computed before it broke, a loss or a time, is another one at the next call."""
+        if any(state.learnt.constant for state in self.states):
+            return      # the backend takes floats for constants: they stay that as long as they can
+        code, rest = call.code, origin(call.code)
+        names = self.states.of(rest.code).handed_on if rest is not None else ()
+        found = {Arg(i, name) for i, name in enumerate(code.co_varnames[:code.co_argcount])
+                 if type(call.inputs[i]) is float and (name.startswith(SLOT) or name in names)}
+        if found:
+            self.learn(code, Assumptions(varying=frozenset(found)))
+
+    def forget(self) -> None:
+        """Drop this translator's entries, and what it knows of code."""
+        drop_entries(self.states)
+        self.states.clear()
+
+    # ---- fallbacks
+    def leave_to_python(self, function: FunctionType, inputs: Inputs, record: Capture, stop: CaptureStop) -> None:
+        """Python runs this function from now on, and reports say why. Raises CaptureError in strict mode."""
+        code = function.__code__
+        if self.whole_program and is_installed(record.place.file) and stop.reason is Reason.UNSUPPORTED:
+            stop = Skip(Reason.NOTHING_CAPTURED)    # a library's loop around the program: what it calls has its turn
+        record.stopped, record.fallback = BreakRecord(stop.reason, stop.detail, record.place), True
+        if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:
+            raise CaptureError(str(record.stopped)) from stop
+        if stop.reason is Reason.WATCHES:
+            _hook.leave_alone(code)
+        if stop.reason is Reason.RECOMPILE_LIMIT:
+            self.stop_capturing(code, inputs, record)
+        else:
+            _hook.skip(code, self.callback)
+
+    def stop_capturing(self, code: CodeType, inputs: Inputs, record: Capture) -> None:
+        """There are enough entries: Python runs the function where none of them fits. The user is told."""
+        state = self.states.of(code)
+        entries = state.same_program(inputs)
+        if not recompile_limit.leave_program(state, code, inputs, self.callback, self.limit):
+            _hook.skip(code, self.callback)
+        if any(entry.has_graph for entry in entries):
+            recompile_limit.warn(code, record.name, reasons(entries, inputs), inputs, len(entries))
+
+
+def drop_entries(states: CodeTable[CodeState]) -> None:
+    """Have the hook ask none of the entries any more."""
+    for state in states:
+        state.drop(state.entries)
+
+
+atexit.register(_hook.close)     # then modules lose their contents, and ours could not answer any more
+
+
+@functools.cache
+def load() -> None:
+    """Import what torch imports late, lest it count as the time of a first call, and leave alone what runs once."""
+    new_fake_mode()
+    HANDLERS[module_tagger()] = lambda m, args, kwargs: NONE
+    _hook.leave_alone(LazyModuleMixin._infer_parameters.__code__)
+
+
+def reset() -> None:
+    """Drop every entry of every translator, and forget which functions Python runs."""
+    for code in _touched.codes():
+        _hook.reset(code)
+    _touched.clear()
+    for translator in list(_translators):
+        translator.forget()
+        translator.captures.clear()

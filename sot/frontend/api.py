@@ -1,0 +1,419 @@
+"""What a user calls: to_static, not_to_static, ignore_module.
+
+``to_static`` puts a ``StaticFunction`` in the place of a function; a module instance stays the object that it is
+and gets a ``StaticModule`` as what torch calls for it. Both do one thing: set the translator's callback for the
+time of a call. What the arguments of ``to_static`` ask for is refused here, when the function is decorated.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from typing import Any, NoReturn, TypeVar, overload
+
+import torch
+
+from sot._hook import Direct, plain
+from sot.backends import Backend, backend_name, lookup_backend, with_mode
+from sot.checking.calls import beside_python, call_module, rate_of
+from sot.driver.translator import Translator
+from sot.frontend.input_spec import CallCheck
+from sot.frontend.inspection import Inspected
+from sot.guards.guard_program import module_forward
+from sot.guards.guards import short
+from sot.support import user_annotations
+from sot.support.errors import SotError
+from sot.support.user_annotations import (
+    InModule,
+    NotToStatic,
+    NotToStaticModule,
+    Translated,
+    call_impl,
+    in_module,
+    name_of,
+)
+
+F = TypeVar("F")
+SUSPENDING = (
+    (inspect.iscoroutinefunction, "coroutine function", "Translate the functions that it calls"),
+    (inspect.isasyncgenfunction, "asynchronous generator function", "Translate the functions that it calls"),
+    (inspect.isgeneratorfunction, "generator function",
+     "Translate the function that iterates over it (it is followed there), or the functions that it calls"),
+)
+CALLS_ON = frozenset({"__call__", "_call_impl", "_wrapped_call_impl", "_compiled_call_impl"})
+
+
+class TargetError(SotError, TypeError):
+    """What was given cannot be translated or marked."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of to_static. Making one refuses a backend that does not exist."""
+
+    backend: str | Backend = "auto"
+    full_graph: bool = False
+    input_spec: Any = None
+    dynamic: bool | None = None
+    control_flow: str = "break"
+    check: float | None = None
+    mode: str | None = None
+
+    def __post_init__(self) -> None:
+        self.compiler()
+        rate_of(self.check)
+        if self.control_flow not in ("break", "graph"):
+            raise ValueError(f"control_flow is 'break' or 'graph', not {short(self.control_flow)}")
+
+    def compiler(self) -> Backend:
+        """What compiles the graphs. Raises UnknownBackendError, ModeError or another BackendError."""
+        return with_mode(lookup_backend(self.backend), self.mode)
+
+    def translator(self) -> Translator:
+        return Translator(self.compiler(), full_graph=self.full_graph, dynamic=self.dynamic,
+                          control_flow=self.control_flow == "graph", check=rate_of(self.check))
+
+    def argument_check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
+        """What checks the arguments of each call of a function, with the hook off; None without input_spec."""
+        if self.input_spec is None:
+            return None
+        check = CallCheck(fn, self.input_spec)
+        code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+        if code is not None:
+            translator.named[code] = check.shapes()
+        return plain(check)
+
+    def __str__(self) -> str:
+        more = ", full_graph" if self.full_graph else ", control_flow 'graph'" if self.control_flow == "graph" else ""
+        more += "" if self.mode is None else f", mode {self.mode!r}"
+        more += "" if self.dynamic is None else f", dynamic={self.dynamic}"
+        return f"backend {backend_name(lookup_backend(self.backend))!r}{more}"
+
+
+# ---- what is called in place of a function or a module --------------------------------------------------
+class Everything:
+    """All translations that exist, and whether they are on: see ``sot.enable_to_static``."""
+
+    def __init__(self) -> None:
+        self.on = True
+        self.members: weakref.WeakSet[Translation] = weakref.WeakSet()
+
+    def turn(self, on: bool) -> None:
+        self.on = on
+        for translation in list(self.members):
+            translation.turn(on)
+
+
+everything = Everything()
+
+
+class Translation(Inspected):
+    """Common to what stands for a function and for a module. Its ``__call__`` is one of two: ``captured``, in C unless
+    arguments are checked first, or ``python``."""
+
+    __slots__ = ()
+    settings: Settings
+    captured: Callable[..., Any]
+    python: Callable[..., Any]
+
+    def begin(self) -> None:
+        """Take calls, unless everything is off."""
+        self.turn(everything.on)
+        everything.members.add(self)
+        # When it is freed, what was captured for it goes, too: code objects would keep it.
+        weakref.finalize(self, self.translator.forget).atexit = False
+
+    def turn(self, on: bool) -> None:
+        """Translate calls from now on, or leave them to Python."""
+        self.__call__ = self.captured if on else self.python    # type: ignore[method-assign]
+
+    def end(self) -> None:
+        """Leave all calls to Python from now on, and forget what was captured."""
+        everything.members.discard(self)
+        self.turn(False)
+        self.translator.forget()
+        self.translator.captures.clear()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+
+class StaticFunction(Translation, Translated):
+    """A function, method or other callable, called under a translator."""
+
+    __slots__ = ("settings", "translator", "captured", "python", "__call__")
+
+    def __init__(self, fn: Callable[..., Any], settings: Settings, translator: Translator | None = None) -> None:
+        Translated.__init__(self, fn)
+        translator = translator or settings.translator()
+        call = python_call(fn)
+        direct = Direct(call, translator.callback, call if isinstance(call, FunctionType) else None)
+        static = checked(settings.argument_check(fn, translator), direct)
+        self.settings, self.translator, self.python = settings, translator, call
+        self.captured = beside_python(static, name_of(fn), call, rate_of(settings.check))
+        self.begin()
+
+    @property
+    def _title(self) -> str:
+        return name_of(self.__wrapped__)
+
+    def rollback(self) -> Callable[..., Any]:
+        """End the translation, for whoever calls this: from now on Python runs the function, which is answered."""
+        self.end()
+        return self.__wrapped__
+
+    def again(self, fn: Callable[..., Any]) -> StaticFunction:
+        return StaticFunction(fn, self.settings)
+
+    def __reduce__(self) -> Any:
+        by_name = super().__reduce__()
+        return by_name if isinstance(by_name, str) else (StaticFunction, (self.__wrapped__, self.settings))
+
+
+class StaticModule(Translation, InModule):
+    """What torch calls for a module instance that is translated: ``_call_impl``, so hooks run as ever."""
+
+    __slots__ = ("settings", "translator", "captured", "python", "__call__")
+
+    def __init__(self, module: torch.nn.Module, settings: Settings, translator: Translator | None = None) -> None:
+        InModule.__init__(self, module)
+        translator = translator or settings.translator()
+        owner = self._module
+        static = checked(settings.argument_check(type(module).forward, translator), Direct(
+            "_call_impl", translator.callback, *module_forward(module)), owner)
+
+        def python(*args: Any, **kwargs: Any) -> Any:
+            return call_impl(owner(), *args, **kwargs)
+        self.settings, self.translator, self.python = settings, translator, python
+        self.captured = beside_python(static, name_of(module), call_module, rate_of(settings.check), owner)
+        self.begin()
+
+    @property
+    def _title(self) -> str:
+        return name_of(self.module).removeprefix("a ")
+
+    def rollback(self) -> torch.nn.Module:
+        """End the translation: from now on Python runs the module, which is answered."""
+        module = self.module
+        self.end()
+        if module.__dict__.get("_compiled_call_impl") is self:
+            del module.__dict__["_compiled_call_impl"]
+        return module
+
+
+def checked(check: Callable[..., None] | None, call: Direct, owner: weakref.ref | None = None) -> Callable[..., Any]:
+    """What calls after a look at the arguments, if there is one; ``owner`` is the module that comes before them."""
+    if check is None:
+        return call
+
+    def check_and_call(*args: Any, **kwargs: Any) -> Any:
+        check(args if owner is None else (owner(), *args), kwargs)
+        return call(*args, **kwargs)
+    return check_and_call
+
+
+def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What to call for ``fn``, so that there is a Python frame to capture: a builtin has none."""
+    if not isinstance(fn, BuiltinFunctionType | MethodDescriptorType):
+        return fn
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    name = name_of(fn)
+    code = call.__code__.replace(co_filename=f"<{name}>", co_name=name, co_qualname=name, co_firstlineno=1)
+    return FunctionType(code, {"__name__": name}, name, None, call.__closure__)  # ours is not looked into
+
+
+# ---- to_static ------------------------------------------------------------------------------------------
+@overload
+def to_static(fn_or_module: None = None, *, input_spec: Any = None, backend: str | Backend = "auto",
+              full_graph: bool = False, dynamic: bool | None = None,
+              control_flow: str = "break", check: float | None = None,
+              mode: str | None = None) -> Callable[[F], F]: ...
+@overload
+def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend = "auto",
+              full_graph: bool = False, dynamic: bool | None = None,
+              control_flow: str = "break", check: float | None = None, mode: str | None = None) -> F: ...
+def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
+              full_graph: bool = False, dynamic: bool | None = None,
+              control_flow: str = "break", check: float | None = None, mode: str | None = None) -> Any:
+    """Translate a function or a module into graphs while it runs. A decorator, with or without arguments.
+
+    Arguments:
+        fn_or_module: a function, method, staticmethod, classmethod or other callable: answers a callable to use in
+            its place. A torch.nn.Module: answers the same object, which from now on is translated when it is called;
+            a copy or pickle of it is plain. A subclass of torch.nn.Module: answers it, with ``forward`` translated.
+            What is translated already is translated anew from the original, with the settings of this call.
+        input_spec: an ``InputSpec`` for each argument, checked at every call before anything runs; see
+            sot.input_spec.
+        backend: a name out of ``list_backends()``, or a function backend(graph_module, example_inputs) -> callable.
+        full_graph: raise CaptureError where capture would break. Implies ``control_flow="graph"``.
+        dynamic: when sizes of tensors, ints and floats may differ from call to call without a new capture. None: from
+            their second value on, and the sizes for which ``input_spec`` has a name or None at once. True: at once,
+            all that are reached from the arguments. False: never. Sizes of 0 and 1 are always captured on their own.
+        control_flow: what becomes of ``if``, ``while``, ``assert``, ``and``, ``or``, ``not`` and ``x if c else y``
+            where a tensor decides. With "break", Python decides between two graphs. With "graph", both ways become
+            part of one graph, as ``torch.cond`` and ``while_loop``, if they give tensors alike and change nothing
+            else. A tensor that one of them only passes on is a copy of it then, and what comes out requires grad if it
+            does on either way.
+        check: the share of calls, from 0 to 1, that plain Python makes too, on copies, to compare; None asks
+            SOT_CHECK. A difference is a CheckWarning; see sot.checking.
+        mode: what the backend is to spend on a graph, by a name that the backend knows: inductor has those of
+            torch.compile ("reduce-overhead", "max-autotune", ...). None is its "default".
+
+    Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError, ModeError or another
+    BackendError for the backend and its mode, InputSpecError for the input_spec, ValueError for control_flow.
+    """
+    if dynamic not in (None, True, False):
+        raise TargetError(f"dynamic is None, True or False, not {short(dynamic)}")
+    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode)
+    return functools.partial(translate, settings=settings) if fn_or_module is None else translate(
+        fn_or_module, settings=settings)
+
+
+def translate(target: Any, *, settings: Settings) -> Any:
+    """What takes the target's place. Raises TargetError."""
+    if isinstance(target, torch.nn.Module):
+        refuse_unreachable(target)
+        StaticModule(target, settings).install()
+        return target
+    if isinstance(target, staticmethod | classmethod):
+        return type(target)(translate(target.__func__, settings=settings))
+    if isinstance(target, type):
+        return translate_class(target, settings)
+    return StaticFunction(original(target), settings)
+
+
+def translate_class(cls: type, settings: Settings) -> type:
+    if not issubclass(cls, torch.nn.Module):
+        raise TargetError(f"to_static was given the class {cls.__qualname__}, which is no torch.nn.Module: give it the "
+                          f"methods to translate")
+    forward: Any = cls.forward
+    if forward is torch.nn.Module.forward:
+        raise TargetError(f"to_static was given {cls.__qualname__}, which has no forward")
+    cls.forward = StaticFunction(original(forward), settings)
+    return cls
+
+
+def original(target: Any, who: str = "to_static") -> Callable[..., Any]:
+    """The callable to translate: what an earlier to_static translated, else the target. Raises TargetError."""
+    if user_annotations.is_not_to_static(target):
+        raise TargetError(f"{name_of(target)} is marked not_to_static; remove the mark to translate it")
+    if isinstance(target, Translated):
+        return target.__wrapped__
+    if isinstance(target, MethodType) and isinstance(target.__func__, Translated):
+        return MethodType(target.__func__.__wrapped__, target.__self__)
+    if not callable(target):
+        refuse(who, target)
+    refuse_suspending(target, who)
+    return target
+
+
+# ---- refusals -------------------------------------------------------------------------------------------
+def refuse(who: str, target: object) -> NoReturn:
+    """Raises TargetError for what cannot be called."""
+    hint = ""
+    if isinstance(target, str):
+        hint = f" (for a backend: {who}(backend={target!r}))" if who == "to_static" else ""
+    elif isinstance(target, property):
+        hint = f": put @property above @{who}"
+    raise TargetError(f"{who} needs a function, a method or a torch.nn.Module, not {short(target)} "
+                      f"({type(target).__name__}){hint}")
+
+
+def refuse_suspending(target: Any, who: str = "to_static") -> None:
+    """Raises TargetError for generator and coroutine functions."""
+    for fn in (target, getattr(type(target), "__call__", None)):  # noqa: B004
+        for is_one, kind, remedy in SUSPENDING:
+            if is_one(fn):
+                raise TargetError(f"{who} cannot translate the {kind} {name_of(target)}{position(fn)}: it stops and "
+                                  f"goes on, and a graph runs as a whole. {remedy}.")
+
+
+def position(fn: Any) -> str:
+    """`` (file:line)`` of a function; nothing for what has no code."""
+    code = getattr(inspect.unwrap(getattr(fn, "func", fn)), "__code__", None)
+    return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
+
+
+def refuse_unreachable(module: torch.nn.Module) -> None:
+    """Raises TargetError for a module whose forward does not run, or not through torch.nn.Module's call."""
+    cls, call = type(module), type(module).__call__
+    refuse_suspending(getattr(cls.forward, "__wrapped__", cls.forward))
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TargetError(f"to_static was given a {cls.__qualname__}: TorchScript has compiled it already")
+    code = getattr(inspect.unwrap(call), "__code__", None)     # a closure may call what it decorates
+    if call is not torch.nn.Module.__call__ and not call.__module__.startswith("torch.") and (
+            code is not None and CALLS_ON.isdisjoint(code.co_names) and not set(code.co_freevars) - {"__class__"}):
+        raise TargetError(f"{cls.__qualname__} has a __call__ of its own{position(call)}, which does not go through "
+                          f"torch.nn.Module's: translate the method that does the work")
+
+
+# ---- marks ----------------------------------------------------------------------------------------------
+def not_to_static(fn_or_module: F) -> F:
+    """Mark a function, method or module as Python's: capture breaks where it is called.
+
+    Arguments:
+        fn_or_module: a callable: answers what to use in its place. A torch.nn.Module: answers the same object; a copy
+            or pickle of it is not marked. A subclass of torch.nn.Module: answers it, with ``forward`` marked.
+
+    Raises TargetError (a TypeError) for anything else.
+    """
+    target: Any = fn_or_module
+    if isinstance(target, torch.nn.Module):
+        NotToStaticModule(target).install()
+        return fn_or_module
+    if isinstance(target, staticmethod | classmethod):
+        return type(target)(not_to_static(target.__func__))  # type: ignore[return-value]
+    if isinstance(target, type):
+        if not issubclass(target, torch.nn.Module):
+            raise TargetError(f"not_to_static was given the class {target.__qualname__}, which is no torch.nn.Module: "
+                              f"give it the methods to mark")
+        target.forward = not_to_static(target.forward)
+        return fn_or_module
+    if isinstance(target, NotToStatic):
+        return fn_or_module
+    if not callable(target):
+        refuse("not_to_static", target)
+    return NotToStatic(target.__wrapped__ if isinstance(target, Translated) else target)  # type: ignore[return-value]
+
+
+def ignore_module(modules: ModuleType | str | Iterable[ModuleType | str]) -> None:
+    """Leave the functions of modules, and of everything in them if they are packages, to Python.
+
+    Arguments:
+        modules: a module or its dotted name, or several. One need not be imported yet.
+
+    What is captured already stays as it is until ``reset()``. Raises TargetError for anything else.
+    """
+    several = [modules] if isinstance(modules, ModuleType | str) or not isinstance(modules, Iterable) else [*modules]
+    user_annotations.IGNORED_MODULES.update(map(module_name, several))
+
+
+def module_name(module: object) -> str:
+    name = module.__name__ if isinstance(module, ModuleType) else module
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+        raise TargetError(f"ignore_module needs a module or its dotted name, not {short(module)}")
+    return name
+
+
+def translation_of(target: object) -> StaticFunction | StaticModule | None:
+    """What ``to_static`` made of a target, if it did.
+
+    It has ``code``, ``graphs``, ``guards``, ``explain()``, ``rollback()``.
+
+    Arguments:
+        target: a translated function, also as a method of an instance; a module, which is itself after ``to_static``
+            and has no place for these names; a class of modules, of which it is ``forward``.
+    """
+    found: Any = in_module(target)
+    if found is None:
+        is_module = isinstance(target, torch.nn.Module) or isinstance(target, type)
+        found = getattr(target, "forward", None) if is_module else target
+    if isinstance(found, MethodType):
+        found = found.__func__
+    return found if isinstance(found, StaticFunction | StaticModule) else None

@@ -1,0 +1,22 @@
+"""What torch runs when it has been imported: the entry point of the group ``torch.backends``.
+
+    SOT_ENABLE=1 python train.py            # translate the whole program
+    SOT_REPORT=out.html python train.py     # the same, and write a report at exit, also of a program that fails
+
+Imports nothing of ours unless one of these is set.
+"""
+from __future__ import annotations
+
+import os
+
+
+def is_set(name: str) -> bool:
+    return os.environ.get(name, "") not in ("", "0")
+
+
+def start() -> None:
+    """Switch the translator on for this process if the environment asks for it."""
+    if is_set("SOT_ENABLE") or is_set("SOT_REPORT"):
+        from sot.frontend.global_mode import enable_from_environment
+
+        enable_from_environment()

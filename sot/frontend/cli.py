@@ -1,0 +1,207 @@
+"""The command line: run, explain, check, diff, cache."""
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from sot.backends import BackendError, UnknownBackendError
+from sot.frontend import cache_command
+from sot.frontend.global_mode import enable
+from sot.frontend.stages import stages as stages_page
+from sot.reports import compare, model
+from sot.reports.build import report_of
+from sot.reports.model import Break, Report, ReportError
+from sot.reports.recording import Recording
+from sot.reports.terminal import show
+from sot.support.errors import SotError
+from sot.support.places import shortened
+
+app = typer.Typer(help="Run PyTorch programs with their tensor operations captured as graphs.", no_args_is_help=True,
+                  add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(cache_command.app, name="cache")
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+Script = Annotated[Path, typer.Argument(help="The program; what follows it are its arguments.", show_default=False)]
+OptionalScript = Annotated[Path | None, typer.Argument(help="The program; what follows it are its arguments.",
+                                                       show_default=False)]
+StagesOf = Annotated[str | None, typer.Option(
+    metavar="FILE.py::NAME", help="Call this function, and print the form of each step of its capture.")]
+CallText = Annotated[str | None, typer.Option(
+    help="With --stages: the call, such as \"f(torch.ones(3))\"; else example_inputs in the file are the arguments.")]
+BackendName = Annotated[str, typer.Option("--backend", help="What runs the graphs.")]
+Names = Annotated[str, typer.Option(help="Modules, with commas between them.")]
+Output = Annotated[Path | None, typer.Option("--report", help="Also write the report here: .html or .json.")]
+Json = Annotated[Path, typer.Argument(help="A report in JSON.", show_default=False)]
+
+
+@app.command(context_settings=PASS_ON)
+def run(context: typer.Context, script: Script, backend: BackendName = "auto", include: Names = "",
+        exclude: Names = "", report: Output = None) -> None:
+    """Run a program with the translator on, and sum up at its end what was captured."""
+    status, done = run_script(script, context.args, backend, include, exclude)
+    show(done, Console(stderr=True))
+    save(done, report)
+    raise typer.Exit(status)
+
+
+@app.command(context_settings=PASS_ON)
+def explain(context: typer.Context, script: OptionalScript = None, backend: BackendName = "eager",
+            include: Names = "", exclude: Names = "", report: Output = None,
+            stages: StagesOf = None, call: CallText = None) -> None:
+    """Run a program and write a page about it: graphs, breaks, guards, times, and the source line by line."""
+    if stages is not None:
+        print_stages(stages, call, backend)
+        return
+    if script is None:
+        fail("explain needs a program, or --stages FILE.py::NAME")
+    status, done = run_script(script, context.args, backend, include, exclude)
+    save(done, report or Path("sot-report.html"))
+    raise typer.Exit(status)
+
+
+@app.command(context_settings=PASS_ON)
+def check(context: typer.Context, script: Script,
+          max_breaks: Annotated[int | None, typer.Option(help="How many breaks, and functions left to Python.")] = None,
+          max_recompiles: Annotated[int | None, typer.Option(help="How many new captures of a function.")] = None,
+          min_coverage: Annotated[float | None, typer.Option(help="Per cent of operations in graphs.")] = None,
+          backend: BackendName = "eager", include: Names = "", exclude: Names = "", report: Output = None) -> None:
+    """Run a program, and fail if it breaks or is recompiled more often than allowed."""
+    status, done = run_script(script, context.args, backend, include, exclude)
+    save(done, report)
+    problems = list(violations(done, max_breaks, max_recompiles, min_coverage))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems and status == 0:
+        print(f"ok: {script}", file=sys.stderr)
+    raise typer.Exit(status or int(bool(problems)))
+
+
+@app.command()
+def diff(before: Json, after: Json) -> None:
+    """What differs between two reports; the exit status is 1 if anything became worse."""
+    try:
+        differences = list(compare.compare(model.load(before), model.load(after)))
+    except ReportError as e:
+        fail(str(e))
+    console, styles = Console(), {True: "red", False: "green", None: ""}
+    for difference in differences:
+        console.print(difference.text, style=styles[difference.worse], markup=False, highlight=False)
+    if not differences:
+        console.print("no difference")
+    raise typer.Exit(int(any(d.worse for d in differences)))
+
+
+def print_stages(target: str, call: str | None, backend: str) -> None:
+    try:
+        print(stages_page(target, call, backend))
+    except (SotError, BackendError, UnknownBackendError) as e:
+        fail(str(e))
+
+
+# ---- running a program ------------------------------------------------------------------------------------
+def run_script(script: Path, args: list[str], backend: str, include: str, exclude: str) -> tuple[int, Report]:
+    """Run it as ``python script args`` would; its exit status, and the report."""
+    if not script.exists():
+        fail(f"there is no {script}")
+    recording = Recording(" ".join([str(script), *args]))
+    with argv(script, args):
+        try:
+            switch = enable(backend=backend, include=words(include), exclude=words(exclude))
+        except (SotError, BackendError, UnknownBackendError) as e:
+            fail(str(e))
+        with switch:
+            recording.start()
+            try:
+                status = status_of(script, recording)
+            finally:
+                recording.stop()
+    return status, report_of(recording)
+
+
+def status_of(script: Path, recording: Recording) -> int:
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as e:
+        if isinstance(e.code, str):
+            print(e.code, file=sys.stderr)
+        return e.code if isinstance(e.code, int) else int(e.code is not None)
+    except BaseException as e:
+        recording.outcome = f"failed: {type(e).__name__}: {e}"
+        traceback.print_exception(type(e), e, users_part(e.__traceback__))
+        return 130 if isinstance(e, KeyboardInterrupt) else 1
+    return 0
+
+
+def users_part(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the program on: without runpy and us."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        trace = trace.tb_next
+    return trace
+
+
+@contextmanager
+def argv(script: Path, args: list[str]) -> Iterator[None]:
+    """sys.argv and sys.path as the program would have them."""
+    before = sys.argv, sys.path[0]
+    sys.argv = [str(script), *args]
+    sys.path[0] = str(script.resolve().parent)
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[0] = before
+
+
+def words(names: str) -> list[str]:
+    return [word for name in names.split(",") if (word := name.strip())]
+
+
+def save(report: Report, path: Path | None) -> None:
+    if path is not None:
+        try:
+            report.save(path)
+        except OSError as e:
+            fail(f"the report cannot be written: {e}")
+        print(f"report: {path}", file=sys.stderr)
+
+
+def fail(message: str) -> NoReturn:
+    """End with an error of the use of this program."""
+    print(f"sot: {message}", file=sys.stderr)
+    raise typer.Exit(2)
+
+
+# ---- check --------------------------------------------------------------------------------------------------
+def violations(report: Report, max_breaks: int | None, max_recompiles: int | None,
+               min_coverage: float | None) -> Iterator[str]:
+    """A line for each thing that is not as it should be; on GitHub as annotations of the lines."""
+    stops = report.breaks
+    if max_breaks is not None and len(stops) > max_breaks:
+        yield f"{len(stops)} breaks, {max_breaks} allowed"
+        yield from (annotation(b) for b in stops)
+    if max_recompiles is not None and len(report.recompiles) > max_recompiles:
+        yield f"{len(report.recompiles)} functions recompiled, {max_recompiles} allowed"
+        for again in report.recompiles:
+            where = again.begins or again.function
+            yield annotate(where.file, where.line, f"{again.name} was recompiled: {'; '.join(again.causes)}")
+    if min_coverage is not None and 100 * (report.coverage or 0) < min_coverage:
+        yield f"{100 * (report.coverage or 0):.1f} % of operations in graphs, {min_coverage:g} % wanted"
+
+
+def annotation(b: Break) -> str:
+    return annotate(b.line.file, b.line.line, f"{b.message}. To mend it: {b.hint}")
+
+
+def annotate(file: str, line: int, message: str) -> str:
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        return f"::error file={shortened(file)},line={line}::{message}".replace("\n", "%0A")
+    return f"{shortened(file)}:{line}: {message}"

@@ -1,0 +1,58 @@
+"""explain(fn)(*args): one call, captured afresh, and what came of it."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sot.driver.translator import Translator
+from sot.frontend.api import (
+    Settings,
+    StaticFunction,
+    StaticModule,
+    TargetError,
+    original,
+    refuse_unreachable,
+    translation_of,
+)
+from sot.frontend.inspection import Explanation
+from sot.guards.guards import short
+from sot.reports.recording import Recording, recorded
+from sot.support.user_annotations import name_of
+
+
+def explain(fn_or_module: Any) -> Callable[..., Explanation]:
+    """``explain(fn)(*args)`` calls ``fn(*args)`` once, captures it afresh, and answers what was captured.
+
+    Arguments:
+        fn_or_module: what to_static takes, but no class. If it is translated already, the backend and input_spec are
+            those it was translated with, and breaks are shown even if its ``full_graph`` refuses them; otherwise the
+            backend is eager. It is left as it was.
+
+    What the call raises is raised here. Raises TargetError for what cannot be translated.
+    """
+    target = fn_or_module.__func__ if isinstance(fn_or_module, staticmethod) else fn_or_module
+    translation = translation_of(target)
+    settings = translation.settings if translation else Settings("eager")
+    if isinstance(target, torch.nn.Module):
+        refuse_unreachable(target)
+        return functools.partial(explained, StaticModule, target, settings)
+    if isinstance(target, type | classmethod):
+        raise TargetError(f"explain needs something to call, not {short(target)}: give it an instance or a method")
+    fn = original(target, "explain")
+    return functools.partial(explained, StaticFunction, fn, settings)
+
+
+def explained(kind: Callable[..., Any], target: Any, settings: Settings, /, *args: Any, **kwargs: Any) -> Explanation:
+    """Call ``kind(target)`` once under a translator of its own."""
+    translator = Translator(settings.compiler(), full_graph=False, strict=False)
+    call = kind(target, settings, translator)
+    recording = Recording(name_of(target).removeprefix("a "))
+    try:
+        with recorded(recording):
+            result = call(*args, **kwargs)
+        return Explanation(recording.program, result, list(translator.captures), recording.elapsed, recording)
+    finally:
+        translator.forget()

@@ -1,0 +1,161 @@
+"""What a translated function or module tells of itself, and what ``explain`` answers.
+
+An ``Explanation`` is data, the records of sot.records, and prints itself as the report of the same. ``Inspected`` is
+common to what ``to_static`` puts in the place of a function and of a module.
+"""
+from __future__ import annotations
+
+import dis
+import functools
+import io
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from sot.driver.translator import Translator
+from sot.reports import lines as report
+from sot.reports.build import report_of
+from sot.reports.model import Report
+from sot.reports.recording import Recording, Runs
+from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """What was captured, in one call or up to now.
+
+    ``result`` is what the call returned; ``captures`` has one record for each frame that the translator worked
+    on, in order; ``elapsed`` is what the call took altogether, in seconds, and None for all calls up to now.
+    """
+
+    name: str
+    result: Any
+    captures: list[Capture]
+    elapsed: float | None
+    recording: Recording = field(default_factory=functools.partial(Recording, ""))
+
+    @property
+    def report(self) -> Report:
+        """All of this as plain data, which can be saved as JSON or as a page: ``report.save("report.html")``."""
+        return report_of(self.recording)
+
+    @property
+    def graphs(self) -> list[GraphRecord]:
+        """The graphs that went to the backend."""
+        return [c.graph for c in self.captures if c.graph is not None]
+
+    @property
+    def breaks(self) -> list[BreakRecord]:
+        """Where a graph ended before the function did."""
+        return [c.stopped for c in self.captures if c.stopped is not None and not c.fallback]
+
+    @property
+    def fallbacks(self) -> list[Capture]:
+        """Frames that are run by Python altogether; ``stopped`` of each says why."""
+        return [c for c in self.captures if c.fallback]
+
+    @property
+    def guards(self) -> list[GuardRecord]:
+        """What must hold for the graphs to be used again."""
+        return [guard for c in self.captures for guard in c.guards]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each stage of capture, and their ``total``."""
+        stages: Counter[str] = Counter()
+        for capture in self.captures:
+            stages.update(capture.seconds)
+        return {**stages, "total": sum(stages.values())}
+
+    def text(self, verbose: bool = False) -> str:
+        """The report. ``verbose``: with the code of the graphs and with all guards."""
+        return "\n".join(self._lines(verbose))
+
+    def summary(self) -> str:
+        """The report in one line."""
+        operations = sum(graph.operations for graph in self.graphs)
+        counts = (report.count(len(self.graphs), "graph"), report.count(operations, "operation"),
+                  report.count(len(self.breaks), "break"), report.count(len(self.guards), "guard"))
+        return f"{self.name}: {', '.join(counts)}, captured in {report.milliseconds(self.seconds['total'])}"
+
+    def _lines(self, verbose: bool) -> Iterator[str]:
+        again = [c for c in self.captures if c.recompile_reasons]
+        yield self.summary()
+        if not self.captures:
+            yield from ("", "It has not been called yet." if self.elapsed is None
+                        else "No function of the program was met that a translator looks at.")
+        yield from report.section("Graphs", report.items(report.graph_lines(g, verbose) for g in self.graphs))
+        yield from report.section("Breaks", report.breaks_lines(self.breaks))
+        yield from report.section("Run by Python", report.fallbacks_lines(self.fallbacks))
+        yield from report.section("Recompiled", report.items(report.recompile_lines(c) for c in again))
+        yield from report.section("Guards", report.guards_lines(self.guards, verbose))
+        whole = {} if self.elapsed is None else {"the whole call": self.elapsed}
+        if self.captures or whole:
+            yield from report.section("Times", report.seconds_lines(self.seconds | whole))
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Explanation of {self.summary()}>"
+
+
+class Inspected:
+    """What was captured for a translated function or module up to now. Before the first call: nothing."""
+
+    __slots__ = ()
+    translator: Translator
+
+    @property
+    def _title(self) -> str:
+        """What to call it in reports."""
+        raise NotImplementedError
+
+    @property
+    def captures(self) -> list[Capture]:
+        """What the translator has captured, frame by frame: a list of ``sot.reports.records.Capture``."""
+        return self.translator.captures
+
+    @property
+    def graphs(self) -> list[GraphRecord]:
+        """The graphs that went to the backend; ``module`` of each is its torch.fx.GraphModule."""
+        return self.explain().graphs
+
+    @property
+    def guards(self) -> list[GuardRecord]:
+        """What must hold for the graphs to be used again, as sentences with ``str``."""
+        return self.explain().guards
+
+    @property
+    def code(self) -> str:
+        """The functions that run in place of the captured ones, as Python source. Guards that C checks and values
+        that it loads are not in it; comments say what the names stand for."""
+        return "\n\n".join(self._sources())
+
+    @property
+    def bytecode(self) -> str:
+        """The instructions of the same functions, as ``dis`` prints them."""
+        text = io.StringIO()
+        for source in self._sources():
+            heading = source.partition("\n")[0]
+            emitted = next(c for c in compile(source, "<emitted>", "exec").co_consts if hasattr(c, "co_code"))
+            print(heading, file=text)
+            dis.dis(emitted, file=text)
+        return text.getvalue()
+
+    def _sources(self) -> list[str]:
+        return [f"# {heading(c)}\n{c.code.rstrip()}" for c in self.captures if c.code]
+
+    def explain(self) -> Explanation:
+        """A report of what was captured up to now; ``sot.explain`` makes one of a single call, captured afresh."""
+        recording = Recording(self._title)
+        recording.captures = [(capture, Runs()) for capture in self.captures]
+        recording.started = min((capture.began for capture in self.captures), default=recording.started)
+        return Explanation(self._title, None, list(self.captures), None, recording)
+
+
+def heading(capture: Capture) -> str:
+    stop = capture.stopped
+    then = f"; then Python runs line {stop.place.line}, because {stop.message}" if stop else ""
+    return f"{capture.name}, at {report.at(capture.place)}{then}"

@@ -1,0 +1,137 @@
+"""What a capture assumes about the calls to come, and how it learns that an assumption is wrong.
+
+A capture begins with ``Assumptions``. Where one of them turns out to be wrong it raises ``RestartCapture`` with what it
+has learnt, and the frame is captured again with that: ``assumptions | restart.learnt``.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from types import CodeType
+from typing import Any
+
+import torch
+
+from sot.guards.origin import Arg, Dim, Item, Origin, Stride
+from sot.support import user_annotations
+
+Point = tuple[CodeType, int]    # a code object and the index of an instruction
+
+
+@dataclass(frozen=True)
+class Variation:
+    """Which sizes, strides and numbers may differ from call to call.
+
+    Arguments:
+        origins: the sizes, strides and numbers that may.
+        everything: do all sizes and numbers that are reached from the arguments?
+        named: for the tensors of an ``input_spec``, by their spelling: per dimension a name, None, or an int if fixed.
+        constant: numbers that stay constants all the same.
+        specialized: numbers that became constants, and were others at the next call. Then a loop over a range that may
+            differ stays a loop, its body being captured on its own, and a float that is needed as it is is a break.
+        marks: do those of ``mark_dynamic`` count?
+    """
+
+    origins: frozenset[Origin] = frozenset()
+    everything: bool = False
+    named: Mapping[str, tuple] = field(default_factory=dict)
+    constant: frozenset[Origin] = frozenset()
+    specialized: frozenset[Origin] = frozenset()
+    marks: bool = True
+
+    @property
+    def loops(self) -> bool:
+        return bool(self.specialized)
+
+    def number(self, origin: Origin) -> bool:
+        return origin in self.origins or (self.everything and from_arguments(origin) and origin not in self.constant)
+
+    def dims(self, origin: Origin, real: torch.Tensor) -> dict[int, Dim]:
+        """The dimensions of a tensor that may differ, and whose size is not 0 or 1, which are special everywhere."""
+        if isinstance(real, torch.nn.Parameter):
+            return {}
+        marked = getattr(real, user_annotations.MARK, ()) if self.marks else ()
+        if not (self.origins or self.everything or self.named or marked):
+            return {}
+        names = self.named.get(str(origin), ()) if self.named else ()
+        everything = self.everything and from_arguments(origin)
+        found = {}
+        for i, size in enumerate(real.shape):
+            name = names[i] if i < len(names) else 0
+            dim = Dim(origin, i, name if isinstance(name, str) else "")
+            if size > 1 and (everything or not isinstance(name, int) or i in marked or dim in self.origins):
+                found[i] = dim
+        return found
+
+    def strides(self, origin: Origin, real: torch.Tensor) -> dict[int, Stride]:
+        found = (Stride(origin, i) for i, stride in enumerate(real.stride()) if stride > 1) if self.origins else ()
+        return {s.index: s for s in found if s in self.origins}
+
+
+STATIC = Variation(marks=False)
+
+
+def from_arguments(origin: Origin) -> bool:
+    """Is it an argument, or an item of one, and not what an object or a module holds?"""
+    while isinstance(origin, Item):
+        origin = origin.base
+    return isinstance(origin, Arg)
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What a capture assumes. ``|`` joins two; the empty one assumes that every size and number is a constant until it
+    differs, and that the graph runs as it is.
+
+    Arguments:
+        varying: sizes, strides, numbers and strings that have differed from call to call.
+        constant: numbers that are constants for the backend, whether they differ or not.
+        specialized: see ``Variation``.
+        everything, named: see ``Variation``.
+        static: are all sizes and numbers constants, because torch cannot trace the frame with symbols?
+        compiles: does the backend compile its graphs? That would lose the leaves that a graph makes, its hooks, its
+            checkpoints and its calls of NumPy.
+        control_flow: do branches on tensors go into the graph,
+        refused: but for these, by the place of the jump, with the reason?
+        left_to_python: loops (by their first instructions) and calls that have no operation on tensors for long.
+        read_at_once: where a number is read off a tensor that the program looks at before the graph could have run.
+    """
+
+    varying: frozenset[Origin] = frozenset()
+    constant: frozenset[Origin] = frozenset()
+    specialized: frozenset[Origin] = frozenset()
+    everything: bool = False
+    named: Mapping[str, tuple] = field(default_factory=dict)
+    static: bool = False
+    compiles: bool = False
+    control_flow: bool = False
+    refused: Mapping[Point, str] = field(default_factory=dict)
+    left_to_python: frozenset[Point] = frozenset()
+    read_at_once: frozenset[Point] = frozenset()
+
+    def __or__(self, other: Assumptions) -> Assumptions:
+        return Assumptions(**{f.name: getattr(self, f.name) | getattr(other, f.name) for f in fields(self)})
+
+    @cached_property
+    def variation(self) -> Variation:
+        return STATIC if self.static else Variation(
+            self.varying - self.constant, self.everything, self.named, self.constant, self.specialized)
+
+    @property
+    def of_code(self) -> Assumptions:
+        """What of this is true of one code object: its numbers."""
+        return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized)
+
+    @property
+    def of_program(self) -> Assumptions:
+        """What of this is true whatever is captured: of the backend, and of code that others may inline, too."""
+        return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once)
+
+
+class RestartCapture(Exception):
+    """An assumption was wrong: the frame is to be captured again, with what has been ``learnt`` in addition."""
+
+    def __init__(self, why: str, **learnt: Any) -> None:
+        super().__init__(why)
+        self.learnt = Assumptions(**learnt)

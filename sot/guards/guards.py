@@ -1,0 +1,480 @@
+"""Guards: what must still hold for captured code to be run again.
+
+A guard is an origin and a check. It compiles to an expression of the emitted function (``test``), is
+evaluated on its own by the slow path that explains a miss (``holds``), and says itself in English
+(``str``). Guards are emitted in the order in which capture met them, so that a guard on ``a`` always comes
+before one on ``a.b``, and an origin is loaded once for all guards and graph inputs below it. Tensors are
+the exception: all of them are checked together, at the end, by one call.
+"""
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType, WrapperDescriptorType
+from typing import Any
+
+import numpy as np
+import torch
+
+from sot._hook import plain
+from sot.guards.origin import Emit, Held, Inputs, Origin, TensorPart, hash_of_key, same_key
+from sot.guards.terms import Term, function_of, leaves, term_code, term_text, term_value
+from sot.support.errors import article
+from sot.torch_compat.global_state import GlobalState
+from sot.torch_compat.tensors import tensor_summary, without_subclasses
+
+NAMED = (type, FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, ModuleType)
+NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
+
+
+def shows_itself(value: object, depth: int = 3) -> bool:
+    """May ``repr`` be called: is there no user's code in it, which may fail or have effects?"""
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset, dict):
+        parts = [*value, *value.values()] if isinstance(value, dict) else [*value]  # type: ignore[misc]
+        return depth > 0 and len(parts) <= 20 and all(shows_itself(v, depth - 1) for v in parts)
+    if issubclass(kind, torch.Tensor):
+        return False        # shown with its values, which takes operations
+    shown = kind.__repr__
+    ours = ("torch", "numpy", "enum", "sot")
+    return not isinstance(shown, FunctionType) or shown.__module__.partition(".")[0] in ours
+
+
+def short(value: object, limit: int = 60) -> str:
+    """A one-line description of a value for messages."""
+    kind = type(value)
+    attribute = "__name__" if kind is ModuleType else "__qualname__"
+    name = getattr(value, attribute, None) if isinstance(value, NAMED) else None
+    if name is not None:
+        text = f"{kind.__name__} {name}"
+    elif kind in (torch.Tensor, torch.nn.Parameter):
+        text = article(tensor_summary(value))     # type: ignore[arg-type]
+    else:
+        text = f"an object of class {kind.__qualname__}"
+        with contextlib.suppress(Exception), without_subclasses():
+            text = repr(value) if shows_itself(value) else text
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+# What compares in C, and runs no code of a user.
+CONSTANTS = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), torch.dtype, torch.device,
+                       torch.layout, torch.memory_format})
+
+
+def is_constant(value: object) -> bool:
+    """Is it a value that ``same_constant`` and the guard program compare alike?"""
+    return type(value) in CONSTANTS or (type(value) in (tuple, torch.Size) and all(
+        map(is_constant, value)))   # type: ignore[call-overload]
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """One type and one value: 1, 1.0 and True are three constants, and so are 0.0 and -0.0."""
+    kind = type(a)
+    if kind is not type(b):
+        return False
+    if kind is float:
+        return a != a and b != b or a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
+    if kind is complex:
+        return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
+    if kind in (tuple, torch.Size):
+        return len(a) == len(b) and all(map(same_constant, a, b))
+    if issubclass(kind, np.generic):
+        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    return bool(same_key(a, b))
+
+
+def code_and_defaults(function: FunctionType) -> tuple:
+    """What a guard on the code of a function compares by identity."""
+    return function.__code__, function.__defaults__, function.__kwdefaults__
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Base. ``where`` (file, line) of the user's code that needed it is not part of its identity."""
+
+    origin: Origin
+    after_tensors = False       # it asks something of a tensor whose type and shape have been checked
+
+    def test(self, emit: Emit) -> str:
+        raise NotImplementedError
+
+    def holds(self, value: object) -> bool:
+        raise NotImplementedError
+
+    def explain(self, inputs: Inputs) -> str | None:
+        """None if the guard holds for ``inputs``, else a sentence that says what differs."""
+        try:
+            value = self.origin.read(inputs)
+            holds = self.holds(value)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
+            return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
+        return None if holds else f"expected {self}, got {self.seen(value)}"
+
+    def seen(self, value: object) -> str:
+        """What there is in place of what was expected."""
+        return short(value)
+
+
+@dataclass(frozen=True)
+class IsGuard(Guard):
+    """The value is this very object."""
+
+    value: Any = Held()
+
+    def test(self, emit: Emit) -> str:
+        right = repr(self.value) if any(self.value is v for v in (None, True, False)) else emit.const(self.value)
+        return f"{emit.ref(self.origin)} is {right}"
+
+    def holds(self, value: object) -> bool:
+        return value is self.value
+
+    def __str__(self) -> str:
+        return f"{self.origin} is {short(self.value)}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, id(self.value)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IsGuard) and self.origin == other.origin and self.value is other.value
+
+
+@dataclass(frozen=True)
+class EqualsGuard(Guard):
+    """The value has this exact type and equals this constant."""
+
+    value: object
+
+    def test(self, emit: Emit) -> str:
+        ref, kind = emit.ref(self.origin), type(self.value)
+        if kind in (int, str):
+            return f"type({ref}) is {emit.const(kind)} and {ref} == {self.value!r}"
+        return f"{emit.const(same_constant)}({ref}, {emit.const(self.value)})"
+
+    def holds(self, value: object) -> bool:
+        return same_constant(value, self.value)
+
+    def __str__(self) -> str:
+        return f"{self.origin} == {short(self.value)}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, type(self.value), repr(self.value)))
+
+
+@dataclass(frozen=True)
+class OrderGuard(Guard):
+    """A set is iterated in this order, in which another one that equals it need not be."""
+
+    order: tuple
+
+    def test(self, emit: Emit) -> str:
+        return f"tuple({emit.ref(self.origin)}) == {emit.const(self.order)}"
+
+    def holds(self, value: object) -> bool:
+        return tuple(value) == self.order  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.origin} has the order {short(self.order)}"
+
+
+@dataclass(frozen=True)
+class TypeGuard(Guard):
+    """The value has this exact type."""
+
+    cls: Any = Held()
+
+    def test(self, emit: Emit) -> str:
+        return f"type({emit.ref(self.origin)}) is {emit.const(self.cls)}"
+
+    def holds(self, value: object) -> bool:
+        return type(value) is self.cls
+
+    def __str__(self) -> str:
+        return f"the type of {self.origin} is {getattr(self.cls, '__qualname__', self.cls)}"
+
+    def seen(self, value: object) -> str:
+        found = type(value).__qualname__
+        same_name = found == getattr(self.cls, "__qualname__", None)
+        return "another class of that name" if same_name else f"{short(value)}, of type {found}"
+
+
+@dataclass(frozen=True)
+class LengthGuard(Guard):
+    """A list, tuple or set has this length."""
+
+    length: int
+
+    def test(self, emit: Emit) -> str:
+        return f"len({emit.ref(self.origin)}) == {self.length}"
+
+    def holds(self, value: object) -> bool:
+        return len(value) == self.length  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"len({self.origin}) == {self.length}"
+
+
+@dataclass(frozen=True)
+class KeysGuard(Guard):
+    """A dict has these keys, in this order."""
+
+    keys: tuple
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(same_constant)}((*{emit.ref(self.origin)},), {emit.const(self.keys, 'keys')})"
+
+    def holds(self, value: object) -> bool:
+        return same_constant(tuple(value), self.keys)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"the keys of {self.origin} are {short(list(self.keys))}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, len(self.keys)))
+
+
+@dataclass(frozen=True)
+class HasKeyGuard(Guard):
+    """A dict has, or has not, a key."""
+
+    key: object
+    present: bool
+
+    def test(self, emit: Emit) -> str:
+        key = repr(self.key) if type(self.key) in (str, int) else emit.const(self.key)
+        return f"{key} {'in' if self.present else 'not in'} {emit.ref(self.origin)}"
+
+    def holds(self, value: object) -> bool:
+        return (self.key in value) is self.present  # type: ignore[operator]
+
+    def __str__(self) -> str:
+        return f"{short(self.key)} is {'' if self.present else 'not '}in {self.origin}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, hash_of_key(self.key), self.present))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HasKeyGuard) and (self.origin, self.present) == (
+            other.origin, other.present) and same_key(self.key, other.key)
+
+
+def slot_is_empty(obj: object, name: str) -> bool:
+    """Does a slot of an object hold nothing? Whatever the object's class says to attribute access."""
+    try:
+        object.__getattribute__(obj, name)
+    except AttributeError:
+        return True
+    return False
+
+
+EMPTY = plain(slot_is_empty)
+
+
+@dataclass(frozen=True)
+class EmptySlotGuard(Guard):
+    """A slot of an object holds nothing."""
+
+    name: str
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(EMPTY)}({emit.ref(self.origin)}, {self.name!r})"
+
+    def holds(self, value: object) -> bool:
+        return slot_is_empty(value, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.origin}.{self.name} is not set"
+
+
+@dataclass(frozen=True)
+class CodeGuard(Guard):
+    """A function has this code and these defaults, this one or another (its closure is guarded cell by cell)."""
+
+    function: Any = Held()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.function.__qualname__)
+        object.__setattr__(self, "parts", code_and_defaults(self.function))
+
+    name: str = field(init=False, compare=False)
+    parts: tuple = field(init=False, compare=False)
+
+    def test(self, emit: Emit) -> str:
+        ref = emit.ref(self.origin)
+        parts = []
+        for name, value in zip(("__code__", "__defaults__", "__kwdefaults__"), self.parts, strict=True):
+            parts.append(f"{ref}.{name} is {'None' if value is None else emit.const(value)}")
+        return " and ".join(parts)
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, FunctionType) and all(
+            found is wanted for found, wanted in zip(code_and_defaults(value), self.parts, strict=True))
+
+    def __str__(self) -> str:
+        return f"the code of {self.origin} is that of {self.name}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, *map(id, self.parts)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CodeGuard) and self.origin == other.origin and all(
+            a is b for a, b in zip(self.parts, other.parts, strict=True))
+
+
+@dataclass(frozen=True)
+class NoHooksGuard(Guard):
+    """A module has no forward or backward hooks."""
+
+    def test(self, emit: Emit) -> str:
+        ref = emit.ref(self.origin)
+        return f"not ({' or '.join(f'{ref}.{name}' for name in NO_HOOK_DICTS)})"
+
+    def holds(self, value: object) -> bool:
+        return not any(getattr(value, name) for name in NO_HOOK_DICTS)
+
+    def __str__(self) -> str:
+        return f"{self.origin} has no hooks"
+
+
+@dataclass(frozen=True)
+class SameGuard(Guard):
+    """Two origins hold one object (``same``) or two different ones."""
+
+    other: Origin
+    same: bool = True
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.ref(self.origin)} {'is' if self.same else 'is not'} {emit.ref(self.other)}"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        try:
+            holds = (self.origin.read(inputs) is self.other.read(inputs)) is self.same
+        except Exception as e:  # noqa: BLE001 - what was there may be anything now
+            return f"expected that {self}, but it is gone ({type(e).__name__}: {e})"
+        return None if holds else f"expected that {self}, which no longer holds"
+
+    def __str__(self) -> str:
+        return f"{self.origin} and {self.other} are {'one object' if self.same else 'different objects'}"
+
+
+@dataclass(frozen=True)
+class DistinctGuard(Guard):
+    """No two of these origins hold one object: what is written to one is not seen in another."""
+
+    others: tuple[Origin, ...]
+
+    def test(self, emit: Emit) -> str:
+        if len(self.others) == 1:
+            return f"{emit.ref(self.origin)} is not {emit.ref(self.others[0])}"
+        ids = ", ".join(f"id({emit.ref(o)})" for o in (self.origin, *self.others))
+        return f"len({{{ids}}}) == {1 + len(self.others)}"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        try:
+            found = {id(o.read(inputs)) for o in (self.origin, *self.others)}
+        except Exception as e:  # noqa: BLE001 - what was there may be anything now
+            return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
+        return None if len(found) == 1 + len(self.others) else f"expected that {self}, which no longer holds"
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, (self.origin, *self.others)))} are different objects"
+
+
+# ---- numbers that vary ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class RelationGuard(Guard):
+    """A comparison of numbers that vary has this outcome. ``origin`` is one of those that it depends on."""
+
+    symbol: str
+    left: Term
+    right: Term
+    outcome: bool = True
+
+    def __post_init__(self) -> None:
+        sizes = any(isinstance(o, TensorPart) for o in leaves((self.symbol, self.left, self.right)))
+        object.__setattr__(self, "after_tensors", sizes)
+
+    def test(self, emit: Emit) -> str:
+        text = f"{term_code(self.left, emit)} {self.symbol} {term_code(self.right, emit)}"
+        return text if self.outcome else f"not ({text})"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        try:
+            left, right = term_value(self.left, inputs), term_value(self.right, inputs)
+            outcome = bool(function_of(self.symbol)(left, right))
+        except Exception as e:  # noqa: BLE001 - what was a number may be anything now
+            return f"expected {self}, but it cannot be computed ({type(e).__name__}: {e})"
+        if outcome is self.outcome:
+            return None
+        got = [short(v) for v, term in ((left, self.left), (right, self.right)) if isinstance(term, (Origin, tuple))]
+        return f"expected {self}, got {' and '.join(got)}"
+
+    def __str__(self) -> str:
+        text = term_text((self.symbol, self.left, self.right))
+        return text if self.outcome else f"not {text}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, self.symbol, repr(self.left), repr(self.right), self.outcome))
+
+
+@dataclass(frozen=True)
+class ResultGuard(Guard):
+    """A function of a library gives this object for this argument, and changes nothing the program sees."""
+
+    argument: object
+    result: object
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.ref(self.origin)}({emit.const(self.argument)}) is {emit.const(self.result)}"
+
+    def holds(self, value: Any) -> bool:
+        return value(self.argument) is self.result
+
+    def __str__(self) -> str:
+        return f"{self.origin}({short(self.argument)}) is {short(self.result)}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, id(self.argument), id(self.result)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ResultGuard) and self.origin == other.origin and (
+            self.argument is other.argument and self.result is other.result)
+
+
+@dataclass(frozen=True)
+class FlagGuard(Guard):
+    """A flag of a library, which a function reads, has this value."""
+
+    value: object
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.ref(self.origin)}() == {emit.const(self.value)}"
+
+    def holds(self, value: Any) -> bool:
+        return bool(value() == self.value)
+
+    def __str__(self) -> str:
+        return f"{self.origin}() is {short(self.value)}"
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FlagGuard) and self.origin == other.origin
+
+
+@dataclass(frozen=True)
+class StateGuard:
+    """Grad mode, autocast, default dtype, deterministic flags and the like are as they were."""
+
+    state: GlobalState
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(self.state.check, 'state')}()"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        return None if self.state.check() else f"expected {self}; changed: {self.state.reason()}"
+
+    def __str__(self) -> str:
+        return f"torch's global state: {self.state}"

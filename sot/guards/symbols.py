@@ -1,0 +1,151 @@
+"""Numbers that differ from call to call, as symbols of torch's, and what a trace assumes about them.
+
+``Symbols`` are those of one trace: it makes fake tensors of symbolic sizes, and turns what torch assumes about symbols
+into guards. Which numbers become symbols says ``Variation`` in ``assumptions.py``.
+"""
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from sot.guards.assumptions import RestartCapture
+from sot.guards.guards import RelationGuard
+from sot.guards.origin import Dim, Origin, Stride, TensorPart
+from sot.guards.terms import COMPARISONS, FUNCTIONS, INFIX, Term, computed_before, evaluate, is_of_symbols, leaves
+from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode
+from sot.torch_compat.tensors import Layout
+
+# What stands for a function of numbers where numbers may be symbols; a graph's nodes are made of these.
+ON_SYMBOLS = {"int": torch.sym_int, "float": torch.sym_float, "min": torch.sym_min, "max": torch.sym_max,
+              "math.sqrt": torch.sym_sqrt, "not": torch.sym_not}
+
+
+class Symbols:
+    """The symbols of one trace."""
+
+    def __init__(self, mode: RecordingFakeMode) -> None:
+        # A second to import: when needed.
+        self.torch: Any = importlib.import_module("sot.torch_compat.symbolic_shapes")
+        self.mode = mode
+        self.env = self.torch.shape_env_of(mode)
+        mode.while_running = self.torch.decomposing
+        self.origins: dict[Any, Origin] = {}            # of symbols
+        self.numbers: dict[Origin, Any] = {}            # SymInts
+        self._layouts: dict[int, Any] = {}              # of fake tensors, as they were made
+        self._labels: set[str] = set()
+        self._noted = 0
+        self._made: list[RelationGuard] = []
+
+    # ---- making symbols
+    def number(self, origin: Origin, example: int) -> Any:
+        """The SymInt of an origin."""
+        found = self.numbers.get(origin)
+        if found is None:
+            is_size = isinstance(origin, TensorPart)
+            if isinstance(origin, Dim) and origin.label:        # a name stands for the first that has it
+                origin = Dim(origin.base, origin.index) if origin.label in self._labels else origin
+                self._labels.add(origin.label)
+            symbol, found = self.torch.new_symbol(self.env, f"n{len(self.origins)}", example, is_size)
+            self.origins[symbol], self.numbers[origin] = origin, found
+            if is_size:
+                self._made.append(RelationGuard(origin, ">=", origin, 2))
+        return found
+
+    def tensor(self, real: torch.Tensor, origin: Origin, dims: dict[int, Dim],
+               free: dict[int, Stride]) -> tuple[FakeTensor, Layout]:
+        """A fake tensor with symbols for some dimensions and strides, and its layout.
+
+        The strides of what lies densely in memory follow from the sizes; others stay as they are.
+        """
+        sizes = [self.number(dims[i], n) if i in dims else n for i, n in enumerate(real.shape)]
+        strides: list[Any] = list(real.stride())
+        derived: dict[int, Any] = {}
+        for i in sorted(range(real.dim()), key=lambda i: (real.stride(i), -i)):
+            value = real.stride(i)
+            if i in free:
+                strides[i] = self.number(free[i], value)
+            elif value in derived:
+                strides[i] = derived[value]
+                self._made.append(RelationGuard(Stride(origin, i), "==", Stride(origin, i), self.term(strides[i])))
+            next_one = sizes[i] * strides[i]
+            if isinstance(next_one, torch.SymInt):
+                derived[real.shape[i] * value] = next_one
+        fake = self.torch.fake_of(self.mode, real, sizes, strides)
+        self._layouts[id(fake)] = fake, self.torch.layout_of(fake)
+        fixed = [[None if isinstance(n, torch.SymInt) else n for n in numbers] for numbers in (sizes, strides)]
+        return fake, (tuple(fixed[0]), tuple(fixed[1]))
+
+    def layout_changed(self, fake: FakeTensor, real: torch.Tensor) -> bool:
+        """Has the trace changed the sizes or strides of an input in place?"""
+        _, before = self._layouts.get(id(fake)) or (fake, self.torch.layout_of(real))
+        return not self.torch.is_same(self.torch.layout_of(fake), before)
+
+    # ---- terms and symbolic numbers
+    def example(self, number: Any) -> Any:
+        """What a symbolic number is in the captured call."""
+        return self.torch.example_of(number)
+
+    def term(self, number: Any) -> Term:
+        """How a symbolic number is computed from origins. Raises RestartCapture if there is no term for it."""
+        return self._term(self.torch.expression(number))
+
+    def _term(self, expr: Any) -> Term:
+        try:
+            return self.torch.term_of(expr, self.origins.__getitem__)
+        except (self.torch.Untranslatable, KeyError) as e:
+            raise RestartCapture(f"a size is {expr}: {e}", static=True) from None
+
+    def value(self, term: Term, examples: dict[Origin, Any]) -> Any:
+        """The symbolic number of a term; None if it is made of floats, or torch has no such function of symbols."""
+        if any(type(examples.get(o, 0)) is not int for o in leaves(term)):
+            return None
+        if not is_of_symbols(term):
+            origin = computed_before(term, examples)
+            return self.number(origin, examples[origin]) if type(examples[origin]) is int else None
+        try:
+            return on_symbols(term, lambda origin: self.number(origin, examples[origin]))
+        except (TypeError, AttributeError, NotImplementedError):
+            return None
+
+    # ---- what is assumed
+    def news(self) -> Iterable[RelationGuard]:
+        """The guards for what has been assumed since the last time."""
+        made, self._made = self._made, []
+        yield from made
+        found = self.torch.assumptions(self.env, self._noted)
+        self._noted += len(found)
+        for expr in found:
+            yield from relations(self._term(expr))
+
+
+def on_symbols(term: Term, read: Any) -> Any:
+    """``evaluate``, by functions that know symbols."""
+    if isinstance(term, tuple):
+        return on_numbers(term[0])(*(on_symbols(part, read) for part in term[1:]))
+    return evaluate(term, read)
+
+
+def on_numbers(symbol: str) -> Any:
+    """The function of a term's symbol, for numbers that may be symbols."""
+    return ON_SYMBOLS.get(symbol) or (INFIX[symbol][0] if symbol in INFIX else FUNCTIONS[symbol])
+
+
+def relations(term: Term) -> Iterable[RelationGuard]:
+    """The guards that say that a term holds."""
+    if term is True:
+        return
+    if isinstance(term, tuple) and term[0] == "and":
+        for part in term[1:]:
+            yield from relations(part)
+        return
+    origin = next(leaves(term))
+    if isinstance(term, tuple) and term[0] in COMPARISONS:
+        yield RelationGuard(origin, *term)
+    else:
+        yield RelationGuard(origin, "==", term, True)
+
+
+__all__ = ["Symbols", "on_numbers"]

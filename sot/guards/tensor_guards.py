@@ -1,0 +1,157 @@
+"""Guards on tensors, and on arrays of NumPy's.
+
+How much of a tensor is guarded depends on what capture has made of it: ``TensorGuard`` compares all that operations
+depend on, ``AnyTensorGuard`` is for a weight that only went into operations of a graph that PyTorch runs one by one,
+and ``ValuesGuard`` for whole numbers that were read.
+"""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sot.guards.guards import Guard, TypeGuard, short
+from sot.guards.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart
+from sot.support.errors import article
+from sot.torch_compat.tensors import Layout, TensorChecks, plain_tensor, tensor_spec, tensor_summary
+
+
+@dataclass(frozen=True)
+class TensorGuard(Guard):
+    """A tensor has this type, dtype, device, shape, strides, requires_grad and dispatch keys."""
+
+    summary: str
+    checks: TensorChecks
+    layout: Layout     # sizes and strides, None for those that may differ
+
+    @classmethod
+    def of(cls, origin: Origin, example: torch.Tensor, layout: Layout | None = None) -> TensorGuard:
+        found = layout or (tuple(example.shape), tuple(example.stride()))
+        return cls(origin, tensor_summary(example, found[0]), TensorChecks([example], [found]), found)
+
+    def changed(self, value: object) -> Iterator[tuple[TensorPart, int]]:
+        """The sizes that differ in a tensor of the same rank, or else the strides, each with what it was."""
+        sizes, strides = self.layout
+        value = plain_tensor(value)
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.dim() != len(sizes):
+            return
+        found: list[tuple[TensorPart, int]] = [
+            (Dim(self.origin, i), was) for i, (was, now) in enumerate(zip(sizes, value.shape, strict=True))
+            if was not in (now, None)]
+        yield from found
+        for i, (was, now) in enumerate(zip(strides, value.stride(), strict=True)):
+            if not found and was is not None and was != now and min(was, now) > 1:
+                yield Stride(self.origin, i), was
+
+    def spec(self, example: torch.Tensor) -> Any:
+        """What the guard program compares a tensor with, None if it cannot."""
+        return tensor_spec(example, self.layout)
+
+    def holds(self, value: object) -> bool:
+        return bool(self.checks.check(value))
+
+    def differs(self, inputs: Inputs) -> list[TensorPart]:
+        """The sizes and strides that are not what they were."""
+        try:
+            return [part for part, _ in self.changed(self.origin.read(inputs))]
+        except Exception:  # noqa: BLE001 - what was there may be anything now
+            return []
+
+    def explain(self, inputs: Inputs) -> str | None:
+        try:
+            value = self.origin.read(inputs)
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
+            return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
+        if self.holds(value):
+            return None
+        if not isinstance(value, torch.Tensor):
+            return f"expected {self}, got {short(value)}"
+        changed = ", ".join(f"{part} was {was}" for part, was in self.changed(value))
+        return f"expected {self}, got {tensor_summary(value)}{f' ({changed})' if changed else ''}"
+
+    def __str__(self) -> str:
+        return f"{self.origin} is {article(self.summary)}"
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorGuard) and self.origin == other.origin
+
+
+@dataclass(frozen=True)
+class AnyTensorGuard(TypeGuard):
+    """A tensor of this exact class, of whatever dtype, shape and device: what has been captured is right for all."""
+
+    def __str__(self) -> str:
+        return f"{self.origin} is any {getattr(self.cls, '__qualname__', self.cls)}"
+
+
+@dataclass(frozen=True)
+class ValuesGuard(Guard):
+    """A tensor of whole numbers has these values."""
+
+    values: torch.Tensor
+    after_tensors = True
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(torch.equal)}({emit.ref(self.origin)}, {emit.const(self.values)})"
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and value.dtype == self.values.dtype and torch.equal(value, self.values)
+
+    def explain(self, inputs: Inputs) -> str | None:
+        found = super().explain(inputs)
+        with contextlib.suppress(AttributeError, KeyError, IndexError, TypeError, ValueError):
+            value = self.origin.read(inputs)
+            if found and isinstance(value, torch.Tensor) and value.shape == self.values.shape:
+                return f"expected {self}, got {short(value.tolist())}"
+        return found
+
+    def __str__(self) -> str:
+        return f"the values of {self.origin} are {short(self.values.tolist())}"
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ValuesGuard) and self.origin == other.origin
+
+
+OWNS_DATA = 4       # of the flags of an array: it makes no difference to what is computed
+
+
+def layout_of(array: Any) -> tuple:
+    """What a guard compares of an array of NumPy's."""
+    return array.dtype, array.shape, array.strides, array.flags.num & ~OWNS_DATA
+
+
+@dataclass(frozen=True)
+class ArrayGuard(Guard):
+    """An array of NumPy's has this layout: a dtype, shape, strides and flags."""
+
+    layout: tuple
+
+    def test(self, emit: Emit) -> str:
+        ref, (dtype, shape, strides, flags) = emit.ref(self.origin), self.layout
+        return (f"{ref}.dtype == {emit.const(dtype)} and {ref}.shape == {shape!r} and {ref}.strides == {strides!r} "
+                f"and {ref}.flags.num & {~OWNS_DATA} == {flags}")
+
+    def holds(self, value: object) -> bool:
+        return layout_of(value) == self.layout
+
+    def seen(self, value: object) -> str:
+        return text_of_layout(layout_of(value), self.layout)
+
+    def __str__(self) -> str:
+        return f"{self.origin} is {text_of_layout(self.layout, self.layout)}"
+
+
+def text_of_layout(layout: tuple, expected: tuple) -> str:
+    """A layout in words; strides and flags only where dtype and shape are what was expected, and these are not."""
+    dtype, shape, strides, flags = layout
+    text = f"an array of {dtype} and shape {shape}"
+    return text if layout[:2] != expected[:2] or layout == expected else f"{text}, strides {strides}, flags {flags}"

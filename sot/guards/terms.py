@@ -1,0 +1,145 @@
+"""Terms: how a number is computed from what existed before the frame ran.
+
+A term is an origin, a constant, or ``(symbol, operand, ...)``. It compiles to Python (``term_code``), prints itself in
+the user's spelling (``term_text``) and can be evaluated (``term_value``). Numbers that vary from call to call
+carry one, and the guards on them compare two.
+"""
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sot.guards.origin import Emit, Inputs, Origin, origin
+
+Term = Any
+
+
+def _both(a: Any, b: Any) -> bool:
+    return bool(a and b)
+
+
+def _either(a: Any, b: Any) -> bool:
+    return bool(a or b)
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge}
+# Infix symbols, each with how tightly it binds.
+INFIX: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
+    "or": (_either, 1), "and": (_both, 2), **{s: (f, 4) for s, f in COMPARISONS.items()},
+    "+": (operator.add, 5), "-": (operator.sub, 5), "*": (operator.mul, 6), "/": (operator.truediv, 6),
+    "//": (operator.floordiv, 6), "%": (operator.mod, 6), "**": (operator.pow, 8)}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg, "not": operator.not_, "abs": abs, "min": min, "max": max, "int": int, "float": float,
+    "round": round, **{f"math.{name}": getattr(math, name) for name in (
+        "floor", "ceil", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan",
+        "fabs", "erf", "degrees", "radians")},
+    "math.prod": lambda *values: math.prod(values)}
+INFINITE = float("inf")
+# What the last operand is compared with lest Python raise. Names that are not here raise for no number.
+DOMAINS: dict[str, list[tuple[str, float]]] = {
+    **dict.fromkeys(("/", "//", "%"), [("!=", 0)]),
+    "math.sqrt": [("<", 0)], "math.exp": [(">", 700)],
+    **dict.fromkeys(("math.log", "math.log2", "math.log10"), [("<=", 0)]), "math.log1p": [("<=", -1)],
+    **dict.fromkeys(("int", "round", "math.floor", "math.ceil", "math.trunc", "math.sin", "math.cos", "math.tan"),
+                    [("<", INFINITE), (">", -INFINITE)])}
+ATOM = 9
+OF_SYMBOLS = frozenset({*INFIX, "neg", "not", "abs", "min", "max", "int", "float", "round", "math.floor", "math.ceil",
+                        "math.trunc", "math.sqrt", "math.prod"})   # what torch computes for sizes, too
+
+
+@origin
+class Computed(Origin):
+    """A number that is computed before the graph, of which torch could make a constant only; ``text`` tells 1 from 1.0.
+    """
+
+    term: Term
+    text: str
+
+    def expr(self, emit: Emit) -> str:
+        return term_code(self.term, emit)
+
+    def read(self, inputs: Inputs) -> object:
+        return term_value(self.term, inputs)
+
+    def __str__(self) -> str:
+        return term_text(self.term)
+
+
+def is_of_symbols(term: Term) -> bool:
+    """Can torch compute a term from symbols, and not from numbers only?"""
+    if not isinstance(term, tuple):
+        return True
+    if term[0] not in OF_SYMBOLS or term[0] == "**" and type(term[2]) is not int:
+        return False
+    return all(map(is_of_symbols, term[1:]))
+
+
+def function_of(symbol: str) -> Callable[..., Any]:
+    return INFIX[symbol][0] if symbol in INFIX else FUNCTIONS[symbol]
+
+
+def leaves(term: Term) -> Iterator[Origin]:
+    """The origins that a term is computed from."""
+    if isinstance(term, Computed):
+        yield from leaves(term.term)
+    elif isinstance(term, Origin):
+        yield term
+    elif isinstance(term, tuple):
+        for part in term[1:]:
+            yield from leaves(part)
+
+
+def depth(term: Term) -> int:
+    return 1 + max(map(depth, term[1:])) if isinstance(term, tuple) else 0
+
+
+def term_code(term: Term, emit: Emit) -> str:
+    if isinstance(term, Origin):
+        return emit.ref(term)
+    if isinstance(term, tuple):
+        parts = [term_code(part, emit) for part in term[1:]]
+        if term[0] in INFIX:
+            return f"({parts[0]} {term[0]} {parts[1]})"
+        return f"{emit.const(FUNCTIONS[term[0]])}({', '.join(parts)})"
+    finite = isinstance(term, int) or (isinstance(term, float) and abs(term) < float("inf"))
+    return f"({term!r})" if finite else emit.const(term)
+
+
+def term_text(term: Term, outside: int = 0) -> str:
+    """The term as a user would write it; ``outside`` is how tightly what stands around it binds."""
+    if not isinstance(term, tuple):
+        return str(term)
+    symbol, *parts = term
+    if symbol == "neg":
+        return f"-{term_text(parts[0], 7)}"
+    if symbol not in INFIX:
+        return f"{symbol}({', '.join(map(term_text, parts))})"
+    if symbol == "+" and type(parts[1]) is int and parts[1] < 0:
+        symbol, parts = "-", [parts[0], -parts[1]]
+    binds = INFIX[symbol][1]
+    text = f"{term_text(parts[0], binds)} {symbol} {term_text(parts[1], binds + 1)}"
+    return f"({text})" if binds < outside else text
+
+
+def computed_before(term: Term, examples: dict[Origin, Any]) -> Computed:
+    """The origin of a number that emitted code computes for the graph; its value is added to the examples."""
+    origin = Computed(term, repr(term))
+    if origin not in examples:
+        examples[origin] = evaluate(term, examples.__getitem__)
+    return origin
+
+
+def term_value(term: Term, inputs: Inputs) -> Any:
+    """The value of a term for the arguments of a call."""
+    return evaluate(term, lambda origin: origin.read(inputs))
+
+
+def evaluate(term: Term, read: Callable[[Origin], Any]) -> Any:
+    if isinstance(term, Origin):
+        return read(term)
+    if isinstance(term, tuple):
+        return function_of(term[0])(*(evaluate(part, read) for part in term[1:]))
+    return term

@@ -1,0 +1,339 @@
+"""What the handlers share: constants in depth, type slots, identity, and the checking of arguments.
+
+A handler has no right to call user code and go on, so each question here has the answer "not known without
+running user code", and the handler then enters a polyfill or breaks.
+"""
+from __future__ import annotations
+
+import collections
+import operator
+import types
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sot.interpreter.frame import DISCARD
+from sot.interpreter.torch_ops import deferred_scalars
+from sot.interpreter.wrapping import is_library
+from sot.support.errors import Break, Reason
+from sot.support.registry import HANDLERS
+from sot.values import numbers
+from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
+from sot.values.callables import BoundMethod, FunctionValue
+from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
+from sot.values.keys import PythonKey
+from sot.values.objects import (
+    DictValue,
+    ListValue,
+    MappingProxy,
+    ObjectValue,
+    SetValue,
+    TupleValue,
+    guard_key,
+    make_tuple,
+)
+from sot.values.tensor import TensorNumber, TensorValue, see_both
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+NOT_IMPLEMENTED = Const(NotImplemented)
+SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.BuiltinFunctionType,
+              types.ClassMethodDescriptorType)
+EXACT = frozenset({list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict,
+                   collections.defaultdict, str, bytes, int, float, bool, complex, range, slice, type(None)})
+HOST_DICTS = (dict, collections.OrderedDict)
+HOST_LIMIT = 200_000
+HOST_DEPTH = 200
+
+
+# ---- constants in depth -----------------------------------------------------------------------------------
+def host(m: Machine, value: Value, depth: int = 0) -> Any:
+    """A Python object equal to the value, for a pure function to read and forget; else NotConstant.
+
+    Unlike ``constant()`` it looks into lists, dicts and sets, whose copies must not be kept or changed.
+    """
+    if isinstance(value, Const):
+        return value.real
+    if depth > HOST_DEPTH:      # C code may have no stack for it
+        raise NotConstant(value)
+    depth += 1
+    if isinstance(value, TupleValue):
+        return make_tuple(value.pytype, [host(m, v, depth) for v in m.settle(value.items)])
+    if isinstance(value, ListValue) and value.pytype in (list, collections.deque):
+        items = [host(m, v, depth) for v in m.settle(value.items)]
+        return items if value.pytype is list else collections.deque(items, value.maxlen)
+    if isinstance(value, SetValue):
+        return value.pytype(host(m, v, depth) for v in value.items_list(m) or ())
+    if isinstance(value, DictValue) and value.pytype in HOST_DICTS and value.owner is None and not value.namespace:
+        return value.pytype((host(m, value.key_value(m, k), depth), host(m, value.get(m, k), depth))
+                            for k in value.keys(m))
+    if isinstance(value, SliceValue):
+        return slice(*(host(m, v, depth) for v in value.slice_parts))
+    if isinstance(value, MappingProxy) and value.kind != "values":
+        return getattr(host(m, value.of, depth), value.kind)()
+    raise NotConstant(value)
+
+
+def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
+    """``host`` of each, or None if one is not constant, or holds itself."""
+    try:
+        return [host(m, v) for v in values]
+    except (NotConstant, RecursionError):
+        return None
+
+
+def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
+    """Call a pure function for real; what it raises is raised in the captured program."""
+    try:
+        with np.errstate(all="raise") if any(isinstance(a, np.generic) for a in args) else nullcontext():
+            result = function(*args, **kwargs)
+    except (RecursionError, MemoryError, FloatingPointError) as e:
+        raise Break(Reason.OPERATION_FAILED, str(e)) from None
+    except Exception as e:
+        return throw_like(m, e)
+    return m.wrap_new(result)
+
+
+def throw_like(m: Machine, error: Exception) -> Any:
+    """Raise in the captured program what a pure function has raised for real."""
+    if all(m.is_constant(a) for a in error.args):
+        return m.throw(type(error), *error.args)
+    raise Break(Reason.OPERATION_FAILED, str(error))
+
+
+def fold(m: Machine, function: Any, values: list[Value]) -> Value | None:
+    """The result of a pure function if all values are constants in depth, else None."""
+    found = hosts(m, values)
+    return None if found is None else run_native(m, function, *found)
+
+
+# ---- slots of types -----------------------------------------------------------------------------------------
+def slot(m: Machine, value: Value, name: str) -> Any:
+    """What the type has under the name of a special method: raw, or None."""
+    raw, _ = m.attributes.lookup(m, value.pytype, name)
+    return None if raw is ABSENT else raw
+
+
+def is_native(raw: Any) -> bool:
+    """Is a special method implemented in C?"""
+    return isinstance(raw, SLOT_TYPES)
+
+
+def overridden(m: Machine, value: Value, name: str) -> bool:
+    """Does a subclass of a builtin type give a special method of its own?"""
+    if value.pytype in EXACT:
+        return False
+    raw = slot(m, value, name)
+    return raw is not None and not is_native(raw)
+
+
+def foldable(value: Value, name: str) -> bool:
+    """May the special method of a constant be run for real: is it written in C, or by the standard library?"""
+    if not isinstance(value, Const):
+        return False
+    kind = value.pytype
+    if kind in EXACT:
+        return True
+    for owner in kind.__mro__:
+        if name in owner.__dict__:
+            raw = owner.__dict__[name]
+            return not isinstance(raw, types.FunctionType) or is_library(raw.__module__)
+    return True
+
+
+def call_slot(m: Machine, obj: Value, name: str, args: list[Value]) -> Value | None:
+    """``type(obj).name(obj, *args)``, or None when the type has no such method."""
+    raw, owner = m.attributes.lookup(m, obj.pytype, name)
+    if raw is ABSENT or raw is None:
+        return None
+    handler = HANDLERS.find(raw)
+    if handler is not None:
+        return handler(m, [obj, *args], {})
+    if isinstance(obj, Opaque):
+        raise obj.refusal(str(obj))
+    method = m.attributes.bind(m, obj, obj.pytype, raw, owner, name)
+    if method is ENTERED:
+        raise Break(Reason.UNSUPPORTED, f"{name}, which Python code has to find,")
+    return method.call(m, args, {})
+
+
+def call_slot_for_effect(m: Machine, obj: Value, name: str, args: list[Value]) -> Value | None:
+    """The same, for an instruction that wants no result: a frame that is pushed drops its own."""
+    result = call_slot(m, obj, name, args)
+    if result is ENTERED:
+        m.frames[-1].on_return = DISCARD
+    return result
+
+
+# ---- identity and equality ------------------------------------------------------------------------------------
+def identical(a: Value, b: Value) -> bool:
+    """``a is b``"""
+    if a is b:
+        return True
+    if isinstance(a, Const) and isinstance(b, Const):
+        return a.pytype is b.pytype and a.real is b.real
+    if a.pytype is b.pytype is tuple and is_empty(a) and is_empty(b):
+        return True
+    if isinstance(a, BoundMethod) or isinstance(b, BoundMethod):
+        return False
+    if deferred_scalars.among(a, b):
+        return deferred_scalars.is_same(a, b)
+    if isinstance(a, TensorNumber) or isinstance(b, TensorNumber):
+        raise Break(Reason.UNSUPPORTED, "the identity of a number that depends on a tensor")
+    see_both(a, b)
+    return a.real is not ABSENT and a.real is b.real
+
+
+def is_empty(value: Value) -> bool:
+    return not value.items if isinstance(value, TupleValue) else isinstance(value, Const) and value.real == ()
+
+
+def key_of(m: Machine, value: Value) -> Any:
+    """The host object that stands for a value as dict key or set member; unhashable types raise TypeError."""
+    if isinstance(value, TupleValue):
+        if overridden(m, value, "__hash__") or overridden(m, value, "__eq__"):
+            raise Break(Reason.UNSUPPORTED, f"hashing {value}")
+        return tuple(key_of(m, v) for v in m.settle(value.items))
+    if isinstance(value, SetValue) and value.pytype is frozenset:
+        return frozenset(value.items)
+    if value.pytype.__hash__ is None:
+        m.throw(TypeError, f"unhashable type: {value.pytype.__name__!r}")
+    if isinstance(value, Const) and m.compares_by_python(value.unguarded):
+        raise Break(Reason.UNSUPPORTED, f"hashing {value}")
+    if isinstance(value, ObjectValue) and is_python(slot(m, value, "__hash__"), slot(m, value, "__eq__")):
+        return PythonKey(value, hash(follow(m, hash, value)), lambda a, b: bool(follow(m, operator.eq, a, b)), state_of)
+    m.compared.add(value.pytype)
+    key = value.key()
+    if isinstance(value, FunctionValue):
+        guard_key(m, key)
+    return key
+
+
+def is_python(*methods: Any) -> bool:
+    return any(isinstance(f, types.FunctionType) for f in methods)
+
+
+def follow(m: Machine, function: Any, *args: Value) -> Any:
+    """The constant that a method of the program without effects computes; a break otherwise."""
+    outer, m.watch = m.watch, []
+    try:
+        result = m.evaluate(Const(function), [*args])
+        clean = all(isinstance(touch.value, (GeneratorValue, IteratorValue)) for touch in m.watch)
+    finally:
+        m.watch = outer
+    if not clean or not isinstance(result, Const):
+        raise Break(Reason.UNSUPPORTED if clean else Reason.SIDE_EFFECT, f"{function.__name__} of {args[0]}")
+    return result.real
+
+
+def state_of(value: Value) -> Any:
+    assert isinstance(value, ObjectValue)
+    return dict(value.attrs.overlay) if value.has_attrs else {}, dict(value.slots)
+
+
+def equal(m: Machine, a: Value, b: Value) -> bool | None:
+    """``a is b or a == b`` as a container asks it; None if that needs user code or a tensor's value."""
+    if numbers.operands(a, b) is not None:
+        return bool(numbers.compare(m, "==", a, b).real)
+    if identical(a, b):
+        return True
+    if isinstance(a, Const) and isinstance(b, Const):
+        return bool(a.real == b.real) if foldable(a, "__eq__") and foldable(b, "__eq__") else None
+    tensors = isinstance(a, TensorValue), isinstance(b, TensorValue)
+    if any(tensors):
+        other = b if tensors[0] else a
+        return False if isinstance(other, Const) and isinstance(other.real, (str, type(None), type)) else None
+    for kind in (ListValue, TupleValue):
+        if isinstance(a, kind) and isinstance(b, kind) and not overridden(m, a, "__eq__") and not overridden(
+                m, b, "__eq__"):
+            return equal_items(m, m.settle(a.items), m.settle(b.items))
+    found = hosts(m, [a, b])
+    if found is not None:
+        return bool(found[0] == found[1])
+    if by_identity(m, a) and by_identity(m, b):
+        m.compared.add(a.pytype)
+        return False
+    return None
+
+
+def by_identity(m: Machine, value: Value) -> bool:
+    """Does the value equal only itself, or (a constant) only other constants?"""
+    if isinstance(value, Const):
+        return foldable(value, "__eq__") and not isinstance(value.real, (tuple, frozenset))
+    if isinstance(value, FunctionValue):
+        return True
+    return type(value) is ObjectValue and slot(m, value, "__eq__") is object.__eq__
+
+
+def equal_items(m: Machine, left: list[Value], right: list[Value]) -> bool | None:
+    if len(left) != len(right):
+        return False
+    known: bool | None = True
+    for a, b in zip(left, right, strict=True):
+        same = equal(m, a, b)
+        if same is False and known:
+            return False
+        if same is None:
+            known = None        # and a later difference must not hide that == is to be called
+    return known
+
+
+# ---- arguments --------------------------------------------------------------------------------------------------
+def no_keywords(name: str, kwargs: dict[str, Value]) -> None:
+    if kwargs:
+        raise Break(Reason.BAD_CALL, f"{name}() takes no keyword arguments")
+
+
+def take(name: str, args: list[Value], kwargs: dict[str, Value], *parameters: str, required: int = 0) -> list[Any]:
+    """The arguments in the order of the parameters, None for those not given; Python complains of misfits."""
+    if len(args) > len(parameters) or any(k not in parameters[len(args):] for k in kwargs):
+        raise Break(Reason.BAD_CALL, f"{name}()")
+    found = [*args, *(kwargs.get(p) for p in parameters[len(args):])]
+    if any(v is None for v in found[:required]):
+        raise Break(Reason.BAD_CALL, f"{name}() misses an argument")
+    return found
+
+
+def truth_of(m: Machine, value: Value | None, default: bool = False) -> bool:
+    """A flag argument; must be known."""
+    if value is None:
+        return default
+    found = value.truth(m)
+    if found is None:
+        raise Break(Reason.UNSUPPORTED, f"{value} as a flag")
+    return found
+
+
+def index_of(m: Machine, value: Value) -> int:
+    """``operator.index(value)``"""
+    if isinstance(value, TensorValue):
+        value = m.torch_call("call_function", operator.index, [value], {})
+    if isinstance(value, Const):
+        try:
+            return operator.index(value.real)
+        except TypeError as e:
+            m.throw(TypeError, str(e))
+    if slot(m, value, "__index__") is None:
+        m.throw(TypeError, f"{value.pytype.__name__!r} object cannot be interpreted as an integer")
+    raise Break(Reason.UNSUPPORTED, f"{value} as an index")
+
+
+def has_own_index(m: Machine, value: Value) -> bool:
+    """Is it an object whose ``__index__`` is Python code?"""
+    if isinstance(value, (Const, TensorValue)):
+        return False
+    raw = slot(m, value, "__index__")
+    return raw is not None and not is_native(raw)
+
+
+def is_none(value: Value | None) -> bool:
+    return value is None or value is NONE or (isinstance(value, Const) and value.real is None)
+
+
+def refuse(reason: Reason, what: str) -> Any:
+    """A handler that leaves the call to Python."""
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        raise Break(reason, what)
+    return handler

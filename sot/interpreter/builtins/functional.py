@@ -1,0 +1,310 @@
+"""functools, operator and copy: callables made of callables, and copies."""
+from __future__ import annotations
+
+import collections
+import copy
+import enum
+import functools
+import operator
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.guards.guards import IsGuard, ResultGuard
+from sot.guards.origin import Attr, known
+from sot.interpreter.builtins import subscript
+from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
+from sot.interpreter.wrapping import is_plain_class, per_call
+from sot.polyfills import functional as polyfill
+from sot.support.errors import Break, PyRaise, Reason
+from sot.support.registry import BY_CODE, HANDLERS, handles
+from sot.values.base import ABSENT, Const, Value
+from sot.values.callables import FunctionValue
+from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
+from sot.values.partials import KeyValue, PartialValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+partial = functools.partial
+lru_cache_type: Any = type(functools.lru_cache(len))
+
+
+# ---- partial --------------------------------------------------------------------------------------------------
+@handles(partial)
+def new_partial(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return make_partial(m, partial, args, kwargs)
+
+
+@handles(partial.__new__)
+def partial_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return make_partial(m, args[0].constant(), args[1:], kwargs)
+
+
+def make_partial(m: Machine, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A partial of a partial is one partial, as in C."""
+    if not args:
+        m.throw(TypeError, "type 'partial' takes at least one argument")
+    function, *given = args
+    named = dict(kwargs)
+    if isinstance(function, ObjectValue) and function.pytype is partial and not function.has_attrs:
+        inner, before, keywords = parts_of(m, function)
+        function, given, named = inner, [*before, *given], {**keywords, **named}
+    table = DictValue(dict)
+    table.overlay.update(named)
+    made = PartialValue(cls)
+    made.slots = {"func": function, "args": TupleValue(given), "keywords": table}
+    return made
+
+
+def parts_of(m: Machine, value: ObjectValue) -> tuple[Value, list[Value], dict[str, Value]]:
+    function, given, keywords = (m.attributes.load_slot(m, value, n) for n in ("func", "args", "keywords"))
+    if not isinstance(keywords, DictValue):
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    return function, given.items_list(m) or [], {k: keywords.get(m, k) for k in keywords.keys(m)}
+
+
+@handles(partial.__call__)
+def call_partial(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, *rest = args
+    if not isinstance(self_, ObjectValue):
+        raise Break(Reason.OPAQUE_VALUE, str(self_))
+    function, given, keywords = parts_of(m, self_)
+    return function.call(m, [*given, *rest], {**keywords, **kwargs})
+
+
+# ---- functools --------------------------------------------------------------------------------------------------
+@handles(lru_cache_type.__call__)
+def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Called for real if the arguments are constants or global: once is enough, and it may warn or look for a package.
+    Otherwise what it wraps is called anew: its result is the same, or the program cannot tell."""
+    self_, *rest = args
+    real = self_.real
+    if real is ABSENT:
+        raise Break(Reason.OPAQUE_VALUE, str(self_))
+    if self_.origin is not None and per_call(self_.origin):     # another cache at the next call
+        raise Break(Reason.OPAQUE_CALL, f"{self_}, a cache of the call's own,")
+    if all(is_global(a) for a in (*rest, *kwargs.values())):
+        return remembered(m, real, rest, kwargs)
+    if not hasattr(real, "__wrapped__"):
+        raise Break(Reason.UNSUPPORTED, f"{self_}, which has lost what it wraps,")
+    function = m.wrap_known(real.__wrapped__) if self_.origin is None else m.wrap(
+        real.__wrapped__, Attr(self_.origin, "__wrapped__"))
+    return function.call(m, rest, kwargs)
+
+
+def is_global(value: Value) -> bool:
+    """Is it a constant, or an object that was there before and does not hang on an argument of the call?"""
+    if isinstance(value, Const):
+        return True
+    return value.origin is not None and value.real is not ABSENT and not isinstance(value, TensorValue) and (
+        not per_call(value.origin))
+
+
+def remembered(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The result of a cached function, called now: at the next call of the program it would be remembered anyway."""
+    for value in (*args, *kwargs.values()):
+        if not isinstance(value, Const) and value.origin is not None:
+            m.guard(IsGuard(value.origin, value.real))
+    try:
+        result = real(*(a.real for a in args), **{k: v.real for k, v in kwargs.items()})
+    except Exception as e:
+        raise PyRaise(ExceptionValue(type(e), [m.wrap_new(a) for a in e.args])) from None
+    return m.wrap_known(result)
+
+
+def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Which implementation of a ``functools.singledispatch`` function is for a class: asked for real, and guarded."""
+    cls, = args
+    variables = dict(zip(function.code.co_freevars, function.real.__closure__, strict=True))
+    if type(variables["dispatch_cache"].cell_contents) is not weakref.WeakKeyDictionary:
+        raise Break(Reason.UNSUPPORTED, "a singledispatch function with a cache of another kind")     # it may tell
+    origin = function.origin or known(function.real, "dispatch")
+    found = function.real(cls.constant())
+    m.guard(ResultGuard(origin, cls.constant(), found))
+    return m.wrap_known(found)
+
+
+def register(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.SIDE_EFFECT, "registering with a singledispatch function")     # `dispatch` asks the real one
+
+
+@handles(functools.singledispatch)
+def singledispatch(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.UNSUPPORTED, "functools.singledispatch()")
+
+
+_generic = functools.singledispatch(len)
+BY_CODE[_generic.dispatch.__code__] = dispatch
+BY_CODE[_generic.register.__code__] = register
+
+
+@handles(functools.reduce)
+def reduce(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    function, iterable, initial = take("reduce", args, kwargs, "function", "iterable", "initial", required=2)
+    if initial is None:
+        return m.enter(polyfill.reduce, [function, iterable])
+    return m.enter(polyfill.reduce_from, [function, iterable, initial])
+
+
+@handles(functools.cmp_to_key)
+def cmp_to_key(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return KeyValue(take("cmp_to_key", args, kwargs, "mycmp", required=1)[0])
+
+
+# ---- operator ---------------------------------------------------------------------------------------------------
+def _getter(cls: type) -> Any:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        found = hosts(m, [*args, *kwargs.values()])
+        if found is None:
+            raise Break(Reason.UNSUPPORTED, f"{cls.__name__} of values that are not constants")
+        count = len(args)
+        return Const(cls(*found[:count], **dict(zip(kwargs, found[count:], strict=True))))
+    return handler
+
+
+for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
+    HANDLERS[_cls] = _getter(_cls)
+
+
+def parameters(value: Value) -> list[Any]:
+    """What an itemgetter, attrgetter or methodcaller was made with."""
+    if value.real is ABSENT:
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    return list(value.real.__reduce__()[1])
+
+
+@handles(operator.itemgetter.__call__)
+def call_itemgetter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    getter, obj = take("itemgetter", args, kwargs, "self", "obj", required=2)
+    keys = [m.wrap_new(k) for k in parameters(getter)]
+    if len(keys) == 1:
+        return subscript.getitem(m, obj, keys[0])
+    if isinstance(obj, (ListValue, TupleValue, TensorValue, Const)):
+        return TupleValue([subscript.getitem(m, obj, k) for k in keys])
+    return m.enter(polyfill.get_items, [obj, TupleValue(keys)])
+
+
+@handles(operator.attrgetter.__call__)
+def call_attrgetter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    getter, obj = take("attrgetter", args, kwargs, "self", "obj", required=2)
+    names = [Const(n) for n in parameters(getter)]
+    if len(names) == 1 and "." not in names[0].real:
+        return obj.load_attr(m, names[0].real)
+    return m.enter(polyfill.get_attributes, [obj, TupleValue(list(names))])
+
+
+@handles(operator.methodcaller.__call__)
+def call_methodcaller(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    getter, obj = take("methodcaller", args, kwargs, "self", "obj", required=2)
+    reduced: Any = getter.real.__reduce__()
+    if reduced[0] is operator.methodcaller:
+        named: dict[str, Any] = {}
+        name, rest = reduced[1][0], [*reduced[1][1:]]
+    else:       # with keywords: a partial of methodcaller
+        given = [*reduced[0].args, *reduced[1]]
+        name, rest, named = given[0], given[1:], reduced[0].keywords
+    keywords = DictValue(dict)
+    keywords.overlay.update({k: m.wrap_new(v) for k, v in named.items()})
+    return m.enter(polyfill.call_method, [obj, Const(name), TupleValue([m.wrap_new(v) for v in rest]), keywords])
+
+
+@handles(operator.length_hint)
+def length_hint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.UNSUPPORTED, "operator.length_hint")
+
+
+# ---- copy -------------------------------------------------------------------------------------------------------
+REDUCERS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
+
+
+def refuse_copy(value: Value) -> Any:
+    raise Break(Reason.UNSUPPORTED, f"a copy of {value}")
+
+
+@handles(copy.copy)
+def copy_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = take("copy", args, kwargs, "x", required=1)
+    if is_atomic(m, value) or value.pytype is tuple:
+        return value
+    if slot(m, value, "__copy__") is not None:
+        return call_slot(m, value, "__copy__", [])  # type: ignore[return-value]
+    return copied(m, value, lambda v: v, {})
+
+
+@handles(copy.deepcopy)
+def deepcopy(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, memo = take("deepcopy", args, kwargs, "x", "memo", required=1)
+    if not is_none(memo):
+        raise Break(Reason.UNSUPPORTED, "copy.deepcopy with a memo")
+    return deep(m, value, {})
+
+
+def deep(m: Machine, value: Value, memo: dict[int, Value]) -> Value:
+    """The deep copy of a value, if that needs no user code."""
+    if id(value) in memo:
+        return memo[id(value)]
+    if is_atomic(m, value):
+        return value
+    if value.pytype is tuple:
+        old = value.items_list(m) or []
+        new = [deep(m, v, memo) for v in old]
+        return value if all(a is b for a, b in zip(old, new, strict=True)) else TupleValue(new)
+    if isinstance(value, TensorValue):
+        made = memo[id(value)] = deep_tensor(m, value)
+        return made
+    if isinstance(value, TupleValue) or slot(m, value, "__deepcopy__") is not None:
+        refuse_copy(value)
+    return copied(m, value, lambda v: deep(m, v, memo), memo)
+
+
+def deep_tensor(m: Machine, value: TensorValue) -> Value:
+    """A clone, where nothing tells it from a copy of the storage: no gradient, no attribute, no view of anything."""
+    fake = value.fake
+    held = value.real is not ABSENT and vars(value.real)
+    if (value.pytype is not torch.Tensor or fake.requires_grad or value.attrs or held or fake._is_view()
+            or fake.is_conj() or fake.is_neg() or not fake.is_contiguous()):
+        refuse_copy(value)
+    return m.torch_call("call_function", torch.clone, [value], {})
+
+
+def is_atomic(m: Machine, value: Value) -> bool:
+    """Is the copy of a value the value itself?"""
+    if isinstance(value, Const) and (value.pytype in EXACT or isinstance(value.real, type)):
+        return True
+    return isinstance(value, FunctionValue) or (isinstance(value, Const) and isinstance(value.real, enum.Enum))
+
+
+def copied(m: Machine, value: Value, each: Any, memo: dict[int, Value]) -> Value:
+    """A copy of a list, set, dict or plain object, whose parts are copied by ``each``."""
+    kind = value.pytype
+    if isinstance(value, ListValue) and kind in (list, collections.deque):
+        made = memo[id(value)] = ListValue([], kind)
+        made.maxlen = value.maxlen
+        made.items = [each(v) for v in m.settle(value.items)]
+        return made
+    if isinstance(value, SetValue) and kind is set:
+        return SetValue({k: each(v) for k, v in value.items.items()})
+    if isinstance(value, DictValue) and kind in (dict, collections.OrderedDict, collections.defaultdict):
+        table = memo[id(value)] = DictValue(kind)
+        table.default_factory = value.slots.get("default_factory", value.default_factory)
+        for key in value.keys(m):
+            table.set(m, key, each(value.get(m, key)), value.key_value(m, key))
+        return table
+    if type(value) is not ObjectValue or not is_plain_class(kind):
+        refuse_copy(value)
+    return copied_object(m, value, each, memo)  # type: ignore[arg-type]
+
+
+def copied_object(m: Machine, value: ObjectValue, each: Any, memo: dict[int, Value]) -> Value:
+    """A new instance with the same attributes, of a class that does not say otherwise."""
+    kind = value.pytype
+    own = [raw for raw in (slot(m, value, name) for name in REDUCERS) if raw is not None and not is_native(raw)]
+    if own or kind.__new__ is not object.__new__ or any("__slots__" in vars(c) for c in kind.__mro__[:-1]):
+        refuse_copy(value)
+    made = memo[id(value)] = ObjectValue(kind)
+    for name in value.attrs.keys(m):
+        made.attrs.set(m, name, each(value.attrs.get(m, name)))
+    return made

@@ -1,0 +1,495 @@
+"""Iteration: ``iter``, ``next`` and what consumes iterables.
+
+Where the elements are known without user code, handlers work on them at once; everything else is a polyfill that
+iterates like user code.
+"""
+from __future__ import annotations
+
+import collections
+import enum
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sot.guards.terms import leaves
+from sot.interpreter.builtins.common import (
+    call_slot,
+    foldable,
+    has_own_index,
+    hosts,
+    index_of,
+    is_none,
+    no_keywords,
+    overridden,
+    run_native,
+    slot,
+    take,
+    truth_of,
+)
+from sot.interpreter.frame import NEXT, NEXT_DEFAULT, PUSH_ITERATOR
+from sot.interpreter.torch_ops.overrides import asked
+from sot.polyfills import iteration as polyfill
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
+from sot.values.callables import known_function
+from sot.values.iterators import (
+    CombinedIterator,
+    DictIterator,
+    GeneratorValue,
+    IteratorValue,
+    RangeIterator,
+    ReversedIterator,
+    SequenceIterator,
+)
+from sot.values.numbers import DynamicNumber, VaryingRange, is_dynamic
+from sot.values.objects import DictValue, ExceptionValue, ListValue, MappingProxy, SetValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.interpreter.machine import Machine
+
+LIMIT = 100_000         # elements that are listed at once
+MANY = 4                # numbers that vary, whose order is guarded
+LIST_ITERATOR: Any = type(iter([]))
+DEQUE_ITERATOR: Any = type(iter(collections.deque()))
+CONTAINERS = (ListValue, TupleValue, DictValue, SetValue)
+
+
+def generator(m: Machine, function: Callable[..., Any], *args: Value) -> Value:
+    """A generator of a polyfill's generator function, not started."""
+    return m.calls.make_generator(m, known_function(m, function), list(args), {})
+
+
+# ---- iterators ----------------------------------------------------------------------------------------------
+def sequence_iterator(m: Machine, value: Value) -> IteratorValue:
+    """Over the elements of a builtin container, past any override."""
+    if isinstance(value, ListValue):
+        return SequenceIterator(value, value.items, LIST_ITERATOR if issubclass(value.pytype, list) else DEQUE_ITERATOR)
+    if isinstance(value, TupleValue):
+        return SequenceIterator(value, value.items, type(iter(())))
+    if isinstance(value, DictValue):
+        return DictIterator("keys", value, value.keys(m))
+    if isinstance(value, MappingProxy):
+        return DictIterator(value.kind, value.of, value.of.keys(m))
+    items = value.items_list(m)
+    if items is None:
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    return SequenceIterator(value, items, type(iter(set())) if isinstance(value, SetValue) else type(iter("")))
+
+
+def try_iter(m: Machine, value: Value) -> Value | None:
+    """The iterator over a value if no user code has to make it."""
+    if isinstance(value, (IteratorValue, GeneratorValue)):
+        return value
+    if isinstance(value, CONTAINERS):
+        return None if overridden(m, value, "__iter__") else sequence_iterator(m, value)
+    if isinstance(value, MappingProxy):
+        return sequence_iterator(m, value)
+    if isinstance(value, TensorValue):
+        if value.fake.dim() == 0:
+            m.throw(TypeError, "iteration over a 0-d tensor")
+        if has_another_length(m, value):
+            raise Break(Reason.LOOP, "another number of times from call to call")
+        return SequenceIterator(None, value.items_list(m) or [], type(iter(())))
+    if isinstance(value, Const):
+        return constant_iterator(m, value)
+    return None
+
+
+def has_another_length(m: Machine, tensor: TensorValue) -> bool:
+    """Was it followed row by row, and had more or fewer at the next calls?"""
+    rows: Any = tensor.fake.shape[0]
+    return m.varies.loops and isinstance(rows, torch.SymInt) and not m.varies.specialized.isdisjoint(
+        leaves(m.symbols.term(rows)))
+
+
+def constant_iterator(m: Machine, value: Const) -> Value | None:
+    real = value.real
+    if type(real) is range:
+        return RangeIterator(real)
+    if isinstance(real, enum.EnumMeta) and foldable(value, "__iter__"):
+        return SequenceIterator(None, [Const(member) for member in list[Any](real)], type(iter(())))
+    if isinstance(real, (str, bytes, tuple, frozenset)) and foldable(value, "__iter__"):
+        return SequenceIterator(value, [Const(v) for v in real], type(iter(real)))
+    return None
+
+
+def get_iter(m: Machine, value: Value) -> Value:
+    """``iter(value)``"""
+    found = try_iter(m, value)
+    if found is not None:
+        return found
+    if isinstance(value, Opaque):
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    if issubclass(value.pytype, np.generic):
+        raise Break(Reason.OPERATION_FAILED, f"iteration over {value}, a number of NumPy's")
+    result = call_slot(m, value, "__iter__", [])
+    if result is ENTERED:
+        m.frames[-1].on_return = PUSH_ITERATOR
+    elif result is not None and slot(m, result, "__next__") is None:
+        m.throw(TypeError, f"iter() returned non-iterator of type {result.pytype.__name__!r}")
+    if result is not None:
+        return result
+    if slot(m, value, "__getitem__") is None or "__iter__" in _blocked(value):
+        m.throw(TypeError, f"{value.pytype.__name__!r} object is not iterable")
+    return generator(m, polyfill.by_index, value)
+
+
+def _blocked(value: Value) -> list[str]:
+    """Special methods that a class sets to None to say that it has none."""
+    return [name for name in ("__iter__",) if getattr(value.pytype, name, ABSENT) is None]
+
+
+def known_items(m: Machine, value: Value) -> list[Value] | None:
+    """The elements of an iterable if no user code is needed; an iterator is used up. None otherwise."""
+    if isinstance(value, IteratorValue):
+        return drain(m, value)
+    if isinstance(value, CONTAINERS):
+        return None if overridden(m, value, "__iter__") else value.items_list(m)
+    if isinstance(value, TensorValue) and asked(m, value):
+        raise Break(Reason.UNSUPPORTED, f"what asks {value} for its length, which its class may override,")
+    if isinstance(value, (MappingProxy, TensorValue)):
+        return value.items_list(m)
+    if isinstance(value, Const):
+        found = constant_iterator(m, value)
+        return drain(m, found) if isinstance(found, IteratorValue) else None
+    return None
+
+
+def is_iterable(m: Machine, value: Value) -> bool:
+    return slot(m, value, "__iter__") is not None or slot(m, value, "__getitem__") is not None
+
+
+def drain(m: Machine, iterator: IteratorValue) -> list[Value]:
+    """All that is left in an iterator."""
+    if isinstance(iterator, SequenceIterator) and not iterator.ended and iterator.size is None:
+        found = [m.settle_at(iterator.items, i) for i in range(iterator.index, len(iterator.items))]
+        m.touch(iterator)
+        iterator.index, iterator.ended = len(iterator.items), True
+        return found
+    found = []
+    while (item := iterator.step(m)) is not ABSENT:
+        found.append(item)
+        if len(found) > LIMIT:
+            raise Break(Reason.TOO_LONG, str(LIMIT))
+    return found
+
+
+@handles(iter)
+def iter_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    no_keywords("iter", kwargs)
+    if len(args) == 2:
+        return generator(m, polyfill.until_sentinel, *args)
+    return get_iter(m, *take("iter", args, kwargs, "object", required=1))
+
+
+@handles(next)
+def next_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    iterator, default = take("next", args, kwargs, "iterator", "default", required=1)
+    if isinstance(iterator, GeneratorValue) and iterator.frame is not None:
+        m.resume_generator(iterator, NONE, NEXT if default is None else NEXT_DEFAULT, default)
+        return ENTERED
+    if isinstance(iterator, (IteratorValue, GeneratorValue)):
+        value = iterator.step(m) if isinstance(iterator, IteratorValue) else ABSENT
+        if value is not ABSENT:
+            return value
+        return m.throw(StopIteration) if default is None else default
+    if isinstance(iterator, Opaque):
+        raise Break(Reason.OPAQUE_ITERATOR, iterator.pytype.__qualname__)
+    if slot(m, iterator, "__next__") is None:
+        m.throw(TypeError, f"{iterator.pytype.__name__!r} object is not an iterator")
+    if default is not None:
+        return m.enter(polyfill.next_or_default, [iterator, default])
+    return m.attributes.call_special(m, iterator, "__next__", [], {})
+
+
+# ---- generators -----------------------------------------------------------------------------------------------
+GENERATOR: Any = type((lambda: (yield))())
+
+
+LIKE_GENERATORS: tuple[Any, ...] = (GENERATOR, map, filter, zip, enumerate, *(
+    v for v in vars(itertools).values() if isinstance(v, type) and hasattr(v, "__next__")))
+
+
+@handles(*(kind.__iter__ for kind in LIKE_GENERATORS))
+def generator_iter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return args[0]
+
+
+EMPTY: tuple[Any, ...] = ([], (), "", {}, range(0), set(), {}.values(), {}.items(), collections.deque())
+
+
+@handles(*(kind.__next__ for kind in (*LIKE_GENERATORS, *(type(iter(v)) for v in EMPTY))))
+def generator_next(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return next_(m, args, kwargs)
+
+
+@handles(GENERATOR.send)
+def generator_send(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, sent = take("send", args, kwargs, "self", "value", required=2)
+    if not isinstance(self_, GeneratorValue):
+        raise Break(Reason.OPAQUE_VALUE, str(self_))
+    if self_.frame is None:
+        m.throw(StopIteration)
+    if not self_.started and sent is not NONE:
+        m.throw(TypeError, "can't send non-None value to a just-started generator")
+    m.resume_generator(self_, sent, NEXT)
+    return ENTERED
+
+
+@handles(GENERATOR.throw)
+def generator_throw(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Raise at the point where the generator is suspended; (type, value, traceback) is the older spelling."""
+    self_, kind, value, _ = take("throw", args, kwargs, "self", "type", "value", "traceback", required=2)
+    if not isinstance(self_, GeneratorValue):
+        raise Break(Reason.OPAQUE_VALUE, str(self_))
+    exception = kind if is_none(value) else value
+    if isinstance(exception, Const) and isinstance(exception.real, type):
+        return m.enter(polyfill.throw_class, [self_, exception])
+    if not isinstance(exception, ExceptionValue):
+        raise Break(Reason.UNSUPPORTED, "generator.throw of this")
+    m.throw_into(self_, exception, NEXT)
+    return ENTERED
+
+
+@handles(GENERATOR.close)
+def generator_close(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, = take("close", args, kwargs, "self", required=1)
+    if not isinstance(self_, GeneratorValue):
+        raise Break(Reason.OPAQUE_VALUE, str(self_))
+    if self_.frame is None:
+        return NONE
+    if not self_.started or self_.frame.instrs[self_.frame.last].handler < 0:
+        m.touch(self_)
+        self_.frame = None
+        return NONE
+    return m.enter(polyfill.close_generator, [self_])
+
+
+# ---- range, enumerate, zip, reversed ----------------------------------------------------------------------------
+@handles(range)
+def range_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    no_keywords("range", kwargs)
+    if not 1 <= len(args) <= 3:
+        raise Break(Reason.BAD_CALL, "range()")
+    if any(has_own_index(m, a) for a in args):
+        return m.enter(polyfill.range_, args)
+    if any(map(is_dynamic, args)) and all(a.pytype is int for a in args) and not (
+            len(args) == 3 and (is_dynamic(args[2]) or args[2].real == 0)):
+        return VaryingRange(m, args)
+    return run_native(m, range, *(index_of(m, a) for a in args))
+
+
+@handles(enumerate)
+def enumerate_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    iterable, start = take("enumerate", args, kwargs, "iterable", "start", required=1)
+    first = 0 if start is None else index_of(m, start)
+    iterator = try_iter(m, iterable)
+    if isinstance(iterator, IteratorValue):
+        return CombinedIterator(enumerate, [iterator], first)
+    if iterator is not None:
+        return generator(m, polyfill.enumerated, iterator, m.wrap_new(first))
+    return m.enter(polyfill.enumerate_, [iterable, m.wrap_new(first)])
+
+
+@handles(zip)
+def zip_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    strict = truth_of(m, *take("zip", [], kwargs, "strict"))
+    iterators = iterators_of(m, args)
+    if iterators is None:
+        return m.enter(polyfill.zip_strictly if strict else polyfill.zip_, args)
+    if all(isinstance(i, IteratorValue) for i in iterators) and not strict:
+        return CombinedIterator(zip, iterators)  # type: ignore[arg-type]
+    return generator(m, polyfill.zipped_strictly if strict else polyfill.zipped, TupleValue(iterators))
+
+
+def iterators_of(m: Machine, values: list[Value]) -> list[Value] | None:
+    """An iterator over each, if no user code is needed to make them."""
+    found = []
+    for value in values:
+        iterator = try_iter(m, value)
+        if iterator is None:
+            return None
+        found.append(iterator)
+    return found
+
+
+@handles(map)
+def map_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    no_keywords("map", kwargs)
+    if len(args) < 2:
+        m.throw(TypeError, "map() must have at least two arguments.")
+    function, *iterables = args
+    iterators = iterators_of(m, iterables)
+    if iterators is None:
+        return m.enter(polyfill.map_, args)
+    if len(iterators) == 1:
+        return generator(m, polyfill.mapped, function, iterators[0])
+    return generator(m, polyfill.mapped_many, function, TupleValue(iterators))
+
+
+@handles(filter)
+def filter_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    function, iterable = take("filter", args, kwargs, "function", "iterable", required=2)
+    iterator = try_iter(m, iterable)
+    if iterator is None:
+        return m.enter(polyfill.filter_, args)
+    if is_none(function) or (isinstance(function, Const) and function.real is bool):
+        return generator(m, polyfill.filtered_by_truth, iterator)
+    return generator(m, polyfill.filtered, function, iterator)
+
+
+@handles(reversed)
+def reversed_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = take("reversed", args, kwargs, "sequence", required=1)
+    if m.attributes.lookup(m, value.pytype, "__reversed__")[0] is None:
+        m.throw(TypeError, f"{value.pytype.__name__!r} object is not reversible")
+    if isinstance(value, Const) and isinstance(value.real, enum.EnumMeta) and foldable(value, "__reversed__"):
+        return SequenceIterator(None, [Const(member) for member in list[Any](value.real)][::-1], reversed)
+    if slot(m, value, "__reversed__") is not None and not (isinstance(value, Const)):
+        if overridden(m, value, "__reversed__") or not isinstance(value, (*CONTAINERS, MappingProxy)):
+            return call_slot(m, value, "__reversed__", [])  # type: ignore[return-value]
+    elif isinstance(value, Const) and isinstance(value.real, range):
+        return RangeIterator(value.real[::-1])
+    if isinstance(value, TensorValue):
+        raise Break(Reason.UNSUPPORTED, "reversed() of a tensor")
+    if isinstance(value, SetValue):
+        m.throw(TypeError, f"{value.pytype.__name__!r} object is not reversible")
+    items = known_items(m, value) if isinstance(value, (*CONTAINERS, MappingProxy, Const)) else None
+    if items is not None and not overridden(m, value, "__getitem__"):
+        if isinstance(value, ListValue) and issubclass(value.pytype, list):
+            return ReversedIterator(value)
+        return SequenceIterator(None, items[::-1], reversed)
+    if slot(m, value, "__getitem__") is None or slot(m, value, "__len__") is None:
+        m.throw(TypeError, f"{value.pytype.__name__!r} object is not reversible")
+    return m.enter(polyfill.reversed_, [value])
+
+
+# ---- reductions -------------------------------------------------------------------------------------------------
+@handles(sum)
+def sum_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    iterable, start = take("sum", args, kwargs, "iterable", "start", required=1)
+    items = known_items(m, iterable)
+    start = start or m.wrap_new(0)
+    if items is None:
+        return m.enter(polyfill.sum_, [iterable, start])
+    count = 0
+    if isinstance(start, Const) and not is_dynamic(start):
+        while count < len(items) and isinstance(items[count], Const) and not is_dynamic(items[count]):
+            count += 1
+        start = run_native(m, sum, [v.real for v in items[:count]], start.real)
+    return m.enter(polyfill.sum_, [TupleValue(items[count:]), start]) if count < len(items) else start
+
+
+@handles(any)
+def any_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _quantify(m, take("any", args, kwargs, "iterable", required=1)[0], True)
+
+
+@handles(all)
+def all_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _quantify(m, take("all", args, kwargs, "iterable", required=1)[0], False)
+
+
+def _quantify(m: Machine, iterable: Value, decisive: bool) -> Value:
+    items = known_items(m, iterable)
+    if items is None:
+        return m.enter(polyfill.any_ if decisive else polyfill.all_, [iterable])
+    for i, item in enumerate(items):
+        truth = item.truth(m) if isinstance(item, Const) else None
+        if truth is None:
+            return m.enter(polyfill.any_ if decisive else polyfill.all_, [TupleValue(items[i:])])
+        if truth is decisive:
+            return boolean(decisive)
+    return boolean(not decisive)
+
+
+@handles(min)
+def min_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _extreme(m, "min", min, polyfill.smallest, args, kwargs)
+
+
+@handles(max)
+def max_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return _extreme(m, "max", max, polyfill.largest, args, kwargs)
+
+
+def _extreme(m: Machine, name: str, native: Any, function: Any, args: list[Value],
+             kwargs: dict[str, Value]) -> Value:
+    key, default = take(name, [], kwargs, "key", "default")
+    if not args:
+        m.throw(TypeError, f"{name} expected at least 1 argument, got 0")
+    if len(args) > 1 and default is not None:
+        m.throw(TypeError, f"Cannot specify a default for {name}() with multiple positional arguments")
+    items = args if len(args) > 1 else known_items(m, args[0])
+    given = boolean(default is not None)
+    if items is None:
+        return m.enter(function, [args[0], key or NONE, given, default or NONE])
+    if not items:
+        return default or run_native(m, native, [])     # which raises
+    if is_none(key):
+        found = hosts(m, items)
+        if found is not None:
+            index = run_native(m, lambda: found.index(native(found)))
+            return _same_kind(items, found, index.constant(), native)
+    return m.enter(function, [TupleValue(items), key or NONE, given, default or NONE])
+
+
+def _same_kind(items: list[Value], found: list, index: int, native: Any) -> Value:
+    """The element that ``min`` or ``max`` of the host values is, by identity."""
+    best = native(found)
+    return next((v for v, real in zip(items, found, strict=True) if real is best), items[index])
+
+
+def refuse_varying(m: Machine, items: list[Value], what: str) -> None:
+    """A break for many numbers that vary: what comes of them would hold for their order alone."""
+    if sum(isinstance(v, DynamicNumber) and v.varies for v in items) > MANY:
+        raise Break(Reason.UNSUPPORTED, f"{what} many numbers that change from call to call")
+
+
+# ---- sorting ------------------------------------------------------------------------------------------------------
+def sorted_natively(m: Machine, items: list[Value], reverse: bool) -> list[Value] | None:
+    """The elements in order if they are constants, else None."""
+    refuse_varying(m, items, "sorting")
+    found = hosts(m, items)
+    if found is None:
+        return None
+    order = sorting_order(m, found, reverse)
+    return [items[i] for i in order]
+
+
+def sorting_order(m: Machine, found: list, reverse: bool) -> list[int]:
+    try:
+        return sorted(range(len(found)), key=found.__getitem__, reverse=reverse)
+    except TypeError as e:
+        return m.throw(TypeError, str(e))
+
+
+@handles(sorted)
+def sorted_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    iterable, = take("sorted", args, {}, "iterable", required=1)
+    key, reverse = take("sorted", [], kwargs, "key", "reverse")
+    items = known_items(m, iterable)
+    if items is not None and is_none(key):
+        found = sorted_natively(m, items, truth_of(m, reverse))
+        if found is not None:
+            return ListValue(found)
+    if items is not None:
+        iterable = TupleValue(items)
+    return m.enter(polyfill.sorted_, [iterable, key or NONE, reverse or boolean(False)])
+
+
+@handles(polyfill.sort_order)
+def sort_order(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The order of keys: natively if they are constants."""
+    keys, reverse = args
+    found = hosts(m, known_items(m, keys) or [])
+    if found is None:
+        return m.enter(polyfill.merge_sort_order, args)
+    return m.wrap_new(sorting_order(m, found, truth_of(m, reverse)))
+

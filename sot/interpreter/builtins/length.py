@@ -1,0 +1,93 @@
+"""len(), and what else a program asks of torch values without an operation."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from sot.interpreter.builtins.common import call_slot, foldable, is_native, overridden, run_native, slot, take
+from sot.interpreter.torch_ops.overrides import asked
+from sot.support.errors import Break, Reason
+from sot.support.registry import HANDLERS, handles
+from sot.values import growing
+from sot.values.base import Const, Opaque, Value, boolean
+from sot.values.iterators import SliceValue
+from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
+from sot.values.tensor import TensorValue, refuse_instances
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+@handles(len)
+def len_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = take("len", args, kwargs, "obj", required=1)
+    if isinstance(value, TensorValue):
+        return tensor_len(m, args, kwargs)
+    if isinstance(value, Const) and foldable(value, "__len__"):
+        return run_native(m, len, value.real)
+    if isinstance(value, (ListValue, TupleValue, SetValue)) and not overridden(m, value, "__len__"):
+        varying = growing.length(m, value) if isinstance(value, ListValue) else None
+        return m.wrap_new(len(value.items)) if varying is None else varying
+    if isinstance(value, DictValue) and not overridden(m, value, "__len__"):
+        return m.wrap_new(len(value.keys(m)))
+    if isinstance(value, MappingProxy):
+        return m.wrap_new(len(value.of.keys(m)))
+    if isinstance(value, Opaque):
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    raw = slot(m, value, "__len__")
+    if raw is None or isinstance(value, SliceValue):
+        m.throw(TypeError, f"object of type {value.pytype.__name__!r} has no len()")
+    if is_native(raw) and raw not in HANDLERS:
+        raise Break(Reason.OPAQUE_CALL, f"len() of {value}")
+    return call_slot(m, value, "__len__", [])  # type: ignore[return-value]
+
+
+@handles(torch.Tensor.__len__)
+def tensor_len(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = args
+    if not isinstance(value, TensorValue):
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    if value.fake.dim() == 0:
+        m.throw(TypeError, "len() of a 0-d tensor")
+    return m.torch_call("call_function", len, [value], {}) if m.modes or asked(m, value) else (
+        m.wrap_new(value.fake.shape[0]))
+
+
+@handles(torch.Tensor.__iter__)
+def tensor_iter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Const(iter).call(m, args, kwargs)
+
+
+@handles(torch.is_tensor)
+def is_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = take("is_tensor", args, kwargs, "obj", required=1)
+    return boolean(issubclass(value.pytype, torch.Tensor))
+
+
+@handles(torch.is_storage)
+def is_storage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(False)
+
+
+@handles(torch.nn.Parameter)
+def parameter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    data, requires_grad = take("Parameter", args, kwargs, "data", "requires_grad")
+    if not isinstance(data, TensorValue) or m.assumptions.compiles:
+        raise Break(Reason.UNSUPPORTED, "making a parameter")
+    refuse_instances("making a parameter", [data])
+    return m.torch_call("call_function", torch.nn.Parameter, [data, requires_grad or Const(True)], {})
+
+
+@handles(torch.nn.Buffer)
+def buffer(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    data, persistent = take("Buffer", args, kwargs, "data", "persistent")
+    if not isinstance(data, TensorValue) or (data.fake.requires_grad and m.assumptions.compiles):
+        raise Break(Reason.UNSUPPORTED, "making a buffer")
+    refuse_instances("making a buffer", [data])
+    made = m.torch_call("call_method", "detach", [data], {})
+    assert isinstance(made, TensorValue)
+    if data.fake.requires_grad:
+        m.torch_call("call_method", "requires_grad_", [made], {})
+    made.attrs = {"persistent": persistent or Const(True), "_is_buffer": Const(True)}
+    return made

@@ -1,0 +1,482 @@
+"""Operators, comparisons and truth, by Python's protocol: which special methods are asked, and in what order.
+
+Constants are computed at once, tensors go into the graph, builtin containers have handlers for their slots.
+Where a Python-level special method is among the candidates, a polyfill calls them one after the other.
+"""
+from __future__ import annotations
+
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sot.interpreter.builtins import tensor_numbers
+from sot.interpreter.builtins.common import (
+    EXACT,
+    NOT_IMPLEMENTED,
+    call_slot,
+    equal,
+    fold,
+    foldable,
+    identical,
+    is_native,
+    overridden,
+    run_native,
+    slot,
+    take,
+)
+from sot.interpreter.torch_ops import deferred_scalars, numpy_arrays, numpy_functions
+from sot.interpreter.torch_ops.overrides import is_duck
+from sot.polyfills import operators as polyfill
+from sot.support.errors import Break, Reason
+from sot.support.registry import HANDLERS, handles
+from sot.values import numbers
+from sot.values.arrays import ArrayValue
+from sot.values.base import ENTERED, Const, Opaque, Value, boolean
+from sot.values.callables import BoundMethod
+from sot.values.deferred_scalars import DeferredScalar
+from sot.values.numbers import DynamicNumber
+from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
+from sot.values.tensor import TensorNumber, TensorValue
+from sot.values.text import TextValue, joined, made_later, percent_of_numbers
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+_NAMES = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
+          "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift"}
+BINARY = {symbol: (getattr(operator, f"__{name}__"), f"__{name}__", f"__r{name}__") for symbol, name in _NAMES.items()}
+INPLACE = {f"{symbol}=": (getattr(operator, f"__i{name}__"), f"__i{name}__") for symbol, name in _NAMES.items()}
+COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__", "__ge__"),
+           "==": (operator.eq, "__eq__", "__eq__"), "!=": (operator.ne, "__ne__", "__ne__"),
+           ">": (operator.gt, "__gt__", "__lt__"), ">=": (operator.ge, "__ge__", "__le__")}
+UNARY = {"-": (operator.neg, "__neg__"), "~": (operator.invert, "__invert__"), "+": (operator.pos, "__pos__")}
+NUMBERS = (int, float, complex, np.number)
+SEQUENCES = (list, tuple, str, bytes)
+
+
+# ---- binary -------------------------------------------------------------------------------------------------
+def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
+    """``a <symbol> b``; an in-place symbol ends in ``=``."""
+    inplace = symbol in INPLACE
+    plain = symbol[:-1] if inplace else symbol
+    function, name, reflected = BINARY[plain]
+    if deferred_scalars.among(a, b):
+        return deferred_scalars.binary(m, symbol, a, b)
+    if numpy_arrays.among(a, b):
+        return numpy_functions.operate(m, function, a, b, inplace=INPLACE[symbol][0] if inplace else None)
+    if tensor_numbers.is_one(a, b):
+        return tensor_numbers.binary(m, symbol, a, b)
+    if isinstance(a, DynamicNumber) or isinstance(b, DynamicNumber):
+        varying = numbers.arithmetic(m, plain, a, b)
+        if varying is None and plain == "%" and a.pytype is str and isinstance(a, Const):
+            varying = percent_of_numbers(m, a, b)
+        if varying is not None:
+            return varying
+    if plain == "+" and made_later(a, b):
+        return joined([a, b])
+    if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
+        return run_native(m, INPLACE[symbol][0] if inplace else function, a.real, b.real)
+    if plain == "%" and a.pytype is str and isinstance(b, TensorValue):
+        return HANDLERS[str.__mod__](m, [a, b], {})
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        in_graph = INPLACE[symbol][0] if inplace and isinstance(a, TensorValue) else function
+        result = tensor_operator(m, in_graph, a, b)
+        if result is not None:
+            return result
+    candidates = ordered(m, a, b, name, reflected)
+    if inplace:
+        candidates = [*candidate(m, a, INPLACE[symbol][1], b), *candidates]
+    result = first_answer(m, candidates, symbol, a, b)
+    if result is not None:
+        return result
+    refuse_opaque(a, b)
+    return m.throw(TypeError, unsupported(symbol, a, b))
+
+
+def unsupported(symbol: str, a: Value, b: Value) -> str:
+    for kind in SEQUENCES:
+        if symbol in ("+", "+=") and issubclass(a.pytype, kind):
+            if kind is bytes:
+                return f"can't concat {b.pytype.__name__} to bytes"
+            return f'can only concatenate {kind.__name__} (not "{b.pytype.__name__}") to {kind.__name__}'
+    if symbol in ("*", "*=") and (issubclass(a.pytype, SEQUENCES) or issubclass(b.pytype, SEQUENCES)):
+        other = b if issubclass(a.pytype, SEQUENCES) else a
+        return f"can't multiply sequence by non-int of type {other.pytype.__name__!r}"
+    symbol = "** or pow()" if symbol == "**" else symbol
+    return (f"unsupported operand type(s) for {symbol}: {a.pytype.__name__!r} and {b.pytype.__name__!r}")
+
+
+def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | None:
+    """An operator between a tensor and a tensor or number; None when the other operand has a say in it."""
+    other = b if isinstance(a, TensorValue) else a
+    if isinstance(other, (TensorValue, DynamicNumber)) or (
+            isinstance(other, Const) and isinstance(other.real, NUMBERS)):
+        return m.torch_call("call_function", function, [a, b], {})
+    if is_duck(other):
+        names = [n for f, *n in (*BINARY.values(), *COMPARE.values()) if f is function]
+        if isinstance(a, TensorValue) or not names or slot(m, other, names[0][0]) is None:
+            return m.torch_call("call_function", function, [a, b], {})
+    if isinstance(other, Opaque):
+        raise other.refusal(f"{other} as an operand")
+    if isinstance(other, Const) and function in (operator.eq, operator.ne):
+        return m.torch_call("call_function", function, [a, b], {})
+    if isinstance(other, (Const, TupleValue, ListValue)) and other.pytype in EXACT:
+        raise Break(Reason.OPERATION_FAILED, unsupported(function.__name__, a, b))
+    return None
+
+
+Candidate = tuple[Any, Value, Value]       # (raw method, the object it is of, the argument)
+
+
+def candidate(m: Machine, obj: Value, name: str, other: Value) -> list[Candidate]:
+    """The special method as a candidate, unless it is known to answer NotImplemented."""
+    if isinstance(obj, TensorValue):
+        if is_duck(other):
+            raise Break(Reason.UNSUPPORTED, f"{name} of a tensor and {other}, which has __torch_function__,")
+        return []                          # its operators know no objects of other classes
+    raw = slot(m, obj, name)
+    if raw is None:
+        return []
+    if is_native(raw) and HANDLERS.find(raw) is None:
+        if isinstance(obj, Const):
+            return []                      # a number, and the other operand is none
+        what = f"{name} of {obj}"
+        raise obj.refusal(what, Reason.OPAQUE_CALL) if isinstance(obj, Opaque) else Break(Reason.OPAQUE_CALL, what)
+    return [(raw, obj, other)]
+
+
+def ordered(m: Machine, a: Value, b: Value, name: str, reflected: str) -> list[Candidate]:
+    """The candidates of a binary operator in the order in which Python asks them."""
+    left, right = candidate(m, a, name, b), []
+    if a.pytype is not b.pytype or (a.pytype in SEQUENCES and name == "__mul__"):
+        right = candidate(m, b, reflected, a)
+    if not left or not right:
+        return left + right
+    subclass = issubclass(b.pytype, a.pytype) and right[0][0] is not slot(m, a, reflected)
+    concatenation = is_native(left[0][0]) and issubclass(a.pytype, SEQUENCES) and name in ("__add__", "__mul__")
+    return right + left if subclass or concatenation else left + right
+
+
+def first_answer(m: Machine, candidates: list[Candidate], symbol: str, a: Value, b: Value) -> Value | None:
+    """The first answer that is not NotImplemented, or None; a polyfill if one of the methods is Python."""
+    for i, (raw, obj, other) in enumerate(candidates):
+        handler = HANDLERS.find(raw)
+        if handler is None:
+            bound = [TupleValue([bound_method(m, *c), c[2]]) for c in candidates[i:]]
+            message = Const(unsupported(symbol, a, b))
+            return m.enter(polyfill.binary_answer, [TupleValue(bound), message])
+        result = handler(m, [obj, other], {})
+        if result is ENTERED or result.pytype is not type(NotImplemented):
+            return result
+    return None
+
+
+def bound_method(m: Machine, raw: Any, obj: Value, other: Value) -> Value:
+    name = raw.__name__ if hasattr(raw, "__name__") else ""
+    _, owner = m.attributes.lookup(None, obj.pytype, name)
+    found = owner.__dict__.get(name)
+    if found is raw:
+        return m.attributes.bind(m, obj, obj.pytype, raw, owner, name)
+    return BoundMethod(m.wrap_known(raw), obj, name)
+
+
+def refuse_opaque(*values: Value) -> None:
+    for value in values:
+        if isinstance(value, Opaque):
+            raise value.refusal(str(value))
+
+
+ORDERINGS = tuple(vars(object)[name] for name in ("__lt__", "__le__", "__gt__", "__ge__"))     # always NotImplemented
+
+
+# ---- comparison -----------------------------------------------------------------------------------------------
+def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
+    """``a <symbol> b``"""
+    function, name, reflected = COMPARE[symbol]
+    if deferred_scalars.among(a, b):
+        raise deferred_scalars.needed(a, b)
+    if numpy_arrays.among(a, b):
+        return numpy_functions.operate(m, function, a, b)
+    if tensor_numbers.is_one(a, b):
+        return tensor_numbers.binary(m, symbol, a, b)
+    if numbers.operands(a, b) is not None:
+        return numbers.compare(m, symbol, a, b)
+    if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
+        return run_native(m, function, a.real, b.real)
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        result = tensor_operator(m, function, a, b)
+        if result is not None:
+            return result
+    left, right = comparing(m, a, name, b), comparing(m, b, reflected, a)
+    subclass = left and right and a.pytype is not b.pytype and issubclass(b.pytype, a.pytype)
+    candidates = right + left if subclass else left + right
+    if any(HANDLERS.find(c[0]) is None or c[0] is object.__ne__ for c in candidates):
+        bound = TupleValue([TupleValue([bound_method(m, *c), c[2]]) for c in candidates])
+        if symbol in ("==", "!="):
+            return m.enter(polyfill.equality_answer, [bound, boolean(identical(a, b) is (symbol == "=="))])
+        return m.enter(polyfill.binary_answer, [bound, Const(not_supported(symbol, a, b))])
+    result = first_answer(m, candidates, symbol, a, b)
+    if result is not None:
+        return result
+    refuse_opaque(a, b)
+    if symbol in ("==", "!="):
+        return boolean(identical(a, b) is (symbol == "=="))
+    return m.throw(TypeError, not_supported(symbol, a, b))
+
+
+def not_supported(symbol: str, a: Value, b: Value) -> str:
+    return (f"{symbol!r} not supported between instances of {a.pytype.__name__!r} and {b.pytype.__name__!r}")
+
+
+def comparing(m: Machine, obj: Value, name: str, other: Value) -> list[Candidate]:
+    """A comparison method as a candidate; that of ``object`` is decided here."""
+    raw = slot(m, obj, name)
+    if raw in ORDERINGS or raw is object.__eq__:
+        return []
+    if raw is object.__ne__ and slot(m, obj, "__eq__") is object.__eq__:
+        return []
+    return candidate(m, obj, name, other)
+
+
+@handles(object.__eq__)
+def object_eq(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    a, b = take("__eq__", args, kwargs, "self", "other", required=2)
+    return boolean(True) if identical(a, b) else NOT_IMPLEMENTED
+
+
+@handles(object.__ne__)
+def object_ne(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    a, b = take("__ne__", args, kwargs, "self", "other", required=2)
+    method = m.attributes.special(m, a, "__eq__")
+    return m.enter(polyfill.opposite, [method, b])
+
+
+@handles(*ORDERINGS)
+def object_order(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NOT_IMPLEMENTED
+
+
+@handles(types.MethodType.__eq__, types.BuiltinMethodType.__eq__)
+def method_eq(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    a, b = take("__eq__", args, kwargs, "self", "other", required=2)
+    if not isinstance(a, BoundMethod) or not isinstance(b, BoundMethod):
+        return NOT_IMPLEMENTED
+    return boolean(identical(a.self_, b.self_) and identical(a.function, b.function))
+
+
+@handles(types.MethodType.__ne__, types.BuiltinMethodType.__ne__)
+def method_ne(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    result = method_eq(m, args, kwargs)
+    return NOT_IMPLEMENTED if result is NOT_IMPLEMENTED else boolean(not result.real)
+
+
+def equality(m: Machine, a: Value, b: Value, wanted: bool) -> Value:
+    """== or != of two containers of one family: natively if known, else element by element."""
+    same = equal_unless_same(m, a, b)
+    if same is not None:
+        return boolean(same is wanted)
+    return m.enter(polyfill.equal_sequences if wanted else polyfill.different_sequences, [a, b])
+
+
+def equal_unless_same(m: Machine, a: Value, b: Value) -> bool | None:
+    """``equal``, also for what overrides == and calls the builtin's."""
+    if identical(a, b) and m.is_constant(a.real):
+        return True
+    left, right = a.items_list(m), b.items_list(m)
+    if left is None or right is None:
+        return None
+    if len(left) != len(right):
+        return False
+    known: bool | None = True
+    for x, y in zip(left, right, strict=True):
+        same = equal(m, x, y)
+        if same is False and known:
+            return False
+        known = known if same else None
+    return known
+
+
+# ---- unary ------------------------------------------------------------------------------------------------------
+def unary(m: Machine, symbol: str, a: Value) -> Value:
+    """``-a``, ``~a`` and ``+a``"""
+    function, name = UNARY[symbol]
+    return apply_unary(m, function, name, a, symbol)
+
+
+def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> Value:
+    if symbol == "-" and (varying := numbers.negated(m, a)) is not None:
+        return varying
+    if isinstance(a, Const) and foldable(a, name):
+        return run_native(m, function, a.real)
+    if isinstance(a, DeferredScalar):
+        return deferred_scalars.unary(m, a, symbol)
+    if isinstance(a, ArrayValue):
+        return numpy_functions.operate(m, function, a)
+    if isinstance(a, TensorNumber):
+        return tensor_numbers.negative(m, a, symbol)
+    if isinstance(a, TensorValue):
+        return m.torch_call("call_function", function, [a], {})
+    result = call_slot(m, a, name, [])
+    return m.throw(TypeError, f"bad operand type for {symbol}: {a.pytype.__name__!r}") if result is None else result
+
+
+# ---- truth ------------------------------------------------------------------------------------------------------
+def truth(m: Machine, value: Value) -> bool | Any:
+    """``bool(value)``; ENTERED when a frame was pushed, whose result is a real bool."""
+    kind = value.pytype
+    if kind in EXACT or not isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
+        known = value.truth(m)
+        if known is not None:
+            return known
+    elif not overridden(m, value, "__bool__") and not overridden(m, value, "__len__"):
+        return bool(value.items_list(m))
+    refuse_opaque(value)
+    if isinstance(value, Const) and foldable(value, "__bool__") and foldable(value, "__len__"):
+        return bool(value.real)
+    for name, check in (("__bool__", polyfill.checked_bool), ("__len__", polyfill.checked_length)):
+        raw = slot(m, value, name)
+        if raw is not None:
+            method = m.attributes.special(m, value, name)
+            return m.enter(check, [method])
+    return True
+
+
+@handles(operator.is_)
+def is_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    m.compared.add(args[0].pytype)
+    return boolean(identical(*take("is_", args, kwargs, "a", "b", required=2)))
+
+
+@handles(operator.is_not)
+def is_not(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    m.compared.add(args[0].pytype)
+    return boolean(not identical(*take("is_not", args, kwargs, "a", "b", required=2)))
+
+
+# ---- the functions of the operator module -------------------------------------------------------------------------
+def _register() -> None:
+    """operator.add and the rest, each as its operator."""
+    for symbol, (function, _, _) in BINARY.items():
+        HANDLERS[function] = _two(binary, symbol, function.__name__)
+    for symbol, (function, _) in INPLACE.items():
+        HANDLERS[function] = _two(binary, symbol, function.__name__)
+    for symbol, (function, _, _) in COMPARE.items():
+        HANDLERS[function] = _two(compare, symbol, function.__name__)
+    for symbol, (function, _) in UNARY.items():
+        HANDLERS[function] = _one(symbol, function.__name__)
+    HANDLERS[operator.inv] = HANDLERS[operator.invert]
+    HANDLERS[operator.concat] = _two(binary, "+", "concat")
+    HANDLERS[operator.iconcat] = _two(binary, "+=", "iconcat")
+
+
+def _two(apply: Any, symbol: str, name: str) -> Any:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        a, b = take(name, args, kwargs, "a", "b", required=2)
+        return apply(m, symbol, a, b)
+    return handler
+
+
+def _one(symbol: str, name: str) -> Any:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return unary(m, symbol, take(name, args, kwargs, "a", required=1)[0])
+    return handler
+
+
+_register()
+
+
+@handles(abs, operator.abs)
+def abs_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return apply_unary(m, operator.abs, "__abs__", take("abs", args, kwargs, "x", required=1)[0], "abs()")
+
+
+@handles(pow)
+def pow_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    base, exp, mod = take("pow", args, kwargs, "base", "exp", "mod", required=2)
+    if mod is None:
+        return binary(m, "**", base, exp)
+    return fold(m, pow, [base, exp, mod]) or _needs(m, "pow", base)
+
+
+@handles(divmod)
+def divmod_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    a, b = take("divmod", args, kwargs, "a", "b", required=2)
+    if isinstance(a, Const) and isinstance(b, Const) and foldable(a, "__divmod__") and foldable(b, "__rdivmod__"):
+        return run_native(m, divmod, a.real, b.real)
+    if numpy_arrays.among(a, b):
+        return numpy_functions.operate(m, divmod, a, b)
+    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
+        result = tensor_operator(m, divmod, a, b)
+        if result is not None:
+            return result
+    candidates = ordered(m, a, b, "__divmod__", "__rdivmod__")
+    result = first_answer(m, candidates, "divmod()", a, b)
+    return m.throw(TypeError, unsupported("divmod()", a, b)) if result is None else result
+
+
+@handles(round)
+def round_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    number, digits = take("round", args, kwargs, "number", "ndigits", required=1)
+    given = [number] if digits is None else [number, digits]
+    if isinstance(number, Const) and foldable(number, "__round__"):
+        result = fold(m, round, given)
+        if result is not None:
+            return result
+    if isinstance(number, TensorValue):
+        return m.torch_call("call_function", round, given, {})
+    result = call_slot(m, number, "__round__", given[1:])
+    return _needs(m, "round", number) if result is None else result
+
+
+def _needs(m: Machine, name: str, value: Value) -> Any:
+    refuse_opaque(value)
+    raise Break(Reason.OPERATION_FAILED, f"{name}() of {value}")
+
+
+WANTED = {int: "argument must be a string, a bytes-like object or a real number",
+          float: "argument must be a string or a real number", complex: "first argument must be a string or a number"}
+
+
+def _number(kind: type, *names: str) -> Any:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        values = [*args, *kwargs.values()]
+        if all(isinstance(v, Const) and all(foldable(v, n) for n in names) for v in values):
+            return run_native(m, kind, *(v.real for v in args), **{k: v.real for k, v in kwargs.items()})
+        if len(args) == len(values) == 1 and isinstance(args[0], ArrayValue) and kind is not complex:
+            return numpy_functions.item(m, args[0], kind)
+        if len(values) == 1 and isinstance(args[0] if args else None, TensorValue):
+            return m.torch_call("call_function", kind, args, {})
+        if len(args) == 1 and not kwargs:
+            refuse_opaque(args[0])
+            for name in names:
+                raw = slot(m, args[0], name)
+                if raw is not None and not is_native(raw):
+                    method = m.attributes.special(m, args[0], name)
+                    check = polyfill.checked_int if kind is int or name == "__index__" else polyfill.checked_float
+                    return m.enter(check if kind is not complex else polyfill.plain_call, [method])
+            if isinstance(args[0], TextValue):
+                raise Break(Reason.TENSOR_VALUE, f"{kind.__name__}() of text with it")
+            m.throw(TypeError, f"{kind.__name__}() {WANTED[kind]}, not {args[0].pytype.__name__!r}")
+        raise Break(Reason.UNSUPPORTED, f"{kind.__name__}() of these arguments")
+    return handler
+
+
+HANDLERS[int] = _number(int, "__int__", "__index__")
+HANDLERS[float] = _number(float, "__float__", "__index__")
+HANDLERS[complex] = _number(complex, "__complex__", "__float__", "__index__")
+
+
+@handles(operator.index)
+def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value = take("index", args, kwargs, "a", required=1)[0]
+    if isinstance(value, Const) and foldable(value, "__index__"):
+        return run_native(m, operator.index, value.real)
+    if isinstance(value, TensorValue):
+        return m.torch_call("call_function", operator.index, [value], {})
+    result = call_slot(m, value, "__index__", [])
+    if result is None:
+        m.throw(TypeError, f"{value.pytype.__name__!r} object cannot be interpreted as an integer")
+    return result  # type: ignore[return-value]
+

@@ -1,0 +1,304 @@
+"""set and frozenset: construction and methods."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+from sot.interpreter.builtins import iteration
+from sot.interpreter.builtins.common import NOT_IMPLEMENTED, host, key_of, no_keywords, run_native, take
+from sot.polyfills import containers as fill
+from sot.support.errors import Break, PyRaise, Reason
+from sot.support.registry import HANDLERS, handles
+from sot.values.base import NONE, Const, Value, boolean
+from sot.values.objects import ExceptionValue, MappingProxy, SetValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.interpreter.machine import Machine
+
+Members = dict[Any, Value]
+
+
+def both(name: str) -> list[Any]:
+    """The method of set and frozenset, of those that have it."""
+    return [vars(cls)[name] for cls in (set, frozenset) if name in vars(cls)]
+
+
+def made_of(m: Machine, items: list[Value], kind: type = set) -> SetValue:
+    members: Members = {}
+    for item in items:
+        members.setdefault(key_of(m, item), item)
+    return SetValue(members, kind)
+
+
+def members_of(m: Machine, value: Value) -> Members | None:
+    """The members of a set, frozenset or view of keys or items; None for anything else."""
+    if isinstance(value, SetValue):
+        return value.items
+    if (isinstance(value, Const) and isinstance(value.real, frozenset)) or (
+            isinstance(value, MappingProxy) and value.kind != "values"):
+        return made_of(m, value.items_list(m) or []).items
+    return None
+
+
+def mutable(value: Value) -> SetValue:
+    if not isinstance(value, SetValue):
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    return value
+
+
+def own_members(m: Machine, value: Value) -> Members:
+    found = members_of(m, value)
+    if found is None:
+        raise Break(Reason.OPAQUE_VALUE, str(value))
+    return found
+
+
+def result_type(value: Value) -> type:
+    return frozenset if issubclass(value.pytype, frozenset) else set
+
+
+def update(m: Machine, target: SetValue, members: Members) -> None:
+    m.touch(target)
+    target.items = members
+
+
+# ---- construction
+def _maker(kind: type) -> Callable:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        no_keywords(kind.__name__, kwargs)
+        iterable, = take(kind.__name__, args, {}, "iterable")
+        if iterable is None:
+            return SetValue({}, kind)
+        if kind is frozenset and iterable.pytype is frozenset:
+            return iterable
+        items = iteration.known_items(m, iterable)
+        if items is None:
+            return m.enter(fill.new_set if kind is set else fill.new_frozenset, [iterable])
+        iteration.refuse_varying(m, items, f"making a {kind.__name__} of")
+        return made_of(m, items, kind)
+    return handler
+
+
+HANDLERS[set], HANDLERS[frozenset] = _maker(set), _maker(frozenset)
+
+
+@handles(set.__new__)
+def set_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return SetValue({}, args[0].constant())
+
+
+@handles(frozenset.__new__)
+def frozenset_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    cls, iterable = take("frozenset", args, kwargs, "cls", "iterable", required=1)
+    items = [] if iterable is None else iteration.known_items(m, iterable)
+    if items is None:
+        raise Break(Reason.UNSUPPORTED, "a frozenset of an iterator")
+    return made_of(m, items, cls.constant())
+
+
+@handles(set.__init__)
+def set_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, iterable = take("set.__init__", args, kwargs, "self", "iterable", required=1)
+    items = [] if iterable is None else iteration.known_items(m, iterable)
+    if items is None:
+        return m.enter(fill.set_init, [self_, iterable])
+    update(m, mutable(self_), made_of(m, items).items)
+    return NONE
+
+
+# ---- members
+@handles(set.add)
+def add(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, item = take("add", args, kwargs, "self", "object", required=2)
+    target, key = mutable(self_), key_of(m, item)
+    if key not in target.items:
+        target.add(m, key, item)
+    return NONE
+
+
+@handles(set.discard)
+def discard(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, item = take("discard", args, kwargs, "self", "object", required=2)
+    _without(m, mutable(self_), wanted_key(m, item))
+    return NONE
+
+
+@handles(set.remove)
+def remove(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, item = take("remove", args, kwargs, "self", "object", required=2)
+    if not _without(m, mutable(self_), wanted_key(m, item)):
+        raise PyRaise(ExceptionValue(KeyError, [item]))
+    return NONE
+
+
+def wanted_key(m: Machine, item: Value) -> Any:
+    """The key of what is looked for: a set stands for the frozenset of its members."""
+    if isinstance(item, SetValue) and item.pytype.__hash__ is None:
+        return frozenset(item.items)
+    return key_of(m, item)
+
+
+def _without(m: Machine, target: SetValue, key: Any) -> bool:
+    if key not in target.items:
+        return False
+    update(m, target, {k: v for k, v in target.items.items() if k != key})
+    return True
+
+
+@handles(set.pop)
+def pop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    target = mutable(take("pop", args, kwargs, "self", required=1)[0])
+    if not target.items:
+        m.throw(KeyError, "pop from an empty set")
+    if len(target.items) > 1:
+        raise Break(Reason.UNSUPPORTED, "set.pop() of several members")
+    value = next(iter(target.items.values()))
+    update(m, target, {})
+    return value
+
+
+@handles(set.clear)
+def clear(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    update(m, mutable(take("clear", args, kwargs, "self", required=1)[0]), {})
+    return NONE
+
+
+@handles(*both("copy"))
+def copy(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, = take("copy", args, kwargs, "self", required=1)
+    if self_.pytype is frozenset:
+        return self_
+    return SetValue(dict(own_members(m, self_)), result_type(self_))
+
+
+@handles(*both("__len__"))
+def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.wrap_new(len(own_members(m, args[0])))
+
+
+@handles(*both("__iter__"))
+def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return iteration.sequence_iterator(m, args[0])
+
+
+@handles(*both("__contains__"))
+def contains(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, item = take("__contains__", args, kwargs, "self", "object", required=2)
+    if isinstance(item, SetValue) and item.pytype is not frozenset:
+        return boolean(frozenset(item.items) in own_members(m, self_))
+    return boolean(key_of(m, item) in own_members(m, self_))
+
+
+# ---- operations: on members, for the method (any iterable) and the operator (sets only)
+def union(a: Members, b: Members) -> Members:
+    return {**a, **{k: v for k, v in b.items() if k not in a}}
+
+
+def intersection(a: Members, b: Members) -> Members:
+    """Of equal members, Python keeps those of the smaller set."""
+    small, large = (a, b) if len(b) > len(a) else (b, a)
+    return {k: v for k, v in small.items() if k in large}
+
+
+def difference(a: Members, b: Members) -> Members:
+    return {k: v for k, v in a.items() if k not in b}
+
+
+def symmetric_difference(a: Members, b: Members) -> Members:
+    return {**difference(a, b), **difference(b, a)}
+
+
+OPERATIONS = {"or": ("union", "update", union), "and": ("intersection", "intersection_update", intersection),
+              "sub": ("difference", "difference_update", difference),
+              "xor": ("symmetric_difference", "symmetric_difference_update", symmetric_difference)}
+
+
+def _operator(operation: Callable, reflected: bool) -> Callable:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        a, b = take("operator", args, kwargs, "self", "value", required=2)
+        left, right = members_of(m, a), members_of(m, b)
+        if left is None or right is None:
+            return NOT_IMPLEMENTED
+        return SetValue(operation(right, left) if reflected else operation(left, right),
+                        result_type(b if reflected else a))
+    return handler
+
+
+def _in_place(operation: Callable) -> Callable:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        a, b = take("operator", args, kwargs, "self", "value", required=2)
+        right = members_of(m, b)
+        if right is None:
+            return NOT_IMPLEMENTED
+        update(m, mutable(a), operation(mutable(a).items, right))
+        return a
+    return handler
+
+
+def _method(name: str, operation: Callable, in_place: bool) -> Callable:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        no_keywords(name, kwargs)
+        self_, *others = args
+        listed = [iteration.known_items(m, other) for other in others]
+        if any(items is None for items in listed):
+            return m.enter(fill.set_method, [self_, Const(name), *others])
+        members = dict(own_members(m, self_))
+        for items in listed:
+            members = operation(members, made_of(m, items or []).items)
+        if not in_place:
+            return SetValue(members, result_type(self_))
+        update(m, mutable(self_), members)
+        return NONE
+    return handler
+
+
+def _register() -> None:
+    for short, (method, in_place, operation) in OPERATIONS.items():
+        for cls in (set, frozenset):
+            HANDLERS[vars(cls)[f"__{short}__"]] = _operator(operation, False)
+            HANDLERS[vars(cls)[f"__r{short}__"]] = _operator(operation, True)
+            HANDLERS[vars(cls)[method]] = _method(method, operation, False)
+        HANDLERS[vars(set)[f"__i{short}__"]] = _in_place(operation)
+        HANDLERS[vars(set)[in_place]] = _method(in_place, operation, True)
+    for name, compare in COMPARISONS.items():
+        for cls in (set, frozenset):
+            HANDLERS[vars(cls)[name]] = _comparison(compare)
+    for name, compare in (("issubset", COMPARISONS["__le__"]), ("issuperset", COMPARISONS["__ge__"]),
+                          ("isdisjoint", lambda a, b: a.isdisjoint(b))):
+        for cls in (set, frozenset):
+            HANDLERS[vars(cls)[name]] = _test(name, compare)
+
+
+COMPARISONS: dict[str, Callable] = {
+    "__eq__": lambda a, b: a == b, "__ne__": lambda a, b: a != b, "__lt__": lambda a, b: a < b,
+    "__le__": lambda a, b: a <= b, "__gt__": lambda a, b: a > b, "__ge__": lambda a, b: a >= b}
+
+
+def _comparison(compare: Callable) -> Callable:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        a, b = take("comparison", args, kwargs, "self", "value", required=2)
+        left, right = members_of(m, a), members_of(m, b)
+        if left is None or right is None:
+            return NOT_IMPLEMENTED
+        return boolean(compare(set(left), set(right)))
+    return handler
+
+
+def _test(name: str, compare: Callable) -> Callable:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self_, other = take(name, args, kwargs, "self", "other", required=2)
+        items = iteration.known_items(m, other)
+        if items is None:
+            return m.enter(fill.set_method, [self_, Const(name), other])
+        return boolean(compare(set(own_members(m, self_)), set(made_of(m, items).items)))
+    return handler
+
+
+_register()
+
+
+@handles(set.__class_getitem__, frozenset.__class_getitem__)
+def class_getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return run_native(m, types.GenericAlias, *(host(m, a) for a in args))

@@ -1,0 +1,249 @@
+"""Subscripts and membership: ``obj[key]``, ``obj[key] = value``, ``del obj[key]`` and ``item in obj``.
+
+What the instructions and the functions of the operator module share. Containers answer by the handlers of their
+slots (sequences.py, mappings.py, sets.py); a Python-level special method of a subclass is entered instead.
+"""
+from __future__ import annotations
+
+import operator
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.interpreter.builtins.common import (
+    call_slot,
+    call_slot_for_effect,
+    equal,
+    fold,
+    foldable,
+    host,
+    no_keywords,
+    slot,
+    take,
+)
+from sot.interpreter.frame import DISCARD
+from sot.interpreter.torch_ops import elements, numpy_functions
+from sot.polyfills import operators as polyfill
+from sot.support.errors import Break, Reason
+from sot.support.registry import HANDLERS, handles
+from sot.values.arrays import ArrayValue
+from sot.values.base import NONE, Const, NotConstant, Opaque, Value, boolean
+from sot.values.deferred_scalars import DeferredScalar
+from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
+from sot.values.numbers import is_dynamic
+from sot.values.objects import TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+# ---- reading
+def getitem(m: Machine, obj: Value, key: Value) -> Value:
+    """``obj[key]``"""
+    if isinstance(obj, TensorValue):
+        key = elements.with_tensors(key)
+        if any(map(is_dynamic, key.items if isinstance(key, TupleValue) else [key])):
+            obj, key = selected(m, obj, key)
+            if isinstance(key, TupleValue) and not key.items:
+                return obj
+        return m.torch_call("call_function", operator.getitem, [obj, key], {})
+    if isinstance(key, DeferredScalar):
+        raise key.needed()
+    if isinstance(obj, ArrayValue):
+        return numpy_functions.getitem(m, obj, key)
+    if isinstance(obj, Const):
+        return constant_item(m, obj, key)
+    result = call_slot(m, obj, "__getitem__", [key])
+    if result is None:
+        refuse_opaque(obj)
+        m.throw(TypeError, f"{obj.pytype.__name__!r} object is not subscriptable")
+    return result  # type: ignore[return-value]
+
+
+def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
+    """The tensor after all indices that are numbers which vary, and what is left of the key. Of such an index torch
+    would make a constant."""
+    parts = m.settle(key.items) if isinstance(key, TupleValue) else [key]
+    plain = all(v.pytype in (int, slice, type(None), type(Ellipsis)) for v in parts)
+    taken = [v for v in parts if v.pytype in (int, slice)]
+    if not plain or len(taken) > obj.fake.dim():
+        return obj, key
+    rest: list[Value] = []
+    seen, dim = 0, obj.fake.dim() if any(v.pytype is type(Ellipsis) for v in parts) else len(taken)
+    for v in reversed(parts):       # from the last dimension, so that those before keep their places
+        if v.pytype is type(Ellipsis):
+            dim = len(taken) - seen
+        elif v.pytype in (int, slice):
+            dim, seen = dim - 1, seen + 1
+            if is_dynamic(v):
+                obj = m.torch_call("call_function", torch.select, [obj, Const(dim), v], {})
+                continue
+        rest.insert(0, v)
+    return obj, TupleValue(rest)
+
+
+def constant_item(m: Machine, obj: Const, key: Value) -> Value:
+    """An item of a string, a range, an enum class, or ``cls[...]``."""
+    real = obj.real
+    if isinstance(real, (tuple, frozenset)) and isinstance(key, (Const, SliceValue)):
+        result = fold(m, operator.getitem, [obj, key])
+        if result is not None:
+            return result
+    if isinstance(real, type):
+        return class_item(m, obj, key)
+    if isinstance(real, types.MappingProxyType) and isinstance(key, Const) and key.real in real:
+        return m.wrap_known(real[key.real])
+    if foldable(obj, "__getitem__"):
+        if isinstance(key, TensorValue):
+            key = m.torch_call("call_function", operator.index, [key], {})
+        result = fold(m, operator.getitem, [obj, key])
+        if result is not None:
+            return result
+    result = call_slot(m, obj, "__getitem__", [key])
+    if result is None:
+        m.throw(TypeError, f"{obj.pytype.__name__!r} object is not subscriptable")
+    return result  # type: ignore[return-value]
+
+
+def class_item(m: Machine, obj: Const, key: Value) -> Value:
+    """``cls[key]``: the metaclass decides (enums), then ``__class_getitem__`` (generics)."""
+    maker = slot(m, obj, "__getitem__")
+    if maker is None:
+        own, _ = m.attributes.lookup(None, obj.real, "__class_getitem__")
+        if isinstance(own, classmethod) and isinstance(own.__func__, types.FunctionType) and (
+                own.__func__.__module__ != "typing"):
+            return obj.load_attr(m, "__class_getitem__").call(m, [key], {})
+    elif not foldable(obj, "__getitem__"):
+        return call_slot(m, obj, "__getitem__", [key])  # type: ignore[return-value]
+    result = fold(m, operator.getitem, [obj, key])
+    if result is None:
+        raise Break(Reason.UNSUPPORTED, f"an item of {obj}")
+    return result
+
+
+# ---- writing
+def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
+    """``obj[key] = value``; a frame that is pushed drops its result."""
+    if isinstance(obj, TensorValue):
+        m.torch_call("call_function", operator.setitem, [obj, elements.with_tensors(key), value], {})
+        return None
+    if isinstance(key, DeferredScalar):
+        raise key.needed()
+    if isinstance(obj, ArrayValue):
+        numpy_functions.setitem(m, obj, key, value)
+        return None
+    result = call_slot_for_effect(m, obj, "__setitem__", [key, value])
+    if result is None:
+        refuse_opaque(obj)
+        m.throw(TypeError, f"{obj.pytype.__name__!r} object does not support item assignment")
+    return result
+
+
+def delitem(m: Machine, obj: Value, key: Value) -> Value | None:
+    """``del obj[key]``; a frame that is pushed drops its result."""
+    if isinstance(key, DeferredScalar):
+        raise key.needed()
+    result = call_slot_for_effect(m, obj, "__delitem__", [key])
+    if result is None:
+        refuse_opaque(obj)
+        m.throw(TypeError, f"{obj.pytype.__name__!r} object doesn't support item deletion")
+    return result
+
+
+def refuse_opaque(obj: Value) -> None:
+    if isinstance(obj, Opaque):
+        raise obj.refusal(str(obj))
+
+
+# ---- membership
+def contains(m: Machine, container: Value, item: Value) -> Value:
+    """``item in container``: a bool, or ENTERED with a result whose truth is the answer."""
+    if isinstance(container, TensorValue):
+        return tensor_contains(m, container, item)
+    if isinstance(container, Const) and foldable(container, "__contains__"):
+        try:
+            found = host(m, item)
+        except NotConstant:
+            found = None
+        else:
+            return fold(m, operator.contains, [container, Const(found)])  # type: ignore[return-value]
+    if isinstance(container, (IteratorValue, GeneratorValue)):
+        return m.enter(polyfill.contains, [container, item])
+    result = call_slot(m, container, "__contains__", [item])
+    if result is not None:
+        return result
+    refuse_opaque(container)
+    if slot(m, container, "__iter__") is None and slot(m, container, "__getitem__") is None:
+        m.throw(TypeError, f"argument of type {container.pytype.__name__!r} is not iterable")
+    return m.enter(polyfill.contains, [container, item])
+
+
+def tensor_contains(m: Machine, container: TensorValue, item: Value) -> Value:
+    """Truth of a tensor: torch answers from the values, so a break; but no tensor contains a string."""
+    return m.torch_call("call_method", "__contains__", [container, item], {})
+
+
+def among(m: Machine, items: list[Value], item: Value) -> bool | None:
+    """``item in items``; None if that needs user code."""
+    for candidate in items:
+        same = equal(m, candidate, item)
+        if same is None:
+            return None
+        if same:
+            return True
+    return False
+
+
+def contains_in_sequence(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``list.__contains__`` and its like."""
+    container, item = take("__contains__", args, kwargs, "self", "item", required=2)
+    found = among(m, container.items_list(m) or [], item)
+    return m.enter(polyfill.contains, [container, item]) if found is None else boolean(found)
+
+
+# ---- the functions of the operator module
+@handles(operator.getitem)
+def operator_getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return getitem(m, *take("getitem", args, kwargs, "a", "b", required=2))
+
+
+def for_effect(apply: Any, name: str, *parameters: str) -> Any:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        depth = len(m.frames)
+        apply(m, *take(name, args, kwargs, *parameters, required=len(parameters)))
+        if len(m.frames) > depth and m.frames[-1].on_return == DISCARD:
+            raise Break(Reason.UNSUPPORTED, f"operator.{name} of an object of a user's class")
+        return NONE
+    return handler
+
+
+HANDLERS[operator.setitem] = for_effect(setitem, "setitem", "a", "b", "c")
+HANDLERS[operator.delitem] = for_effect(delitem, "delitem", "a", "b")
+
+
+@handles(operator.contains)
+def operator_contains(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    container, item = take("contains", args, kwargs, "a", "b", required=2)
+    return m.enter(polyfill.member, [container, item])
+
+
+# ---- slices
+@handles(slice)
+def make_slice(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    no_keywords("slice", kwargs)
+    if not 1 <= len(args) <= 3:
+        raise Break(Reason.BAD_CALL, "slice()")
+    parts = [NONE, args[0], NONE] if len(args) == 1 else [*args, NONE][:3]
+    if all(isinstance(p, Const) and not is_dynamic(p) for p in parts):
+        return Const(slice(*(p.real for p in parts)))
+    return SliceValue(parts)
+
+
+@handles(slice.indices)
+def slice_indices(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    result = fold(m, slice.indices, args)
+    if result is None:
+        raise Break(Reason.TENSOR_VALUE, "slice.indices")
+    return result

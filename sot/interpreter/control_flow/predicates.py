@@ -1,0 +1,108 @@
+"""The truth of values where a tensor may decide it."""
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.bytecode.flow import flow_of, ways
+from sot.interpreter.builtins import operators
+from sot.interpreter.builtins.common import no_keywords, take
+from sot.interpreter.control_flow import failures
+from sot.polyfills import operators as polyfill
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.torch_compat.fake_tensors import DataDependentOutputException
+from sot.values.base import ENTERED, Value, boolean
+from sot.values.objects import TupleValue
+from sot.values.tensor import TensorBool, TensorNumber, TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
+    """``bool(value)``: known, ENTERED, or in a tensor if branches on tensors are to go into the graph; so do, always,
+    those of which one way raises."""
+    if not isinstance(value, (TensorValue, TensorNumber)):
+        return operators.truth(m, value)
+    if not m.assumptions.control_flow:
+        try:
+            return operators.truth(m, value)
+        except Break as stop:
+            if stop.reason is not Reason.TENSOR_TRUTH or not may_be_assertion(m):
+                raise
+            return as_truth(m, value)
+    if isinstance(value, TensorValue) and value.fake.numel() == 1:
+        try:
+            return m.builder.run("call_function", bool, (value.ref,), {})
+        except DataDependentOutputException:
+            return as_truth(m, value)
+    return as_truth(m, value) if isinstance(value, TensorNumber) else operators.truth(m, value)
+
+
+JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
+
+
+def may_be_assertion(m: Machine) -> bool:
+    """Is the truth that is asked for that of a jump of which one way surely raises, and may the graph
+    raise here, for Python to run the frame again?"""
+    frame, builder = m.frames[-1], m.builder
+    at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
+    if frame.instrs[at].op not in JUMPS or m.modes or builder.region is not None or m.watch is not None:
+        return False
+    if builder.changed_inputs() or builder.changes_traceless or builder.changes_untracked():
+        return False
+    flow = flow_of(frame.native)
+    returns = {flow.place[pc] in flow.unraised for pc in ways(frame.instrs, at)}
+    return len(returns) == 2 and not any(map(failures.catches, m.frames))
+
+
+def as_truth(m: Machine, value: Value) -> TensorBool:
+    """The truth of a tensor with one element."""
+    if isinstance(value, TensorBool):
+        return value
+    if isinstance(value, TensorNumber):
+        value = TensorValue(value.ref)
+    assert isinstance(value, TensorValue)
+    result: Value = value
+    if value.fake.dim():
+        result = m.torch_call("call_method", "reshape", [result, TupleValue([])], {})
+    if value.fake.dtype is not torch.bool:
+        result = m.torch_call("call_method", "bool", [result], {})
+    assert isinstance(result, TensorValue)
+    return TensorBool(result.ref)
+
+
+def inverted(m: Machine, truth: bool | Value) -> Value:
+    """``not truth``, of what ``decide`` answers or its Value."""
+    if isinstance(truth, TensorBool):
+        made = m.torch_call("call_function", torch.logical_not, [TensorValue(truth.ref)], {})
+        assert isinstance(made, TensorValue)
+        return TensorBool(made.ref)
+    return boolean(not (truth.constant() if isinstance(truth, Value) else truth))
+
+
+# ---- builtins -----------------------------------------------------------------------------------------------------
+@handles(bool, operator.truth)
+def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    no_keywords("bool", kwargs)
+    if not args:
+        return boolean(False)
+    if len(args) > 1:
+        m.throw(TypeError, f"bool expected at most 1 argument, got {len(args)}")
+    result = decide(m, args[0])
+    if not isinstance(result, TensorBool):
+        return result if result is ENTERED else boolean(result)
+    if not isinstance(args[0], TensorValue) or args[0].ref is not result.ref:
+        return result
+    copied = m.torch_call("call_method", "clone", [args[0]], {})    # the tensor may be changed later
+    assert isinstance(copied, TensorValue)
+    return TensorBool(copied.ref)
+
+
+@handles(operator.not_)
+def not_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    result = decide(m, take("not_", args, kwargs, "a", required=1)[0])
+    return m.enter(polyfill.not_, args) if result is ENTERED and m.frames.pop() else inverted(m, result)

@@ -1,0 +1,138 @@
+"""``logging``: records are made and handled when the effects are replayed, and name the user's line."""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from sot.interpreter.effects.output import UNKNOWN, deferred, replay
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.values.base import NONE, TRUE, Const, Value
+from sot.values.callables import known_function
+from sot.values.objects import ExceptionValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
+
+LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error", "critical")}
+SOURCE = logging.getLogger.__code__.co_filename     # whose frames log records never name
+OPTIONS = frozenset({"exc_info", "extra", "stacklevel"})
+
+
+@handles(logging.getLogger)
+def get_logger(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Loggers are made once a name, so asking for one during capture changes nothing the program can see."""
+    return m.wrap_known(logging.getLogger(*(a.constant() for a in args), **{
+        k: v.constant() for k, v in kwargs.items()}))
+
+
+@handles(logging.Logger.isEnabledFor)
+def is_enabled_for(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Asked for real first, so that the answer is in the logger's cache, where capture finds and guards it."""
+    if len(args) == 2 and isinstance(args[0].real, logging.Logger) and isinstance(args[1], Const):
+        args[0].real.isEnabledFor(args[1].real)
+    return m.enter(known_function(m, logging.Logger.isEnabledFor), args, kwargs)
+
+
+def log_at(logger: logging.Logger, level: int, place: tuple[str, int, str], exc_info: Any,
+           extra: dict | None, message: Any, *args: Any) -> None:
+    """Log as if from the user's line, which is not the one that is running."""
+    if logger.isEnabledFor(level):
+        file, line, function = place
+        if exc_info:
+            exc_info = type(exc_info), exc_info, exc_info.__traceback__
+        logger.handle(logger.makeRecord(logger.name, level, file, line, message, args, exc_info, function, extra))
+
+
+def log_at_root(level: int, *args: Any) -> None:
+    """What the functions of the module do."""
+    if not logging.root.handlers:
+        logging.basicConfig()
+    log_at(logging.root, level, *args)
+
+
+def record(m: Machine, write_logger: Callable[[Emitter], str], level: int, args: list[Value],
+           kwargs: dict[str, Value]) -> Value:
+    """Defer the record of a message with its arguments."""
+    if not args or set(kwargs) - OPTIONS:
+        raise Break(Reason.SIDE_EFFECT, f"logging with {', '.join(kwargs) or 'no message'}")
+    error, what = shown_error(m, kwargs.get("exc_info", NONE)), UNKNOWN.format("logging")
+    place = Const(position(m, kwargs.get("stacklevel", Const(1)).constant()))
+    first, rest = ([deferred(m, v, what) for v in values] for values in (
+        [Const(level), place], [kwargs.get("extra", NONE), *args]))
+
+    def call(e: Emitter) -> str:
+        parts = [*(write(e) for write in first), e.value(error), *(write(e) for write in rest)]
+        return f"{write_logger(e)}{', '.join(parts)})"
+    return replay(m, call)
+
+
+def position(m: Machine, level: int) -> tuple[str, int, str]:
+    """Where the call seems to come from: the user's line, or one ``level - 1`` calls further out."""
+    frames = [f for f in m.user_frames() if f.native.co_filename != SOURCE]
+    if level > len(frames):
+        raise Break(Reason.SIDE_EFFECT, "a log record for a line outside of what is captured")
+    frame = frames[max(level, 1) - 1]
+    return frame.native.co_filename, frame.line, frame.native.co_name
+
+
+def shown_error(m: Machine, exc_info: Value) -> Value:
+    """The exception that a record shows, by what is given as ``exc_info``; or what says that there is none."""
+    if isinstance(exc_info, Const) and not exc_info.real:
+        return exc_info
+    found = m.handled if isinstance(exc_info, Const) else exc_info
+    if not isinstance(found, ExceptionValue):
+        raise Break(Reason.SIDE_EFFECT, "logging of an exception that is not known during capture")
+    return found
+
+
+def is_real_logger(value: Value) -> bool:
+    return isinstance(value.real, logging.Logger)
+
+
+def _register(name: str, level: int) -> None:
+    @handles(getattr(logging.Logger, name))
+    def method(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return of_logger(m, level, args, kwargs)
+
+    @handles(getattr(logging, name))
+    def function(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return record(m, lambda e: f"{e.const(log_at_root)}(", level, args, kwargs)
+
+
+for _name, _level in LEVELS.items():
+    _register(_name, _level)
+
+
+def of_logger(m: Machine, level: int, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    logger = args[0]
+    if not is_real_logger(logger):
+        raise Break(Reason.SIDE_EFFECT, f"logging with {logger}")
+    return record(m, lambda e: f"{e.const(log_at)}({e.value(logger)}, ", level, args[1:], kwargs)
+
+
+@handles(logging.Logger.exception)
+def exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return of_logger(m, logging.ERROR, args, {"exc_info": TRUE} | kwargs)
+
+
+@handles(logging.exception)
+def exception_at_root(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return record(m, lambda e: f"{e.const(log_at_root)}(", logging.ERROR, args, {"exc_info": TRUE} | kwargs)
+
+
+@handles(logging.Logger.log)
+def log(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) < 2 or args[1].pytype is not int:
+        raise Break(Reason.SIDE_EFFECT, "logging at a level that is not a number")
+    return of_logger(m, args[1].constant(), [args[0], *args[2:]], kwargs)
+
+
+@handles(logging.log)
+def log_at_root_level(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not args or args[0].pytype is not int:
+        raise Break(Reason.SIDE_EFFECT, "logging at a level that is not a number")
+    return record(m, lambda e: f"{e.const(log_at_root)}(", args[0].constant(), args[1:], kwargs)

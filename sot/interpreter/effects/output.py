@@ -1,0 +1,183 @@
+"""Effects outside the program's values that are replayed in order, not broken at: output, here to streams.
+
+The call is deferred: emitted code makes it after the graph has run, in the order of the program. What it shows is kept
+as it is now: containers are copied, and for tensors see ``ShownTensor``.
+"""
+from __future__ import annotations
+
+import io
+import sys
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.interpreter.builtins.common import slot, take
+from sot.interpreter.torch_ops import numpy_functions
+from sot.polyfills import output as polyfill
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.values.base import NONE, Const, NotConstant, Value
+from sot.values.deferred_scalars import DeferredScalar
+from sot.values.numbers import is_dynamic
+from sot.values.objects import DictValue, ListValue, TupleValue
+from sot.values.tensor import TensorValue
+from sot.values.text import ShownTensor, TextValue, layout, varies
+
+if TYPE_CHECKING:
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
+
+Write = Callable[["Emitter"], str]
+UNKNOWN = "{} of a value that is not known during capture"
+
+
+def defer(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value], what: str) -> Value:
+    """Have emitted code call ``function`` with these arguments, as they are now."""
+    positional = [deferred(m, a, what) for a in args]
+    return replay(m, called(function, positional, {k: deferred(m, v, what) for k, v in kwargs.items()}))
+
+
+def called(function: Any, positional: list[Write], named: dict[str, Write]) -> Write:
+    def call(e: Emitter) -> str:
+        parts = [write(e) for write in positional] + [f"{k}={write(e)}" for k, write in named.items()]
+        return f"{e.const(function)}({', '.join(parts)})"
+    return call
+
+
+def deferred(m: Machine, value: Value, what: str) -> Write:
+    """What writes an argument of a deferred call."""
+    value = numpy_functions.shown(m, value)
+    if isinstance(value, TensorValue):
+        return ShownTensor(m, value).expression
+    if isinstance(value, DeferredScalar) and value.is_array:
+        raise value.needed()
+    if isinstance(value, (TextValue, DeferredScalar)) or holds_varying(m, value):
+        return lambda e: e.value(value)
+    if contains_varying(m, value):
+        return display(m, value, what)
+    try:
+        host = m.calls.host(m, value)
+    except (NotConstant, RecursionError):
+        return display(m, value, what)
+    return lambda e: e.literal(host)
+
+
+def contains_varying(m: Machine, value: Value) -> bool:
+    """Is it made of lists, tuples, dicts and constants, of which some vary?"""
+    leaves: list[Value] = []
+    try:
+        layout(m, value, leaves)
+    except (NotConstant, RecursionError):
+        return False
+    return any(map(varies, leaves))
+
+
+def display(m: Machine, value: Value, what: str) -> Write:
+    """A list, tuple or dict with tensors in it, as a display."""
+    if value.pytype in (list, tuple) and isinstance(value, (ListValue, TupleValue)) and (
+            items := m.settle(value.items)) and value not in items:
+        items_written = [deferred(m, v, what) for v in items]
+        left, right = "[]" if value.pytype is list else "()"
+        return lambda e: f"{left}{''.join(write(e) + ', ' for write in items_written)}{right}"
+    if isinstance(value, DictValue) and value.pytype is dict and not value.namespace:
+        keys = [value.key_value(m, k) for k in value.keys(m)]
+        values = [value.get(m, k) for k in value.keys(m)]
+        pairs = [(deferred(m, k, what), deferred(m, v, what)) for k, v in zip(keys, values, strict=True)]
+        return lambda e: f"{{{''.join(f'{key(e)}: {item(e)}, ' for key, item in pairs)}}}"
+    raise Break(Reason.SIDE_EFFECT, what)
+
+
+def holds_varying(m: Machine, value: Value) -> bool:
+    """Is it a number that varies, text that shows one, or a tuple of such and of constants?"""
+    if isinstance(value, TupleValue) and value.pytype in (tuple, torch.Size):
+        items = m.settle(value.items)
+        return any(holds_varying(m, v) for v in items) and all(isinstance(v, Const) or holds_varying(m, v)
+                                                               for v in items)
+    return varies(value)
+
+
+def replay(m: Machine, call: Write) -> Value:
+    m.effect(lambda e: e.line(call(e)))
+    return NONE
+
+
+# ---- print -------------------------------------------------------------------------------------------------
+@handles(print)
+def print_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What says itself how it is written is asked now; a file of the user's gets its ``write`` called."""
+    file = kwargs.get("file", NONE)
+    if not is_none(file) and not is_standard(file):
+        if not isinstance(slot(m, file, "write"), types.FunctionType):
+            raise Break(Reason.SIDE_EFFECT, "print to a file")
+        return m.enter(polyfill.print_to, args, kwargs)
+    if is_none(file) and not hasattr(type(sys.stdout), "write"):
+        raise Break(Reason.SIDE_EFFECT, "print to an unusual stream")
+    if any(says_itself(m, a) for a in args):
+        return m.enter(polyfill.print_parts, args, kwargs)
+    what = UNKNOWN.format("print")
+    options = {k: deferred(m, v, what) for k, v in kwargs.items() if k != "file"}
+    if not is_none(file):
+        options["file"] = lambda e: e.value(file)
+    return replay(m, called(print, [deferred(m, a, what) for a in args], options))
+
+
+def is_none(value: Value) -> bool:
+    return isinstance(value, Const) and value.real is None
+
+
+def is_standard(value: Value) -> bool:
+    """Is it the stream that ``print`` writes to by itself, or the one for errors?"""
+    return value.real is sys.stdout or value.real is sys.stderr
+
+
+def says_itself(m: Machine, value: Value) -> bool:
+    """Does Python code of the value's, or of something in it, say how it is written?"""
+    if isinstance(value, (Const, TensorValue, TextValue)) or is_dynamic(value) or issubclass(value.pytype, str):
+        return False
+    if isinstance(value, (ListValue, TupleValue)) and value.pytype in (list, tuple, torch.Size):
+        return any(says_itself(m, v) for v in m.settle(value.items) if v is not value)
+    if isinstance(value, DictValue) and value.pytype is dict:
+        return any(says_itself(m, value.key_value(m, k)) or says_itself(m, value.get(m, k)) for k in value.keys(m))
+    return any(isinstance(slot(m, value, name), types.FunctionType) for name in ("__str__", "__repr__")) or (
+        issubclass(value.pytype, (BaseException, list, tuple, dict)))
+
+
+# ---- streams -----------------------------------------------------------------------------------------------
+def on_standard(m: Machine, args: list[Value], name: str) -> Value:
+    if not args or not is_standard(args[0]):
+        raise Break(Reason.SIDE_EFFECT, f"{name}() of a file")
+    return args[0]
+
+
+def is_dropped(m: Machine) -> bool:
+    """Does the program drop the result of the call at hand?"""
+    frame = m.frames[-1]
+    return frame.instrs[frame.pc].op == "POP_TOP"
+
+
+@handles(io.StringIO.write, io.TextIOWrapper.write)
+def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    stream = on_standard(m, args, "write")
+    text, = take("write", args[1:], kwargs, "s", required=1)
+    if text.pytype is not str:
+        raise Break(Reason.BAD_CALL, "write()")
+    length = None if is_dropped(m) else text
+    if length is not None and not isinstance(text, Const):
+        raise Break(Reason.SIDE_EFFECT, "the length of text that is made later")
+    shown = deferred(m, text, UNKNOWN.format("write()"))
+    replay(m, lambda e: f"{e.value(stream)}.write({shown(e)})")
+    return NONE if length is None else m.wrap_new(len(length.constant()))
+
+
+@handles(io.StringIO.writelines, io.TextIOWrapper.writelines)
+def writelines(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    on_standard(m, args, "writelines")
+    return m.enter(polyfill.writelines, args, kwargs)
+
+
+@handles(io.StringIO.flush, io.TextIOWrapper.flush)
+def flush(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    stream = on_standard(m, args, "flush")
+    return replay(m, lambda e: f"{e.value(stream)}.flush()")

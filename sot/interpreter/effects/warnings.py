@@ -1,0 +1,136 @@
+"""``warnings``: shown when the effects are replayed, as coming from the user's line."""
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sot.guards.guards import Guard
+from sot.guards.origin import Attr, Emit, known
+from sot.interpreter.effects.output import UNKNOWN, Write, defer, deferred, replay
+from sot.interpreter.frame import Frame
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.values.base import Const, Value
+from sot.values.objects import ExceptionValue, ObjectValue
+from sot.values.text import varies
+
+if TYPE_CHECKING:
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
+
+NAMES = ("message", "category", "stacklevel")
+
+
+@dataclass(frozen=True)
+class NoErrorGuard(Guard):
+    """No filter makes an error of a warning, which would be raised too late. ``text`` is None if it is not known."""
+
+    category: type[Warning]
+    text: str | None
+
+    def test(self, emit: Emit) -> str:
+        return f"not {emit.const(may_be_error)}({emit.ref(self.origin)}, {emit.const(self.category)}, {self.text!r})"
+
+    def holds(self, value: object) -> bool:
+        return not may_be_error(value, self.category, self.text)
+
+    def __str__(self) -> str:
+        return f"no filter makes errors of warnings such as {self.category.__name__}"
+
+
+def may_be_error(filters: Any, category: type[Warning], text: str | None) -> bool:
+    """Is the first filter that fits one that makes errors? Those that ask for a module or line may fit."""
+    for action, message, kind, module, line in filters:
+        if not issubclass(category, kind):
+            continue
+        fits = message is None or text is not None and bool(message.match(text))
+        if action == "error" and (fits or text is None):
+            return True
+        if fits and module is None and line == 0:
+            return False
+    return False
+
+
+def refuse_errors(m: Machine, category: type[Warning], message: Value) -> None:
+    text = message.real if isinstance(message, Const) and message.pytype is str and not varies(message) else None
+    guard = NoErrorGuard(Attr(known(warnings, "warnings"), "filters"), category, text)
+    if not guard.holds(warnings.filters):
+        raise Break(Reason.SIDE_EFFECT, "a warning that may be an error")
+    m.guard(guard)
+
+
+@handles(warnings.warn)
+def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Shown as coming from the user's line, and remembered there, as ``warnings.warn`` would."""
+    given = dict(zip(NAMES, args, strict=False)) | kwargs
+    if set(given) - set(NAMES) or "message" not in given:
+        raise Break(Reason.SIDE_EFFECT, "warnings.warn with more than a message, a category and a stacklevel")
+    message, category = given["message"], given["category"].constant() if "category" in given else None
+    if isinstance(message, ExceptionValue) and issubclass(message.pytype, Warning):
+        category = message.pytype
+    elif message.pytype is not str:
+        raise Break(Reason.SIDE_EFFECT, "a warning that is not a string and a category")
+    level = max(1, given["stacklevel"].constant() if "stacklevel" in given else 1)
+    shown = deferred(m, message, UNKNOWN.format("a warning")) if message.pytype is str else lambda e: e.value(message)
+    kind = category or UserWarning
+    refuse_errors(m, kind, message)
+    if level > len(m.frames):       # the entry has the place of the outermost frame
+        outer = level - len(m.frames) + 1
+        return replay(m, lambda e: f"{e.const(warnings.warn)}({shown(e)}, {e.const(kind)}, {outer})")
+    return warn_at(m, m.frames[-level], shown, kind)
+
+
+def warn_at(m: Machine, frame: Frame, shown: Write, kind: type[Warning]) -> Value:
+    registry = m.wrap_known(frame.namespace.setdefault("__warningregistry__", {}))
+    where = [Const(frame.native.co_filename), Const(frame.line), Const(frame.namespace.get("__name__"))]
+
+    def call(e: Emitter) -> str:
+        parts = [shown(e), e.const(kind), *map(e.value, where), e.value(registry)]
+        return f"{e.const(warnings.warn_explicit)}({', '.join(parts)})"
+    return replay(m, call)
+
+
+class CatchWarnings(ObjectValue):
+    """``warnings.catch_warnings(...)``: made, entered and left when the effects are replayed."""
+
+    def __init__(self, kwargs: dict[str, Any]) -> None:
+        super().__init__(warnings.catch_warnings)
+        self.kwargs = kwargs
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.const(warnings.catch_warnings)}(**{e.const(self.kwargs)})")
+
+
+@handles(warnings.catch_warnings)
+def catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = {k: m.calls.host(m, v) for k, v in kwargs.items()}
+    if args or given.get("record") or given.get("module"):
+        raise Break(Reason.SIDE_EFFECT, "catch_warnings that records")
+    return CatchWarnings(given)
+
+
+@handles(warnings.catch_warnings.__enter__)
+def enter_catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not isinstance(args[0], CatchWarnings):
+        raise Break(Reason.SIDE_EFFECT, "entering a catch_warnings made before")
+    return replay(m, lambda e: f"{e.value(args[0])}.__enter__()")
+
+
+@handles(warnings.catch_warnings.__exit__)
+def leave_catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not isinstance(args[0], CatchWarnings):
+        raise Break(Reason.SIDE_EFFECT, "leaving a catch_warnings made before")
+    return replay(m, lambda e: f"{e.value(args[0])}.__exit__(None, None, None)")
+
+
+def _filter(function: Any) -> None:
+    @handles(function)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if args and args[0].constant() == "error":
+            raise Break(Reason.SIDE_EFFECT, "making warnings errors")
+        return defer(m, function, args, kwargs, function.__name__)
+
+
+for _function in (warnings.simplefilter, warnings.filterwarnings, warnings.resetwarnings):
+    _filter(_function)

@@ -1,0 +1,289 @@
+"""Calls: of constants (classes, builtins, operations of torch) and of Python functions.
+
+A callable is looked for, in this order, among the handlers, the polyfills, the operations of torch and the pure
+functions; what has Python code is followed; a class goes through ``__new__`` and ``__init__``. Whatever is left is
+called by Python, between two graphs.
+"""
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sot.bytecode import decode
+from sot.guards.guards import short
+from sot.guards.origin import Attr
+from sot.interpreter import unroll_limit
+from sot.interpreter.builtins.classes import SEEN_THROUGH
+from sot.interpreter.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
+from sot.interpreter.builtins.numbers_ import may_vary, of_numbers
+from sot.interpreter.builtins.pure import PURE
+from sot.interpreter.frame import PUSH, PUSH_WHOLE, Frame
+from sot.interpreter.torch_ops import deferred_scalars, overrides
+from sot.interpreter.torch_ops.torch_calls import is_operation, operation
+from sot.interpreter.watchers import refuse_watcher
+from sot.polyfills import builtin as polyfill
+from sot.polyfills.rebuilt import REBUILT
+from sot.support import user_annotations
+from sot.support.errors import Break, PyRaise, Reason, Skip
+from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
+from sot.torch_compat.callables import compiled_original, is_left_to_python
+from sot.values.base import ABSENT, ENTERED, Const, Lazy, NotConstant, Value
+from sot.values.callables import FunctionValue, known_function
+from sot.values.iterators import GeneratorValue, PolyfilledGenerator
+from sot.values.objects import DictValue, ExceptionValue, ListValue, TupleValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+# Types whose ``__call__`` calls what was to be called in the first place.
+CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType,
+             types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+
+
+# Modules whose functions stop the program to look at it.
+DEBUGGERS = frozenset({"pdb", "bdb", "ipdb", "pudb", "pydevd", "debugpy", "code", "IPython"})
+
+
+NO_INSTANCES = 1 << 7       # Py_TPFLAGS_DISALLOW_INSTANTIATION
+
+# ---- things without Python code
+def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a constant: a class, a builtin, an operation."""
+    real = const.real
+    if deferred_scalars.among(*args, *kwargs.values()):
+        found = deferred_scalars.called(m, real, args, kwargs)
+        if found is not None:
+            return found
+    found = special_case(m, real, args, kwargs)
+    if found is not None:
+        return found
+    if is_operation(real):
+        return operation(m, real, args, kwargs)
+    if isinstance(real, types.MethodWrapperType) and real.__name__ == "__get__" and args:
+        return m.attributes.bind_descriptor(m, real.__self__, args[0])
+    if is_among(PURE, real):
+        found = fold(m, real, args, kwargs)
+        if found is not None:
+            return found
+    if isinstance(real, type):
+        return call_class(m, const, args, kwargs)
+    return call_instance(m, const, args, kwargs)
+
+
+def call_instance(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a constant that is an instance: an itemgetter, a generic alias, by its type's ``__call__``."""
+    raw, owner = m.attributes.lookup(None, const.pytype, "__call__")
+    handler = HANDLERS.find(raw)
+    if handler is not None and owner not in CALLABLES:
+        return handler(m, [const, *args], kwargs)
+    if isinstance(raw, types.FunctionType) and owner is not object:
+        return m.attributes.class_value(m, raw, owner, "__call__").call(m, [const, *args], kwargs)
+    if raw is ABSENT:
+        m.throw(TypeError, f"{const.pytype.__name__!r} object is not callable")
+    raise Break(Reason.OPAQUE_CALL, describe(const.real))
+
+
+def special_case(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    if args and not kwargs and is_among(OF_NUMBERS, real) and any(map(may_vary, args)):
+        found = of_numbers(m, real, args)
+        if found is not None:
+            return found
+    handler = HANDLERS.find(real)
+    if handler is not None:
+        return handler(m, args, kwargs)
+    function = POLYFILLS.find(real)
+    if function is not None:
+        return call_function(m, known_function(m, function), args, kwargs)
+    return None
+
+
+def describe(real: Any) -> str:
+    name = getattr(real, "__qualname__", None) or getattr(real, "__name__", None)
+    module = getattr(real, "__module__", None)
+    owner = getattr(real, "__objclass__", None)
+    if name is None:
+        return short(real)
+    if owner is not None or not module or module == "builtins":
+        return name
+    return f"{module}.{name.removeprefix('_VariableFunctionsClass.')}"
+
+
+def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    cls = const.real
+    if cls.__flags__ & NO_INSTANCES:
+        raise Break(Reason.OPERATION_FAILED, f"{cls.__qualname__} is not for programs to make")
+    maker, owner = m.attributes.lookup(None, type(cls), "__call__")
+    if isinstance(maker, types.FunctionType):
+        return m.attributes.class_value(m, maker, owner, "__call__").call(m, [const, *args], kwargs)
+    return m.enter(polyfill.type_call, [const, *args], kwargs)
+
+
+def host(m: Machine, value: Value) -> Any:
+    """The Python object of a value that is a constant, or a display of constants made by the program."""
+    if isinstance(value, (TupleValue, ListValue)):
+        m.settle(value.items)
+    if isinstance(value, ListValue) and value.pytype is list:
+        return [host(m, v) for v in value.items]
+    if isinstance(value, DictValue) and value.pytype is dict:
+        return {k: host(m, value.get(m, k)) for k in value.keys(m)}
+    return value.constant()
+
+
+def fold(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """Call a pure function of constants for real; None if an argument is not one."""
+    try:
+        given = [host(m, a) for a in args]
+        named = {k: host(m, v) for k, v in kwargs.items()}
+    except NotConstant:
+        return None
+    try:
+        with np.errstate(all="raise"):
+            result = real(*given, **named)
+    except FloatingPointError as e:
+        raise Break(Reason.OPERATION_FAILED, f"{e}, of which NumPy warns") from None
+    except Exception as e:
+        raise PyRaise(ExceptionValue(type(e), [m.wrap_new(a) for a in e.args])) from None
+    return m.wrap_new(result)
+
+
+# ---- Python functions
+def guarded_repr(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``__repr__`` in a wrapper that keeps objects which hold themselves from being written for ever."""
+    names = function.code.co_freevars
+    inner = function.closure[names.index("user_function")].get(m)
+    for frame in m.frames:
+        if frame.on_return == PUSH_WHOLE and frame.native is getattr(inner, "code", None) and (
+                frame.locals.get(frame.native.co_varnames[0]) is args[0]):
+            return function.closure[names.index("fillvalue")].get(m) if "fillvalue" in names else Const("...")
+    result = inner.call(m, args, kwargs)
+    if result is ENTERED:
+        m.frames[-1].on_return = PUSH_WHOLE
+    return result
+
+
+def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a Python function: one that capture knows otherwise, a generator function, or one to follow."""
+    if function.real is not ABSENT:
+        found = special_case(m, function.real, args, kwargs)
+        if found is not None:
+            return found
+        if is_operation(function.real) and not m.modes and not overrides.is_seen_through(m, function.code, args):
+            return operation(m, function.real, args, kwargs)
+        if is_among(PURE, function.real) and (found := fold(m, function.real, args, kwargs)) is not None:
+            return found
+        if function.code in SEEN_THROUGH:
+            return guarded_repr(m, function, args, kwargs)
+        if (original := compiled_original(function.real)) is not None:
+            origin = function.origin and Attr(function.origin, "_torchdynamo_orig_callable")
+            return m.wrap(original, origin).call(m, args, kwargs)
+        if is_left_to_python(function.real):    # in a wrapper, which torch puts around some once torch.compile is there
+            found = special_case(m, getattr(function.real, "__wrapped__", None), args, kwargs)
+            if found is not None:
+                return found
+        refuse_marked(function, args)
+    if function.code in BY_CODE:
+        return BY_CODE[function.code](m, function, args, kwargs)
+    refuse_watcher(function)
+    flags = function.code.co_flags
+    if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE):
+        raise Break(Reason.SUSPENDS, function.name)
+    if flags & inspect.CO_GENERATOR:
+        return make_generator(m, function, args, kwargs)
+    return m.enter(function, args, kwargs)
+
+
+def refuse_marked(function: FunctionValue, args: list[Value]) -> None:
+    """A break before a function that someone wants Python to run."""
+    module = str(function.namespace.get("__name__"))
+    if user_annotations.is_ignored(module):
+        raise Break(Reason.IGNORED, function.name)
+    forward = function.code.co_name == "forward" and bool(args) and issubclass(args[0].pytype, torch.nn.Module)
+    if str(function.real.__module__).startswith("torch.optim.") and not forward:
+        raise Break(Reason.OPTIMIZER, function.name)
+    if is_left_to_python(function.real):
+        raise Break(Reason.NOT_COMPILED, function.name)
+    if module.partition(".")[0] in DEBUGGERS:
+        raise Skip(Reason.DEBUGGER, f"{module}.{function.name}")
+
+
+def enter(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value],
+          on_return: str = PUSH) -> Value:
+    """Push a frame of a Python function."""
+    unroll_limit.refuse_left(m, m.frames[-1])
+    m.frames.append(new_frame(m, function, args, kwargs, on_return))
+    return ENTERED
+
+
+def new_frame(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value],
+              on_return: str) -> Frame:
+    frame = Frame(decode(function.code), function.namespace, function)
+    frame.on_return = on_return
+    frame.locals.update(bind(m, function, args, kwargs))
+    frame.cells.update(zip(function.code.co_freevars, function.closure, strict=True))
+    return frame
+
+
+def bind(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+    """The parameters of a call, by name. A call that does not fit is left to Python, which says so."""
+    code, names = function.code, function.code.co_varnames
+    positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
+    bound: dict[str, Any] = dict(zip(names[:positional], args, strict=False))
+    rest = args[positional:]
+    more: dict[str, Value] = {}
+    by_name = names[code.co_posonlyargcount:positional + keyword_only]
+    for name, value in kwargs.items():
+        if name not in by_name:
+            more[name] = value
+        elif name in bound:
+            raise Break(Reason.BAD_CALL, f"{function.name}() got multiple values for {name!r}")
+        else:
+            bound[name] = value
+    for i, default in enumerate(function.defaults, positional - len(function.defaults)):
+        if names[i] not in bound:
+            bound[names[i]] = settled(m, default)
+    for name in names[positional:positional + keyword_only]:
+        if name not in bound and name in function.kwdefaults:
+            bound[name] = settled(m, function.kwdefaults[name])
+    missing = [n for n in names[:positional + keyword_only] if n not in bound]
+    if missing:
+        raise Break(Reason.BAD_CALL, f"{function.name}() misses {', '.join(missing)}")
+    at = positional + keyword_only
+    if code.co_flags & inspect.CO_VARARGS:
+        bound[names[at]] = TupleValue(rest)
+        at += 1
+    elif rest:
+        raise Break(Reason.BAD_CALL, f"{function.name}() takes {positional} positional arguments")
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        bound[names[at]] = keywords = DictValue(dict)
+        keywords.overlay.update(more)
+    elif more:
+        raise Break(Reason.BAD_CALL, f"{function.name}() got an unexpected keyword {next(iter(more))!r}")
+    return bound
+
+
+def settled(m: Machine, value: Any) -> Value:
+    return m.wrap(value.real, value.origin) if isinstance(value, Lazy) else value
+
+
+def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A suspended generator: its frame has run up to RETURN_GENERATOR."""
+    frame = new_frame(m, function, args, kwargs, PUSH)
+    for instr in frame.instrs:
+        frame.pc += 1
+        if instr.op == "MAKE_CELL":
+            frame.make_cell(instr.arg)
+        elif instr.op == "RETURN_GENERATOR":
+            break
+    frame.last = frame.pc - 1
+    of_c = REBUILT.get(function.code)
+    frame.generator = PolyfilledGenerator(frame, *of_c) if of_c else GeneratorValue(frame, types.GeneratorType)
+    if m.frames[-1].native.co_filename != contextlib.__file__:      # which runs its generators to their end
+        m.generators.append(frame.generator)
+        m.undoable(m.generators.pop)
+    return frame.generator

@@ -1,0 +1,172 @@
+"""Class statements: the body runs as a frame with a namespace, and what it leaves becomes a class.
+
+See ``sot/values/classes.py`` for how a class that does not exist yet is looked at.
+"""
+from __future__ import annotations
+
+import abc
+import builtins
+import collections
+import dataclasses
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.interpreter.builtins.common import take
+from sot.interpreter.frame import CLASS, Frame
+from sot.support.errors import Break, Reason, Skip, article
+from sot.support.registry import BY_CODE, handles
+from sot.values.base import ABSENT, NONE, Const, LazyConst, Value
+from sot.values.callables import CellValue, FunctionValue
+from sot.values.classes import DESCRIPTORS, ClassValue, DescriptorValue
+from sot.values.objects import DictValue, TupleValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.interpreter.machine import Machine
+
+METACLASSES = (type, abc.ABCMeta)
+READ_BY_TYPE = frozenset({"__slots__", "__doc__", "__module__", "__qualname__"})   # when it makes a class
+
+
+class Shell:
+    """Stands in a stand-in for a value that is no function."""
+
+
+@handles(builtins.__build_class__)
+def build_class(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Run the body of a class statement; ``finish`` makes the class of what it leaves."""
+    body, name, *bases = args
+    if kwargs or not isinstance(body, FunctionValue):
+        raise Break(Reason.CLASS_BODY, " with a metaclass or other keywords" if kwargs else "")
+    if {*body.code.co_cellvars} & {*body.code.co_freevars}:
+        raise Break(Reason.CLASS_BODY, " which has a variable of its own and one from outside, both of one name")
+    for base in bases:
+        refuse_base(base)
+    result = m.enter(body, [])
+    frame = m.frames[-1]
+    frame.on_return, frame.names = CLASS, DictValue(dict)
+    frame.default = (name.constant(), tuple(base.constant() for base in bases))
+    return result
+
+
+def refuse_base(base: Value) -> None:
+    """A break for a base that has a say in how its subclasses are made."""
+    cls = base.real
+    if not isinstance(cls, type) or type(cls) not in METACLASSES:
+        raise Break(Reason.CLASS_BODY, f" with the base {base}")
+    if hasattr(cls.__init_subclass__, "__func__"):      # written in Python, which object's is not
+        raise Break(Reason.CLASS_BODY, f" below {cls.__qualname__}, which has an __init_subclass__")
+    if issubclass(cls, torch.Tensor):
+        raise Break(Reason.CLASS_BODY, " of tensors")
+
+
+def finish(m: Machine, frame: Frame) -> ClassValue:
+    """The class that a body has described."""
+    names = frame.names
+    assert names is not None
+    name, bases = frame.default
+    members: dict[str, Value] = {key: names.get(m, key) for key in names.keys(m)}
+    cell = members.pop("__classcell__", None)
+    if "__classdictcell__" in members or "__init_subclass__" in members:
+        raise Break(Reason.CLASS_BODY, " whose body has a say in how classes are made")
+    shells = {key: shell(m, key, value) for key, value in members.items()}
+    metaclass = max((type(base) for base in bases), key=METACLASSES.index, default=type)
+    try:
+        stand_in = metaclass(name, bases, shells)
+    except (TypeError, ValueError) as e:
+        raise Break(Reason.CLASS_BODY, f", which fails: {e}") from None
+    made = m.made_classes[id(stand_in)] = ClassValue(stand_in, bases, members)
+    if isinstance(cell, CellValue):
+        cell.set(m, made)
+    return made
+
+
+def shell(m: Machine, name: str, value: Value) -> Any:
+    """What the stand-in holds for a member."""
+    if isinstance(value, FunctionValue):
+        return function_shell(m, value)
+    if isinstance(value, DescriptorValue):
+        return value.pytype(*(shell(m, name, part) for part in value.parts))
+    if name in READ_BY_TYPE and isinstance(value, (Const, TupleValue)):
+        return value.constant()
+    if isinstance(value, Const) and not isinstance(value, LazyConst):
+        held = value.real
+    else:
+        held = Shell()
+        refuse_descriptor(value)
+        m.by_id[id(held)] = (held, value)
+    if hasattr(type(held), "__set_name__"):
+        raise Break(Reason.CLASS_BODY, f" with the descriptor {name}")
+    return held
+
+
+def refuse_descriptor(value: Value) -> None:
+    if any(hasattr(value.pytype, name) for name in ("__set_name__", "__get__", "__set__", "__delete__")):
+        raise Break(Reason.CLASS_BODY, f" with {value}")
+
+
+def function_shell(m: Machine, value: FunctionValue) -> types.FunctionType:
+    """A function that nobody calls, and that leads to the Value."""
+    if value.real is not ABSENT:
+        return value.real
+    cells = tuple(types.CellType() for _ in value.closure)
+    made = types.FunctionType(value.code, value.namespace, None, None, cells)
+    if value.attrs is not None and (mark := value.attrs.attrs.get(m, "__isabstractmethod__")) is not ABSENT:
+        made.__isabstractmethod__ = mark.constant()  # type: ignore[attr-defined]
+    m.by_id[id(made)] = (made, value)
+    return made
+
+
+def store(m: Machine, made: ClassValue, name: str, value: Value | None) -> None:
+    """``cls.name = value`` of a class made during capture."""
+    if name == "__bases__":     # which asks all classes below it, also those that nothing mentions any more
+        raise Skip(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
+    if value is None or name.startswith("__") or not isinstance(value, (Const, FunctionValue, DescriptorValue)):
+        raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
+    made.write(m, name, value, shell(m, name, value))
+
+
+# ---- what makes classes in Python of its own: as one break, not dozens ---------------------------------------
+def _made_by(name: str) -> Callable:
+    def make(m: Machine, *_: Any) -> Value:
+        raise Break(Reason.CLASS_BODY, f" by {name}")
+    return make
+
+
+for _maker in (collections.namedtuple, dataclasses.make_dataclass, functools.total_ordering):
+    handles(_maker)(_made_by(_maker.__name__))
+BY_CODE[dataclasses.dataclass().__code__] = _made_by("dataclass")
+
+
+# ---- descriptors ------------------------------------------------------------------------------------------
+def _makes(kind: type, parameters: tuple[str, ...]) -> None:
+    @handles(kind)
+    def make(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        parts = take(kind.__name__, args, kwargs, *parameters, required=1)
+        parts = [p for p in parts if p is not None]
+        if not all(isinstance(p, FunctionValue) or p is NONE for p in parts):
+            raise Break(Reason.UNSUPPORTED, article(f"{kind.__name__} of something that is no Python function"))
+        return DescriptorValue(kind, parts)
+
+
+for _kind in DESCRIPTORS:
+    _makes(_kind, ("fget", "fset", "fdel") if _kind is property else ("function",))
+
+
+def _replaces(descriptor: Any, index: int) -> None:
+    @handles(descriptor)
+    def replace(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self_, function = take(descriptor.__name__, args, kwargs, "self", "function", required=2)
+        if not isinstance(self_, DescriptorValue):
+            raise Break(Reason.OPAQUE_CALL, f"property.{descriptor.__name__}")
+        parts = [*self_.parts, *[NONE] * (3 - len(self_.parts))]
+        parts[index] = function
+        return DescriptorValue(property, parts)
+
+
+for _i, _descriptor in enumerate((property.getter, property.setter, property.deleter)):
+    _replaces(_descriptor, _i)

@@ -1,0 +1,106 @@
+"""What the program can ask by other ways than attributes: signatures, weak references, its own frames."""
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from sot.guards.origin import Referent
+from sot.support.errors import Break, Reason, Skip
+from sot.support.registry import handles
+from sot.values.base import ABSENT, Const, NotConstant, Value
+from sot.values.callables import BoundMethod, FunctionValue
+from sot.values.objects import TupleValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+@handles(inspect.signature)
+def signature(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The function is guarded by whoever led here, so its signature is as constant as its code."""
+    target = args[0] if len(args) == 1 and not kwargs else None
+    if isinstance(target, BoundMethod) and isinstance(target.function, FunctionValue):
+        found = signature_of(m, real_function(target.function))
+        return Const(found.replace(parameters=list(found.parameters.values())[1:]))
+    if isinstance(target, FunctionValue):
+        return Const(signature_of(m, real_function(target)))
+    if isinstance(target, Const) and isinstance(target.real, type):
+        return Const(signature_of(m, target.real))
+    raise Break(Reason.UNSUPPORTED, f"the signature of {target}")
+
+
+def signature_of(m: Machine, target: Any) -> inspect.Signature:
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError) as e:        # many classes made of C code have none
+        return m.throw(type(e), *e.args)
+
+
+@handles(weakref.ReferenceType.__call__)
+def referent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``ref()`` of a weak reference that existed before."""
+    if args[0].origin is None:
+        raise Break(Reason.OPAQUE_CALL, "a weak reference")
+    return m.wrap(args[0].real(), Referent(args[0].origin))
+
+
+def real_function(value: FunctionValue) -> Any:
+    if value.real is ABSENT:
+        raise Break(Reason.UNSUPPORTED, "the signature of a function made during capture")
+    return value.real
+
+
+def _proxy_method(name: str) -> None:
+    method = getattr(MappingProxyType, name)
+
+    @handles(method)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        try:
+            result = method(*(a.constant() for a in args))
+        except NotConstant:
+            raise Break(Reason.UNSUPPORTED, f"mappingproxy.{name} with a value made at run time") from None
+        except KeyError as e:
+            return m.throw(KeyError, *e.args)
+        if name in ("keys", "values", "items", "__iter__"):
+            return m.attributes.load(m, TupleValue([wrap(m, v) for v in result]), "__iter__").call(m, [], {})
+        return wrap(m, result)
+
+
+def wrap(m: Machine, real: Any) -> Value:
+    if isinstance(real, tuple):
+        return TupleValue([wrap(m, v) for v in real])
+    return Const(real) if isinstance(real, inspect.Parameter) else m.wrap_new(real)
+
+
+for _name in ("keys", "values", "items", "get", "__getitem__", "__contains__", "__len__", "__iter__"):
+    _proxy_method(_name)
+
+
+# ---- frames -----------------------------------------------------------------------------------------------
+def _watch(function: Callable[..., Any]) -> None:
+    """Who watches a function is to see all of it, in its own frame."""
+    @handles(function)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        raise Skip(Reason.DEBUGGER, f"{function.__name__}()")
+
+
+for _function in (breakpoint, sys.breakpointhook, sys.settrace, sys.setprofile, sys.call_tracing, threading.settrace,
+                  threading.setprofile):
+    _watch(_function)
+
+
+@handles(sys._getframe, inspect.currentframe)
+def get_frame(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Python gives it. Whoever is on the stack has all its variables, be they used again or not; a function that looks
+    at itself, and may go on to do so, stays in one frame."""
+    own = not args or args[0].constant() == 0
+    module = str(m.frames[-1].namespace.get("__name__")).partition(".")[0]
+    if own and module not in sys.stdlib_module_names:
+        raise Skip(Reason.FRAME, "a call of sys._getframe()")
+    m.shows_frames = True
+    raise Break(Reason.FRAME, "a call of sys._getframe()")

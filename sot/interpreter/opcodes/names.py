@@ -1,0 +1,259 @@
+"""Where values are kept: the stack, local variables, cells, globals, attributes, modules."""
+from __future__ import annotations
+
+import builtins
+import sys
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from sot.bytecode import NULL_FIRST, Instr
+from sot.guards.origin import known
+from sot.interpreter.control_flow.merge_values import Undecided
+from sot.interpreter.frame import PUSH_THEN_NULL
+from sot.interpreter.opcodes.table import op
+from sot.support.errors import Break, PyRaise, Reason
+from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
+from sot.values.callables import CellValue, SuperValue
+from sot.values.objects import ExceptionValue, TupleValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.frame import Frame
+    from sot.interpreter.machine import Machine
+
+
+@op("NOP", "RESUME", "COPY_FREE_VARS", "END_FOR")
+def nothing(m: Machine, frame: Frame, instr: Instr) -> None:
+    pass
+
+
+# ---- the stack
+@op("POP_TOP")
+def pop_top(m: Machine, frame: Frame, instr: Instr) -> None:
+    frame.stack.pop()
+
+
+@op("PUSH_NULL")
+def push_null(m: Machine, frame: Frame, instr: Instr) -> None:
+    frame.stack.append(NULL)
+
+
+@op("COPY")
+def copy(m: Machine, frame: Frame, instr: Instr) -> None:
+    value = frame.stack[-instr.arg]
+    if isinstance(value, SavedException):       # only the copy is ever restored from
+        frame.stack[-instr.arg] = NONE
+    frame.stack.append(value)
+
+
+@op("SWAP")
+def swap(m: Machine, frame: Frame, instr: Instr) -> None:
+    stack = frame.stack
+    stack[-1], stack[-instr.arg] = stack[-instr.arg], stack[-1]
+
+
+@op("LOAD_CONST")
+def load_const(m: Machine, frame: Frame, instr: Instr) -> None:
+    constant = instr.arg    # a function stands in our own code only
+    value = m.wrap_known(constant) if isinstance(constant, FunctionType) else m.wrap_new(constant)
+    if isinstance(value, TupleValue):       # it is that very object, in every run
+        value.real, value.origin = constant, known(constant, "a constant")
+    frame.stack.append(value)
+
+
+@op("LOAD_ASSERTION_ERROR")
+def load_assertion_error(m: Machine, frame: Frame, instr: Instr) -> None:
+    frame.stack.append(Const(AssertionError))
+
+
+# ---- local variables
+@op("LOAD_FAST")
+def load_fast(m: Machine, frame: Frame, instr: Instr) -> None:
+    value: Any = frame.locals.get(instr.arg)
+    if value is None:
+        m.throw(UnboundLocalError,
+                f"cannot access local variable {instr.arg!r} where it is not associated with a value")
+    if type(value) is Lazy:
+        value = frame.locals[instr.arg] = m.wrap(value.real, value.origin)
+    elif type(value) is Undecided:
+        value.refuse()
+    frame.stack.append(value)
+
+
+@op("STORE_FAST")
+def store_fast(m: Machine, frame: Frame, instr: Instr) -> None:
+    value = frame.stack.pop()
+    if value is NULL:
+        frame.locals.pop(instr.arg, None)
+    elif isinstance(value, CellValue) and instr.arg in frame.native.co_cellvars:
+        frame.cells[instr.arg] = value
+    else:
+        frame.locals[instr.arg] = value
+
+
+@op("DELETE_FAST")
+def delete_fast(m: Machine, frame: Frame, instr: Instr) -> None:
+    if instr.arg not in frame.locals:
+        m.throw(UnboundLocalError,
+                f"cannot access local variable {instr.arg!r} where it is not associated with a value")
+    del frame.locals[instr.arg]
+
+
+@op("LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(m: Machine, frame: Frame, instr: Instr) -> None:
+    """Around an inlined comprehension (PEP 709): what the comprehension's variable shadows goes to the stack."""
+    name = instr.arg
+    if name in frame.cells and name in frame.native.co_cellvars:    # a class body may have a free variable so named
+        frame.stack.append(frame.cells.pop(name))
+    elif name in frame.locals:
+        load_fast(m, frame, instr)
+        del frame.locals[name]
+    else:
+        frame.stack.append(NULL)
+
+
+# ---- cells
+@op("MAKE_CELL")
+def make_cell(m: Machine, frame: Frame, instr: Instr) -> None:
+    frame.make_cell(instr.arg)
+
+
+@op("LOAD_CLOSURE")
+def load_closure(m: Machine, frame: Frame, instr: Instr) -> None:
+    frame.stack.append(frame.cells[instr.arg])
+
+
+@op("LOAD_DEREF")
+def load_deref(m: Machine, frame: Frame, instr: Instr) -> None:
+    value = frame.cells[instr.arg].get(m)
+    if value is ABSENT:
+        empty_cell(m, frame, instr.arg)
+    frame.stack.append(value)
+
+
+@op("STORE_DEREF")
+def store_deref(m: Machine, frame: Frame, instr: Instr) -> None:
+    value = frame.stack.pop()
+    frame.cells[instr.arg].set(m, value)
+
+
+@op("DELETE_DEREF")
+def delete_deref(m: Machine, frame: Frame, instr: Instr) -> None:
+    cell = frame.cells[instr.arg]
+    if cell.get(m) is ABSENT:
+        empty_cell(m, frame, instr.arg)
+    cell.set(m, ABSENT)
+
+
+def empty_cell(m: Machine, frame: Frame, name: str) -> None:
+    if name in frame.native.co_freevars:
+        m.throw(NameError, f"cannot access free variable {name!r} where it is not associated with a value "
+                           "in enclosing scope")
+    m.throw(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
+
+
+# ---- globals
+@op("LOAD_GLOBAL")
+def load_global(m: Machine, frame: Frame, instr: Instr) -> None:
+    value = m.namespace(frame.namespace).get(m, instr.arg)
+    if value is ABSENT:
+        value = builtin(m, frame, instr.arg)
+    frame.stack.append(value)
+
+
+def builtin(m: Machine, frame: Frame, name: str) -> Value:
+    found = frame.namespace.get("__builtins__", builtins)
+    held = found.__dict__ if isinstance(found, ModuleType) else found
+    if name not in held:
+        error = ExceptionValue(NameError, [Const(f"name {name!r} is not defined")])
+        error.slots = {"name": Const(name)}
+        raise PyRaise(error)
+    return m.wrap_known(held[name])
+
+
+@op("STORE_GLOBAL")
+def store_global(m: Machine, frame: Frame, instr: Instr) -> None:
+    m.namespace(frame.namespace).set(m, instr.arg, frame.stack.pop())
+
+
+@op("DELETE_GLOBAL")
+def delete_global(m: Machine, frame: Frame, instr: Instr) -> None:
+    namespace = m.namespace(frame.namespace)
+    if namespace.get(m, instr.arg) is ABSENT:
+        m.throw(NameError, f"name {instr.arg!r} is not defined")
+    namespace.delete(m, instr.arg)
+
+
+# ---- attributes
+@op("LOAD_ATTR")
+def load_attr(m: Machine, frame: Frame, instr: Instr) -> None:
+    m.push_result(frame.stack.pop().load_attr(m, instr.arg))
+
+
+@op("LOAD_METHOD")
+def load_method(m: Machine, frame: Frame, instr: Instr) -> None:
+    push_callable(m, frame, frame.stack.pop(), instr.arg)
+
+
+def push_callable(m: Machine, frame: Frame, owner: Value, name: str) -> None:
+    """Push ``owner.name`` and the NULL that a call wants beside it."""
+    if NULL_FIRST:
+        frame.stack.append(NULL)
+        m.push_result(owner.load_attr(m, name))
+        return
+    value = owner.load_attr(m, name)
+    if value is ENTERED:
+        m.frames[-1].on_return = PUSH_THEN_NULL
+    else:
+        frame.stack += [value, NULL]
+
+
+@op("LOAD_SUPER_ATTR")
+def load_super_attr(m: Machine, frame: Frame, instr: Instr) -> None:
+    name, is_method, _ = instr.arg
+    made, cls, self_ = frame.stack[-3:]
+    del frame.stack[-3:]
+    if made.real is not super or not isinstance(cls.real, type):
+        raise Break(Reason.UNSUPPORTED, "a replaced super")
+    value = SuperValue(cls.real, self_)
+    if is_method:
+        push_callable(m, frame, value, name)
+    else:
+        m.push_result(value.load_attr(m, name))
+
+
+@op("STORE_ATTR")
+def store_attr(m: Machine, frame: Frame, instr: Instr) -> None:
+    owner, value = frame.stack.pop(), frame.stack.pop()
+    m.attributes.store(m, owner, instr.arg, value)
+
+
+@op("DELETE_ATTR")
+def delete_attr(m: Machine, frame: Frame, instr: Instr) -> None:
+    m.attributes.store(m, frame.stack.pop(), instr.arg, None)
+
+
+# ---- modules
+@op("IMPORT_NAME")
+def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
+    """A module that is loaded already is a constant; to load one is an effect."""
+    names, level = frame.stack.pop().constant(), frame.stack.pop().constant()
+    package = frame.namespace.get("__package__") or frame.namespace.get("__name__", "")
+    base = instr.arg
+    if level:
+        parent = package.rsplit(".", level - 1)[0]
+        base = f"{parent}.{instr.arg}" if instr.arg else parent
+    if base not in sys.modules or any(
+            not hasattr(sys.modules[base], n) and f"{base}.{n}" not in sys.modules for n in names or () if n != "*"):
+        raise Break(Reason.IMPORT, base)
+    frame.stack.append(Const(sys.modules[base] if names else sys.modules[base.partition(".")[0]]
+                             if not level else sys.modules[base]))
+
+
+@op("IMPORT_FROM")
+def import_from(m: Machine, frame: Frame, instr: Instr) -> None:
+    module = frame.stack[-1]
+    full = f"{module.real.__name__}.{instr.arg}"
+    if not hasattr(module.real, instr.arg) and full in sys.modules:
+        frame.stack.append(Const(sys.modules[full]))
+    else:
+        m.push_result(module.load_attr(m, instr.arg))

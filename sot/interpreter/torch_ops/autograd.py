@@ -1,0 +1,56 @@
+"""``torch.autograd.Function``: one node of the graph, which runs the user's forward and backward as they are.
+
+The forward runs on fake tensors to learn its results. A forward that changes anything but its context would do so
+once more than the program does, so it is first followed symbolically, and what cannot be, or has effects, is a break.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.autograd.function import FunctionCtx
+
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.values.base import Const, Value
+from sot.values.objects import ObjectValue, TupleValue
+from sot.values.tensor import refuse_instances
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.interpreter.machine import Machine
+
+Function = torch.autograd.Function
+
+
+@handles(getattr(vars(Function)["apply"], "__func__", vars(Function)["apply"]))      # C code since torch 2.15
+def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    cls, inputs = args[0].real, args[1:]
+    if kwargs or not isinstance(cls, type) or not issubclass(cls, Function):
+        raise Break(Reason.OPAQUE_CALL, "autograd.Function.apply")
+    refuse_instances(f"{cls.__name__}.apply", inputs)
+    new_style = cls.setup_context is not Function.setup_context
+    context = ObjectValue(FunctionCtx)
+    context.attrs.overlay["needs_input_grad"] = TupleValue([Const(needs_grad(v)) for v in inputs])
+    forward = m.attributes.load_from_class(m, cls, "forward")
+    result = m.trial(forward, inputs if new_style else [context, *inputs])
+    if new_style:
+        m.trial(m.attributes.load_from_class(m, cls, "setup_context"), [context, TupleValue(inputs), result])
+    return m.torch_call("call_function", node_target(cls), inputs, {})
+
+
+def needs_grad(value: Value) -> bool:
+    fake = getattr(value, "fake", None)
+    return fake is not None and fake.requires_grad
+
+
+def node_target(cls: type) -> Callable[..., Any]:
+    """A plain function of the class's module: the printed graph refers to it by name."""
+    def call(*args: Any) -> Any:
+        return cls.apply(*args)  # type: ignore[attr-defined]
+    call.__name__ = call.__qualname__ = f"{cls.__name__}_apply"
+    call.__module__ = cls.__module__
+    return call
+
+

@@ -1,0 +1,145 @@
+"""``torch.utils.checkpoint``: what it runs is a subgraph, and the node calls torch's own function with that.
+
+So memory is saved, random numbers are drawn again, and gradients flow as in the program. A backend that compiles the
+graph would do neither: with one of those the call is a break. The function runs once more in the backward pass, so it
+must change nothing but what it makes itself.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
+
+from sot.graph import TensorRef
+from sot.graph.regions import Region
+from sot.interpreter.control_flow.higher_order import follow_call
+from sot.interpreter.control_flow.join import keep_states, refuse_symbols
+from sot.interpreter.control_flow.speculate import Refusal, Start
+from sot.polyfills import torch_code
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.torch_compat.tensors import plain_tensor
+from sot.values.base import ABSENT, FALSE, TRUE, Const, Value
+from sot.values.callables import known_function
+from sot.values.objects import ListValue, TupleValue
+from sot.values.tensor import TensorValue, overrides_operations, refuse_instances
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.interpreter.machine import Machine
+
+OTHER_OPTIONS = frozenset(("context_fn", "determinism_check", "debug", "early_stop"))
+
+
+def run_checkpointed(subgraph: Callable[..., Any], args: tuple, others: tuple, reentrant: bool, preserve: bool) -> Any:
+    """What the node calls: ``args`` were arguments in the program, ``others`` are what the function uses besides."""
+    return checkpoint(lambda *given: subgraph(*given, *others), *args, use_reentrant=reentrant,
+                      preserve_rng_state=preserve)
+
+
+@handles(checkpoint)
+def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Without gradients it is the call of the function; with them, a node, or a break."""
+    kwargs = dict(kwargs)
+    reentrant, preserve = kwargs.pop("use_reentrant", None), kwargs.pop("preserve_rng_state", TRUE)
+    if not args or reentrant is None or {reentrant.pytype, preserve.pytype} != {bool} or OTHER_OPTIONS & kwargs.keys():
+        raise Break(Reason.NOT_COMPILED, "checkpoint")
+    function, *given = args
+    options = bool(reentrant.constant()), bool(preserve.constant())
+    if options[0] and kwargs:
+        raise Break(Reason.NOT_COMPILED, "checkpoint with keywords")
+    if not torch.is_grad_enabled():
+        return function.call(m, given, kwargs)
+    if options[0] and not any(isinstance(a, TensorValue) and a.fake.requires_grad for a in given):
+        return without_gradients(m, function, given)
+    if m.assumptions.compiles or m.modes:
+        raise Break(Reason.NOT_COMPILED, "checkpoint, with this backend,")
+    refuse_instances("checkpoint", given)
+    start = Start(m, m.frames[-1])
+    try:
+        return Checkpoint(m, given, *options).record(function, kwargs)
+    except Refusal as e:
+        start.restore()
+        raise Break(Reason.UNSUPPORTED, f"checkpoint ({e})") from None
+
+
+def without_gradients(m: Machine, function: Value, given: list[Value]) -> Value:
+    """A reentrant checkpoint of tensors that need no gradient: its results have none, and torch warns."""
+    context = m.evaluate(known_function(m, torch_code.unused_context), [])
+    run = known_function(m, CheckpointFunction.forward)
+    result = m.evaluate(run, [context, function, FALSE, *given])
+    for value in result.items_list(m) or () if type(result) is TupleValue else [result]:
+        if not isinstance(value, TensorValue) or value.real is not ABSENT or value in given or value.fake.requires_grad:
+            raise Break(Reason.UNSUPPORTED, f"checkpoint that gives {value}")
+    return result
+
+
+class Checkpoint:
+    """One call, as a node."""
+
+    def __init__(self, m: Machine, args: list[Value], reentrant: bool, preserve: bool) -> None:
+        self.m, self.args, self.options = m, args, (reentrant, preserve)
+        self.reentrant = reentrant
+        self.region = Region(m.builder)
+        self.results: list[TensorRef] = []
+
+    def record(self, function: Value, kwargs: dict[str, Value]) -> Value:
+        m, region = self.m, self.region
+        refuse_symbols(m)
+        end = follow_call(m, function, self.args, region, kwargs)
+        if end.touched:
+            touch = next(iter(end.touched.values()))
+            raise Refusal(f"{touch.where} changes {touch.value}, which was there before")
+        assert end.value is not None
+        self.collect(end.value)
+        given = [a.ref for a in self.args if isinstance(a, TensorValue)]
+        self.check(given)
+        for ref in given:
+            region.node_of(ref)
+        others = [ref for ref in region.used() if not any(ref is g for g in given)]
+        name = region.close(self.results, [*given, *others], "checkpoint")
+        fakes = tuple(ref.fake for ref in self.results)
+        node = m.builder.record("call_function", run_checkpointed,
+                                (m.builder.subgraph(name), tuple(given), tuple(others), *self.options), {}, fakes,
+                                m.stack_trace())
+        node.meta["draws"] = any(n.meta.get("draws") for n in region.nodes)
+        keep_states(m, [end])
+        made = [TensorValue(m.builder.adopt(m.builder.item(node, i, fake), fake)) for i, fake in enumerate(fakes)]
+        return self.rebuilt(end.value, made)
+
+    def check(self, given: list[TensorRef]) -> None:
+        """Refuse what the node would give in another way than the program."""
+        if not self.results:
+            raise Refusal("it gives no tensor")
+        if len({id(ref) for ref in given}) < len(given):
+            raise Refusal("it gets a tensor twice")
+        for ref in self.results:
+            if not self.region.is_inside(ref) or self.region.sharing(ref):
+                raise Refusal("it gives a tensor, or a view of one, that it was given")
+        grads = [ref.fake.requires_grad for ref in self.results]
+        if any(plain_tensor(ref.real) is not ref.real for ref in self.region.used()):
+            raise Refusal("it uses an instance of a subclass of Tensor")
+        if self.reentrant and not (all(grads) and any(ref.fake.requires_grad for ref in given)):
+            raise Refusal("no gradient flows through all of it")
+
+    # ---- the result: a tensor, or tuples and lists of tensors and constants
+    def collect(self, value: Value) -> None:
+        if isinstance(value, TensorValue):
+            if overrides_operations(value.pytype):
+                raise Refusal(f"it gives an instance of {value.pytype.__qualname__}")
+            self.results.append(value.ref)
+        elif type(value) in (TupleValue, ListValue) and value.pytype in (tuple, list):
+            for item in value.items_list(self.m) or ():
+                self.collect(item)
+        elif not isinstance(value, Const):
+            raise Refusal(f"it gives {value}")
+
+    def rebuilt(self, value: Value, made: list[TensorValue]) -> Value:
+        if isinstance(value, TensorValue):
+            return made[next(i for i, ref in enumerate(self.results) if ref is value.ref)]
+        if isinstance(value, (TupleValue, ListValue)):
+            items = [self.rebuilt(item, made) for item in value.items_list(self.m) or ()]
+            return TupleValue(items) if isinstance(value, TupleValue) else ListValue(items)
+        return value

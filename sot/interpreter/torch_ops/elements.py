@@ -1,0 +1,80 @@
+"""Elements of a tensor at a position that is in a tensor: ``x[i]``, where torch asks ``i`` for its value.
+
+What comes is a view, as with a number, and only its place in memory depends on the position; so on fakes the position
+is 0. A backend that compiles would ask for the value, so there it is a break.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch._C import _functorch as functorch
+
+from sot.graph import TensorRef
+from sot.values.base import Value
+from sot.values.deferred_scalars import DeferredScalar
+from sot.values.objects import TupleValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+    from sot.interpreter.torch_ops.known_values import Call
+
+READING, WRITING = frozenset(("getitem", "__getitem__")), frozenset(("setitem", "__setitem__"))
+POSITIONS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8))      # others are masks
+
+
+def element(tensor: torch.Tensor, key: Any) -> torch.Tensor:
+    """What the node of ``tensor[key]`` calls."""
+    return tensor[key]
+
+
+def set_element(tensor: torch.Tensor, key: Any, value: Any) -> None:
+    """What the node of ``tensor[key] = value`` calls."""
+    tensor[key] = value
+
+
+def is_position(part: Any) -> bool:
+    if not isinstance(part, TensorRef) or not isinstance(part.fake, torch.Tensor):
+        return False
+    fake = part.fake
+    return fake.dim() == 0 and fake.dtype in POSITIONS and not functorch.is_functorch_wrapped_tensor(fake)
+
+
+def answer(m: Machine, name: str, args: tuple) -> tuple[Any, Call] | None:
+    """The result on fakes, and the call to record; None if it is something else, or the backend compiles graphs."""
+    if name not in READING | WRITING or m.assumptions.compiles or m.builder.region is not None or len(args) < 2:
+        return None
+    key = args[1]
+    parts = key if isinstance(key, tuple) else (key,)
+    if not any(map(is_position, parts)) or any(isinstance(p, slice) and any_tensor(p) for p in parts):
+        return None
+    at_zero = fx.node.map_aggregate(key, lambda part: 0 if is_position(part) else part)
+    target = element if name in READING else set_element
+    try:
+        result = m.builder.run("call_function", target, (args[0], at_zero, *args[2:]), {})
+    except Exception:  # noqa: BLE001 - Python will say what is wrong with it
+        return None
+    m.builder.fake_mode.may_refuse = m.places_unknown = True
+    return result, (target, args, {})
+
+
+def any_tensor(part: slice) -> bool:
+    return any(isinstance(p, TensorRef) for p in (part.start, part.stop, part.step))
+
+
+def with_tensors(key: Value) -> Value:
+    """A key in which a tensor stands for each number that was to be read off it after the graph."""
+    if isinstance(key, DeferredScalar):
+        return position(key)
+    if isinstance(key, TupleValue) and any(isinstance(v, DeferredScalar) for v in key.items):
+        return TupleValue([with_tensors(v) if isinstance(v, DeferredScalar) else v for v in key.items])
+    return key
+
+
+def position(number: DeferredScalar) -> Value:
+    """The tensor that a number is read off, if it is a position, and as it was."""
+    shown = number.reading.shown if number.reading is not None else None
+    if shown is None or not is_position(shown.tensor.ref) or not shown.is_unchanged:
+        raise number.needed()
+    return shown.tensor

@@ -1,0 +1,76 @@
+"""``torch.func`` and forward-mode differentiation: followed through torch's own Python code.
+
+A transform enters a level, wraps its arguments for it, calls the user's function, unwraps what comes back and leaves.
+Levels are changes of torch's state, wrapping and unwrapping are operations, on fake tensors and in the graph alike; all
+between is ordinary capture. A break inside of a transform moves out to its call: levels end when the graph does.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C import _functorch as functorch
+from torch._functorch import eager_transforms, predispatch
+
+from sot.interpreter.torch_ops.torch_calls import set_state
+from sot.support.registry import handles
+from sot.torch_compat.global_state import exit_dual_level, level_function
+from sot.torch_compat.hooks import refuse_saved_tensors_hooks
+from sot.values.base import NONE, Value
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.interpreter.machine import Machine
+
+
+def _operation(target: Callable[..., Any]) -> None:
+    @handles(target)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return m.torch_call("call_function", target, args, kwargs)
+
+
+WRAPPING = ("_add_batch_dim", "_remove_batch_dim", "_wrap_for_grad", "_unwrap_for_grad", "_make_dual", "_unpack_dual")
+for _target in (*map(level_function, WRAPPING), eager_transforms._set_tensor_requires_grad):
+    _operation(_target)
+
+
+def _question(reader: Callable[..., Any]) -> None:
+    @handles(reader)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        tensor, = args
+        return m.wrap_new(reader(tensor.fake if isinstance(tensor, TensorValue) else tensor.constant()))
+
+
+for _reader in (functorch.is_batchedtensor, functorch.is_gradtrackingtensor, functorch.is_functorch_wrapped_tensor,
+                functorch.maybe_get_level, functorch.maybe_get_bdim):
+    _question(_reader)
+
+
+@handles(level_function("_exit_dual_level"))
+def leave_dual_level(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return set_state(m, exit_dual_level, [kwargs["level"]])
+
+
+@handles(torch._C._autograd._saved_tensors_hooks_disable)
+def disable_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return set_state(m, refuse_saved_tensors_hooks, args[:1])
+
+
+@handles(torch._C._autograd._saved_tensors_hooks_enable)
+def enable_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return set_state(m, refuse_saved_tensors_hooks, [NONE])
+
+
+@handles(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message)
+def refusal_of_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.wrap_new(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message())
+
+
+@handles(predispatch.lazy_load_decompositions)
+def load_decompositions(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    predispatch.lazy_load_decompositions()
+    return NONE
+
+

@@ -1,0 +1,150 @@
+"""``torch.autograd.grad`` and ``backward()`` inside of captured code.
+
+Gradients are one operation, ``torch.autograd.grad``, on fake tensors and in the graph. ``backward()`` is that for the
+leaves that the history leads to, and then what autograd does with the results: the first becomes ``.grad``, the next
+are added to it in place. A history that began before the frame is unknown to the fakes, so it is left to Python, as are
+hooks and ``autograd.Function`` along the way, whose Python code would run while the graph is built.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C import _functorch as functorch
+
+from sot.graph import TensorRef
+from sot.guards.guards import IsGuard, LengthGuard
+from sot.guards.origin import Attr
+from sot.interpreter.builtins.common import take
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.values.base import NONE, TRUE, Value
+from sot.values.objects import ListValue, TupleValue
+from sot.values.tensor import TensorValue, refuse_instances
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sot.interpreter.machine import Machine
+
+
+@handles(torch.autograd.grad)
+def grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    outputs, inputs, *rest = take("grad", args, kwargs, "outputs", "inputs", "grad_outputs", "retain_graph",
+                                  "create_graph", "allow_unused", "is_grads_batched", "materialize_grads", required=2)
+    ends = tensors(m, inputs)
+    known_leaves(m, tensors(m, outputs), ends[0].fake.grad_fn if len(ends) == 1 else None)
+    names = ("grad_outputs", "retain_graph", "create_graph", "allow_unused", "is_grads_batched", "materialize_grads")
+    given = {name: value for name, value in zip(names, rest, strict=True) if value is not None}
+    return m.torch_call("call_function", torch.autograd.grad, [outputs, inputs], given)
+
+
+@handles(torch.Tensor.backward)
+def tensor_backward(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    self_, gradient, *rest = take("backward", args, kwargs, "self", "gradient", "retain_graph", "create_graph",
+                                  "inputs", required=1)
+    return backward(m, self_, gradient, *rest)
+
+
+@handles(torch.autograd.backward)
+def autograd_backward(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    outputs, gradients, retain, create, old, inputs = take(
+        "backward", args, kwargs, "tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs",
+        required=1)
+    if old is not None:
+        raise Break(Reason.UNSUPPORTED, "backward(grad_variables=...)")
+    return backward(m, outputs, gradients, retain, create, inputs)
+
+
+def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value | None, create: Value | None,
+             inputs: Value | None) -> Value:
+    """Add the gradients of ``outputs`` to the ``.grad`` of the leaves, or of ``inputs``."""
+    if create is not None and create.truth(m) is not False:
+        raise Break(Reason.UNSUPPORTED, "backward(create_graph=True)")
+    leaves = known_leaves(m, tensors(m, outputs), None)
+    if inputs is not None and inputs is not NONE:
+        leaves = tensors(m, inputs)
+    if not all(leaf.fake.is_leaf for leaf in leaves):
+        raise Break(Reason.UNSUPPORTED, "backward() to tensors that are not leaves")
+    if not leaves:
+        raise Break(Reason.OPERATION_FAILED, "backward: no tensor requires grad")
+    given = {"grad_outputs": gradients or NONE, "retain_graph": retain or NONE, "allow_unused": TRUE}
+    found = m.torch_call("call_function", torch.autograd.grad, [outputs, TupleValue(list(leaves))], given)
+    for leaf, gradient in zip(leaves, found.items_list(m) or [], strict=True):
+        if isinstance(gradient, TensorValue):
+            accumulate(m, leaf, gradient)
+    return NONE
+
+
+def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
+    before = leaf.load_attr(m, "grad")
+    if before is NONE or before.real is None:
+        leaf.store_attr(m, "grad", m.torch_call("call_function", new_gradient, [leaf, gradient], {}))
+    elif isinstance(before, TensorValue) and not before.fake.requires_grad:
+        m.torch_call("call_method", "add_", [before, gradient], {})
+    else:
+        raise Break(Reason.UNSUPPORTED, "backward() to a .grad that requires grad")
+
+
+def new_gradient(leaf: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """The first gradient of a leaf, in memory of its own that is laid out like the leaf's."""
+    return torch.empty_like(leaf, requires_grad=False).copy_(gradient)
+
+
+def tensors(m: Machine, value: Value) -> list[TensorValue]:
+    """The tensors of an argument that is one, or a list of them."""
+    found = value.items_list(m) if isinstance(value, (ListValue, TupleValue)) else [value]
+    if not found or not all(isinstance(v, TensorValue) for v in found):
+        raise Break(Reason.OPAQUE_VALUE, f"{value} as what is differentiated")
+    return found  # type: ignore[return-value]
+
+
+def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[TensorValue]:
+    """The leaves below ``outputs``, up to the node ``end``; a break if there is one that is not in the trace."""
+    if all(functorch.is_gradtrackingtensor(v.fake) for v in outputs):
+        return []       # its history began with the transform
+    refuse_instances("a gradient", [*outputs, *m.leaves.values()])
+    found: dict[int, TensorValue] = {}
+    for leaf, node in history([v.fake for v in outputs], end):
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            raise Break(Reason.UNSUPPORTED, "a gradient through an autograd.Function, inside the captured function,")
+        if leaf is not None and id(leaf) not in m.leaves:
+            raise Break(Reason.UNSUPPORTED, "a gradient of something computed before the captured function")
+        if leaf is not None:
+            found[id(leaf)] = m.leaves[id(leaf)]
+    if m.hooked or any(has_hooks(m, leaf) for leaf in found.values()):
+        raise Break(Reason.UNSUPPORTED, "a gradient that goes through hooks, inside the captured function,")
+    return list(found.values())
+
+
+def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torch.Tensor | None, Any]]:
+    """The nodes of autograd below tensors, up to the node ``end``, each with its leaf if it has one."""
+    yield from ((t, None) for t in outputs if t.grad_fn is None and t.requires_grad)
+    todo: list[Any] = [t.grad_fn for t in outputs]
+    seen = {None, end}
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            yield getattr(node, "variable", None), node
+            todo += [n for n, _ in node.next_functions]
+
+
+def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> bool:
+    """Can the program get at a leaf that the graph has ``made`` (by the id of its fake), or at what was computed from
+    one?"""
+    if any(leaf.ref.real is not None for leaf in made.values()):
+        return True
+    return bool(made) and any(leaf is not None and id(leaf) in made for leaf, _ in history([r.fake for r in outputs]))
+
+
+def has_hooks(m: Machine, leaf: TensorValue) -> bool:
+    """Does it have hooks? Those that come later are met by ``torch.autograd.grad``, but for the last kind."""
+    real = leaf.ref.real
+    if real is None or leaf.origin is None:
+        return False
+    last, origin = real._post_accumulate_grad_hooks, Attr(leaf.origin, "_post_accumulate_grad_hooks")
+    m.guard(IsGuard(origin, None) if last is None else LengthGuard(origin, len(last)))
+    return bool(real._backward_hooks or last)
+
+

@@ -1,0 +1,225 @@
+"""Tensors whose values capture may know: small inputs of whole numbers, and what is computed from nothing else.
+
+Positions, lengths, masks and the edges of graphs are such tensors. A program that asks for their values
+(``lengths.max().item()``, ``if ids.eq(0).any()``, ``x[mask]``) gets them: the operations that lead there are run on
+copies of the inputs, and the values of those inputs are guarded. As with numbers, such an input is a constant until
+its values have changed once; from then on the question is a break.
+
+What comes of an answer is static: a number, an index of known positions, or a copy of a tensor that the entry holds.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from sot.graph import TensorRef
+from sot.guards.origin import known
+from sot.guards.tensor_guards import ValuesGuard
+from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.tensors import plain_tensor, storage_id
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+SOURCE_LIMIT = 4096         # elements of an input,
+RESULT_LIMIT = 65536        # of what is computed from it,
+STEP_LIMIT = 2000           # and operations in between
+OWN = ("torch", "_operator", "builtins")
+INDEXING = ("getitem", "__getitem__")
+
+
+class NotKnown(Exception):
+    """The value depends on more than small inputs of whole numbers."""
+
+
+# ---- answers to operations that fake tensors have none for --------------------------------------------------
+Call = tuple[Any, tuple, dict]
+
+
+def answer(m: Machine, kind: str, target: Any, args: tuple, kwargs: dict) -> tuple[Any, Call] | None:
+    """The result of an operation that asks for values, and the call to record for it; None if they are not known."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    for way in (with_numbers, with_positions, with_total, by_running):
+        try:
+            found = way(m, kind, name, target, args, kwargs)
+        except Exception:  # noqa: BLE001, S112 - NotKnown, or the operation does not go that way
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def with_numbers(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
+    """``torch.arange(n)`` with numbers for tensors of one element."""
+    single = [ref for ref in refs_in((args[1:] if kind == "call_method" else args, kwargs)) 
+              if not is_symbolic(ref.fake) and ref.fake.numel() == 1]
+    if not single:
+        return None
+    numbers = {id(ref): value.item() for ref, value in zip(single, values_of(m, single), strict=True)}
+    first = args[:1] if kind == "call_method" else ()
+    new_args, new_kwargs = fx.node.map_aggregate(
+        (args[len(first):], kwargs), lambda a: numbers.get(id(a), a) if isinstance(a, TensorRef) else a)
+    result = m.builder.run(kind, target, (*first, *new_args), new_kwargs)
+    done = any_tensor(result) or (result is None and name in ("setitem", "__setitem__"))
+    return (result, (target, (*first, *new_args), new_kwargs)) if done else None
+
+
+def with_positions(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
+    """``x[mask]`` with the positions at which the mask is true."""
+    if name not in INDEXING:
+        return None
+    index = args[1] if isinstance(args[1], tuple) else (args[1],)
+    parts: list[Any] = []
+    for part in index:
+        if isinstance(part, TensorRef) and part.fake.dtype in (torch.bool, torch.uint8):
+            mask, = values_of(m, [part])
+            parts += [constant(m, found, "positions") for found in mask.nonzero(as_tuple=True)]
+        else:
+            parts.append(part)
+    call = (args[0], tuple(parts))
+    return m.builder.run(kind, target, call, kwargs), (target, call, kwargs)
+
+
+def with_total(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
+    """``x.repeat_interleave(repeats)`` with the size of its result."""
+    repeats = kwargs.get("repeats", args[1] if len(args) > 1 else None)
+    if name != "repeat_interleave" or not isinstance(repeats, TensorRef):
+        return None
+    value, = values_of(m, [repeats])
+    x = args[0]
+    dim = kwargs.get("dim", args[2] if len(args) > 2 else None)
+    count = x.fake.numel() if dim is None else x.fake.size(dim)
+    total = {**kwargs, "output_size": int(value.expand(count).sum())}
+    return m.builder.run(kind, target, args, total), (target, args, total)
+
+
+def by_running(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
+    """The result itself; a tensor among the results is a copy of one that the entry holds."""
+    refs = list(refs_in((args, kwargs)))
+    found = {id(ref): value for ref, value in zip(refs, values_of(m, refs), strict=True)}
+    real_args, real_kwargs = fx.node.map_aggregate(
+        (args, kwargs), lambda a: found[id(a)] if isinstance(a, TensorRef) else a)
+    with torch.no_grad():
+        result = call(kind, target, real_args, real_kwargs)
+    if isinstance(result, torch.Tensor):
+        if any(storage_id(result) == storage_id(value) for value in found.values()):
+            return None
+        held = constant(m, result, name)
+        return m.builder.run("call_method", "clone", (held,), {}), ("clone", (held,), {})
+    return None if any_tensor(result) else (result, (target, args, kwargs))
+
+
+def constant(m: Machine, real: torch.Tensor, label: str) -> TensorRef:
+    """A tensor that the entry holds, as an input of the graph."""
+    ref = m.builder.input(real, label)
+    m.input_origins[id(ref)] = known(real, label)
+    m.builder.node_of(ref)
+    return ref
+
+
+# ---- values ---------------------------------------------------------------------------------------------------
+def values_of(m: Machine, refs: Iterable[TensorRef]) -> list[torch.Tensor]:
+    """The values of tensors at this point of the trace; guards the inputs that they come from."""
+    refs = list(refs)
+    if m.array_memory.is_written or any(setter is not torch._C._set_grad_enabled for setter, _, _ in m.state_log):
+        raise NotKnown
+    inputs = {ref.node: ref for ref in m.builder.inputs}
+    direct = {id(ref): ref for ref in refs if ref.node is None or ref.node in inputs}
+    needed = slice_of(m, [ref.node for ref in refs if ref.node is not None])
+    sources = [inputs[node] for node in needed if node in inputs]
+    sources += [ref for ref in direct.values() if ref.node is None]
+    steps = [node for node in m.builder.nodes if node in needed]
+    origins = [source_origin(m, ref) for ref in sources]
+    copies = {id(ref): copy_of(ref) for ref in sources}
+    env: dict[Any, Any] = {ref.node: copies[id(ref)] for ref in sources}
+    with torch.no_grad():
+        for node in steps:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
+            env[node] = call(node.op, node.target, args, kwargs)
+    for ref, origin in zip(sources, origins, strict=True):
+        if origin is not None:
+            m.guard(ValuesGuard(origin, copy_of(ref)))
+    return [copies[id(ref)] if id(ref) in copies else env[ref.node] for ref in refs]
+
+
+def copy_of(ref: TensorRef) -> torch.Tensor:
+    assert ref.real is not None
+    return ref.real.detach().clone()
+
+
+def source_origin(m: Machine, ref: TensorRef) -> Any:
+    """Where an input comes from whose values may be known; None for one that the entry holds anyway."""
+    origin = m.input_origins.get(id(ref))
+    real = ref.real
+    if origin is None or not isinstance(real, torch.Tensor) or plain_tensor(real) is not real:
+        raise NotKnown
+    if hasattr(origin, "held"):
+        return None
+    if real.is_floating_point() or real.is_complex() or real.numel() > SOURCE_LIMIT or (
+            origin in m.varies.origins or is_symbolic(ref.fake)):
+        raise NotKnown
+    return origin
+
+
+def slice_of(m: Machine, wanted: list[fx.Node]) -> set[fx.Node]:
+    """The nodes that values depend on: through arguments, and through what changes memory in place."""
+    changing = [node for node in m.builder.nodes if "changes" in node.meta]
+    needed: set[fx.Node] = set()
+    while True:
+        follow(wanted, needed)
+        memory = {storage_id(fake) for node in needed for fake in fakes_of(node)} if changing else set()
+        wanted = [node for node in changing if node not in needed and node.meta["changes"] & memory]
+        if not wanted:
+            return needed
+
+
+def follow(wanted: list[fx.Node], needed: set[fx.Node]) -> None:
+    while wanted:
+        node = wanted.pop()
+        if node in needed:
+            continue
+        if node.meta.get("draws") or len(needed) > STEP_LIMIT or not all(map(is_small, fakes_of(node))):
+            raise NotKnown
+        needed.add(node)
+        wanted += node.all_input_nodes
+
+
+def is_small(fake: Any) -> bool:
+    return isinstance(fake, torch.Tensor) and not is_symbolic(fake) and fake.numel() <= RESULT_LIMIT
+
+
+def fakes_of(node: fx.Node) -> Iterator[Any]:
+    result = node.meta.get("example_value")
+    if isinstance(result, (tuple, list)):
+        yield from (item for item in result if isinstance(item, torch.Tensor))
+    elif result is not None:
+        yield result
+
+
+def refs_in(value: Any) -> Iterator[TensorRef]:
+    if isinstance(value, TensorRef):
+        yield value
+    elif isinstance(value, slice):
+        yield from refs_in((value.start, value.stop, value.step))
+    elif isinstance(value, (tuple, list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from refs_in(item)
+
+
+def any_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or (isinstance(value, (tuple, list)) and any(map(any_tensor, value)))
+
+
+def call(kind: str, target: Any, args: tuple, kwargs: dict) -> Any:
+    """Run an operation of torch on real tensors; no code of the user's, which may have effects."""
+    if kind == "call_method":
+        target, args = getattr(args[0], target), args[1:]
+    elif not str(getattr(target, "__module__", "")).startswith(OWN) or getattr(target, "namespace", "aten") != "aten":
+        raise NotKnown
+    try:
+        return target(*args, **kwargs)
+    except Exception as e:
+        raise NotKnown from e

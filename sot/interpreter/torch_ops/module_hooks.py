@@ -1,0 +1,88 @@
+"""Adding and removing the hooks of modules, as torch does it in Python: numbered handles and weak references.
+
+The number of a handle made during capture is another one at every call: it is a value that is taken when the entry
+runs, and equals nothing but itself.
+"""
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from sot.interpreter.torch_ops.tensor_hooks import HookHandle
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.torch_compat.hooks import take_hook_id
+from sot.values.base import ABSENT, NONE, Value
+from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
+
+if TYPE_CHECKING:
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
+
+
+class HookId(Value):
+    """The number of a new handle."""
+
+    pytype = int
+
+    def key(self) -> Any:
+        return self
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.const(take_hook_id)}()")
+
+    def __str__(self) -> str:
+        return "the number of a new hook"
+
+
+class WeakReference(Value):
+    """A weak reference, made during capture, to something that lives as long as its module."""
+
+    pytype = weakref.ReferenceType
+
+    def __init__(self, target: Value) -> None:
+        self.target = target
+
+    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.target
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.const(weakref.ref)}({e.value(self.target)})")
+
+
+@handles(*(f for name, f in vars(torch.nn.Module).items() if name.startswith("register_") and "backward" in name))
+def add_backward_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """It runs in the backward pass, on tensors that are not there yet."""
+    raise Break(Reason.SIDE_EFFECT, "adding a backward hook")
+
+
+@handles(RemovableHandle.__init__)
+def new_handle(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``RemovableHandle(hooks, extra_dict=...)``"""
+    handle, hooks = args
+    extra = kwargs.get("extra_dict", NONE)
+    others = [extra] if isinstance(extra, DictValue) else m.settle(extra.items) if isinstance(extra, ListValue) else []
+    if not isinstance(handle, ObjectValue) or handle.real is not ABSENT or not all(
+            isinstance(d, DictValue) and d.real is not ABSENT for d in (hooks, *others)):
+        raise Break(Reason.SIDE_EFFECT, "adding a hook")
+    number = HookId()
+    m.effect(lambda e: e.value(number))     # it is taken, though nobody may ask for it
+    for name, value in (("hooks_dict_ref", WeakReference(hooks)), ("id", number),
+                        ("extra_dict_ref", TupleValue([WeakReference(d) for d in others]))):
+        handle.attrs.set(m, name, value)
+    return NONE
+
+
+@handles(RemovableHandle.remove)
+def remove_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Of a handle that existed before, the number would be guarded, and be another one at the next call."""
+    if isinstance(args[0], HookHandle):
+        return args[0].remove(m)
+    if args[0].real is not ABSENT:
+        raise Break(Reason.SIDE_EFFECT, "removing a hook")
+    return m.enter(RemovableHandle.remove, args, kwargs)
+
+

@@ -1,0 +1,352 @@
+"""Operations on arrays and numbers of NumPy's: nodes in which NumPy itself does the work, in the program's order.
+
+``array_call`` is the only way in. Which dtype, shape and memory a result has is found by running the operation on
+specimens (``sot/values/arrays.py``), so only operations for which these do not depend on values come here
+(``numpy_functions.py``); what a specimen does not survive is a break. A backend that compiles graphs has none of it:
+there, each operation is a break.
+
+NumPy warns of what it meets while it computes. In a graph it raises instead (``raising``): then Python runs the frame
+from its start, and warns. That cannot be done twice, so it never comes after a change that is seen from outside.
+"""
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from sot.graph import NumberRef, TensorRef
+from sot.interpreter.control_flow import failures
+from sot.interpreter.torch_ops import deferred_scalars
+from sot.support.errors import Break, Reason
+from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.tensors import storage_id
+from sot.values.arrays import SCALARS, ArrayRef, ArrayValue, Layout
+from sot.values.base import FALSE, NONE, Const, Value
+from sot.values.deferred_scalars import DeferredScalar
+from sot.values.iterators import SliceValue
+from sot.values.numbers import DynamicNumber
+from sot.values.objects import ListValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+PLAIN = (int, float, complex, bool, str, type(None), type(Ellipsis), range, torch.dtype, torch.device)
+NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
+CASTS_BY_TYPE = int(np.__version__.partition(".")[0]) >= 2      # before, the values of numbers had a say
+# A warning is a break: of NumPy's own Python code, or about the caller, which is this file.
+FILTER = "error", None, Warning, re.compile(rf"(numpy\b.*|{re.escape(__name__)})\Z"), 0
+
+
+# ---- memory -----------------------------------------------------------------------------------------------------
+class Memory:
+    """What several arrays, and tensors, are views of. ``outside``: it may be that of anything that was there before."""
+
+    def __init__(self, outside: bool = False) -> None:
+        self.outside = outside
+        self.held: list[torch.UntypedStorage] = []      # of fakes; what is held keeps its id
+        self.storages: set[int] = set()
+
+
+class ArrayMemory:
+    """The memory of a trace's arrays."""
+
+    def __init__(self) -> None:
+        self.outside = Memory(True)
+        self.of_tensors: dict[int, Memory] = {}     # by the storage of a fake
+        self.is_written = False
+
+    def of(self, fake: torch.Tensor) -> Memory:
+        return self.of_tensors.get(storage_id(fake)) or self.add(Memory(), fake)
+
+    def add(self, memory: Memory, fake: torch.Tensor) -> Memory:
+        memory.held.append(fake.untyped_storage())
+        memory.storages.add(storage_id(fake))
+        self.of_tensors[storage_id(fake)] = memory
+        return memory
+
+    def sharing(self, storages: set[int]) -> set[int]:
+        """All storages of fakes that are one memory with one of these."""
+        found = (self.of_tensors[s].storages for s in storages if s in self.of_tensors)
+        return storages.union(*found)
+
+    def is_visible(self, m: Machine, memory: Memory) -> bool:
+        """Would a change of it be seen if Python ran the frame once more?"""
+        return memory.outside or not memory.storages.isdisjoint(
+            storage_id(ref.fake) for ref in m.builder.inputs if isinstance(ref.fake, torch.Tensor))
+
+
+# ---- arguments --------------------------------------------------------------------------------------------------
+def is_enabled(m: Machine) -> bool:
+    """May NumPy be called by the graph?"""
+    return CASTS_BY_TYPE and not m.assumptions.compiles and m.builder.region is None and m.watch is None and not m.modes
+
+
+def among(*values: Value) -> bool:
+    return any(isinstance(v, ArrayValue) for v in values)
+
+
+def holds(m: Machine, value: Value, kind: type[Value] = ArrayValue) -> bool:
+    """Is there an array in it?"""
+    if isinstance(value, (ListValue, TupleValue)):
+        return any(holds(m, v, kind) for v in m.settle(value.items))
+    return isinstance(value, kind)
+
+
+def argument(m: Machine, value: Value) -> Any:
+    """A Value as an argument of a node."""
+    if isinstance(value, ArrayValue):
+        return value.ref
+    if isinstance(value, DeferredScalar):
+        raise value.needed()
+    if isinstance(value, DynamicNumber) and value.varies:
+        return value.ref(m)
+    if isinstance(value, SliceValue):
+        return slice(*(argument(m, v) for v in value.slice_parts))
+    if isinstance(value, TupleValue) and value.pytype in (tuple, torch.Size):
+        return tuple(argument(m, v) for v in m.settle(value.items))
+    if isinstance(value, ListValue) and value.pytype is list:
+        return [argument(m, v) for v in m.settle(value.items)]
+    if isinstance(value, Const):
+        return constant(m, value.real)
+    raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of NumPy's")
+
+
+def constant(m: Machine, real: Any) -> Any:
+    """A constant as an argument of a node: a dtype by its name, a number of NumPy's by a node that makes it."""
+    kind = type(real)
+    if kind in PLAIN:
+        return real
+    if kind in (tuple, slice):
+        parts = real if kind is tuple else (real.start, real.stop, real.step)
+        made = tuple(constant(m, part) for part in parts)
+        return made if kind is tuple else slice(*made)
+    if kind in SCALARS:
+        layout = Layout(kind, real.dtype)
+        node = m.builder.record_array("call_function", kind, (real.item(),), {}, layout, m.stack_trace())
+        return ArrayRef(layout, None, node)
+    if isinstance(real, np.dtype) and real.isnative and real.type in SCALARS and real.metadata is None:
+        return real.name
+    if isinstance(real, type) and (real in SCALARS or real in NUMBERS):
+        return NUMBERS.get(real) or np.dtype(real).name
+    raise Break(Reason.OPAQUE_VALUE, f"{real!r:.60} as an argument of NumPy's")
+
+
+def refs_in(value: Any) -> Iterator[TensorRef]:
+    found: list[TensorRef] = []
+    fx.node.map_aggregate(value, lambda v: found.append(v) if isinstance(v, TensorRef) else None)
+    yield from found
+
+
+# ---- running ----------------------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def strict() -> Iterator[None]:
+    """What a specimen's values lead to says nothing; other warnings are errors. No other thread notices."""
+    filters = warnings.filters
+    filters.insert(0, FILTER)       # type: ignore[attr-defined]
+    try:
+        with np.errstate(all="ignore"), torch.no_grad():
+            yield
+    finally:
+        with contextlib.suppress(ValueError):
+            filters.remove(FILTER)  # type: ignore[attr-defined]
+
+
+class Trial:
+    """An operation on specimens: its result, and what of it is one of the arguments, or shares memory with one."""
+
+    def __init__(self, kind: str, target: Any, args: tuple, kwargs: dict, writeable: Iterable[TensorRef],
+                 positions: Iterable[TensorRef]) -> None:
+        written, at = {id(ref) for ref in writeable}, {id(ref) for ref in positions}
+        self.given: dict[int, tuple[ArrayRef, Any]] = {}
+
+        def specimen(value: Any) -> Any:
+            if isinstance(value, NumberRef):
+                return value.real
+            if not isinstance(value, ArrayRef):
+                return value
+            if id(value) not in self.given:
+                self.given[id(value)] = value, value.layout.specimen(id(value) not in at, id(value) in written)
+            return self.given[id(value)][1]
+        args, kwargs = fx.node.map_aggregate((args, kwargs), specimen)
+        try:
+            with strict():
+                self.result = getattr(args[0], target)(*args[1:], **kwargs) if kind == "call_method" else (
+                    target(*args, **kwargs))
+        except Exception as e:
+            raise Break(Reason.OPERATION_FAILED, f"{name_of(target)}: {e}".splitlines()[0]) from None
+
+    def same(self, result: Any) -> Value | None:
+        """The argument that is this result."""
+        return next((ref.value for ref, real in self.given.values() if real is result), None)
+
+    def base(self, result: Any) -> ArrayRef | None:
+        """The argument that it is a view of."""
+        return next((ref for ref, real in self.given.values() if isinstance(real, np.ndarray)
+                     and np.may_share_memory(real, result)), None)
+
+
+def name_of(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def array_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str, Value], *, quiet: bool = True,
+               written: tuple[int, ...] = (), lent: tuple[int, ...] = (), positions: tuple[int, ...] = ()) -> Value:
+    """Run an operation on specimens and record it.
+
+    Arguments:
+        kind, target, args, kwargs: as of an FX node.
+        quiet: NumPy warns of nothing, whatever the values are.
+        written: which arguments it writes to, besides ``out``.
+        lent: which it must be allowed to write to, though it does not.
+        positions: which hold positions, of which an array may be too short.
+    """
+    if not is_enabled(m):
+        raise Break(Reason.OPAQUE_CALL, f"numpy.{name_of(target)}")
+    before = m.builder.mark()
+    try:
+        graph_args = tuple(argument(m, v) for v in args)
+        graph_kwargs = {k: argument(m, v) for k, v in kwargs.items()}
+        writes = [ref for ref in refs_in((tuple(graph_args[i] for i in written), graph_kwargs.get("out")))
+                  if isinstance(ref, ArrayRef)]
+        at = [*refs_in(tuple(graph_args[i] for i in positions))]
+        writeable = [*writes, *refs_in(tuple(graph_args[i] for i in lent))]
+        trial = Trial(kind, target, graph_args, graph_kwargs, writeable, at)
+        if not has_arrays(trial.result) and not (writes and trial.result is None):
+            raise Break(Reason.TENSOR_VALUE, f"{name_of(target)} of an array")
+        note_failures(m, name_of(target), quiet, bool(at) or any(
+            isinstance(ref, NumberRef) for ref in refs_in((graph_args, graph_kwargs))), writes)
+    except Break:
+        m.builder.cut(before)
+        raise
+    layout = Layout.of(trial.result) or writes and writes[0].layout
+    node = m.builder.record_array(kind, target, graph_args, graph_kwargs, layout or None, m.stack_trace(), not quiet)
+    for ref in writes:
+        note_write(m, node, ref)
+    return structure(m, trial, node, trial.result)
+
+
+def has_arrays(result: Any) -> bool:
+    """Is it an array, a number of NumPy's, or a tuple or list of such?"""
+    if isinstance(result, torch.Tensor):
+        return result.device.type == "cpu" and not result.requires_grad
+    if type(result) in (tuple, list):
+        return bool(result) and all(isinstance(v, (np.ndarray, np.generic)) and has_arrays(v) for v in result)
+    return Layout.of(result) is not None
+
+
+def note_failures(m: Machine, name: str, quiet: bool, may_refuse: bool, writes: list[ArrayRef]) -> None:
+    """A break where Python could not run the frame again."""
+    mode, memory = m.builder.fake_mode, m.array_memory
+    mode.may_refuse, mode.changes_unversioned, mode.draws_now = may_refuse or not quiet, False, False
+    visible = any(memory.is_visible(m, ref.memory) for ref in writes)
+    if visible and not quiet:
+        raise Break(Reason.SIDE_EFFECT, f"{name}, which changes an array and may warn,")
+    failures.expect(m, name, is_ours=not quiet)
+    if visible and (m.refusal_seen or may_refuse):
+        raise Break(Reason.UNSUPPORTED, f"{name}, which changes an array, after what may raise or warn,")
+    m.builder.changes_traceless = m.builder.changes_traceless or visible
+
+
+def note_write(m: Machine, node: fx.Node, ref: ArrayRef) -> None:
+    """The node changes an array: what shows that memory later is to show it as it was."""
+    m.array_memory.is_written = True
+    written = set(ref.memory.storages)
+    if ref.memory.outside:
+        written |= {storage_id(r.fake) for r in m.builder.inputs if isinstance(r.fake, torch.Tensor)}
+        written |= {storage_id(shown.tensor.fake) for shown in m.shown if shown.tensor.real is not None}
+    node.meta["changes"] = written
+    for shown in m.shown:
+        shown.note_change(m, node, written)
+
+
+def structure(m: Machine, trial: Trial, node: fx.Node, result: Any) -> Value:
+    """The Value of a node's result."""
+    if result is None:
+        return NONE
+    if type(result) in (tuple, list):
+        items = [structure(m, trial, m.builder.item(node, i, Layout.of(v)), v) for i, v in enumerate(result)]
+        return TupleValue(items) if type(result) is tuple else ListValue(items)
+    if isinstance(result, torch.Tensor):
+        return made_tensor(m, trial, node, result)
+    if (same := trial.same(result)) is not None:
+        return same
+    layout = Layout.of(result)
+    assert layout is not None
+    if not layout.is_array:
+        return made(layout, None, node)
+    base = trial.base(result)
+    if base is not None and base.layout.writeable and any(
+            s == 0 and n > 1 for n, s in zip(layout.shape, layout.strides, strict=True)):
+        raise Break(Reason.UNSUPPORTED, f"{name_of(node.target)}, which repeats an array's memory,")
+    if base is not None:
+        layout = Layout(layout.kind, layout.dtype, layout.shape, layout.strides, base.layout.writeable)
+    return made(layout, Memory() if base is None else base.memory, node)
+
+
+def made(layout: Layout, memory: Memory | None, node: fx.Node) -> ArrayValue:
+    return ArrayValue(layout.kind, ArrayRef(layout, memory, node))
+
+
+# ---- between tensors and arrays ---------------------------------------------------------------------------------
+def made_tensor(m: Machine, trial: Trial, node: fx.Node, result: torch.Tensor) -> Value:
+    """A tensor that torch has made of arrays."""
+    fake = m.builder.fake_mode.from_tensor(result, static_shapes=True)
+    node.meta["example_value"] = fake
+    value = TensorValue(m.builder.adopt(node, fake))
+    base = trial.base(result.detach().numpy()) if trial.given and result.dtype is not torch.bfloat16 else None
+    if base is not None:
+        m.array_memory.add(base.memory, fake)
+        if m.array_memory.is_visible(m, base.memory):
+            m.builder.untraced.append(value.ref)
+    return value
+
+
+def tensor_of(m: Machine, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``torch.from_numpy(a)``, ``torch.tensor(a)`` or the like."""
+    data = args[0]
+    if isinstance(data, ArrayValue):
+        if data.is_array and not data.layout.writeable:
+            raise Break(Reason.UNSUPPORTED, "a tensor made of an array that is read-only, of which torch warns,")
+    elif any(v.is_array for v in data.items if isinstance(v, ArrayValue)) or not all(    # type: ignore[attr-defined]
+            isinstance(v, (ArrayValue, Const)) for v in data.items):                     # type: ignore[attr-defined]
+        raise Break(Reason.UNSUPPORTED, "a tensor made of a list of arrays")
+    return array_call(m, "call_function", function, args, kwargs, lent=(0,))
+
+
+def to_array(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> ArrayValue | None:
+    """``tensor.numpy()``; None where capture does not do that."""
+    if len(args) != 1 or not isinstance(args[0], TensorValue) or kwargs.keys() - {"force"} or not is_enabled(m):
+        return None
+    force, fake = kwargs.get("force", FALSE), args[0].fake
+    if not isinstance(force, Const) or not deferred_scalars.has_array(fake) or is_symbolic(fake) or (
+            getattr(fake, "constant", None) is not None):       # which torch takes for unchanged
+        return None
+    dtype = np.dtype(str(fake.dtype).removeprefix("torch."))
+    layout = Layout(np.ndarray, dtype, tuple(fake.shape), tuple(s * dtype.itemsize for s in fake.stride()), True)
+    named = {"force": bool(force.real)} if kwargs else {}
+    node = m.builder.record_array("call_method", "numpy", (args[0].ref,), named, layout, m.stack_trace())
+    return made(layout, m.array_memory.of(fake), node)
+
+
+def number(m: Machine, value: ArrayValue) -> ArrayRef:
+    """A number of NumPy's as an argument of an operation on tensors, to which it is a number of Python."""
+    if value.is_array or value.pytype is np.bool_ or not is_enabled(m):
+        raise value.refusal()
+    return value.ref
+
+
+# ---- when the graph runs ----------------------------------------------------------------------------------------
+def raising(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph, with an exception for each warning of NumPy's about what it computes."""
+    def call(*args: Any) -> Any:
+        how: dict[str, Any] = {k: "ignore" if v == "ignore" else "raise" for k, v in np.geterr().items()}
+        with np.errstate(**how):
+            return compiled(*args)
+    return call

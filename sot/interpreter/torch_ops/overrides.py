@@ -1,0 +1,354 @@
+"""``__torch_function__``, of modes, of subclasses of Tensor and of other objects: it is the user's code, and followed.
+
+The stack of modes is the trace's own: no mode is active while the graph is built or runs, and no subclass is asked.
+What an operation would hand to ``__torch_function__`` (the function, the types, the arguments) is found by running it
+on stand-ins, of classes that inherit from each other as the program's do, under a mode that takes notes and stops it.
+Then the user's method is followed: that of the innermost mode, with the modes below it on the stack, or those of the
+arguments in torch's order, until one does not answer NotImplemented.
+"""
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Mapping
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
+
+from sot.graph import NumberRef, TensorRef
+from sot.guards.assumptions import RestartCapture
+from sot.polyfills import torch_code
+from sot.support.errors import Break, NotRebuildable, Reason
+from sot.support.registry import handles
+from sot.torch_compat.global_state import DeviceContext, device_constructors
+from sot.torch_compat.tensors import convert_result, overrides_enabled
+from sot.values.base import NONE, Const, Value, boolean
+from sot.values.callables import known_function
+from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
+from sot.values.tensor import TensorValue, overrides_operations
+
+if TYPE_CHECKING:
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
+
+BUILT_IN = frozenset((bool, int, float, complex))      # each of which is one operation
+DISABLED = torch._C._disabled_torch_function_impl
+
+
+class Noted(Exception):
+    """An operation was stopped where it would have called ``__torch_function__``, with these arguments: the function,
+    the types, and then ``args`` and ``kwargs``, as far as torch gives them."""
+
+
+class Notes(TorchFunctionMode):
+    """Stops the first operation, and takes notes."""
+
+    def __torch_function__(self, *given: Any) -> Any:
+        raise Noted(*given)
+
+
+class Duck:
+    """Among the arguments of an operation: an object that is no tensor, and whose class has ``__torch_function__``."""
+
+    def __init__(self, value: ObjectValue) -> None:
+        self.value = value
+
+
+def is_duck(value: Value) -> bool:
+    return isinstance(value, ObjectValue) and has_override(value.pytype)
+
+
+def has_override(kind: type) -> bool:
+    return getattr(kind, "__torch_function__", DISABLED) is not DISABLED
+
+
+def asked(m: Machine, value: Value) -> bool:
+    """Does torch ask the class of this argument?"""
+    return m.asks_classes and (overrides_operations(value.pytype) if isinstance(value, TensorValue) else is_duck(value))
+
+
+def is_seen_through(m: Machine, code: CodeType, args: list[Value]) -> bool:
+    """Is it torch's Python code that hands over nothing itself, for an argument whose class is asked?"""
+    return "handle_torch_function" not in code.co_names and any(asked(m, value) for value in args)
+
+
+def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any,
+                      found: Mapping[int, Value]) -> Value | None:
+    """The result of an operation when modes or classes override it; None if it does not ask them."""
+    twins = dict[int, tuple[Any, Value]]()
+
+    def twin(ref: Any) -> Any:
+        if not isinstance(ref, (TensorRef, Duck)):
+            return ref
+        if isinstance(ref, NumberRef):
+            raise RestartCapture("a number that varies, for __torch_function__", static=True)
+        value = ref.value if isinstance(ref, Duck) else found[id(ref.fake)]
+        made = stand_in(value)
+        twins[id(made)] = (made, value)
+        return made
+    args, kwargs = fx.node.map_aggregate((args, kwargs), twin)
+    try:
+        with overrides_enabled(m.asks_classes), Notes() if m.modes else contextlib.nullcontext():
+            function, args = (getattr(args[0], target), args[1:]) if kind == "call_method" else (target, args)
+            function(*args, **kwargs) if kwargs else function(*args)    # ``**{}`` makes a difference
+        return None
+    except Noted as notes:
+        function, *given = notes.args
+        refuse_inner(target if kind == "call_function" else getattr(torch.Tensor, target, None), function)
+    except (TypeError, AttributeError, RuntimeError) as e:      # of a stand-in, which is no tensor or has no data
+        raise Break(Reason.OPERATION_FAILED, str(e)) from None
+    follower = torch_code.through_mode if m.modes else torch_code.through_classes
+    result = m.evaluate(known_function(m, follower),
+                        [m.wrap_known(function), *(value_of(m, v, twins) for v in given)])
+    if isinstance(result, Const) and result.real is NotImplemented:
+        raise Break(Reason.OPERATION_FAILED, "NotImplemented from __torch_function__")
+    return result
+
+
+def refuse_inner(target: Any, asked_for: Any) -> None:
+    """A break for Python code that does more than the first operation of it for which torch asks."""
+    if isinstance(target, (FunctionType, type)) and target not in BUILT_IN and target is not asked_for:
+        raise Break(Reason.OPAQUE_CALL, f"{target.__name__} of an argument with __torch_function__")
+
+
+# ---- stand-ins
+_mirrors: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
+_mirrored: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
+
+
+def take_notes(cls: type, *given: Any) -> Any:
+    raise Noted(*given)
+
+
+def mirror(kind: type) -> type:
+    """A class without the program's code, and with the place of one of the program's among those that torch asks."""
+    if kind.__module__.partition(".")[0] == "torch":
+        return kind
+    found = _mirrors.get(kind)
+    if found is None:
+        bases = tuple(mirror(base) for base in kind.__bases__ if has_override(base) or issubclass(base, torch.Tensor))
+        own: Any = DISABLED if not has_override(kind) else classmethod(take_notes)
+        found = _mirrors[kind] = type(kind.__name__, bases, {"__torch_function__": own})
+        _mirrored[found] = weakref.ref(kind)
+    return found
+
+
+def stand_in(value: Value) -> Any:
+    """An object of the type that the program sees, which a fake is not; nothing is computed with it."""
+    kind = mirror(value.pytype)
+    if not isinstance(value, TensorValue):
+        raw, owner = value_class_function(value.pytype)
+        if not isinstance(raw, (classmethod, staticmethod)):
+            raise Break(Reason.UNSUPPORTED, f"__torch_function__ of {owner.__qualname__}, which is no classmethod,")
+        return kind()
+    fake = value.fake
+    made = torch.empty(fake.shape, dtype=fake.dtype, device="meta", requires_grad=fake.requires_grad)
+    return made if kind is torch.Tensor else torch.Tensor._make_subclass(kind, made, fake.requires_grad)
+
+
+def value_class_function(kind: type) -> tuple[Any, type]:
+    return next((vars(c)["__torch_function__"], c) for c in kind.__mro__ if "__torch_function__" in vars(c))
+
+
+def value_of(m: Machine, real: Any, found: dict[int, tuple[Any, Value]]) -> Value:
+    """The Value of an argument that torch has handed over."""
+    if id(real) in found:
+        return found[id(real)][1]
+    if isinstance(real, type) and real in _mirrored:
+        return m.wrap_known(_mirrored[real]())
+    if isinstance(real, (tuple, list)):
+        items = [value_of(m, v, found) for v in real]
+        return TupleValue(items) if isinstance(real, tuple) else ListValue(items)
+    if isinstance(real, dict):
+        made = DictValue(dict)
+        made.overlay.update({k: value_of(m, v, found) for k, v in real.items()})
+        return made
+    return m.wrap_new(real)
+
+
+# ---- the stack
+@handles(torch._C._push_on_torch_function_stack)
+def push(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    before = m.modes
+    m.undoable(lambda: setattr(m, "modes", before))
+    m.modes = (*before, args[0])
+    return NONE
+
+
+@handles(torch._C._pop_torch_function_stack)
+def pop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    before = m.modes
+    if not before:
+        raise Break(Reason.OPERATION_FAILED, "there is no mode to leave")
+    m.undoable(lambda: setattr(m, "modes", before))
+    m.modes = before[:-1]
+    return before[-1]
+
+
+@handles(torch._C._len_torch_function_stack)
+def count(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return Const(len(m.modes))
+
+
+@handles(torch._C._get_function_stack_at)
+def at(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.modes[args[0].constant()]
+
+
+@handles(torch._C._is_torch_function_mode_enabled)
+def has_modes(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(bool(m.modes))
+
+
+@handles(torch._C._is_torch_function_enabled)
+def asks_classes(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(m.asks_classes)
+
+
+@handles(torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic)
+def any_overrides(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(bool(m.modes) or any(asked(m, value) for value in args))
+
+
+@handles(torch.overrides.has_torch_function)
+def overrides(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given = args[0].items_list(m) if len(args) == 1 else None
+    if given is None:
+        raise Break(Reason.OPAQUE_CALL, "has_torch_function")
+    return any_overrides(m, given, {})
+
+
+# ---- classes are not asked
+class NotAsking(ObjectValue):
+    """``torch._C.DisableTorchFunctionSubclass``; a break inside of it moves out of it."""
+
+    def rebuild(self, e: Emitter) -> str:
+        raise NotRebuildable(f"{self}, inside of it")
+
+
+NoSubclasses: Any = torch._C.DisableTorchFunctionSubclass
+
+
+@handles(NoSubclasses)
+def without_subclasses(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NotAsking(NoSubclasses)
+
+
+@handles(NoSubclasses.__enter__)
+def stop_asking(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    context = args[0]
+    if not isinstance(context, NotAsking):
+        raise Break(Reason.UNSUPPORTED, "DisableTorchFunctionSubclass made before")
+    context.slots = {"before": boolean(m.asks_classes)}
+    return set_asking(m, False)
+
+
+@handles(NoSubclasses.__exit__)
+def ask_again(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return set_asking(m, args[0].slots["before"].constant())    # type: ignore[attr-defined]
+
+
+def set_asking(m: Machine, asks: bool) -> Value:
+    before = m.asks_classes
+    m.undoable(lambda: setattr(m, "asks_classes", before))
+    m.asks_classes = asks
+    return NONE
+
+
+# ---- instances of subclasses
+@handles(torch.Tensor.as_subclass)
+def as_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The same memory as an instance of another class: in the graph a view, and given its class after the graph."""
+    tensor, kind = args if len(args) == 2 and not kwargs else (NONE, NONE)
+    if not isinstance(tensor, TensorValue) or not isinstance(kind, Const) or not m.is_followed_tensor(kind.real) or (
+            id(kind.real) in m.made_classes):
+        raise Break(Reason.OPAQUE_CALL, "Tensor.as_subclass")
+    asking, m.asks_classes = m.asks_classes, False
+    modes, m.modes = m.modes, ()
+    try:
+        made = m.torch_call("call_function", torch.ops.aten.alias.default, [tensor], {})
+    finally:
+        m.asks_classes, m.modes = asking, modes
+    made.pytype = kind.real
+    return made
+
+
+@handles(torch.Tensor.__new__)
+def new_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``Subclass(tensor)``, where the class has no ``__new__``."""
+    kind, *data = args
+    if not isinstance(kind, Const) or kind.real is torch.Tensor or kwargs or len(data) != 1 or asked(m, data[0]):
+        raise Break(Reason.OPAQUE_CALL, f"{kind}()")
+    return as_subclass(m, [*data, kind], {})
+
+
+@handles(torch.Tensor._make_subclass)
+def make_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A detached instance of a subclass; one that requires grad is a leaf, and left to Python."""
+    kind, data = args if len(args) == 2 and not kwargs else (NONE, NONE)
+    if not isinstance(kind, Const) or not isinstance(data, TensorValue) or asked(m, data) or m.modes:
+        raise Break(Reason.OPAQUE_CALL, "Tensor._make_subclass")
+    return as_subclass(m, [m.torch_call("call_method", "detach", [data], {}), kind], {})
+
+
+@handles(convert_result)
+def converted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What ``Tensor.__torch_function__`` does with results: all that are tensors become instances of the class."""
+    result, kind = args
+    cls = kind.constant()
+    if cls is torch.Tensor:
+        return result
+    if isinstance(result, TensorValue):
+        return result if issubclass(result.pytype, cls) else as_subclass(m, args, {})
+    if isinstance(result, TupleValue):
+        return TupleValue([converted(m, [v, kind], {}) for v in m.settle(result.items)], result.pytype)
+    if isinstance(result, ListValue):
+        return ListValue([converted(m, [v, kind], {}) for v in m.settle(result.items)], result.pytype)
+    return result
+
+
+@handles(torch_code.stays_plain)
+def stays_plain(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(args[0].real in get_default_nowrap_functions())
+
+
+@handles(torch_code.nobody_answered)
+def nobody_answered(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.OPERATION_FAILED, "NotImplemented from every __torch_function__")
+
+
+# ---- devices as contexts
+@handles(torch.device.__enter__)
+def enter_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.enter(torch_code.enter_device, args)
+
+
+@handles(torch.device.__exit__)
+def leave_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.enter(torch_code.leave_device, args)
+
+
+@handles(torch_code.takes_device)
+def takes_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(args[0].real in device_constructors())
+
+
+@handles(torch.get_default_device)
+def default_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Outside of capture no mode is active, and so there is no other default."""
+    mode = next((mode for mode in reversed(m.modes) if issubclass(mode.pytype, DeviceContext)), None)
+    device = torch.device("cpu") if mode is None else mode.load_attr(m, "device").constant()
+    if device.index is None and device.type not in ("cpu", "meta"):
+        raise Break(Reason.OPAQUE_CALL, "torch.get_default_device")
+    return Const(device)
+
+
+def write_modes(e: Emitter) -> None:
+    """Enter the modes in which capture stopped, for the code that goes on."""
+    modes = [*map(e.value, e.trace.modes)]
+    e.flush()
+    for mode in modes:
+        e.line(f"{e.const(torch._C._push_on_torch_function_stack)}({mode})")

@@ -1,0 +1,210 @@
+"""Random states: seeds, states read and written, generators. Each call is a node, so that the graph draws what Python
+would, and leaves the state that Python would leave.
+
+A backend that compiles its graph may draw other numbers, or at other times: there each of these is a break.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.graph import GeneratorRef, TensorRef
+from sot.interpreter.builtins.common import take
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.values.base import ABSENT, NONE, Const, Value
+from sot.values.generators import GeneratorOfNumbers
+from sot.values.numbers import DynamicNumber
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from sot.interpreter.machine import Machine
+
+FIRST_SEED = torch.Generator().initial_seed()
+STATE_SIZE = torch.get_rng_state().numel()
+
+
+# ---- what the nodes call
+def new_generator() -> torch.Generator:
+    return torch.Generator()
+
+
+def seed_generator(generator: torch.Generator, seed: int) -> None:
+    generator.manual_seed(seed)
+
+
+def generator_state(generator: torch.Generator) -> torch.Tensor:
+    return generator.get_state()
+
+
+def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None:
+    generator.set_state(state)
+
+
+def seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+
+
+def seed_gpus(seed: int) -> None:
+    torch.cuda.manual_seed_all(seed)
+
+
+NODES = (new_generator, seed_generator, generator_state, set_generator_state, seed_all, seed_gpus)
+
+
+def record(m: Machine, function: Any, *args: Any, result: Any = None) -> fx.Node:
+    """The node of a call, which changes the random state or depends on it."""
+    refuse(m)
+    m.builder.fake_mode.draws = True
+    node = m.builder.record("call_function", function, args, {}, result, m.stack_trace())
+    node.meta["draws"] = True
+    return node
+
+
+def refuse(m: Machine) -> None:
+    """A break where the graph would not have Python's random state."""
+    if m.assumptions.compiles or m.modes or m.builder.region is not None:
+        raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
+
+
+def seed_argument(m: Machine, value: Value) -> Any:
+    """A seed as an argument of a node."""
+    if isinstance(value, DynamicNumber) and value.pytype is int:
+        return value.ref(m) if value.varies else value.constant()
+    if not isinstance(value, Const) or type(value.real) is not int or not -1 << 63 <= value.real < 1 << 64:
+        raise Break(Reason.RANDOM, "a seed that is no whole number of 64 bits, or")
+    return value.real
+
+
+def state_argument(value: Value | None) -> TensorRef:
+    if not isinstance(value, TensorValue) or (value.fake.dtype, tuple(value.fake.shape), value.fake.device.type) != (
+            torch.uint8, (STATE_SIZE,), "cpu"):
+        raise Break(Reason.RANDOM, "a random state that is none of the CPU's, or")
+    return value.ref
+
+
+def a_state(m: Machine, function: Any, *args: Any) -> Value:
+    """The tensor that a state is."""
+    with m.builder.fake_mode:
+        fake: Any = torch.empty(STATE_SIZE, dtype=torch.uint8)
+    return TensorValue(m.builder.adopt(record(m, function, *args, result=fake), fake))
+
+
+# ---- generators
+@handles(torch.Generator)
+def make(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    device, = take("Generator", args, kwargs, "device")
+    if device is not None and (not isinstance(device, Const) or torch.device(device.real).type != "cpu"):
+        raise Break(Reason.RANDOM, "a generator that is not the CPU's, or")
+    made = GeneratorOfNumbers(GeneratorRef(None, record(m, new_generator)))
+    made.seed = Const(FIRST_SEED)
+    return made
+
+
+def of_cpu(m: Machine, value: Value) -> GeneratorOfNumbers:
+    if not isinstance(value, GeneratorOfNumbers) or value.load_attr(m, "device").constant().type != "cpu":
+        raise Break(Reason.RANDOM, "a generator that is not the CPU's, or")
+    return value
+
+
+def note_seed(m: Machine, generator: GeneratorOfNumbers, seed: Value | None) -> None:
+    before = generator.seed
+    m.undoable(lambda: setattr(generator, "seed", before))
+    generator.seed = seed
+
+
+@handles(torch.Generator.manual_seed)
+def seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, given = take("manual_seed", args, kwargs, "self", "seed", required=2)
+    generator = of_cpu(m, value)
+    record(m, seed_generator, generator.ref, seed_argument(m, given))
+    known = isinstance(given, Const) and given.real >= 0
+    note_seed(m, generator, given if known else None)
+    return generator
+
+
+@handles(torch.Generator.initial_seed)
+def initial_seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    generator = of_cpu(m, args[0]) if len(args) == 1 and not kwargs else None
+    if generator is not None and generator.seed is not None and not may_be_another(m, generator):
+        return generator.seed
+    raise Break(Reason.RANDOM, "a generator that is asked for its seed, or")
+
+
+def may_be_another(m: Machine, generator: GeneratorOfNumbers) -> bool:
+    """Are there others that exist already, which may be this very one at the next call?"""
+    return generator.real is not ABSENT and any(
+        isinstance(value, GeneratorOfNumbers) and value is not generator for _, value in m.by_id.values())
+
+
+@handles(torch.Generator.get_state)
+def get_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return a_state(m, generator_state, of_cpu(m, args[0]).ref)
+
+
+@handles(torch.Generator.set_state)
+def set_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, given = take("set_state", args, kwargs, "self", "new_state", required=2)
+    generator = of_cpu(m, value)
+    record(m, set_generator_state, generator.ref, state_argument(given))
+    note_seed(m, generator, None)
+    return generator
+
+
+# ---- the states that all share
+def default_generator(m: Machine) -> GeneratorOfNumbers:
+    found = m.wrap_known(torch.default_generator)
+    assert isinstance(found, GeneratorOfNumbers)
+    return found
+
+
+@handles(torch.random.manual_seed)
+def seed_everything(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given, = take("manual_seed", args, kwargs, "seed", required=1)
+    record(m, seed_all, seed_argument(m, given))
+    generator = default_generator(m)
+    note_seed(m, generator, given if isinstance(given, Const) and given.real >= 0 else None)
+    return generator
+
+
+@handles(torch.cuda.manual_seed_all, torch.cuda.manual_seed)
+def seed_of_gpus(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given, = take("manual_seed", args, kwargs, "seed", required=1)
+    if torch.cuda.device_count() > 1:
+        raise Break(Reason.RANDOM, "a call that seeds some of several GPUs, or")
+    record(m, seed_gpus, seed_argument(m, given))
+    return NONE
+
+
+@handles(torch.random.get_rng_state)
+def get_rng_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    take("get_rng_state", args, kwargs)
+    return a_state(m, generator_state, default_generator(m).ref)
+
+
+@handles(torch.random.set_rng_state)
+def set_rng_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    given, = take("set_rng_state", args, kwargs, "new_state", required=1)
+    set_state(m, [default_generator(m), given], {})
+    return NONE
+
+
+@handles(torch.random.initial_seed)
+def initial_seed_of_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return initial_seed(m, [default_generator(m)], {})
+
+
+@handles(torch.random.seed)
+def any_seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
+
+
+def graph_argument(m: Machine, value: GeneratorOfNumbers) -> GeneratorRef:
+    """A generator as an argument of an operation that draws."""
+    refuse(m)
+    return of_cpu(m, value).ref
+
+

@@ -1,0 +1,119 @@
+"""Hooks on tensors: ``register_hook`` and ``register_post_accumulate_grad_hook``.
+
+The node makes a place for the hook, on the tensor and at the moment that the program says. What is called there may use
+what the graph computes, so it is made when the graph has run, and then put in its place. A backend that compiles
+the graph would lose the place, and ``backward()`` inside the graph would come too early: both are breaks.
+"""
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from sot.interpreter.builtins.common import take
+from sot.interpreter.control_flow.speculate import position
+from sot.interpreter.torch_ops.torch_calls import transformed
+from sot.support.errors import Break, Reason
+from sot.support.registry import handles
+from sot.values.base import NONE, Const, Value
+from sot.values.callables import BoundMethod
+from sot.values.objects import ObjectValue
+from sot.values.tensor import TensorValue, refuse_instances
+
+if TYPE_CHECKING:
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
+
+numbers = itertools.count()
+
+
+class Places(threading.local):
+    """Handles of the places that the graph just run has made, by the number of the node."""
+
+    def __init__(self) -> None:
+        self.handles: dict[int, RemovableHandle] = {}
+
+
+places = Places()
+
+
+def nothing_yet(*args: Any) -> None:
+    """Stands where a hook will be."""
+
+
+def make_place(tensor: torch.Tensor, method: str, number: int) -> None:
+    """What the node calls."""
+    places.handles[number] = getattr(tensor, method)(nothing_yet)
+
+
+def put_hook(number: int, hook: Any) -> RemovableHandle:
+    """Put a hook in its place; the handle that the program gets."""
+    handle = places.handles.pop(number)
+    if (hooks := handle.hooks_dict_ref()) is not None:
+        hooks[handle.id] = hook
+    return handle
+
+
+def remove_places() -> None:
+    """The graph has failed, and Python will run the frame from its start."""
+    while places.handles:
+        places.handles.popitem()[1].remove()
+
+
+class HookHandle(ObjectValue):
+    """What adding a hook gives."""
+
+    def __init__(self, number: int, hook: Value) -> None:
+        super().__init__(RemovableHandle)
+        self.number, self.hook = number, hook
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        if name == "remove":
+            return BoundMethod(Const(RemovableHandle.remove), self, name)
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of the handle of a hook")
+
+    def remove(self, m: Machine) -> Value:
+        m.effect(lambda e: e.line(f"{e.value(self)}.remove()"))
+        return NONE
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.const(put_hook)}({self.number}, {e.value(self.hook)})")
+
+    def __str__(self) -> str:
+        return "the handle of a hook"
+
+
+@handles(torch.Tensor.register_hook)
+def register_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    tensor, hook = take("register_hook", args, kwargs, "self", "hook", required=2)
+    return add(m, "register_hook", tensor, hook)
+
+
+@handles(torch.Tensor.register_post_accumulate_grad_hook)
+def register_post_accumulate_grad_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    tensor, hook = take("register_post_accumulate_grad_hook", args, kwargs, "self", "hook", required=2)
+    if isinstance(tensor, TensorValue) and not tensor.fake.is_leaf:
+        raise Break(Reason.OPERATION_FAILED, "register_post_accumulate_grad_hook of a tensor that is no leaf")
+    return add(m, "register_post_accumulate_grad_hook", tensor, hook)
+
+
+def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
+    if not isinstance(tensor, TensorValue) or m.modes or transformed(tensor):
+        raise Break(Reason.UNSUPPORTED, f"{method} under a mode or a transform")
+    refuse_instances(method, [tensor])
+    if not tensor.fake.requires_grad:
+        raise Break(Reason.OPERATION_FAILED, f"{method} of a tensor that does not require grad")
+    if m.assumptions.compiles:
+        raise Break(Reason.SIDE_EFFECT, f"{method}, whose hook a backend that compiles would not call,")
+    if m.builder.region is not None:
+        raise Break(Reason.BRANCH, f"{position(m)}: {method}")
+    number = next(numbers)
+    node = m.builder.record("call_function", make_place, (tensor.ref, method, number), {}, None, m.stack_trace())
+    node.meta["draws"] = False
+    m.hooked = True
+    handle = HookHandle(number, hook)
+    m.effect(lambda e: e.value(handle))
+    return handle

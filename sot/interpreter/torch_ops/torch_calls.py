@@ -1,0 +1,403 @@
+"""Operations on tensors: run on fake tensors, recorded as graph nodes.
+
+``torch_call`` is the only way in. The operation runs on the fakes first; what comes back decides:
+
+* a tensor that was an argument (``x.add_``, ``out=``): that very Value, and a node for the effect;
+* new tensors, alone or in tuples and lists: a node, and ``getitem`` nodes below it;
+* no tensor (a size, a dtype, a bool): a constant, and no node.
+
+An operation that needs a tensor's value, or that raises, is a break: Python will run it, or raise, for real.
+"""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch._C import _functorch as functorch
+
+from sot.graph import NumberRef, TensorRef
+from sot.graph.refs import version_of
+from sot.guards.assumptions import RestartCapture
+from sot.interpreter.control_flow import failures
+from sot.interpreter.control_flow.speculate import position
+from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, numpy_arrays, overrides, random_state
+from sot.support.errors import Break, Reason
+from sot.torch_compat.fake_tensors import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+    enable_python_dispatcher,
+    forget_constant,
+    is_symbolic,
+)
+from sot.torch_compat.global_state import undo_of
+from sot.torch_compat.tensors import storage_id
+from sot.values.arrays import ArrayValue
+from sot.values.base import NONE, TRUE, Const, Opaque, Value
+from sot.values.deferred_scalars import DeferredScalar
+from sot.values.generators import GeneratorOfNumbers
+from sot.values.numbers import DynamicNumber
+from sot.values.objects import DictValue, ListValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from sot.interpreter.machine import Machine
+
+# Types of Python that stand for dtypes.
+DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
+                   torch.memory_format, type(Ellipsis), slice, range)
+
+NO_DATA = "its data is not allocated yet"     # what a fake tensor says whose values are read in C++
+
+LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch.fft", "torch.linalg",
+                          "torch.special", "torch._jit_internal"})
+# Python functions of these modules that are followed like user code, or that show a tensor to Python.
+NOT_LEAVES = frozenset({"__repr__", "__format__", "__str__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__array__",
+                        "__setstate__", "__iter__", "__len__", "backward", "register_hook", "storage", "__dir__",
+                        "share_memory_", "register_post_accumulate_grad_hook", "is_scripting", "_type",
+                        "has_torch_function", "has_torch_function_unary", "handle_torch_function", "from_numpy",
+                        "from_file", "frombuffer", "_print", "_canonical_mask", "_none_or_dtype", "_mha_shape_check"})
+# Methods of tensors that show their values, or their memory, to Python.
+READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "storage", "__array__", "__dlpack__",
+                   "__int__", "__float__", "__index__", "__complex__"})
+READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is soon enough
+VALUE_INDEPENDENT = frozenset(name for n in (
+    "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
+    "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
+    "select", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul", "addcdiv")
+    for name in (n, "i" + n, "r" + n))
+DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
+BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+                 torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+
+
+def is_operation(real: Any) -> bool:
+    """Is it a function of torch that goes into the graph as it is?"""
+    if isinstance(real, types.FunctionType):
+        private = real.__name__.startswith("_") and not real.__name__.startswith("__")
+        return real.__module__ in LEAF_MODULES and real.__name__ not in NOT_LEAVES and not private
+    if isinstance(real, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    if not isinstance(real, BUILTIN_KINDS) or real.__name__ in NOT_LEAVES:
+        return False
+    owner = getattr(real, "__objclass__", None)
+    if owner is not None:
+        return issubclass(owner, torch._C.TensorBase)
+    module = getattr(real, "__module__", None) or ""
+    if module in ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested"):
+        return True
+    return module in ("torch", "torch._C._VariableFunctions") and hasattr(torch._C._VariableFunctions, real.__name__)
+
+
+def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a function for which ``is_operation`` holds: as a method of its first argument, if it is one."""
+    name = real.__name__
+    if getattr(real, "__objclass__", None) is None and real.__module__ != "torch._tensor":
+        return torch_call(m, "call_function", real, args, kwargs)
+    if not args or not isinstance(args[0], TensorValue):
+        what = f"Tensor.{name} of something else than a tensor"
+        raise args[0].refusal(what) if args and isinstance(args[0], Opaque) else Break(Reason.OPAQUE_CALL, what)
+    if name in READS and name not in ("item", "tolist"):
+        if name == "numpy" and overrides.asked(m, args[0]):
+            raise Break(Reason.TENSOR_VALUE, name)
+        if name == "numpy" and (array := numpy_arrays.to_array(m, args, kwargs)) is not None:
+            return array
+        if name == "numpy" and len(args) == 1 and not kwargs and (
+                later := deferred_scalars.array(m, args[0])) is not None:
+            return later
+        raise Break(Reason.TENSOR_VALUE, name)
+    renamed = isinstance(real, types.FunctionType) and vars(torch.Tensor).get(name) is not real
+    if renamed and overrides.asked(m, args[0]):     # other arguments are handed over
+        raise Break(Reason.OPAQUE_CALL, f"a wrapper of Tensor.{name}")
+    return torch_call(m, "call_method", name, args, kwargs)
+
+
+def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number: bool = False) -> Any:
+    """A Value as an argument of a graph node; ``as_number`` if even a float may differ there from call to call."""
+    if isinstance(value, TensorValue):
+        found[id(value.ref.fake)] = value
+        return value.ref
+    if overrides.is_duck(value):
+        found[id(value)] = value    # type: ignore[assignment]
+        return overrides.Duck(value)    # type: ignore[arg-type]
+    if isinstance(value, GeneratorOfNumbers):
+        return random_state.graph_argument(m, value)
+    if isinstance(value, DeferredScalar):
+        raise value.needed()
+    if isinstance(value, ArrayValue):
+        if not as_number:
+            raise value.refusal()
+        return numpy_arrays.number(m, value)
+    if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):
+        return value.ref(m)
+    if isinstance(value, Const) and isinstance(value.real, np.number):     # a float too, whose text is no Python
+        return value.real.item()
+    if isinstance(value, Const) and isinstance(value.real, GRAPH_CONSTANTS):
+        return value.real
+    if isinstance(value, Const) and isinstance(value.real, type) and value.real in DTYPES:
+        return DTYPES[value.real]
+    if isinstance(value, TupleValue):
+        items = [argument(m, v, found) for v in m.settle(value.items)]
+        if value.pytype in (tuple, torch.Size) or not hasattr(value.pytype, "_fields"):
+            return tuple(items)
+        return tuple.__new__(value.pytype, items)
+    if isinstance(value, ListValue) and value.pytype is list:
+        return [argument(m, v, found) for v in m.settle(value.items)]
+    if isinstance(value, DictValue) and value.pytype is dict:
+        return {k: argument(m, value.get(m, k), found) for k in value.keys(m)}
+    if hasattr(value, "slice_parts"):
+        return slice(*(argument(m, v, found) for v in value.slice_parts))
+    what = f"{value} as an argument of a tensor operation"
+    raise value.refusal(what) if isinstance(value, Opaque) else Break(Reason.OPAQUE_VALUE, what)
+
+
+# Functions for which a number of NumPy's is more than a number: its type is the dtype of what they make.
+TENSOR_MAKERS = torch.tensor, torch.as_tensor, torch.asarray
+KEEP_NUMPYS_TYPES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
+
+
+def holds_numpy(m: Machine, value: Value) -> bool:
+    if isinstance(value, (ListValue, TupleValue)):
+        return any(holds_numpy(m, v) for v in m.settle(value.items))
+    return isinstance(value, Const) and isinstance(value.real, np.generic)
+
+
+def takes_numbers(target: Any) -> bool:
+    """Does the result's metadata depend on the type of a number among the arguments, but not on its value?"""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name.strip("_") in VALUE_INDEPENDENT
+
+
+def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str, Value],
+               reason: Reason = Reason.TENSOR_VALUE) -> Value:
+    """Run an operation on the fakes and record it; see the head of the file."""
+    if args and target in TENSOR_MAKERS and numpy_arrays.holds(m, args[0]):
+        return numpy_arrays.tensor_of(m, target, args, kwargs)
+    found: dict[int, TensorValue] = {}
+    numbers = takes_numbers(target)
+    graph_args = tuple(argument(m, v, found, numbers) for v in args)
+    graph_kwargs = {k: argument(m, v, found, numbers) for k, v in kwargs.items()}
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if numpy_arrays.among(*args) and (
+            "getitem" in name or name == "select" or numpy_arrays.among(*args[:2]) and "setitem" in name):
+        raise Break(Reason.TENSOR_VALUE, f"the position in {name}")
+    if "setitem" in name and issubclass(args[-1].pytype, np.generic) and not issubclass(
+            args[-1].pytype, (float, np.integer)):
+        raise Break(Reason.OPERATION_FAILED, f"{name}: a tensor takes no {args[-1].pytype.__name__}")
+    if m.modes or any(overrides.asked(m, value) for value in found.values()):
+        answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found)
+        if answer is not None:
+            return answer
+    for value in found.values():
+        if not isinstance(value, TensorValue):
+            raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
+    if name == "requires_grad_" and m.assumptions.compiles and not transformed(args[0]):
+        return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
+    if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
+        raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
+    if name == "storage_offset" and m.places_unknown:
+        raise Break(Reason.TENSOR_VALUE, name)
+    if name.startswith("quantize_per_"):
+        raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
+    if "out" in graph_kwargs:
+        refuse_resize(m, kind, name, (target, graph_args, graph_kwargs))
+    before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
+    m.builder.lift(value.ref for value in found.values())
+    concrete = numbers and is_concrete(name, graph_args, found)
+    asked = target, graph_args, graph_kwargs
+    try:
+        result, call = run_on_fakes(m, kind, name, asked, reason, concrete)
+    except Break as stop:
+        is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs
+        if is_read and (number := deferred_scalars.read(m, name, args[0])) is not None:
+            return number
+        raise
+    target, graph_args, graph_kwargs = call
+    kind = "call_method" if isinstance(target, str) else "call_function"
+    refuse_changes(m, name)
+    m.note_assumptions()
+    if any(map(holds_number, graph_args)):
+        forget_constant(result)
+    check_result(m, name, result, found)
+    changed = any(value.ref.fake.requires_grad != before[key][0] for key, value in found.items())
+    if not changed and not has_tensor(result) and result is not None:
+        for value in found.values():
+            value.ref.see()
+        return m.wrap_new(result)
+    if result is None and not found:
+        raise Break(Reason.SIDE_EFFECT, name)
+    failures.expect(m, name)
+    written = {storage_id(value.ref.fake) for key, value in found.items()
+               if key in before and version_of(value.ref.fake) != before[key][1]
+               or m.builder.fake_mode.changes_unversioned}
+    is_new = isinstance(result, torch.Tensor) and id(result) not in found
+    follows = is_new or gives_back(name, *graph_args, **graph_kwargs)
+    node = m.builder.record(kind, target, graph_args, graph_kwargs, result, m.stack_trace(),
+                            seen=not follows or changed or bool(written) or call is not asked)
+    m.hooked = m.hooked or name == "retain_grad"
+    if written:
+        written = m.array_memory.sharing(written)
+        node.meta["changes"] = written
+        for shown in m.shown:
+            shown.note_change(m, node, written)
+    made = structure(m, node, result, found)
+    note_leaves(m, changed, made, found)
+    if target is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
+        m.builder.untracked.append(made.ref)
+    return made
+
+
+def gives_back(name: str, *args: Any, **kwargs: Any) -> bool:
+    """Is the result of an operation its argument, whatever that is: dropout where nobody trains?"""
+    training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
+    return name in DROPOUTS and training is False
+
+
+def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reason: Reason,
+                 concrete: bool) -> tuple[Any, known_values.Call]:
+    """The fake result, and the call to record: another one, if this one asks for values that are known."""
+    try:
+        return m.builder.run(kind, *call, concrete), call
+    except DataDependentOutputException:
+        why = reason, "" if reason is Reason.TENSOR_TRUTH else name
+        if (made := without_values(m, kind, call, concrete)) is not None:
+            return made, call
+    except (DynamicOutputShapeException, UnsupportedOperatorException):
+        why = Reason.TENSOR_SHAPE, name
+    except (Break, RestartCapture):
+        raise
+    except Exception as e:
+        text = str(e).strip().splitlines()
+        why = Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}"
+        if NO_DATA not in str(e):
+            if m.has_symbols:
+                raise RestartCapture(why[1], static=True) from None
+            raise Break(*why) from None
+    found = known_values.answer(m, kind, *call) or elements.answer(m, name, call[1])
+    if found is None:
+        raise Break(*why)
+    return found
+
+
+def without_values(m: Machine, kind: str, call: known_values.Call, concrete: bool) -> Any:
+    """The fake result of an operation that only checks values, which torch's own version of it in Python does not."""
+    try:
+        with enable_python_dispatcher():
+            result = m.builder.run(kind, *call, concrete)
+    except Exception:  # noqa: BLE001 - there is no such version
+        return None
+    m.builder.fake_mode.may_refuse = True
+    return result if isinstance(result, torch.Tensor) else None
+
+
+def refuse_resize(m: Machine, kind: str, name: str, call: known_values.Call) -> None:
+    """A tensor given as ``out`` that has another shape than the result is resized, and torch warns: a break."""
+    target, args, kwargs = call
+    given = kwargs["out"] if isinstance(kwargs["out"], tuple) else (kwargs["out"],)
+    if not all(isinstance(ref, TensorRef) and isinstance(ref.fake, torch.Tensor) and ref.fake.numel() for ref in given):
+        return
+    try:
+        made = m.builder.run(kind, target, args, {k: v for k, v in kwargs.items() if k != "out"})
+    except Exception:  # noqa: BLE001 - what is wrong with it is seen when it runs with its ``out``
+        return
+    made = made if isinstance(made, tuple) else (made,)
+    if any(result.shape != ref.fake.shape for result, ref in zip(made, given, strict=False)):
+        raise Break(Reason.SIDE_EFFECT, f"{name}, which resizes its out,")
+
+
+def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
+    """May an operation that takes numbers be given those of the captured call: is none of them part of a slice, or an
+    index into a dimension whose size varies?"""
+    if "item" not in name and name != "select":
+        return True
+    keys = [k for a in args[1:] for k in (a if isinstance(a, tuple) else (a,))]
+    return not any(isinstance(k, slice) for k in keys) and not any(is_symbolic(v.ref.fake) for v in found.values())
+
+
+def holds_number(arg: Any) -> bool:
+    """Is a number that varies among the numbers that a tensor is made of?"""
+    return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
+
+
+def refuse_changes(m: Machine, name: str) -> None:
+    """A subgraph changes nothing outside of it, and nothing is changed of which there is a copy in place of itself."""
+    builder = m.builder
+    if builder.tied and (point := builder.changed_tie()) is not None:
+        why = f"{position(m)}: {name} changes a tensor that one way only passes on"
+        raise RestartCapture(why, refused={point: why})
+    if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
+        raise Break(Reason.BRANCH, f"{position(m)}: {name} changes a tensor from outside the branch in place")
+
+
+def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
+    """A backend does not keep what a graph says about ``requires_grad``: a break, unless nothing changes."""
+    if tensor.fake.requires_grad is not requires_grad.constant():
+        raise Break(Reason.SIDE_EFFECT, "requires_grad_")
+    return tensor
+
+
+def transformed(value: Value) -> bool:
+    return isinstance(value, TensorValue) and functorch.is_functorch_wrapped_tensor(value.fake)
+
+
+def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
+    return (isinstance(tensor, torch.Tensor) and id(tensor) not in found and tensor.requires_grad and tensor.is_leaf
+            and not tensor._is_view() and not functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def check_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
+    """A break for results that the graphs of compiling backends do not do as they are."""
+    for tensor in result if isinstance(result, (tuple, list)) else (result,):
+        if is_new_leaf(tensor, found) and m.assumptions.compiles:
+            raise Break(Reason.UNSUPPORTED, f"{name}, which makes a leaf that requires grad,")
+
+
+def note_leaves(m: Machine, changed: bool, made: Value, found: dict[int, TensorValue]) -> None:
+    """Remember the leaves that the graph makes, or that it makes of its inputs."""
+    for value in [*(found.values() if changed else ()), made]:
+        fake = value.ref.fake if isinstance(value, TensorValue) else None
+        if fake is not None and fake.is_leaf and id(fake) not in m.leaves and (
+                fake.requires_grad and not functorch.is_functorch_wrapped_tensor(fake)):
+            m.leaves[id(fake)] = value
+            m.made_leaves.add(id(fake))
+
+
+def has_tensor(result: Any) -> bool:
+    if isinstance(result, torch.Tensor):
+        return True
+    return isinstance(result, (tuple, list)) and any(has_tensor(v) for v in result)
+
+
+def structure(m: Machine, node: fx.Node, result: Any, found: dict[int, TensorValue]) -> Value:
+    """The Value of a node's result."""
+    if isinstance(result, torch.Tensor):
+        if id(result) in found:
+            return found[id(result)]
+        value = TensorValue(m.builder.adopt(node, result), _type_of(result))
+        found[id(result)] = value
+        return value
+    if isinstance(result, (tuple, list)) and has_tensor(result):
+        items = [structure(m, m.builder.item(node, i, v), v, found) if has_tensor(v) else m.wrap_new(v)
+                 for i, v in enumerate(result)]
+        return ListValue(items) if isinstance(result, list) else TupleValue(items, type(result))
+    return NONE if result is None else m.wrap_new(result)
+
+
+def _type_of(fake: torch.Tensor) -> type:
+    return torch.nn.Parameter if isinstance(fake, torch.nn.Parameter) else torch.Tensor
+
+
+def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
+    """Change torch's global state: for real while capture goes on, and by a node when the graph runs."""
+    values = tuple(v.constant() for v in args)
+    undo = undo_of(setter, values, m.state_log)
+    result = setter(*values)
+    m.state_log.append((setter, values, undo(result)))
+    m.undoable(m.undo_state)
+    m.builder.record_state(setter, values, m.stack_trace())
+    return NONE if result is None else Const(result)

@@ -1,0 +1,378 @@
+"""What capture knows about torch beyond operations: modules, global state, flags, random seeds."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C import _functorch as functorch
+from torch.autograd.profiler import record_function
+from torch.nn.modules import module as torch_module
+from torch.nn.modules.lazy import LazyModuleMixin
+
+from sot import _hook
+from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
+from sot.guards.origin import Attr, known
+from sot.interpreter.builtins.common import refuse, take
+from sot.interpreter.torch_ops import overrides, torch_calls
+from sot.polyfills import torch_code
+from sot.support import user_annotations
+from sot.support.errors import Break, NotRebuildable, Reason
+from sot.support.registry import HANDLERS, handles
+from sot.torch_compat.callables import scripted_original
+from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.global_state import (
+    COMPILING_FLAGS,
+    FLAG_READERS,
+    FLAGS,
+    FLAGS_READ,
+    LEAVING,
+    PURE_STATE_READS,
+    STATE_PAIRS,
+    STATE_SETTERS,
+    enter_inference_mode,
+    exit_inference_mode,
+    set_deterministic,
+    take_inference_mode,
+)
+from sot.torch_compat.tensors import storage_id
+from sot.values.base import ABSENT, NONE, Const, Value, boolean
+from sot.values.numbers import is_dynamic
+from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
+from sot.values.tensor import TensorValue, overrides_operations
+
+if TYPE_CHECKING:
+    from sot.codegen.emit import Emitter
+    from sot.interpreter.machine import Machine
+
+Module = torch.nn.Module
+CALL_IMPL = Module._call_impl
+GLOBAL_HOOKS = {name: getattr(torch_module, name) for name in (
+    "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_hooks", "_global_forward_pre_hooks")}
+
+
+# ---- modules
+@handles(Module.__call__)
+def call_module(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``module(*args)``: straight to ``forward``, unless there are hooks; those are followed as torch runs them."""
+    self_ = args[0]
+    if self_.real is not ABSENT and user_annotations.is_not_to_static(self_.real):
+        raise Break(Reason.NOT_TO_STATIC, str(self_))
+    raw, owner = m.attributes.lookup(m, self_.pytype, "_call_impl")
+    implementation = m.attributes.class_value(m, raw, owner, "_call_impl")
+    if raw is not CALL_IMPL or not isinstance(self_, ObjectValue) or has_hooks(m, self_):
+        return implementation.call(m, args, kwargs)
+    return self_.load_attr(m, "forward").call(m, args[1:], kwargs)
+
+
+def has_hooks(m: Machine, module: ObjectValue) -> bool:
+    for name, hooks in GLOBAL_HOOKS.items():
+        m.guard(LengthGuard(known(hooks, name), len(hooks)))
+        if hooks:
+            return True
+    attrs = module.attrs
+    for name in NO_HOOK_DICTS:
+        held: Any = attrs.overlay.get(name, attrs.loaded.get(name))
+        if isinstance(held, DictValue) and held.keys(m):
+            return True
+    if module.real is not ABSENT and module.origin is not None:
+        if any(getattr(module.real, name) for name in NO_HOOK_DICTS):
+            return True
+        m.guard(NoHooksGuard(module.origin))
+    return False
+
+
+# ---- global state
+def _set_state(setter: Any) -> None:
+    @handles(setter)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return torch_calls.set_state(m, setter, args)
+
+
+def _read_state(reader: Any) -> None:
+    @handles(reader)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return m.wrap_new(reader(*(a.constant() for a in args)))
+
+
+for _setter in (*STATE_SETTERS.keys() - {*FLAGS}, *STATE_PAIRS, *LEAVING):
+    _set_state(_setter)
+for _reader in PURE_STATE_READS:
+    _read_state(_reader)
+
+
+def _flag(reader: Any, setter: Any = None) -> None:
+    @handles(reader)
+    def read(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        found = reader()
+        if not any(changed is setter for changed, _, _ in m.state_log):
+            m.guard(FlagGuard(known(reader, reader.__name__), found))
+        return m.wrap_new(found)
+
+    @handles(*[setter] * (setter is not None))
+    def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return set_flag(m, setter, *(m.calls.host(m, a) for a in args))
+
+
+for _setter, _reader in FLAG_READERS.items():
+    _flag(_reader, _setter)
+for _reader in FLAGS_READ:
+    _flag(_reader)
+
+
+def set_flag(m: Machine, setter: Any, *values: Any) -> Value:
+    """Change a flag that kernels look at when they run: what a compiled graph does not do."""
+    if m.assumptions.compiles or m.builder.region is not None:
+        raise Break(Reason.SIDE_EFFECT, setter.__name__)
+    return torch_calls.set_state(m, setter, [Const(value) for value in values])
+
+
+@handles(torch.set_anomaly_enabled)
+def set_anomaly(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """To what it is: a graph has no lines of the program's to show for an anomaly."""
+    readers = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
+    now = [HANDLERS[reader](m, [], {}).constant() for reader in readers]
+    if kwargs or [a.constant() for a in args] != now[:len(args)]:
+        raise Break(Reason.SIDE_EFFECT, "set_anomaly_enabled")
+    return NONE
+
+
+@handles(torch.use_deterministic_algorithms)
+def use_deterministic(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    mode, warn_only = take("use_deterministic_algorithms", args, kwargs, "mode", "warn_only", required=1)
+    return set_flag(m, set_deterministic, mode.constant(), warn_only is not None and warn_only.constant())
+
+
+@handles(torch.clear_autocast_cache)
+def clear_autocast_cache(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    m.builder.record_state(torch.clear_autocast_cache, (), m.stack_trace())
+    return NONE
+
+
+class EnteredInferenceMode(Value):
+    """What ``torch.inference_mode`` keeps while it is entered."""
+
+    def rebuild(self, e: Emitter) -> str:
+        if sum(setter is enter_inference_mode for setter, _, _ in e.trace.state_log) != 1:
+            raise NotRebuildable("one of several inference modes")
+        return e.variable(self, f"{e.const(take_inference_mode)}()")
+
+
+@handles(torch.inference_mode.__enter__)
+def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    torch_calls.set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
+    m.attributes.generic_store(m, args[0], "_inference_mode_context", EnteredInferenceMode())
+    return NONE
+
+
+@handles(torch.inference_mode.__exit__)
+def exit_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not isinstance(args[0].load_attr(m, "_inference_mode_context"), EnteredInferenceMode):
+        raise Break(Reason.UNSUPPORTED, "leaving an inference mode that was entered before")
+    m.attributes.generic_store(m, args[0], "_inference_mode_context", NONE)
+    return torch_calls.set_state(m, exit_inference_mode, [])
+
+
+@handles(torch.optim.Optimizer._optimizer_step_code)
+def nothing(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NONE
+
+
+class Record(Value):
+    """What ``record_function`` keeps while it is entered; it exists if Python is to leave it."""
+
+    def __init__(self, name: Value) -> None:
+        self.name = name
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.const(torch.ops.profiler._record_function_enter_new)}({e.value(self.name)})")
+
+
+@handles(record_function.__enter__)
+def note_for_a_profiler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A graph is one step of a profile: notes within it have no place."""
+    if torch.autograd._profiler_enabled() or args[0].real is not ABSENT:
+        raise Break(Reason.SIDE_EFFECT, "record_function under a profiler")
+    m.attributes.generic_store(m, args[0], "record", Record(args[0].load_attr(m, "name")))
+    return args[0]
+
+
+@handles(record_function.__exit__)
+def leave_note(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    context = args[0]
+    if context.real is ABSENT:
+        m.attributes.generic_store(m, context, "record", NONE)
+    else:
+        m.effect(lambda e: e.line(f"{e.const(record_function.__exit__)}({e.value(context)}, None, None, None)"))
+    return NONE
+
+
+def holds_scalar_tensors(m: Machine, data: Value) -> bool:
+    """Is it a list with tensors of one element without dimensions, on the CPU, among its elements?"""
+    if isinstance(data, TensorValue):
+        return data.fake.dim() == 0 and data.fake.device.type == "cpu" and not overrides_operations(data.pytype)
+    return isinstance(data, (ListValue, TupleValue)) and any(holds_scalar_tensors(m, v) for v in m.settle(data.items))
+
+
+MOST_NUMBERS = 32        # of a list that becomes a tensor number by number
+FILLED = (None, torch.int64, torch.float32, torch.float64)      # which hold what varies, whatever it is
+
+
+def of_varying(m: Machine, data: Value, kwargs: dict[str, Value]) -> Value | None:
+    """A tensor of one number that varies, or of a few of which some do; None for another."""
+    dtype = kwargs.get("dtype", NONE)
+    if m.modes or not kwargs.keys() <= {"dtype", "device"} or not isinstance(dtype, Const) or dtype.real not in FILLED:
+        return None
+    several = isinstance(data, ListValue) and data.pytype is list
+    numbers = m.settle(data.items) if several and len(data.items) <= MOST_NUMBERS else [data]  # type: ignore[attr-defined]
+    if not any(map(is_dynamic, numbers)) or len({v.pytype for v in numbers}) > 1:
+        return None
+    if dtype.real is torch.int64 and numbers[0].pytype is not int:
+        return None
+    options = {**kwargs, "dtype": Const(torch.int64)} if numbers[0].pytype is int and dtype.real is None else kwargs
+    made: list[Value] = [m.torch_call("call_function", torch.full, [TupleValue([]), v], options) for v in numbers]
+    return m.torch_call("call_function", torch.stack, [ListValue(made)], {}) if several else made[0]
+
+
+def _constructor(function: Any) -> None:
+    @handles(function)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        simple = len(args) == 1 and kwargs.keys() <= {"dtype"} and not m.modes
+        if simple and isinstance(args[0], (ListValue, TupleValue)) and holds_scalar_tensors(m, args[0]):
+            return m.enter(torch_code.tensor_of_tensors, args, kwargs)
+        if len(args) == 1 and (made := of_varying(m, args[0], kwargs)) is not None:
+            return made
+        return m.torch_call("call_function", function, args, kwargs)
+
+
+for _function in (torch.tensor, torch.as_tensor):
+    _constructor(_function)
+
+
+@handles(torch.Tensor.new)
+def new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``x.new(size)``: a tuple there would be the data, and in a graph a size is a tuple."""
+    if len(args) == 2 and args[1].pytype is torch.Size and not kwargs:
+        sizes = args[1].items_list(m)
+        if not sizes or m.modes or overrides.asked(m, args[0]):
+            raise Break(Reason.OPAQUE_CALL, "Tensor.new")
+        args = [args[0], *sizes]
+    return m.torch_call("call_method", "new", args, kwargs)
+
+
+def _old_constructor(cls: Any) -> None:
+    @handles(cls)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        kind = float if cls.dtype.is_floating_point else int
+        data = args[0] if len(args) == 1 and not kwargs and not m.modes else NONE
+        if not isinstance(data, (ListValue, TupleValue)) or not data.items or not all(
+                isinstance(v, Const) and type(v.real) in (int, kind) for v in m.settle(data.items)):
+            raise Break(Reason.OPAQUE_CALL, f"torch.{cls.__name__}")
+        return m.torch_call("call_function", torch.tensor, args, {"dtype": Const(cls.dtype), "device": Const("cpu")})
+
+
+for _class in (torch.FloatTensor, torch.DoubleTensor, torch.LongTensor, torch.IntTensor):
+    _old_constructor(_class)
+
+
+def assign_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """What the node of ``tensor.data = data`` calls."""
+    tensor.data = data
+
+
+def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
+    """``tensor.data = data``: from now on it has the memory of ``data``, and its version does not tell.
+
+    A backend that compiles may give another tensor in place of it, or change its memory; so there it is a break.
+    """
+    builder, (mine, its) = m.builder, (tensor.fake, data.fake)
+    if m.assumptions.compiles or m.modes or builder.region is not None or m.refusal_seen or any(
+            is_symbolic(fake) or functorch.is_functorch_wrapped_tensor(fake) for fake in (mine, its)):
+        raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
+    before = mine.data
+    try:
+        builder.run("call_function", assign_data, (tensor.ref, data.ref), {})
+    except RuntimeError as e:
+        raise Break(Reason.OPERATION_FAILED, f"setting .data: {e}") from None
+    m.undoable(lambda: assign_data(mine, before))
+    torch.autograd.graph.increment_version(mine)    # of the fake, for those who ask what has changed
+    node = builder.record("call_function", assign_data, (tensor.ref, data.ref), {}, None, m.stack_trace())
+    written = {storage_id(before), storage_id(its)}
+    node.meta.update(draws=False, changes=written)
+    for shown in m.shown:
+        shown.note_change(m, node, written)
+    builder.changes_traceless = True
+
+
+# Code that computes something else, and not the same in another way, when it is told that it is being compiled:
+# torch.nn.TransformerEncoder gives other values for padding.
+TOLD_THE_TRUTH = frozenset({"torch.nn.modules.transformer"})
+
+
+@handles(*COMPILING_FLAGS)
+def compiling(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return boolean(m.frames[-1].namespace.get("__name__") not in TOLD_THE_TRUTH)
+
+
+@handles(torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
+def log_usage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NONE
+
+
+@handles(torch._check_tensor_all)
+def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Checked by the graph. If it fails the graph raises, and Python runs the frame and raises what there is to raise.
+
+    Not on a GPU, where it would end the process.
+    """
+    condition, = args[:1] or [kwargs.get("cond", NONE)]
+    if not isinstance(condition, TensorValue) or (condition.fake.dtype, condition.fake.device.type) != (
+            torch.bool, "cpu"):
+        raise Break(Reason.TENSOR_VALUE, "torch._check_tensor_all")
+    holds = m.torch_call("call_method", "_is_all_true", [condition], {})
+    m.torch_call("call_function", torch._assert_async, [holds], {})
+    return NONE
+
+
+# ---- left to Python
+HANDLERS[torch._C._set_float32_matmul_precision] = refuse(Reason.SIDE_EFFECT, "set_float32_matmul_precision")
+HANDLERS[torch.set_num_threads] = refuse(Reason.SIDE_EFFECT, "set_num_threads")
+
+
+@handles(LazyModuleMixin._infer_parameters)
+def materialize(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """It makes the parameters, once, and makes the module an instance of another class."""
+    raise Break(Reason.SIDE_EFFECT, "the first call of a lazy module")
+
+
+_call_scripted = vars(torch.jit.ScriptFunction)["__call__"]     # torch's tests put a Python function there
+
+
+@handles(getattr(_call_scripted, "__func__", _call_scripted))
+def call_scripted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A function of torch.jit.script does what its Python code does."""
+    self_, *rest = args
+    original = scripted_original(self_.real)
+    if original is None or self_.origin is None:
+        raise Break(Reason.OPAQUE_CALL, str(self_))
+    return m.wrap(original, Attr(self_.origin, "_torchdynamo_inline")).call(m, rest, kwargs)
+
+
+@handles(user_annotations.NotToStatic.__call__)
+def not_to_static(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.NOT_TO_STATIC, user_annotations.name_of(getattr(args[0].real, "__wrapped__", args[0])))
+
+
+@handles(_hook.run)
+def run_rest(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """In the rest of a function: what is left of the function that it had called."""
+    return args[0].call(m, args[1:], {})
+
+
+@handles(user_annotations.graph_break)
+def graph_break(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.USER_BREAK)
+
+
+@handles(user_annotations.observed)
+def observed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.OBSERVED)

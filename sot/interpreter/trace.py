@@ -1,0 +1,227 @@
+"""The trace of a frame: all that code generation needs of its symbolic execution, and nothing else.
+
+``trace_of`` takes it from a machine that has come to an exit. The machine does not run on after that, unless values of
+this exit cannot be rebuilt; then it is rolled back to an exit further out, of which there is another trace.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.graph import GraphBuilder
+from sot.guards.guards import DistinctGuard, EqualsGuard, Guard, TypeGuard
+from sot.guards.origin import Arg, Attr, Inputs, Known, Origin, root
+from sot.guards.symbols import Symbols
+from sot.support.errors import Break
+from sot.torch_compat.global_state import StateChange
+from sot.values.base import Const, Lazy, Null, Value
+from sot.values.callables import CellValue
+from sot.values.classes import ClassValue
+from sot.values.deferred_scalars import DeferredScalar
+from sot.values.numbers import NUMBER_TYPES
+from sot.values.objects import DictValue, ListValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.frame import Frame
+    from sot.interpreter.machine import Machine
+
+Line = tuple[str, int]      # a file of the user's, and a line of it
+
+
+@dataclass(frozen=True)
+class Suspended:
+    """A frame at the instruction ``last``, which goes on at ``pc``."""
+
+    code: CodeType
+    last: int
+    pc: int
+    stack: tuple[Value, ...]
+    locals: Mapping[str, Value | Lazy]
+    cells: Mapping[str, CellValue]
+    namespace: dict
+    on_return: str
+
+    @classmethod
+    def of(cls, frame: Frame) -> Suspended:
+        return cls(frame.native, frame.last, frame.pc, tuple(frame.stack), dict(frame.locals), dict(frame.cells),
+                   frame.namespace, frame.on_return)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """The frame returns a value."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Capture stops in the last of ``frames``, which are the calls from the outermost on.
+
+    Arguments:
+        cause: why.
+        handled: the exception that the last frame is handling.
+        loop: the first instruction of the loop that Python runs as a whole, if it does.
+    """
+
+    cause: Break
+    frames: tuple[Suspended, ...]
+    handled: Value | None
+    loop: int | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one symbolic execution has found.
+
+    Arguments:
+        code: that of the frame.
+        inputs: what the frame was called with.
+        exit: how it ends.
+        line: of the user's, at the exit.
+        guards: what must hold at another call, in the order in which the program asked, each with the line that did.
+        examples: the tensors that guards were made of.
+        graph: the operations; its outputs are what the exit is written with.
+        input_origins: where the graph's inputs come from, by the id of their references.
+        symbols: of the sizes and numbers that may differ, if there are any.
+        state_log: the changes of torch's global state.
+        mutated: the values of existing objects that have been changed.
+        effects: what is called after the graph, in order: each writes itself.
+        modes: the modes of ``__torch_function__`` that are active at the exit.
+        made_classes: the classes that the frame makes, by the id of what stands for them.
+        tensors: those that existed before.
+        made_leaves: the leaves of autograd that the graph makes, by the id of their fakes.
+        asserted: the exceptions that assertions of the graph stand for, by their texts.
+        hooked: does the graph put hooks on tensors?
+        shows_frames: may the program see the variables of its frames?
+    """
+
+    code: CodeType
+    inputs: Inputs
+    exit: Returned | Broken
+    line: Line
+    guards: Mapping[Guard, Line]
+    examples: Mapping[Guard, torch.Tensor]
+    graph: GraphBuilder
+    input_origins: Mapping[int, Origin]
+    symbols: Symbols | None
+    state_log: tuple[StateChange, ...]
+    mutated: tuple[Value, ...]
+    effects: tuple[Callable[[Any], None], ...]
+    modes: tuple[Value, ...]
+    made_classes: Mapping[int, ClassValue]
+    tensors: tuple[TensorValue, ...]
+    made_leaves: Mapping[int, TensorValue]
+    asserted: Mapping[str, tuple[type, tuple]]
+    hooked: bool
+    shows_frames: bool
+
+    @property
+    def operations(self) -> int:
+        """How many operations the graph has."""
+        return self.graph.operations
+
+    def __str__(self) -> str:
+        return "\n".join(lines_of(self))
+
+
+def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
+    """The trace up to an exit that the machine has come to."""
+    line = m.user_position()[:2]
+    more = (guard for guard in distinct_guards(m) if not is_of_made_class(guard, m.made_classes))
+    guards = without_repeated({**m.guards, **{guard: line for guard in more if guard not in m.guards}})
+    return Trace(
+        m.code, m.inputs, exit, line, guards, dict(m.examples), m.builder, dict(m.input_origins),
+        m.symbols if m.has_symbols else None, (*m.state_log,), (*m.mutated.values(),), (*m.effects,), m.modes,
+        dict(m.made_classes), tuple(value for _, value in m.by_id.values() if isinstance(value, TensorValue)),
+        {key: m.leaves[key] for key in m.made_leaves}, dict(m.asserted), m.hooked, m.shows_frames)
+
+
+# ---- guards -----------------------------------------------------------------------------------------------
+def is_of_made_class(guard: Guard, made_classes: Mapping[int, ClassValue]) -> bool:
+    """Is it about a class that the captured program itself makes?"""
+    start = getattr(root(guard.origin), "held", None) if hasattr(guard, "origin") else None
+    return start is not None and id(start.value) in made_classes
+
+
+def distinct_guards(m: Machine) -> Iterator[DistinctGuard]:
+    """Objects of one type may be one object at the next call. That matters if one of them is changed, or has been
+    compared by identity."""
+    matters = {v.pytype for v in m.mutated.values()} | m.compared
+    matters |= {v.owner.pytype for v in m.mutated.values() if isinstance(v, DictValue) and v.owner is not None}
+    by_type: dict[type, list[Origin]] = {}
+    for _, value in m.by_id.values():
+        if value.pytype in matters and value.origin is not None and not isinstance(value, TensorValue):
+            by_type.setdefault(value.pytype, []).append(value.origin)
+    for origins in by_type.values():
+        if len(origins) > 1 and not all(isinstance(o, Known) for o in origins):
+            yield DistinctGuard(origins[0], tuple(origins[1:]))
+    if dict in matters:
+        yield from guards_of_dicts_and_owners(m)
+
+
+def guards_of_dicts_and_owners(m: Machine) -> Iterator[DistinctGuard]:
+    """A dict that is an argument may be the ``__dict__`` of an object at the next call."""
+    origins = [v.origin for _, v in m.by_id.values() if v.pytype is dict and isinstance(v.origin, Arg)]
+    owners = [o.origin for o in m.dict_owners.values()
+              if o.origin is not None and not issubclass(o.pytype, torch.nn.Module)] if origins else []
+    for origin in owners:
+        yield DistinctGuard(Attr(origin, "__dict__"), tuple(origins))
+
+
+def without_repeated(guards: Mapping[Guard, Line]) -> dict[Guard, Line]:
+    """Without the guards on a type which a guard on the value repeats."""
+    equal = {g.origin for g in guards if isinstance(g, EqualsGuard)}
+    return {g: where for g, where in guards.items() if not (isinstance(g, TypeGuard) and g.origin in equal)}
+
+
+def changed_numbers(trace: Trace) -> set[Origin]:
+    """Where numbers lie that are guarded to be what they are, and then set to others: counters."""
+    constants = {g.origin: g.value for g in trace.guards
+                 if isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES}
+    found = set()
+    for value in trace.mutated if constants else ():
+        if isinstance(value, DictValue) and value.origin is not None:
+            for key, new in value.overlay.items():
+                origin = value.item_origin(key)
+                if origin in constants and (isinstance(new, DeferredScalar) or (
+                        isinstance(new, Const) and new.unguarded != constants[origin])):
+                    found.add(origin)
+    return found
+
+
+# ---- as text ----------------------------------------------------------------------------------------------
+def lines_of(trace: Trace) -> Iterator[str]:
+    """Inputs, what is changed and put out, and the exit; the operations are the graph's, which prints itself."""
+    for ref in trace.graph.inputs:
+        yield f"input {ref.node.name if ref.node is not None else '-'}: {trace.input_origins[id(ref)]}"
+    yield f"operations: {trace.operations}"
+    for value in trace.mutated:
+        yield f"changes {value}"
+    if trace.effects:
+        yield f"effects: {len(trace.effects)}"
+    if isinstance(trace.exit, Returned):
+        yield f"returns {text_of(trace.exit.value)}"
+        return
+    yield f"breaks: {trace.exit.cause}"
+    for frame in trace.exit.frames:
+        yield f"  {frame.code.co_name}, instruction {frame.pc}"
+        yield from (f"    {name} = {text_of(value)}" for name, value in frame.locals.items())
+        if frame.stack:
+            yield f"    stack: {', '.join(map(text_of, frame.stack))}"
+
+
+def text_of(value: Value | Lazy) -> str:
+    """A value by its origin, its place in the graph, or its parts."""
+    if value.origin is not None:
+        return str(value.origin)
+    if isinstance(value, TensorValue) and value.ref.node is not None:
+        return value.ref.node.name
+    if isinstance(value, TupleValue | ListValue):
+        return f"{value.pytype.__name__}({', '.join(map(text_of, value.items))})"
+    return "NULL" if isinstance(value, Null) else str(value)

@@ -1,0 +1,472 @@
+"""Real objects -> Values. One row per type in ``WRAPPERS``; what has no row is an object or opaque.
+
+``wrap(m, real, origin)`` makes the Value of an object that existed before the frame ran and guards what makes
+the Value true: its type, its value if it is a constant, its properties if it is a tensor. ``wrap_new`` makes the
+Value of an object that capture computed itself and that nobody else holds: no guards.
+"""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import enum
+import functools
+import inspect
+import re
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from sot.graph import GeneratorRef
+from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
+from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, attribute, known
+from sot.guards.tensor_guards import TensorGuard
+from sot.interpreter.torch_ops import numpy_arrays
+from sot.support import user_annotations
+from sot.support.errors import Break, Reason
+from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException
+from sot.torch_compat.tensors import Layout, plain_tensor
+from sot.values.arrays import SCALARS, ArrayValue
+from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
+from sot.values.callables import BoundMethod, CellValue, FunctionValue
+from sot.values.generators import GeneratorOfNumbers
+from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
+from sot.values.tensor import TensorValue
+from sot.values.text import varying_text
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
+               range, slice, torch.nn.attention.SDPBackend)
+NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed along without being looked at
+NUMPY_SCALARS = (np.number, np.bool_)
+DTYPES = frozenset(type(np.dtype(scalar)) for scalar in SCALARS)
+SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
+IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+                  types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
+                  types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
+                  functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
+                  torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
+                  np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
+KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
+CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
+DISABLED = torch._C._disabled_torch_function_impl
+LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
+
+
+def is_constant(value: Any) -> bool:
+    """Is it a number, a string, a class or the like: immutable, and known by its value?"""
+    kind = type(value)
+    return (kind in CONSTANT_TYPES or kind in DTYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
+            or kind.__module__ == "typing"
+            or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
+
+
+def is_library(name: str | None) -> bool:
+    """Is it a module of torch, NumPy or the standard library?"""
+    return bool(name) and name.partition(".")[0] in LIBRARIES and name != "__main__"  # type: ignore[union-attr]
+
+
+def is_fixed(name: str | None) -> bool:
+    """Is it a module of a library whose functions and classes are not guarded? torch.nn's are: programs patch them."""
+    return is_library(name) and not f"{name}.".startswith("torch.nn.")
+
+
+def compares_by_python(key: Any) -> bool:
+    """Does a user's code say which keys of a dict are equal to this one, or what its hash is?"""
+    if type(key) is tuple:
+        return any(compares_by_python(k) for k in key)
+    methods: tuple[Any, Any] = type(key).__eq__, type(key).__hash__
+    return any(isinstance(f, types.FunctionType) and not is_library(f.__module__) for f in methods)
+
+
+def library_owned(origin: Origin) -> bool:
+    """Does the origin lie directly in the namespace or class of a library that is not guarded?"""
+    return _owned(origin, is_fixed)
+
+
+def _owned(origin: Origin, by: Callable[[str | None], bool]) -> bool:
+    base = getattr(origin, "namespace", None) or getattr(origin, "base", None)
+    held = getattr(base, "held", None)
+    if held is None:
+        return False
+    owner = held.value
+    if isinstance(owner, dict):
+        return by(owner.get("__name__"))
+    return by(owner.__name__ if isinstance(owner, types.ModuleType) else getattr(owner, "__module__", None))
+
+
+# ---- existing objects -----------------------------------------------------------------------------------
+def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
+    """The Value of an existing object; registers its guards."""
+    if origin is None:
+        return wrap_known(m, real)
+    kind = type(real)
+    if kind in SINGLETONS:
+        m.guard(IsGuard(origin, real))
+        return Const(real, origin)
+    if kind in NUMBERS_AND_TEXT:
+        m.guard(TypeGuard(origin, kind))
+        if kind is not bytes and m.varies.number(origin):
+            return varying_text(m, real, origin) if kind is str else m.varying_number(real, origin)
+        return LazyConst(m, real, origin)
+    if issubclass(kind, NUMPY_SCALARS) and m.varies.number(origin):
+        m.guard(TypeGuard(origin, kind))
+        if kind in SCALARS and numpy_arrays.is_enabled(m):
+            return ArrayValue.existing(m, real, origin)
+        return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
+    if kind in EQUAL_TYPES or kind in DTYPES or issubclass(kind, NUMPY_SCALARS):
+        m.guard(EqualsGuard(origin, real))
+        return Const(real, origin)
+    if kind is types.BuiltinFunctionType and not isinstance(real.__self__, (types.ModuleType, type, type(None))):
+        return _builtin_method(m, real, origin)
+    if kind in IDENTITY_TYPES or kind.__module__ == "typing" or (
+            issubclass(kind, KNOWN_BY_IDENTITY) and not isinstance(kind.__getattribute__, types.FunctionType)):
+        if not library_owned(origin):
+            m.guard(IsGuard(origin, real))
+        return Const(real, origin)
+    if kind is types.FunctionType:
+        return _function(m, real, origin)
+    return _shared(m, real, origin)
+
+
+def _shared(m: Machine, real: Any, origin: Origin) -> Value:
+    """An object with identity: the same Value for the same object, whatever path led to it."""
+    if id(real) in m.by_id:
+        value = m.by_id[id(real)][1]
+        if value.origin != origin and value.origin is not None:
+            m.guard(SameGuard(origin, value.origin))
+        return value
+    value = _existing(m, real, origin)
+    if isinstance(value, ObjectValue):
+        _keep_apart(m, real, value)
+    m.by_id[id(real)] = (real, value)
+    return value
+
+
+def _keep_apart(m: Machine, real: Any, value: ObjectValue) -> None:
+    """An object and its ``__dict__`` are two Values, which do not see each other's changes: a break."""
+    if type(real) is dict:
+        owner, held = m.dict_owners.get(id(real)), real
+    elif value.pytype.__dictoffset__ == 0:
+        return
+    else:
+        held = object.__getattribute__(real, "__dict__")
+        owner = value if id(held) in m.by_id else None
+        m.dict_owners[id(held)] = value
+    if owner is not None:
+        raise Break(Reason.UNSUPPORTED, f"the __dict__ of {owner} beside the object")
+
+
+def _existing(m: Machine, real: Any, origin: Origin) -> Value:
+    kind = type(real)
+    if issubclass(kind, torch.Tensor):      # and not what __class__ says
+        return _tensor(m, real, origin)
+    m.guard(TypeGuard(origin, kind))
+    maker = WRAPPERS.get(kind)
+    if maker is not None:
+        return maker(m, real, origin)
+    for base, maker in SUBCLASS_WRAPPERS:
+        if issubclass(kind, base):
+            return maker(m, real, origin)
+    if is_plain_class(kind):
+        return ObjectValue(kind, real, origin)
+    return Opaque(real, origin)
+
+
+HEAP_TYPE = 1 << 9
+OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)
+WRITTEN_IN_PYTHON: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
+
+
+def is_plain_class(kind: type) -> bool:
+    """Is an instance made of nothing but a ``__dict__`` and Python-level slots?"""
+    return all(c is object or is_written_in_python(c) for c in kind.__mro__)
+
+
+def is_written_in_python(cls: type) -> bool:
+    """Is it the class of a class statement? Some of C code are on the heap, too, such as ``threading.local``."""
+    found = WRITTEN_IN_PYTHON.get(cls)
+    if found is None:
+        found = WRITTEN_IN_PYTHON[cls] = bool(cls.__flags__ & HEAP_TYPE) and not any(
+            isinstance(raw, OF_C) and raw.__objclass__ is cls for raw in vars(cls).values())
+    return found
+
+
+MAY_DIFFER = frozenset(("__module__", "__doc__", "__qualname__", "__new__", "__init__", "__repr__", "__annotations__",
+                        "__firstlineno__", "__static_attributes__", "__torch_function__", "__dict__", "__weakref__"))
+
+
+@functools.cache
+def is_plain_tensor(kind: type) -> bool:
+    """Is it Tensor, Parameter, or a class of parameters that only adds to it, and overrides nothing?"""
+    if kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        return True
+    own = kind.__mro__[:kind.__mro__.index(torch.nn.Parameter)] if issubclass(kind, torch.nn.Parameter) else ()
+    disabled = getattr(kind, "__torch_function__", None) is torch._C._disabled_torch_function_impl
+    return bool(own) and disabled and not any(
+        name not in MAY_DIFFER and hasattr(torch.Tensor, name) for cls in own for name in vars(cls))
+
+
+def is_followed_tensor(kind: Any) -> bool:
+    """Is it a class of tensors whose code capture follows: one that only adds to Tensor, or overrides operations by a
+    ``__torch_function__`` in Python?"""
+    if not isinstance(kind, type) or not issubclass(kind, torch.Tensor):
+        return False
+    if is_plain_tensor(kind):
+        return True
+    own = kind.__mro__[:kind.__mro__.index(torch.Tensor)]
+    return type(kind) is type(torch.Tensor) and not any(is_library(cls.__module__) for cls in own) and not any(
+        name not in MAY_DIFFER and hasattr(torch.Tensor, name) or name in ("__slots__", "__del__")
+        for cls in own for name in vars(cls)) and all(
+        isinstance(vars(cls).get("__torch_function__", DISABLED), (classmethod, staticmethod, type(DISABLED)))
+        for cls in own)
+
+
+def other_kind(real: torch.Tensor) -> str | None:
+    """What a tensor is that graphs are not made of, in words; None for one that they are made of."""
+    kind = type(real)
+    if not is_followed_tensor(kind):
+        return f"an instance of {kind.__qualname__}, a subclass of Tensor"
+    if torch._C._functorch.is_functorch_wrapped_tensor(real):
+        return "a tensor inside of a transform of torch.func"
+    if real.is_nested or real.layout != torch.strided:
+        return "a nested tensor" if real.is_nested else "a sparse tensor"
+    return "a quantized tensor" if real.is_quantized else None
+
+
+def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
+    kind = type(real)
+    if other := other_kind(real):
+        m.guard(TypeGuard(origin, kind))
+        return OtherTensor(real, origin, other)
+    try:
+        fake, layout = symbolic_fake(m, real, origin)
+        ref = m.builder.input(real, str(origin), fake)
+    except (UnsupportedFakeTensorException, RuntimeError, AssertionError):
+        # a view of something that is not strided, for one, or one of a tensor that was changed under no_grad
+        m.guard(TypeGuard(origin, kind))
+        return Opaque(real, origin)
+    guard = TensorGuard.of(origin, real, layout)
+    m.guard(guard)
+    m.examples[guard] = real
+    value = TensorValue(ref, kind, origin)
+    if ref.fake.is_leaf and ref.fake.requires_grad:
+        m.leaves[id(ref.fake)] = value
+    m.input_origins[id(value.ref)] = origin
+    return value
+
+
+def symbolic_fake(m: Machine, real: torch.Tensor, origin: Origin) -> tuple[FakeTensor | None, Layout | None]:
+    """The fake tensor of one with sizes that may differ, and what of its layout may not; None for another."""
+    dims = m.varies.dims(origin, real)
+    strides = m.varies.strides(origin, real)
+    if not dims and not strides or real.is_inference() or real.is_conj() or real.is_neg() or (
+            plain_tensor(real) is not real):    # guards would ask its class for its sizes
+        return None, None
+    fake, layout = m.symbols.tensor(real, origin, dims, strides)
+    m.varying_numbers.update({dims[i]: real.shape[i] for i in dims})
+    m.varying_numbers.update({strides[i]: real.stride(i) for i in strides})
+    m.note_assumptions()
+    return fake, layout
+
+
+def _function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
+    key = id(real)
+    if key in m.by_id:
+        value = m.by_id[key][1]
+        if value.origin is not None and value.origin != origin:
+            m.guard(IsGuard(origin, real) if not per_call(origin) else SameGuard(origin, value.origin))
+        return value
+    if _owned(origin, is_library):
+        if not library_owned(origin):
+            m.guard(IsGuard(origin, real))
+        value = FunctionValue.existing(m, real, known(real, real.__qualname__))
+    else:
+        m.guard(CodeGuard(origin, real) if per_call(origin) else IsGuard(origin, real))
+        if not per_call(origin):
+            m.guard(CodeGuard(origin, real))
+        value = FunctionValue.existing(m, real, origin)
+    m.by_id[key] = (real, value)
+    return value
+
+
+def per_call(origin: Origin) -> bool:
+    """Is it an argument, or reached from one: a function there may be a new closure at every call."""
+    while True:
+        if isinstance(origin, Arg):
+            return True
+        if isinstance(origin, (Attr, Item, CellContents)):
+            origin = origin.base
+        else:
+            return False
+
+
+def _lazies(real: Any, origin: Origin, kind: type) -> list:
+    exact = type(real) in (list, tuple)
+    elements = enumerate(kind.__iter__(real))  # type: ignore[attr-defined]
+    return [Lazy(v, Item(origin, i) if exact else RawItem(origin, i, kind=kind)) for i, v in elements]
+
+
+def refuse_restless(m: Machine, origin: Origin) -> None:
+    """A break where the elements of a list are asked for that had another number of them at several calls."""
+    if Length(origin) in m.varies.specialized:
+        raise Break(Reason.VARYING_NUMBER, str(Length(origin)))
+
+
+def _list(m: Machine, real: list, origin: Origin) -> Value:
+    def load() -> list:
+        refuse_restless(m, origin)
+        m.guard(LengthGuard(origin, len(real)))
+        return _lazies(real, origin, list)
+    return ListValue([], type(real), real, origin, load)
+
+
+def _tuple(m: Machine, real: tuple, origin: Origin) -> Value:
+    m.guard(LengthGuard(origin, len(real)))
+    return TupleValue(_lazies(real, origin, tuple), type(real), real, origin)
+
+
+def _dict(m: Machine, real: dict, origin: Origin) -> Value:
+    value = DictValue(type(real), real, origin)
+    if isinstance(real, collections.defaultdict):
+        value.default_factory = wrap(m, real.default_factory, Attr(origin, "default_factory"))
+    return value
+
+
+def _set(m: Machine, real: set, origin: Origin) -> Value:
+    if not all(type(v) is types.FunctionType or (is_constant(v) and not compares_by_python(v)) for v in real):
+        return Opaque(real, origin)
+    m.guard(EqualsGuard(origin, type(real)(real)))
+    return SetValue({v: wrap_known(m, v) for v in real}, type(real), real, origin)
+
+
+def _deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
+    def load() -> list:
+        refuse_restless(m, origin)
+        m.guard(EqualsGuard(Attr(origin, "maxlen"), real.maxlen))
+        m.guard(LengthGuard(origin, len(real)))
+        return [Lazy(v, Item(origin, i)) for i, v in enumerate(real)]
+    value = ListValue([], type(real), real, origin, load)
+    value.maxlen = real.maxlen
+    return value
+
+
+def _method(m: Machine, real: types.MethodType, origin: Origin) -> Value:
+    if not isinstance(real.__func__, (types.FunctionType, *IDENTITY_TYPES)):
+        return Opaque(real, origin)     # of any callable
+    function = wrap(m, real.__func__, Attr(origin, "__func__"))
+    return BoundMethod(function, wrap(m, real.__self__, Attr(origin, "__self__")), real.__func__.__name__, origin)
+
+
+def _builtin_method(m: Machine, real: types.BuiltinFunctionType, origin: Origin) -> Value:
+    """A method of an existing object that is made of C code, such as ``items.append``."""
+    owner, descriptor = real.__self__, getattr(type(real.__self__), real.__name__, None)
+    if not isinstance(descriptor, types.MethodDescriptorType):
+        if not library_owned(origin):
+            m.guard(EqualsGuard(origin, real))
+        return Const(real, origin)
+    m.guard(TypeGuard(origin, type(real)))
+    m.guard(EqualsGuard(Attr(origin, "__name__"), real.__name__))
+    return BoundMethod(Const(descriptor), wrap(m, owner, Attr(origin, "__self__")), real.__name__, origin)
+
+
+def _cell(m: Machine, real: types.CellType, origin: Origin) -> Value:
+    return CellValue.existing(m, "cell", real, origin)
+
+
+def _partial(m: Machine, real: functools.partial, origin: Origin) -> Value:
+    value = ObjectValue(functools.partial, real, origin)
+    value.slots = {"func": wrap(m, real.func, Attr(origin, "func")),
+                   "args": wrap(m, real.args, Attr(origin, "args")),
+                   "keywords": wrap(m, real.keywords, Attr(origin, "keywords"))}
+    return value
+
+
+def _exception(m: Machine, real: BaseException, origin: Origin) -> Value:
+    return ExceptionValue(type(real), [], real, origin)
+
+
+def _translated(m: Machine, real: user_annotations.Translated, origin: Origin) -> Value:
+    return wrap(m, real.__wrapped__, Attr(origin, "__wrapped__"))
+
+
+def _generator(m: Machine, real: torch.Generator, origin: Origin) -> Value:
+    value = GeneratorOfNumbers(GeneratorRef(real, label=str(origin)), origin)
+    m.input_origins[id(value.ref)] = origin
+    return value
+
+
+def _array(m: Machine, real: np.ndarray, origin: Origin) -> Value:
+    if not numpy_arrays.is_enabled(m):
+        return OtherTensor(real, origin, "a NumPy array")
+    return ArrayValue.existing(m, real, origin)
+
+
+WRAPPERS: dict[type, Callable] = {
+    list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _set, collections.deque: _deque,
+    types.SimpleNamespace: lambda m, real, origin: ObjectValue(types.SimpleNamespace, real, origin),
+    types.MethodType: _method, types.CellType: _cell, functools.partial: _partial, np.ndarray: _array,
+    torch.Generator: _generator,
+}
+SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [
+    (dict, _dict), (list, _list), (tuple, _tuple), (set, _set), (BaseException, _exception),
+    (user_annotations.Translated, _translated),
+    (np.ndarray, lambda m, real, origin: OtherTensor(real, origin, "a NumPy array")),
+]
+
+
+def wrap_attr(m: Machine, base: Value, name: str, real: Any) -> Value:
+    """The Value of ``base.name``, an attribute of an existing object read off the real one."""
+    assert base.origin is not None
+    return wrap(m, real, attribute(base.origin, name, base.pytype))
+
+
+# ---- objects that capture holds itself ------------------------------------------------------------------
+def wrap_known(m: Machine, real: Any) -> Value:
+    """The Value of a library's object or of one that a class holds: reached by identity, not guarded."""
+    if is_constant(real):
+        return Const(real)
+    return wrap(m, real, known(real, getattr(real, "__qualname__", type(real).__qualname__)))
+
+
+def wrap_new(m: Machine, real: Any) -> Value:
+    """The Value of an object that capture has just computed."""
+    if isinstance(real, Value):
+        return real
+    if real is None:
+        return NONE
+    kind = type(real)
+    if kind is bool:
+        return boolean(real)
+    if kind in SYMBOLIC:
+        return m.symbolic(real)
+    if kind is tuple or isinstance(real, torch.Size):
+        return TupleValue([wrap_new(m, v) for v in real], kind)
+    if isinstance(real, tuple):
+        return TupleValue([wrap_new(m, v) for v in real], kind)
+    if is_constant(real):
+        return Const(real)
+    if kind is list:
+        return ListValue([wrap_new(m, v) for v in real])
+    if kind in (set, frozenset):
+        return SetValue({v: wrap_new(m, v) for v in real}, kind)
+    if kind is dict:
+        value = DictValue(dict)
+        for k, v in real.items():
+            value.overlay[k] = wrap_new(m, v)
+        return value
+    if isinstance(real, (torch.finfo, torch.iinfo, re.Match, *DATES)) or dataclasses.is_dataclass(real):
+        return Const(real)
+    raise Break(Reason.OPAQUE_VALUE, f"an object of type {kind.__qualname__}")
+
+
+__all__ = ["wrap", "wrap_new", "wrap_known", "wrap_attr", "is_constant", "is_library", "is_fixed", "ABSENT"]

@@ -1,0 +1,138 @@
+"""SOT_LOG: what the translator does, printed to stderr as it happens.
+
+    SOT_LOG=breaks,recompiles python train.py
+
+``CHANNELS`` has the names that SOT_LOG may list, or ``all``. Each is a logger ``sot.<name>`` of Python's logging
+which says what it has to say at level DEBUG, so a program may also use it with handlers of its own. Without
+SOT_LOG nothing is printed.
+"""
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+
+from sot.reports.lines import at, break_lines, fallback_lines, graph_lines, guards_lines, recompile_lines
+from sot.reports.records import Capture
+
+ROOT = logging.getLogger("sot")
+
+
+# ---- what each channel says of a capture; nothing is not said -------------------------------------------
+def breaks(capture: Capture) -> Iterable[str]:
+    return break_lines(capture.stopped) if capture.stopped and not capture.fallback else ()
+
+
+def fallbacks(capture: Capture) -> Iterable[str]:
+    return fallback_lines(capture) if capture.fallback else ()
+
+
+def recompiles(capture: Capture) -> Iterable[str]:
+    return recompile_lines(capture) if capture.recompile_reasons else ()
+
+
+def guards(capture: Capture) -> Iterable[str]:
+    return (f"{capture.name}, at {at(capture.place)}", *guards_lines(capture.guards, True)) if capture.guards else ()
+
+
+def graphs(capture: Capture) -> Iterable[str]:
+    return graph_lines(capture.graph, verbose=True) if capture.graph else ()
+
+
+def code(capture: Capture) -> Iterable[str]:
+    return (f"{capture.name}, at {at(capture.place)}", *capture.code.splitlines()) if capture.code else ()
+
+
+def elsewhere(capture: Capture) -> Iterable[str]:
+    """For a channel on which others speak: the compilation of graphs has loggers of its own."""
+    return ()
+
+
+CHANNELS: dict[str, Callable[[Capture], Iterable[str]]] = {
+    "breaks": breaks, "fallbacks": fallbacks, "recompiles": recompiles, "guards": guards, "graphs": graphs,
+    "code": code, "backends": elsewhere, "passes": elsewhere, "kernels": elsewhere,
+}
+LOGGERS = tuple((logging.getLogger(f"sot.{name}"), lines) for name, lines in CHANNELS.items())
+
+
+def capture(done: Capture) -> None:
+    """Say what there is to say about one capture. When no logger is on, this costs a microsecond."""
+    for logger, lines_of in LOGGERS:
+        if logger.isEnabledFor(logging.DEBUG) and (lines := list(lines_of(done))):
+            logger.debug("\n    ".join(lines))
+
+
+# ---- SOT_LOG --------------------------------------------------------------------------------------------
+class Stderr(logging.Handler):
+    """Writes to what ``sys.stderr`` is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:
+            self.handleError(record)
+
+
+HANDLER = Stderr()
+HANDLER.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
+
+
+def configure(names: str) -> None:
+    """Print these channels, and no others, to stderr.
+
+    Arguments:
+        names: what SOT_LOG holds: names with commas between them. An unknown one is refused with a warning.
+    """
+    wanted = {name for word in names.split(",") if (name := word.strip())}
+    for name in sorted(wanted - CHANNELS.keys() - {"all"}):
+        close = difflib.get_close_matches(name, CHANNELS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        warnings.warn(f"SOT_LOG: there is no {name!r}{hint} Known: all, {', '.join(CHANNELS)}", stacklevel=2)
+    on = CHANNELS.keys() if "all" in wanted else CHANNELS.keys() & wanted
+    for name in CHANNELS:
+        logging.getLogger(f"sot.{name}").setLevel(logging.DEBUG if name in on else logging.NOTSET)
+    ROOT.removeHandler(HANDLER)
+    ROOT.propagate = not on  # the program's own handlers would print it a second time
+    if on:
+        ROOT.addHandler(HANDLER)
+
+
+VERBOSITY = ((), ("breaks", "fallbacks", "recompiles"), ("breaks", "fallbacks", "recompiles", "graphs"),
+             tuple(CHANNELS.keys() - {"code"}))
+_verbosity, _code = 0, False
+
+
+def set_verbosity(level: int = 0) -> None:
+    """Print to stderr what the translator does.
+
+    Arguments:
+        level: 0 for nothing; 1 for breaks, functions left to Python and new captures of a function; 2 for the graphs
+            as well; 3 for the guards as well.
+    """
+    global _verbosity
+    _verbosity = checked(level, "set_verbosity")
+    apply_levels()
+
+
+def set_code_level(level: int = 1) -> None:
+    """Print to stderr the functions that the translator writes, as source (1), or not (0)."""
+    global _code
+    _code = checked(level, "set_code_level") > 0
+    apply_levels()
+
+
+def checked(level: int, who: str) -> int:
+    if not isinstance(level, int) or level < 0:
+        raise ValueError(f"{who} needs a level from 0 to {len(VERBOSITY) - 1}, not {level!r}")
+    return min(level, len(VERBOSITY) - 1)
+
+
+def apply_levels() -> None:
+    configure(",".join((*VERBOSITY[_verbosity], *(("code",) if _code else ()))))
+
+
+if "SOT_LOG" in os.environ:
+    configure(os.environ["SOT_LOG"])

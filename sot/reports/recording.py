@@ -1,0 +1,160 @@
+"""What a report needs to know beyond the captures: how often graphs ran, and what Python ran beside them.
+
+A ``Recording`` is on for the time of an ``explain`` call, or for a whole program under ``SOT_REPORT``; then the
+translator tells it of every capture. Without one nothing is counted and nothing costs time.
+"""
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from sot import _hook
+from sot.reports.records import Capture
+from sot.support.own_code import FOLDERS
+from sot.support.places import Place
+from sot.torch_compat import native
+from sot.torch_compat.global_state import in_backward
+
+TORCH = str(Path(torch.__file__).parent) + "/"
+
+
+@dataclass
+class Runs:
+    """What came of the graph or break of one capture: how often it ran, and the operations that ran in the graph."""
+
+    times: int = 0
+    operations: int = 0
+
+    def count(self) -> None:
+        self.times += 1
+
+
+class Recording:
+    """Everything that the translator does between ``start()`` and ``stop()``; also as a context manager."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.outcome = "finished"
+        self.captures: list[tuple[Capture, Runs]] = []
+        self.in_python: Counter[Place] = Counter()
+        self.clock, self.started, self.elapsed = time.time(), time.perf_counter(), 0.0
+        self._open: dict[int, Runs] = {}
+
+    def start(self) -> Recording:
+        """Raises RuntimeError while another recording is on."""
+        global current
+        if current is not None:
+            raise RuntimeError(f"a recording of {current.program} is on already")
+        current = self
+        self.clock, self.started = time.time(), time.perf_counter()
+        native.build("tally")   # who asks for a report waits for it, once for a version of torch
+        if (tally := native.module("tally")) is not None:
+            tally.start(_hook.plain(self._python_runs))
+        return self
+
+    def stop(self) -> Recording:
+        """Keeps what was seen. Stopping twice does nothing more."""
+        global current
+        if current is self:
+            current = None
+            self.elapsed = time.perf_counter() - self.started
+            if (tally := native.module("tally")) is not None:
+                tally.stop()
+        return self
+
+    def pause(self) -> None:
+        self.stop()
+
+    def resume(self, inner: Recording) -> None:
+        """Go on after ``inner``, with what it saw."""
+        clock, started = self.clock, self.started
+        self.start()
+        self.clock, self.started = clock, started
+        self.captures += inner.captures
+        self.in_python.update(inner.in_python)
+
+    def _python_runs(self, name: str) -> None:
+        if not in_backward() and (place := users_place(sys._getframe(1))) is not None:
+            self.in_python[place] += 1
+
+    # ---- what the translator tells -----------------------------------------------------------------------
+    def runs_of(self, capture: Capture) -> Runs:
+        """The counts of a capture that is going on."""
+        return self._open.setdefault(id(capture), Runs())
+
+    def add(self, capture: Capture) -> None:
+        """A capture is done."""
+        self.captures.append((capture, self._open.pop(id(capture), Runs())))
+
+    def counted(self, compiled: Callable[..., Any], capture: Capture) -> Callable[..., Any]:
+        """A graph that counts the operations it runs."""
+        tally = native.module("tally")
+        if tally is None:
+            return compiled
+        runs, enter, leave, graph = self.runs_of(capture), tally.enter, tally.leave, tally.GRAPH
+
+        def run(*args: Any) -> Any:
+            before = enter(graph)
+            try:
+                return compiled(*args)
+            finally:
+                runs.operations += leave(before)
+        return run
+
+
+current: Recording | None = None
+
+
+@contextmanager
+def recorded(recording: Recording) -> Iterator[Recording]:
+    """Record what runs inside; and if a recording is on already, it goes on afterwards and has all of this, too."""
+    outer = current
+    if outer is not None:
+        outer.pause()
+    recording.start()
+    try:
+        yield recording
+    except BaseException as error:
+        recording.outcome = f"failed: {type(error).__name__}: {error}"
+        raise
+    finally:
+        recording.stop()
+        if outer is not None:
+            outer.resume(recording)
+
+
+@contextmanager
+def capturing() -> Iterator[None]:
+    """The operations inside are capture's own: they are not counted."""
+    tally = native.module("tally") if current is not None else None
+    if tally is None:
+        yield
+        return
+    before = tally.enter(tally.CAPTURE)
+    try:
+        yield
+    finally:
+        tally.leave(before)
+
+
+def users_file(file: str) -> bool:
+    """Is it neither torch's nor ours?"""
+    return not file.startswith((*FOLDERS, TORCH, "<frozen"))
+
+
+def users_place(frame: FrameType | None) -> Place | None:
+    """The innermost line of the user's; None for what nobody's line asked for."""
+    while frame is not None:
+        if users_file(frame.f_code.co_filename):
+            return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,136 @@
+"""What a report is made of: plain data about every frame that was translated.
+
+The translator appends one ``Capture`` for each time it worked on a frame. ``explain`` shows them,
+``SOT_LOG`` prints them as they happen, and tests read them.
+"""
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from torch.fx import GraphModule
+
+from sot.guards.guards import Guard, StateGuard
+from sot.guards.origin import Origin
+from sot.support.errors import Reason
+from sot.support.places import Place
+from sot.support.progress import working
+
+# What is said on the terminal when a stage of capture takes long.
+STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
+
+
+@dataclass(frozen=True)
+class BreakRecord:
+    """Why and where capture stopped; ``stack`` is the user's stack, outermost first, ending at ``place``."""
+
+    reason: Reason
+    detail: str
+    place: Place
+    stack: tuple[Place, ...] = ()
+
+    @property
+    def message(self) -> str:
+        return self.reason.describe(self.detail)
+
+    @property
+    def hint(self) -> str:
+        return self.reason.hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.place})"
+
+
+@dataclass(frozen=True)
+class GuardRecord:
+    """A guard, and the line of the user's code that needed it."""
+
+    guard: Guard
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return str(self.guard)
+
+
+@dataclass(frozen=True)
+class RecompileReason:
+    """Why an entry did not fit a call: the first guard that did not hold, as a sentence with the expected and the seen
+    value, and the user's line that needed it. ``guard`` is None, and none has ``failed``, if only all together fail;
+    ``of`` is how many guards the entry has."""
+
+    text: str
+    guard: Guard | StateGuard | None
+    file: str = ""
+    line: int = 0
+    failed: int = 0
+    of: int = 0
+
+    def counted(self, failed: int, of: int) -> RecompileReason:
+        return replace(self, failed=failed, of=of)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """A graph that went to the backend. ``origins`` says, input by input, where it comes from."""
+
+    name: str
+    module: GraphModule
+    operations: int
+    place: Place
+    origins: tuple[Origin | None, ...] = ()
+
+
+@dataclass
+class Capture:
+    """One frame that the translator worked on.
+
+    Arguments:
+        name: of the function.
+        place: where it begins.
+        graph: what went to the backend; None if there were no operations on tensors.
+        stopped: the break that ended the graph, or why Python runs the whole frame.
+        fallback: does Python run the whole frame?
+        guards: what must hold for the entry to be used.
+        seconds: the time of each of ``STAGES``.
+        recompile_reasons: for each entry that existed already, the closest first, which of its guards did not hold.
+        code: the emitted function.
+        static: why sizes and numbers that vary are constants in this capture all the same.
+        effects: what the entry changes or puts out beside the graph.
+        stages: the forms of the steps as text, by their names, if they were asked for.
+        began: when, by ``time.perf_counter``.
+    """
+
+    name: str
+    place: Place
+    graph: GraphRecord | None = None
+    stopped: BreakRecord | None = None
+    fallback: bool = False
+    guards: list[GuardRecord] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    recompile_reasons: list[RecompileReason] = field(default_factory=list)
+    code: str = ""
+    static: str = ""
+    effects: list[str] = field(default_factory=list)
+    stages: dict[str, str] = field(default_factory=dict)
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def recompiled_because(self) -> list[str]:
+        """The recompile reasons as sentences."""
+        return [reason.text for reason in self.recompile_reasons]
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Add the time of one of the ``STAGES``."""
+        start = time.perf_counter()
+        try:
+            with working(f"{STAGES[stage]} {self.name}", self.place):
+                yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start

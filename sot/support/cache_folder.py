@@ -1,0 +1,54 @@
+"""The cache folder: what processes leave for later ones. It is the user's alone, and readers of a file find all of it.
+
+    SOT_CACHE_DIR/kernels/    modules and kernels (backends/triton/cache.py)
+    SOT_CACHE_DIR/native/     what is compiled against the torch that is installed (sot/torch_compat/native.py)
+"""
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+
+def root() -> Path:
+    """SOT_CACHE_DIR, or the user's cache folder."""
+    chosen = os.environ.get("SOT_CACHE_DIR")
+    return Path(chosen) if chosen else user_cache_path("sot")
+
+
+def private_folder(name: str) -> Path:
+    """A folder of the cache; made, for this user alone, when it is not there.
+
+    Raises:
+        PermissionError: it belongs to somebody else, who could put code into it.
+    """
+    path = root() / name
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = path.stat()
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        raise PermissionError(f"the cache folder {path} belongs to another user; set SOT_CACHE_DIR to one of yours")
+    if status.st_mode & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def belongs_to_user(path: Path) -> bool:
+    """Is it a file of this user's that nobody else can write to?"""
+    status = path.lstat()
+    own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+    return own and not path.is_symlink() and not status.st_mode & 0o022
+
+
+def lock(folder: Path) -> FileLock:
+    return FileLock(str(folder / "lock"))
+
+
+def write(path: Path, data: bytes) -> None:
+    """All of it or nothing: under another name first, which ends with ``.new``."""
+    handle, name = tempfile.mkstemp(suffix=".new", dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    os.replace(name, path)

@@ -1,0 +1,35 @@
+"""Lines of the user's code, and how files are named in messages."""
+from __future__ import annotations
+
+import linecache
+import os
+from dataclasses import dataclass
+
+SITE_PACKAGES = os.path.join("", "site-packages", "")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def source(self) -> str:
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+def is_installed(file: str) -> bool:
+    """Does a file belong to an installed package?"""
+    return SITE_PACKAGES in file
+
+
+def shortened(file: str) -> str:
+    """A file as seen from the working directory, if it is in there, or from where packages are installed."""
+    short = file.removeprefix(os.path.join(os.getcwd(), ""))
+    return short.rpartition(SITE_PACKAGES)[2] if os.path.isabs(short) else short

@@ -1,0 +1,92 @@
+"""A line on the terminal while something takes long: the capture of a large function, the tuning of a kernel.
+
+Where stderr is no terminal nothing is shown and nothing is watched.
+"""
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from sot.support.places import Place, shortened
+
+PATIENCE = 2.0      # seconds before anything is shown
+
+
+class Watch:
+    """Work that is going on, the innermost last; after ``PATIENCE`` its line is shown, and is gone when all is done."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.labels: list[tuple[str, Place | None]] = []
+        self.began = 0.0
+        self.timer: threading.Timer | None = None
+        self.shown: Progress | None = None
+
+    def enter(self, label: tuple[str, Place | None]) -> None:
+        with self.lock:
+            self.labels.append(label)
+            if len(self.labels) == 1:
+                self.began = time.monotonic()
+                self.timer = threading.Timer(PATIENCE, self.show)
+                self.timer.daemon = True
+                self.timer.start()
+            self.update()
+
+    def leave(self, label: tuple[str, Place | None]) -> None:
+        with self.lock:
+            self.labels.remove(label)
+            self.update()
+            if not self.labels and self.timer is not None:
+                self.timer.cancel()
+                self.timer = None
+                if self.shown is not None:
+                    self.shown.stop()
+                    self.shown = None
+
+    def show(self) -> None:
+        with self.lock:
+            if self.labels and self.timer is threading.current_thread():
+                self.shown = Progress(
+                    SpinnerColumn(), TextColumn("SOT: {task.description}"), TimeElapsedColumn(), transient=True,
+                    console=Console(stderr=True), redirect_stdout=False, redirect_stderr=False)
+                self.shown.add_task("", start=False)
+                self.shown.tasks[0].start_time = self.began
+                self.update()
+                self.shown.start()
+
+    def update(self) -> None:
+        if self.shown is not None and self.labels:
+            what, place = self.labels[-1]
+            where = f", at {shortened(place.file)}:{place.line}" if place else ""
+            self.shown.update(self.shown.task_ids[0], description=escape(what + where))
+
+
+watch = Watch()
+os.register_at_fork(after_in_child=lambda: Watch.__init__(watch))      # its timer and lock are the parent's
+
+
+@contextmanager
+def working(what: str, place: Place | None = None) -> Iterator[None]:
+    """Say so on the terminal if what is done inside takes long.
+
+    Arguments:
+        what: such as "capturing train_step".
+        place: the line of the user's that it is done for.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    label = what, place
+    watch.enter(label)
+    try:
+        yield
+    finally:
+        watch.leave(label)

@@ -1,0 +1,67 @@
+"""Fake tensors: what an operation would return, found without data. Their mode also notes what an operation did."""
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+
+from sot.torch_compat import op_effects
+
+__all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
+           "RecordingFakeMode", "UnsupportedFakeTensorException", "UnsupportedOperatorException",
+           "enable_python_dispatcher", "forget_constant", "is_symbolic", "new_fake_mode", "quiet"]
+
+
+def is_symbolic(fake: torch.Tensor) -> bool:
+    """Is a size or stride of a fake tensor a symbol?"""
+    return bool(fake._has_symbolic_sizes_strides)
+
+
+def forget_constant(fake: Any) -> None:
+    """Torch knows what is in a fake tensor that is made of Python numbers; those of the next call may be others."""
+    if isinstance(fake, FakeTensor):
+        fake.constant = None
+
+
+class RecordingFakeMode(FakeTensorMode):
+    """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
+
+    draws = draws_now = may_refuse = changes_unversioned = False
+    while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)
+        self.draws = self.draws or self.draws_now
+        self.may_refuse = self.may_refuse or op_effects.may_refuse(func, args)
+        self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def new_fake_mode() -> RecordingFakeMode:
+    return RecordingFakeMode(allow_non_fake_inputs=False)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence the loggers that report errors of fake operations: to us those are ordinary outcomes."""
+    loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch._prims_common")]
+    before = [log.level for log in loggers]
+    for log in loggers:
+        log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for log, level in zip(loggers, before, strict=True):
+            log.setLevel(level)

@@ -1,0 +1,243 @@
+"""torch's global state: what can be read and set, the modes and transforms that are active, random numbers."""
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._C import _functorch as functorch
+from torch._C._dynamo.guards import GlobalStateGuard
+from torch._functorch import predispatch
+from torch.utils._device import DeviceContext as DeviceContext
+from torch.utils._device import _device_constructors as device_constructors  # noqa: F401
+
+from sot.torch_compat.hooks import refuse_saved_tensors_hooks
+
+
+class GlobalState:
+    """A snapshot of torch's global state, with ``check()`` (140 ns) and ``reason()``."""
+
+    def __init__(self) -> None:
+        self._guard = GlobalStateGuard()
+        self.asks_subclasses = torch._C._is_torch_function_enabled()    # for their __torch_function__
+        self.check = self._guard.check
+        self.reason = self._guard.reason
+        self._text = (f"grad {'on' if torch.is_grad_enabled() else 'off'}, default dtype {torch.get_default_dtype()}, "
+                      f"autocast {'on' if torch.is_autocast_enabled('cpu') else 'off'}")
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def in_function_transform() -> bool:
+    """Is this inside of torch.vmap, torch.func.grad and the like?"""
+    return functorch.maybe_current_level() is not None
+
+
+def in_backward() -> bool:
+    """Does the autograd engine run this?"""
+    return torch._C._current_graph_task_id() != -1
+
+
+# How many modes see every operation: ``torch.device`` as a context, a default device, modes of a user, torch.func's.
+# Each with the answer that there are none.
+NO_MODES = ((torch._C._len_torch_function_stack, 0), (torch._C._len_torch_dispatch_stack, 0),
+            (functorch.maybe_current_level, None))
+
+
+def in_mode() -> bool:
+    return any(count() for count, _ in NO_MODES[:2])
+
+
+def random_state(*generators: torch.Generator) -> tuple:
+    """The states of torch's default generators, the CPU's and, if there is one in use, the current GPU's; of these."""
+    gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), gpu, *(generator.get_state() for generator in generators)
+
+
+def set_random_state(state: tuple, *generators: torch.Generator) -> None:
+    torch.set_rng_state(state[0])
+    if state[1] is not None:
+        torch.cuda.set_rng_state(state[1])
+    for generator, its in zip(generators, state[2:], strict=True):
+        generator.set_state(its)
+
+
+COMPILING_FLAGS = tuple(f for f in (
+    torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
+    getattr(torch._utils, "is_compiling", None)) if f is not None)
+
+
+# What takes a change of state back: a function and its arguments.
+Undo = tuple[Callable[..., Any], tuple]
+
+
+# A change that a trace has made: the setter, its arguments, what takes it back.
+StateChange = tuple[Callable[..., Any], tuple, Undo]
+StateLog = list[StateChange]
+SET_GRAD = torch._C._set_grad_enabled
+
+
+def _setter_table() -> dict:
+    """Setters of torch's global state, each with the reader that gives the argument that undoes it."""
+    c = torch._C
+    return {
+        c._set_grad_enabled: lambda *a: (torch.is_grad_enabled(),),
+        c._set_fwd_grad_enabled: lambda *a: (c._is_fwd_grad_enabled(),),
+        torch.set_autocast_enabled: lambda *a: (a[0], torch.is_autocast_enabled(a[0])) if len(a) == 2 else None,
+        torch.set_autocast_dtype: lambda *a: (a[0], torch.get_autocast_dtype(a[0])),
+        torch.set_autocast_cache_enabled: lambda *a: (torch.is_autocast_cache_enabled(),),
+        c._set_default_dtype: lambda *a: (torch.get_default_dtype(),),
+        functorch.set_inplace_requires_grad_allowed: lambda *a: (functorch.get_inplace_requires_grad_allowed(),),
+        refuse_saved_tensors_hooks: lambda *a: (c._autograd._saved_tensors_hooks_get_disabled_error_message(),),
+    }
+
+
+def _flag_table() -> dict:
+    """Setters of flags that the state guard does not know, each with its reader."""
+    c = torch._C
+    flags = {getattr(c, f"_set_sdp_use_{name}"): getattr(c, f"_get_{name}_sdp_enabled")
+             for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")}
+    return {**flags, c._set_sdp_priority_order: c._get_sdp_priority_order}
+
+
+# Of other such flags only the readers: whoever sets them is left to Python.
+FLAGS_READ = (torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled, torch._C._get_float32_matmul_precision,
+              torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled)
+
+
+def set_deterministic(mode: bool, warn_only: bool, inductors: bool | None = None) -> None:
+    """``torch.use_deterministic_algorithms``, and a flag of torch.compile's that it sets, if not to ``mode``."""
+    torch.use_deterministic_algorithms(mode, warn_only=warn_only)
+    if inductors is not None:
+        sys.modules["torch._inductor.config"].deterministic = inductors  # type: ignore[attr-defined]
+
+
+def deterministic_before(*args: Any) -> tuple:
+    config = sys.modules.get("torch._inductor.config")
+    return (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+            getattr(config, "deterministic", None))
+
+
+def level_function(name: str) -> Callable[..., Any]:
+    """What torch's transforms call to enter, leave and wrap for a level: in 2.11 some are not in ``predispatch``."""
+    places = (predispatch, functorch, torch._C, torch._VF)
+    return next(getattr(place, name) for place in places if hasattr(place, name))
+
+
+def exit_dual_level(level: int) -> None:
+    level_function("_exit_dual_level")(level=level)
+
+
+_inference_modes: list[Any] = []
+
+
+def enter_inference_mode(mode: bool) -> None:
+    _inference_modes.append(torch.autograd.grad_mode._enter_inference_mode(mode))
+
+
+def exit_inference_mode() -> None:
+    torch.autograd.grad_mode._exit_inference_mode(_inference_modes.pop())
+
+
+def take_inference_mode() -> Any:
+    """What an object of ``torch.inference_mode`` keeps to leave the mode, which a graph has entered for it."""
+    return _inference_modes.pop()
+
+
+FLAG_READERS = _flag_table()
+
+
+FLAGS = (*FLAG_READERS, set_deterministic)      # of which compiled graphs know nothing
+
+
+STATE_SETTERS = {**_setter_table(), set_deterministic: deterministic_before,
+                 **{setter: lambda *a, read=read: (read(),) for setter, read in FLAG_READERS.items()}}
+
+
+# Entering and leaving regions that nest.
+STATE_PAIRS: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.autocast_increment_nesting: torch.autocast_decrement_nesting,
+    predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
+    level_function("_jvp_increment_nesting"): level_function("_jvp_decrement_nesting"),
+    functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
+    level_function("_enter_dual_level"): exit_dual_level,
+    enter_inference_mode: exit_inference_mode}
+
+
+LEAVING = {leave: enter for enter, leave in STATE_PAIRS.items()}
+
+
+REGIONS = frozenset(STATE_PAIRS) - {torch.autocast_increment_nesting}
+
+
+def undo_of(setter: Callable[..., Any], args: tuple, log: Sequence[StateChange]) -> Callable[[Any], Undo]:
+    """What will take back a change of state that is about to be made, given its result."""
+    if setter in STATE_SETTERS:
+        old = STATE_SETTERS[setter](*args)
+        return lambda result: (setter, old)
+    if setter in STATE_PAIRS:
+        return lambda result: (STATE_PAIRS[setter], (result,) if STATE_PAIRS[setter] is exit_dual_level else ())
+    entered, depth = LEAVING[setter], 1
+    for function, given, _ in reversed(log):
+        depth += (function is setter) - (function is entered)
+        if depth == 0:
+            return lambda result: (entered, given)
+    return lambda result: (entered, ())
+
+
+def turns_grad_on(log: Sequence[StateChange]) -> bool:
+    """Does a trace that begins under ``no_grad`` leave that?"""
+    return not torch.is_grad_enabled() and any(
+        setter is SET_GRAD and values == (True,) != undo for setter, values, (_, undo) in log)
+
+
+def net_states(log: Sequence[StateChange]) -> list[tuple[Callable[..., Any], tuple]]:
+    """The calls that have the effect of a log's: what is set to what it was before is left out."""
+    old: dict[tuple, tuple] = {}
+    new: dict[tuple, tuple] = {}
+    nesting = 0
+    for setter, values, (_, undo) in log:
+        if setter in STATE_SETTERS and values != undo:
+            key = (setter, *values[:-1])
+            old.setdefault(key, undo)
+            new[key] = values
+        nesting += (setter is torch.autocast_increment_nesting) - (setter is torch.autocast_decrement_nesting)
+    step = torch.autocast_increment_nesting if nesting > 0 else torch.autocast_decrement_nesting
+    return [*((key[0], values) for key, values in new.items() if old[key] != values), *[(step, ())] * abs(nesting)]
+
+
+def autocast_nesting() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
+
+
+def nest_autocast(depth: int) -> None:
+    while autocast_nesting() < depth:
+        torch.autocast_increment_nesting()
+    while autocast_nesting() > depth:
+        torch.autocast_decrement_nesting()
+
+
+def leave_regions() -> None:
+    """Leave what a graph had entered when it failed."""
+    while _inference_modes:
+        exit_inference_mode()
+    if in_function_transform():
+        functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
+    with contextlib.suppress(RuntimeError):     # it was not entered
+        exit_dual_level(0)
+
+
+PURE_STATE_READS = frozenset({
+    torch.is_grad_enabled, torch.get_default_dtype, torch.is_autocast_enabled, torch.get_autocast_dtype,
+    torch.is_autocast_cache_enabled, torch.is_inference_mode_enabled, torch._C._get_tracing_state,
+    torch.are_deterministic_algorithms_enabled,
+    torch.amp.is_autocast_available, torch._C._is_autocast_available, torch.is_autocast_cpu_enabled,
+    torch._C._is_fwd_grad_enabled, torch._C._get_deterministic_algorithms,
+    torch._C._get_deterministic_algorithms_warn_only, torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.get_num_threads,
+    functorch.maybe_current_level, functorch.get_inplace_requires_grad_allowed,
+})

@@ -1,0 +1,61 @@
+"""Hooks: on modules, on tensors, on what autograd saves."""
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+
+def take_hook_id() -> int:
+    """The number that the next handle of a hook would get."""
+    taken = RemovableHandle.next_id
+    RemovableHandle.next_id += 1
+    return taken
+
+
+# Names in torch.nn.modules.module: the hooks that are called for every module.
+GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if re.match("_global_(forward|backward)_", name))
+
+
+def is_users_stop(error: Exception) -> bool:
+    """Was it raised by a hook on saved tensors, as torch.utils.checkpoint does when it has recomputed enough?"""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and not isinstance(error, (RuntimeError, IndexError, ValueError))
+
+
+def has_saved_tensors_hooks() -> bool:
+    """Does the program look at the tensors that autograd saves, as torch.utils.checkpoint does?"""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+@contextlib.contextmanager
+def no_saved_tensors_hooks() -> Iterator[None]:
+    """What runs inside does not show the tensors that autograd saves to the program's hooks on them."""
+    c, hooks = torch._C._autograd, []
+    while (top := c._top_saved_tensors_default_hooks(True)) is not None:
+        hooks.append(top)
+        c._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pair in reversed(hooks):
+            c._push_saved_tensors_default_hooks(*pair)
+
+
+def module_tagger() -> Any:
+    """What torch.compile, once it has been used, has every new module call for its own bookkeeping."""
+    from torch._dynamo.mutation_guard import GenerationTracker  # noqa: PLC0415 - a second to import, so only when needed
+
+    return GenerationTracker.tag.__func__  # type: ignore[attr-defined]
+
+
+def refuse_saved_tensors_hooks(message: str | None) -> None:
+    """From now on, an error for whoever wants to see the tensors that autograd saves; None: no longer."""
+    if message is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(message)

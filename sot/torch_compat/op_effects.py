@@ -1,0 +1,97 @@
+"""What the kernels below an operation do beside computing: draw random numbers, or raise on the values they get.
+
+A graph that fails is left to Python, which runs the frame from its start (see ``sot/codegen/emit.py``). For that the
+random numbers must be put back, and nothing may have been changed; both are asked of the kernels that fake tensors
+meet.
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+# Kernels that look at values and may refuse them: indices out of range, division by zero, matrices without an inverse.
+REFUSE_VALUES = frozenset((
+    "index", "index_put", "_index_put_impl", "index_select", "index_add", "index_copy", "index_fill", "index_reduce",
+    "gather", "scatter", "scatter_add", "scatter_reduce", "take", "put", "embedding", "embedding_renorm",
+    "_embedding_bag", "_embedding_bag_forward_only", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss",
+    "multilabel_margin_loss_forward", "_ctc_loss", "binary_cross_entropy", "multinomial", "bernoulli", "normal",
+    "poisson", "binomial", "_assert_async", "_assert_scalar", "max_unpool2d", "max_unpool3d", "segment_reduce",
+    "bincount", "one_hot", "histc", "div", "floor_divide", "remainder", "fmod", "pow", "cholesky", "cholesky_inverse",
+    "cholesky_solve", "inverse", "lu_solve", "_linalg_svd", "_linalg_eigh", "_linalg_det", "_linalg_slogdet",
+    "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize"))
+BOOLS_REFUSED = frozenset((torch.ops.aten.sub, torch.ops.aten.sub_, torch.ops.aten.rsub))
+HARMLESS = frozenset(f"linalg_{n}" for n in ("vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot"))
+WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow"))
+# They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
+OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor", "float_Tensor")}
+TORCHS_OWN = frozenset(("aten", "prim", "prims"))
+
+
+def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
+    """Does it take random numbers from a generator? Attention takes none where its ``dropout_p`` is 0."""
+    if torch.Tag.nondeterministic_seeded not in kernel.tags:
+        return False
+    place, dropout = dropout_of(kernel)
+    if place >= 0:
+        dropout = args[place] if place < len(args) else (kwargs or {}).get("dropout_p", dropout)
+    return not (isinstance(dropout, float) and dropout == 0)
+
+
+@functools.cache
+def dropout_of(kernel: Any) -> tuple[int, Any]:
+    """Where among a kernel's arguments its ``dropout_p`` is, -1 for nowhere, and what it is if not given."""
+    found = [(i, a.default_value) for i, a in enumerate(kernel._schema.arguments) if a.name == "dropout_p"]
+    return found[0] if found else (-1, None)
+
+
+@functools.cache
+def refusing(kernel: Any) -> str:
+    """The name of a kernel that may raise on values, or nothing."""
+    name = kernel._schema.name.partition("::")[2].rstrip("_")
+    if kernel.namespace not in TORCHS_OWN:
+        return name
+    return name if name in REFUSE_VALUES or (name.startswith("linalg_") and name not in HARMLESS) else ""
+
+
+def may_refuse(kernel: Any, args: tuple) -> bool:
+    """May it raise because of the values of its arguments, or of where they lie in memory, which fakes do not tell?"""
+    name = refusing(kernel)
+    if kernel._schema.is_mutable and overlaps(args):
+        return True
+    if name in OF_TENSORS_ONLY:
+        return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
+    if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
+        return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
+    return bool(name) and not (name in WHOLE_NUMBERS_ONLY and any(
+        isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args))
+
+
+def overlaps(args: tuple) -> bool:
+    """Is what is changed, the first argument, in memory that another argument has too, laid out in another way?"""
+    strided = [a for a in args if isinstance(a, torch.Tensor) and a.layout is torch.strided]
+    if not strided or strided[0] is not args[0]:
+        return False
+    first, *others = strided
+    return any(other.untyped_storage()._cdata == first.untyped_storage()._cdata
+               and (other.shape, other.stride(), other.storage_offset())
+               != (first.shape, first.stride(), first.storage_offset()) for other in others)
+
+
+# They update running statistics, and say nothing about it in their schema.
+NORMALIZING = frozenset(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_batch_norm_impl_index"))
+
+
+@functools.cache
+def _changing(kernel: Any) -> str:
+    name = kernel._schema.name.partition("::")[2]
+    return name if name in NORMALIZING or kernel._schema.is_mutable else ""
+
+
+def changes_unversioned(kernel: Any, args: tuple) -> bool:
+    """Does it change a tensor, and no version counter with it?"""
+    name = _changing(kernel)
+    if name in NORMALIZING:
+        return args[5] is not False and any(isinstance(a, torch.Tensor) for a in args[3:5])     # args[5]: training
+    return bool(name) and any(isinstance(a, torch.Tensor) and a.is_inference() for a in args)

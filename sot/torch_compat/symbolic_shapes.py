@@ -1,0 +1,193 @@
+"""The one module that touches torch's symbolic shapes, which are private. Importing it takes a second or so.
+
+A symbol stands for an integer that differs from call to call: the size of a dimension, a stride, a Python number.
+Fake tensors whose sizes are made of symbols tell how the sizes of results follow from those of inputs, and torch notes
+what had to be assumed about symbols on the way.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import Source
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+SymInt = torch.SymInt
+Term = Any      # as sot.guards.terms has them: what stands for a symbol, a constant, or (symbol, operand, ...)
+
+
+class Untranslatable(Exception):
+    """An expression for which there is no term."""
+
+
+class Named(Source):
+    """Where torch thinks a symbol comes from: a name is all that it needs."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @property
+    def _name_template(self) -> str:
+        return self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and self.text == other.text
+
+
+def decomposing() -> Any:
+    """While this is entered, operations for which torch has Python code are run by it, which leaves symbols symbols."""
+    return enable_python_dispatcher()
+
+
+def shape_env_of(mode: FakeTensorMode) -> ShapeEnv:
+    """The environment of a mode's symbols, made if it has none. Equal sizes are equal only if the program needs it."""
+    if mode.shape_env is None:
+        mode.shape_env = ShapeEnv(duck_shape=False, specialize_zero_one=True, allow_scalar_outputs=False,
+                                  allow_dynamic_output_shape_ops=False)
+        mode.static_shapes = False
+    return mode.shape_env
+
+
+def new_symbol(env: ShapeEnv, name: str, example: int, is_size: bool) -> tuple[Any, Any]:
+    """A symbol and its SymInt. A size is at least 2, as 0 and 1 are never symbols; a number may be any."""
+    make = env.create_symbol if is_size else env.create_unspecified_symbol
+    symbol = make(example, Named(name), dynamic_dim=DimDynamic.DYNAMIC)
+    return symbol, env.create_symintnode(symbol, hint=example, source=Named(name))
+
+
+def fake_of(mode: FakeTensorMode, real: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> FakeTensor:
+    """A fake tensor like a real one, but of these sizes and strides."""
+    with mode, torch.enable_grad():
+        fake: Any = torch.empty_strided(sizes, strides, dtype=real.dtype, device=real.device)
+        if real.requires_grad and not real.is_leaf:
+            fake.add_(torch.ones((), dtype=real.dtype, device=real.device, requires_grad=True))
+        else:
+            fake.requires_grad_(real.requires_grad)
+    return fake
+
+
+def layout_of(tensor: torch.Tensor) -> list[Any]:
+    """Sizes and strides, which may be symbolic."""
+    return [*tensor.shape, *tensor.stride()]
+
+
+def is_same(a: list[Any], b: list[Any]) -> bool:
+    """Are two layouts known to be equal? Asking assumes nothing."""
+    left, right = ([n.node.expr if isinstance(n, SymInt) else int(n) for n in layout] for layout in (a, b))
+    return left == right
+
+
+def expression(number: Any) -> Any:
+    """The sympy expression of a symbolic number, as far as torch knows it by now."""
+    return number.node.expr
+
+
+def example_of(number: Any) -> Any:
+    """The value that a symbolic number has in the call that is captured."""
+    return number.node.hint
+
+
+def is_known(number: Any) -> bool:
+    """Has it turned out to be a constant?"""
+    return not expression(number).free_symbols
+
+
+def assumptions(env: ShapeEnv, start: int) -> list[Any]:
+    """What has been assumed about symbols, from the ``start``-th assumption."""
+    return [guard.expr for guard in env.guards[start:]]
+
+
+# ---- sympy expressions -> terms -----------------------------------------------------------------------------
+BINARY = {"FloorDiv": "//", "CleanDiv": "//", "Mod": "%", "PythonMod": "%", "PowByNatural": "**", "IntTrueDiv": "/",
+          "FloatTrueDiv": "/", "Max": "max", "Min": "min", "StrictLessThan": "<", "LessThan": "<=",
+          "StrictGreaterThan": ">", "GreaterThan": ">=", "Equality": "==", "Unequality": "!=", "And": "and", "Or": "or"}
+UNARY = {"Not": "not", "Abs": "abs", "ToFloat": "float", "FloorToInt": "math.floor", "CeilToInt": "math.ceil",
+         "TruncToInt": "math.trunc", "RoundToInt": "round"}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+def term_of(expr: Any, origin_of: Callable[[Any], Term]) -> Term:
+    """The term of a sympy expression over symbols. Raises Untranslatable."""
+    if expr.is_Symbol:
+        return origin_of(expr)
+    if expr.is_Integer:
+        return int(expr)
+    if expr in (sympy.true, sympy.false):
+        return bool(expr)
+    if isinstance(expr, sympy.Add):
+        return _sum(expr.args, origin_of)
+    if isinstance(expr, sympy.Mul):
+        return _product(expr, origin_of)
+    name = type(expr).__name__
+    if name in MIRRORED_CLASSES:
+        return _relation(BINARY[name], expr, origin_of)
+    parts = [term_of(a, origin_of) for a in expr.args]
+    if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
+        return ("**", *parts)
+    if name in UNARY and len(parts) == 1:
+        return (UNARY[name], *parts)
+    if name in BINARY and len(parts) >= 2:
+        return _folded(BINARY[name], parts)
+    if name == "CeilDiv":
+        return ("neg", ("//", ("neg", parts[0]), parts[1]))
+    if name == "ModularIndexing":
+        return ("%", ("//", parts[0], parts[1]), parts[2])
+    raise Untranslatable(f"{name} in {expr}")
+
+
+MIRRORED_CLASSES = frozenset(name for name, symbol in BINARY.items() if symbol in MIRRORED)
+
+
+def _folded(symbol: str, parts: list[Term]) -> Term:
+    term = parts[0]
+    for part in parts[1:]:
+        term = (symbol, term, part)
+    return term
+
+
+def _sum(terms: Sequence[Any], origin_of: Callable) -> Term:
+    """``a + b - c``: what has a minus sign comes last, and a constant at the very end."""
+    ordered = sorted(terms, key=lambda t: (t.is_number, t.could_extract_minus_sign()))
+    result = term_of(ordered[0], origin_of)
+    for t in ordered[1:]:
+        minus = t.could_extract_minus_sign()
+        result = ("-" if minus else "+", result, term_of(-t if minus else t, origin_of))
+    return result
+
+
+def _product(expr: Any, origin_of: Callable) -> Term:
+    if expr.could_extract_minus_sign():
+        return ("neg", term_of(-expr, origin_of))
+    factors = sorted(expr.args, key=lambda t: not t.is_number)
+    if any(f.is_number and not f.is_Integer for f in factors):
+        raise Untranslatable(str(expr))
+    return _folded("*", [term_of(f, origin_of) for f in factors])
+
+
+def _relation(symbol: str, expr: Any, origin_of: Callable) -> Term:
+    """Both sides without minus signs, and a constant on the right."""
+    left: list[Any] = []
+    right: list[Any] = []
+    constant = sympy.Integer(0)     # of the right side
+    for here, there, side, sign in ((left, right, expr.lhs, -1), (right, left, expr.rhs, 1)):
+        for t in sympy.Add.make_args(side):
+            if t.is_number:
+                constant += sign * t
+            elif t.could_extract_minus_sign():
+                there.append(-t)
+            else:
+                here.append(t)
+    if not left:
+        left, right, symbol, constant = right, left, MIRRORED[symbol], -constant
+    if constant < 0 and right:
+        left, constant = [*left, -constant], sympy.Integer(0)
+    if constant != 0 or not right:
+        right = [*right, constant]
+    return symbol, _sum(left, origin_of), _sum(right, origin_of)

@@ -1,0 +1,126 @@
+"""Tensors as guards, reports and graphs see them: their checks, their summaries, and views of subclasses."""
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._C import _functorch as functorch
+from torch._C._dynamo.guards import TensorGuards
+
+from sot import _hook
+from sot.torch_compat import native
+
+Layout = tuple[Sequence[int | None], Sequence[int | None]]      # sizes and strides; None is any
+
+
+class TensorChecks:
+    """Checks a fixed number of tensors at once: type, dtype, device, sizes, strides, requires_grad, keys.
+
+    Tensors must also be pairwise different objects. 50 ns a tensor.
+    """
+
+    def __init__(self, examples: Sequence[torch.Tensor], layouts: Sequence[Layout | None] = ()) -> None:
+        """``layouts``: sizes and strides to check in place of an example's own, None where any will do."""
+        found = layouts or [None] * len(examples)
+        sizes: Any = [list(t.size()) if at is None else list(at[0]) for t, at in zip(examples, found, strict=True)]
+        strides: Any = [list(t.stride()) if at is None else list(at[1]) for t, at in zip(examples, found, strict=True)]
+        checks = TensorGuards(*examples, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+        self.check = checks.check
+
+
+def tensor_spec(example: torch.Tensor, layout: Layout) -> Any:
+    """What the guard program compares tensors with; None if it cannot be said in C."""
+    if example.layout != torch.strided:
+        return None
+    return tensor_specs()(example, (tuple(layout[0]), tuple(layout[1])))
+
+
+@functools.cache
+def tensor_specs() -> Callable[[torch.Tensor, Layout], Any]:
+    """What makes specifications: of ``sot._tensors``, a few nanoseconds a tensor, or else of torch's own guards."""
+    tensors = native.module("tensors")
+    if tensors is None:
+        _hook.use_slow_tensors(torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set)
+        return slow_spec
+    _hook.use_tensor_api(tensors.api)
+    return lambda example, layout: tensors.spec(example, *layout, torch.Tensor)
+
+
+# Tensors with one of these have sizes elsewhere, or more to them than sizes.
+NOT_PLAIN = [getattr(torch._C.DispatchKey, name) for name in (
+    "Python", "FuncTorchGradWrapper", "FuncTorchBatched", "Functionalize", "NestedTensor")]
+
+
+def slow_spec(example: torch.Tensor, layout: Layout) -> Any:
+    keys = torch._C._dispatch_keys(example)
+    if any(map(keys.has, NOT_PLAIN)):
+        return None
+    return _hook.slow_tensor_spec(TensorChecks([example], [layout]).check)
+
+
+def tensor_summary(t: torch.Tensor, sizes: Sequence[int | None] = ()) -> str:
+    """For example ``float32 tensor of shape (2, 3) on cpu, requires grad``; a size of None is any."""
+    kind = type(t).__name__.lower()
+    t = plain_tensor(t)
+    extra = ", requires grad" if t.requires_grad else ""
+    layout = "" if t.layout == torch.strided else f", {t.layout}"
+    strides = f", strides {tuple(t.stride())}" if (
+        t.layout == torch.strided and not t.is_contiguous() and None not in sizes) else ""
+    kind = f"{str(t.dtype)[6:]} {kind}"
+    shape = ", ".join("any" if n is None else str(n) for n in sizes or t.shape) + "," * (t.dim() == 1)
+    return f"{kind} of shape ({shape}) on {t.device}{strides}{layout}{extra}"
+
+
+def storage_id(t: torch.Tensor) -> int:
+    """The same for tensors that share memory."""
+    while functorch.is_functorch_wrapped_tensor(t):
+        t = functorch.get_unwrapped(t)
+    return t.untyped_storage()._cdata
+
+
+# What ``Tensor.__torch_function__`` makes of results: instances of the subclass.
+convert_result = torch._tensor._convert
+
+
+without_subclasses = torch._C.DisableTorchFunctionSubclass
+
+
+DISABLED = torch._C._disabled_torch_function_impl
+
+
+def overrides_enabled(enabled: bool) -> Any:
+    """A context in which torch asks classes, as outside of a capture, or does not."""
+    return torch._C._EnableTorchFunction() if enabled else contextlib.nullcontext()
+
+
+def plain_tensor(value: Any) -> Any:
+    """A tensor, as a view if it is of a subclass that overrides operations; anything else as it is."""
+    kind = type(value)
+    is_plain = kind is torch.Tensor or not isinstance(value, torch.Tensor) or kind.__torch_function__ is DISABLED
+    return value if is_plain else value.as_subclass(torch.Tensor)
+
+
+def plain_example(value: Any) -> Any:
+    """The same for a backend to look at: a tensor that shares the memory, but leads to no instance of the subclass."""
+    plain = plain_tensor(value)
+    return plain if plain is value else plain.data.requires_grad_(plain.requires_grad)
+
+
+def asking_no_class(graph: Callable, as_it_is: bool) -> Callable:
+    """A graph that runs without asking subclasses among its inputs for ``__torch_function__``.
+
+    One that is compiled is given views of them: its backward pass sees what it has saved without this context.
+    """
+    def run(*inputs: Any) -> Any:
+        with without_subclasses():
+            return graph(*inputs) if as_it_is else graph(*map(plain_tensor, inputs))
+    return run
+
+
+def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
+    """How often each has been changed in place; no subclass is asked."""
+    with without_subclasses():
+        return tuple(t._version for t in tensors)

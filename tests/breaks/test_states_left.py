@@ -1,0 +1,63 @@
+"""Breaks inside regions that set torch's state: whichever backend ran the graphs, it ends as plain Python leaves it."""
+import pytest
+import torch
+from harness import same
+
+import sot
+from sot.torch_compat.global_state import autocast_nesting
+
+
+def no_grad(x):
+    with torch.no_grad():
+        y = x * 2
+        sot.graph_break()
+        y = y + x
+    z = x.sin()
+    seen = torch.is_grad_enabled()
+    sot.graph_break()
+    return y + z.cos(), seen
+
+
+def autocast(x):
+    with torch.autocast("cpu", torch.bfloat16):
+        y = x @ x
+        sot.graph_break()
+        seen = [torch.is_autocast_enabled("cpu")]
+        z = x @ x
+    w = x @ x
+    seen.append(torch.is_autocast_enabled("cpu"))
+    sot.graph_break()
+    return y.float() + z.float() + w.cos(), w.dtype, seen
+
+
+def left_by_an_exception(x):
+    try:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            y = x @ x
+            sot.graph_break()
+            raise ValueError
+    except ValueError:
+        z = x @ x
+        sot.graph_break()
+    return y.float() * z, z.dtype, torch.is_grad_enabled()
+
+
+def left_set(x):
+    y = x * 2
+    torch.set_grad_enabled(False)
+    return y.sin(), x * 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [no_grad, autocast, left_by_an_exception, left_set], ids=lambda f: f.__name__)
+def test_the_state_after_each_call(fn, backend):
+    def states():
+        found = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
+                 torch.is_autocast_cache_enabled(), autocast_nesting())
+        torch.set_grad_enabled(True)
+        return found
+    x = torch.randn(2, 2, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    translated = sot.to_static(fn, backend=backend)
+    want = fn(x), states()
+    for _ in range(3):
+        assert not same((translated(x), states()), want)

@@ -1,0 +1,182 @@
+"""What CPython's own tests (tests/support/cpython.py) have found: each function here was wrong once."""
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+
+import pytest
+import torch
+from harness import check
+
+X = torch.arange(1.0, 4.0)
+
+
+def error_of(function, *args, **kwargs):
+    try:
+        return function(*args, **kwargs)
+    except Exception as e:  # noqa: BLE001 - to be compared
+        return type(e).__name__, str(e)
+
+
+# ---- containers that change, or hold themselves
+def repr_of_itself(x):
+    items, table = [1], {}
+    items.append(items)
+    table["k"] = (table, items)
+    return x + 1, repr(items), repr(table), f"{items}", "%s" % (items,)
+
+
+@dataclasses.dataclass
+class Node:
+    other: object = None
+
+
+def repr_of_dataclass_in_itself(x):
+    node = Node()
+    node.other = [node]
+    return x + 1, repr(node)
+
+
+def iterators_that_have_ended(x):
+    items = [1, 2, 3]
+    ended, other = iter(items), iter(items)
+    for _ in ended:
+        next(other)
+    items.append(9)
+    return x + 1, list(ended), list(other)
+
+
+def reversed_is_live(x):
+    items = [1, 2, 3]
+    back = reversed(items)
+    items[0], items[2] = 7, 8
+    return x + 1, next(back), list(back), next(back, None)
+
+
+def set_grows(x):
+    members = {1, 2, 3}
+
+    def grow():
+        for i in members:
+            members.add(i + 10)
+    return x + 1, error_of(grow)
+
+
+def deque_grows(x):
+    items = collections.deque([1, 2])
+
+    def grow():
+        for i in items:
+            items.append(i)
+    return x + 1, error_of(grow)
+
+
+def dict_key_comes_back(x):
+    table = {1: 1}
+
+    def change():
+        for key in table:
+            del table[key]
+            table[key] = 0
+    return x + 1, error_of(change)
+
+
+def full_deque(x):
+    items = collections.deque([1, 2], maxlen=2)
+    items.append(3)
+    return x + 1, list(items)
+
+
+class Clears:
+    def __init__(self, other):
+        self.other = other
+
+    def __eq__(self, other):
+        self.other.clear()
+        return NotImplemented
+
+
+def equality_that_changes(x):
+    a, b = [], []
+    a.append(Clears(b))
+    b.append(Clears(a))
+    c, d = [], [1]
+    c.append(Clears(c))
+    return x + 1, a == b, c == d
+
+
+def sort_that_changes(x):
+    items = [2, 1]
+
+    def key(value):
+        items.append(value)
+        return -value
+    return x + 1, error_of(items.sort, key=key), len(items)
+
+
+# ---- identity, texts, arguments
+def same_tuple(x):
+    a, empty = (1, 2), ()
+    return x + 1, a * 1 is a, a[:] is a, a + () is a, () + a is a, a * 0 is empty
+
+
+def texts(x):
+    items, queue = [1], collections.deque()
+    return x + 1, [error_of(items.__getitem__, slice(None, None, 0)), error_of(items.__setitem__, "a", 1),
+                   error_of(items.__setitem__, 4, 1), error_of(lambda: queue["a"]), error_of({}.popitem, 1)[0],
+                   error_of(items.sort, 1, 2)[0], error_of({}.popitem), len(error_of(lambda: [1] * 10**6))]
+
+
+class NoNext:
+    def __iter__(self):
+        return self
+
+
+def iter_of_no_iterator(x):
+    makers = (iter, list, zip, enumerate, itertools.cycle, itertools.accumulate, itertools.pairwise)
+    return x + 1, [error_of(make, NoNext()) for make in makers], error_of(itertools.pairwise, iterable="abc")[0]
+
+
+def map_in_itself(x):
+    def elements():
+        yield next(again)
+    again = map(str, elements())
+    return x + 1, error_of(next, again)
+
+
+def sets_in_sets(x):
+    members = {frozenset("ab"), "c"}
+    members.remove(set("ab"))
+    members.discard({1})
+    return x + 1, members, error_of(members.remove, {1}), {1} in members
+
+
+class Members(set):
+    pass
+
+
+def copy_of_subclass(x):
+    return x + 1, type(Members([1]).copy()).__name__
+
+
+def views_of_unhashable(x):
+    a, b = {1: [2]}, {1: [2], 2: []}
+    return x + 1, a.items() == {1: [2]}.items(), a.items() < b.items(), a.keys() == [1], a.items() >= b.items()
+
+
+def finished_generator(x):
+    generator = (i for i in (1, 2))
+    found = list(generator)
+    return x + 1, found, type(generator).__name__, list(generator)
+
+
+FOUND = [repr_of_itself, repr_of_dataclass_in_itself, iterators_that_have_ended, reversed_is_live, set_grows,
+         deque_grows, dict_key_comes_back, full_deque, equality_that_changes, sort_that_changes, same_tuple, texts,
+         iter_of_no_iterator, map_in_itself, sets_in_sets, copy_of_subclass, views_of_unhashable, finished_generator]
+
+
+@pytest.mark.parametrize("function", FOUND, ids=lambda f: f.__name__)
+def test_as_python(function):
+    found = check(function, torch.ones(2))
+    assert not any(c.stopped is not None and c.stopped.reason.name == "INTERNAL" for c in found.captures)

@@ -1,0 +1,268 @@
+"""The command line, the environment flags and the pytest plugin, as a user runs them: in processes of their own."""
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sot.reports.model import VERSION, load
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = '''
+import sys
+import torch
+
+def model(x):
+    y = torch.sin(x) * 2
+    if y.mean() > 0:
+        y = y + 1
+    return torch.relu(y)
+
+for i in range(3):
+    model(torch.ones(3))
+print("arguments", sys.argv[1:])
+if "fail" in sys.argv:
+    raise ValueError("as asked")
+if "exit" in sys.argv:
+    sys.exit(7)
+'''
+BREAK = "if y.mean() > 0:"
+
+
+@pytest.fixture(scope="session")
+def metadata(tmp_path_factory):
+    """A folder with what an installation writes: by it torch finds SOT_ENABLE's entry point, and pytest the plugin."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    folder = tmp_path_factory.mktemp("installed") / f"sot-{project['version']}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sot\nVersion: {project['version']}\n")
+    (folder / "entry_points.txt").write_text("".join(
+        f"[{group}]\n" + "".join(f"{name} = {what}\n" for name, what in points.items())
+        for group, points in project["entry-points"].items()))
+    return folder.parent
+
+
+@pytest.fixture
+def program(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    return "train.py"
+
+
+@pytest.fixture
+def python(tmp_path, metadata):
+    def run(*args, **env):
+        variables = os.environ | {"PYTHONPATH": f"{ROOT}:{metadata}", "COLUMNS": "200"} | env
+        return subprocess.run([sys.executable, *args], cwd=tmp_path, env=variables, capture_output=True, text=True)
+    return run
+
+
+# ---- run, explain -----------------------------------------------------------------------------------------
+def test_run_passes_arguments_on_and_sums_up(python, program):
+    done = python("-m", "sot", "run", program, "--epochs", "3", "-v")
+    assert done.returncode == 0 and done.stdout == "arguments ['--epochs', '3', '-v']\n"
+    assert "of tensor operations" not in done.stdout
+    for wanted in ("SOT train.py --epochs 3 -v:", "2 graphs, 1 break", BREAK, "to mend it:", "a branch depends on"):
+        assert wanted in done.stderr
+
+
+def test_a_program_that_fails_has_its_own_traceback_and_a_summary(python, program):
+    done = python("-m", "sot", "run", program, "fail")
+    assert done.returncode == 1 and "ValueError: as asked" in done.stderr and "2 graphs" in done.stderr
+    assert "runpy" not in done.stderr and "cli.py" not in done.stderr
+
+
+def test_the_exit_status_is_the_programs(python, program):
+    assert python("-m", "sot", "run", program, "exit").returncode == 7
+
+
+def test_explain_writes_a_page(python, program, tmp_path):
+    done = python("-m", "sot", "explain", program)
+    assert done.returncode == 0 and "report: sot-report.html" in done.stderr
+    assert BREAK in (tmp_path / "sot-report.html").read_text().replace("&gt;", ">")
+
+
+def test_explain_shows_the_stages_of_one_function(python, program, tmp_path):
+    (tmp_path / "double.py").write_text("def f(x):\n    return x * 2\n")
+    done = python("-m", "sot", "explain", "--stages", "double.py::f", "--call", "f(torch.ones(3))")
+    assert done.returncode == 0, done.stderr
+    headings = [line for line in done.stdout.splitlines() if line[:4] in ("====", "----")]
+    assert headings == ["==== f, at double.py:1 in f", *(f"---- {name}" for name in (
+        "instructions", "trace", "graph", "guards", "guard program", "code"))]
+
+
+@pytest.mark.parametrize(("args", "message"), [
+    (("run", "nowhere.py"), "there is no nowhere.py"),
+    (("run", "--backend", "eagre", "train.py"), "eagre"),
+    (("diff", "train.py", "train.py"), "train.py is no JSON"),
+])
+def test_bad_use_is_told_in_a_line(python, program, args, message):
+    done = python("-m", "sot", *args)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_excluded_modules_are_left_alone(python, program):
+    done = python("-m", "sot", "run", "--exclude", "__main__", program)
+    assert "no graphs, no breaks" in done.stderr
+
+
+# ---- check, diff ------------------------------------------------------------------------------------------
+def test_check_accepts_what_is_allowed(python, program):
+    done = python("-m", "sot", "check", "--max-breaks", "1", "--max-recompiles", "0", program)
+    assert done.returncode == 0 and "ok: train.py" in done.stderr
+
+
+def test_check_names_the_line_of_a_break(python, program):
+    done = python("-m", "sot", "check", "--max-breaks", "0", program, GITHUB_ACTIONS="")
+    assert done.returncode == 1 and "1 breaks, 0 allowed" in done.stderr and "train.py:7: a branch" in done.stderr
+
+
+def test_check_annotates_on_github(python, program):
+    done = python("-m", "sot", "check", "--max-breaks", "0", program, GITHUB_ACTIONS="true")
+    assert "::error file=train.py,line=7::a branch depends on the value of a tensor" in done.stderr
+
+
+def test_check_wants_a_share_in_graphs(python, program):
+    done = python("-m", "sot", "check", "--min-coverage", "99", program)
+    assert done.returncode == 1 and "99 % wanted" in done.stderr
+
+
+def test_diff_of_two_reports(python, program, tmp_path):
+    python("-m", "sot", "run", "--report", "before.json", program)
+    (tmp_path / program).write_text(PROGRAM.replace(BREAK, "if x.shape[0] > 0:"))
+    python("-m", "sot", "run", "--report", "after.json", program)
+    better, worse = python("-m", "sot", "diff", "before.json", "after.json"), python("-m", "sot", "diff", "after.json",
+                                                                                     "before.json")
+    assert (better.returncode, worse.returncode) == (0, 1)
+    assert "breaks: 1 -> 0" in better.stdout and "new: a branch depends" in worse.stdout
+
+
+# ---- SOT_ENABLE, SOT_REPORT -------------------------------------------------------------------------------
+def test_a_program_is_translated_without_a_change(python, program):
+    done = python(program, SOT_ENABLE="1", SOT_LOG="breaks")
+    assert done.stdout == "arguments []\n" and BREAK in done.stderr
+    assert python(program, SOT_ENABLE="0", SOT_LOG="breaks").stderr == ""
+
+
+@pytest.mark.parametrize("args", [(), ("fail",), ("exit",)])
+def test_a_report_is_written_however_the_program_ends(python, program, tmp_path, args):
+    done = python(program, *args, SOT_REPORT="out/report.json")
+    report = load(tmp_path / "out" / "report.json")
+    assert done.returncode == {(): 0, ("fail",): 1, ("exit",): 7}[args]
+    assert len(report.graphs) == 2 and report.breaks[0].runs == 3
+    assert report.outcome == ("failed: ValueError: as asked" if args == ("fail",) else "finished")
+
+
+def test_a_program_that_is_interrupted_has_a_report_too(python, program, tmp_path):
+    (tmp_path / program).write_text(PROGRAM + "raise KeyboardInterrupt")
+    assert python(program, SOT_REPORT="r.json").returncode != 0
+    report = load(tmp_path / "r.json")
+    assert report.outcome == "failed: KeyboardInterrupt: " and len(report.graphs) == 2
+
+
+WITH_CHILDREN = '''
+import multiprocessing
+import torch
+
+def double(x):
+    return x * 2
+
+def child(x):
+    double(x)
+
+if __name__ == "__main__":
+    double(torch.ones(3))
+    for method in "spawn", "fork":
+        worker = multiprocessing.get_context(method).Process(target=child, args=(torch.ones(2, 2),))
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
+'''
+
+
+def test_the_children_of_a_program_write_no_report_over_its_own(python, tmp_path):
+    (tmp_path / "train.py").write_text(WITH_CHILDREN)
+    done = python("train.py", SOT_REPORT="r.json")
+    assert done.returncode == 0, done.stderr
+    report = load(tmp_path / "r.json")
+    assert report.program == "train.py" and report.graphs[0].name == "double" and len(report.graphs) == 1
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".json"] == ["r.json"]
+
+
+def test_each_rank_of_a_distributed_program_has_a_report(python, program, tmp_path):
+    python(program, SOT_REPORT="r.json", RANK="0")
+    python(program, SOT_REPORT="r.json", RANK="1")
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["r-rank1.json", "r.json"]
+
+
+def test_modules_can_be_left_out_by_the_environment(python, program):
+    assert "a branch" not in python(program, SOT_ENABLE="1", SOT_LOG="breaks", SOT_EXCLUDE="__main__").stderr
+
+
+def test_a_backend_that_does_not_exist_is_a_warning_and_the_program_runs(python, program):
+    done = python(program, SOT_ENABLE="1", SOT_BACKEND="nope")
+    assert done.returncode == 0 and done.stdout and "SOT is not enabled" in done.stderr and "nope" in done.stderr
+
+
+def test_only_what_is_included_is_translated(python, program):
+    done = python(program, SOT_ENABLE="1", SOT_LOG="all", SOT_INCLUDE="somebody.elses")
+    assert done.returncode == 0 and "[sot.graphs]" not in done.stderr
+    assert "[sot.graphs]" in python(program, SOT_ENABLE="1", SOT_LOG="all", SOT_INCLUDE="__main__").stderr
+
+
+def test_importing_sot_does_not_import_the_translator(python):
+    done = python("-c", "import sot, sys; print([m for m in sys.modules if m.startswith(('torch', 'sot.t'))])")
+    assert done.stdout == "[]\n"
+
+
+# ---- the pytest plugin ------------------------------------------------------------------------------------
+TESTS = '''
+import pytest
+import torch
+
+def broken(x):
+    return x + 1 if x.sum() > 0 else x
+
+def numbers():
+    return torch.rand(3) + 1        # known when they have been drawn
+
+@pytest.mark.sot(max_breaks=0)
+def test_whole():
+    torch.sin(torch.ones(3)) + 1
+
+@pytest.mark.sot(max_breaks=0)
+def test_broken():
+    broken(numbers())
+
+@pytest.mark.sot(max_breaks=1)
+def test_allowed():
+    broken(numbers())
+
+def test_report(sot_report):
+    broken(numbers())
+    assert len(sot_report().breaks) == 1
+
+@pytest.mark.sot(max_brakes=0)
+def test_misspelt():
+    pass
+
+def test_unmarked():
+    assert broken(numbers()).sum() >= 6
+'''
+
+
+def test_the_mark_and_the_fixture(python, tmp_path):
+    (tmp_path / "test_it.py").write_text(TESTS)
+    done = python("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_it.py")
+    assert "1 breaks, 0 allowed" in done.stdout and "max_brakes" in done.stdout
+    for name in "whole", "allowed", "report", "unmarked":
+        assert f"PASSED test_it.py::test_{name}" in done.stdout
+    for name in "broken", "misspelt":
+        assert f"ERROR test_it.py::test_{name}" in done.stdout
+
+
+def test_reports_are_versioned_json(python, program, tmp_path):
+    python("-m", "sot", "run", "--report", "r.json", program)
+    assert json.loads((tmp_path / "r.json").read_text())["version"] == VERSION

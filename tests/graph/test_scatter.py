@@ -1,0 +1,124 @@
+"""Writing to looked-up places: in the IR, and the operators that do it."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from compiling import check_compiled, copied, kernels, leaves, run_reference
+from torch import Tensor
+
+from sot.graph.kernels import ir, reference
+from sot.graph.kernels.ir import InvalidKernel
+
+COUNTED = """kernel counted over p0:6
+    buffer where i64 6
+    buffer y f32 4
+    v0:i64 = load where[p0]
+    v1:i64 = inside v0 of 4
+    v2:f32 = const 1.0
+    add y[v1] v2"""
+
+
+def numbers(*shape: int, grad: bool = False) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).requires_grad_(grad)
+
+
+def places(*shape: int, below: int) -> Tensor:
+    return torch.randint(0, below, shape, generator=torch.Generator().manual_seed(below))
+
+
+# ---- the IR -------------------------------------------------------------------------------------------------
+def test_adding_is_printed_and_read_back_and_means_adding():
+    kernel = ir.parse(COUNTED)
+    ir.verify(kernel)
+    assert str(ir.parse(str(kernel))) == str(kernel)
+    memory = {"where": np.array([0, 3, 0, 0, 1, 3]), "y": np.full(4, 10, np.float32)}
+    reference.run(kernel, memory)
+    np.testing.assert_array_equal(memory["y"], [13, 11, 10, 12])
+    assert kernel.read() == {"where", "y"} and kernel.changed() == kernel.written() == {"y"}
+
+
+def test_what_is_added_to_is_not_read():
+    text = COUNTED.replace("v2:f32 = const 1.0", "v2:f32 = load y[v1]")
+    with pytest.raises(InvalidKernel, match="changes what the kernel reads"):
+        ir.verify(ir.parse(text))
+
+
+# ---- operators ---------------------------------------------------------------------------------------------------
+PROGRAMS = {
+    "index_put": (lambda x, i, v: x.index_put((i,), v, accumulate=True), numbers(5, 3), places(4, below=5),
+                  numbers(4, 3)),
+    "two indices": (lambda x, i, v: x.index_put((i, i % 3), v, accumulate=True), numbers(5, 3), places(4, below=5),
+                    numbers(4)),
+    "a middle axis": (lambda x, i, v: torch.ops.aten.index_put(x, [None, i], v, True), numbers(2, 5, 3),
+                      places(4, below=5), numbers(2, 4, 3)),
+    "axes that are apart": (lambda x, i, v: torch.ops.aten.index_put(x, [i, None, i % 3], v, True), numbers(5, 2, 3),
+                            places(4, below=5), numbers(4, 2)),
+    "from the end": (lambda x, i, v: x.index_put((i - 5,), v, accumulate=True), numbers(5), places(9, below=5),
+                     numbers(1)),
+    "put": (lambda x, i, v: x.index_put((i,), v), numbers(8, 3), torch.tensor([6, 1, 3]), numbers(3, 1)),
+    "index_add": (lambda x, i, v: x.index_add(0, i, v, alpha=2), numbers(5, 3), places(4, below=5), numbers(4, 3)),
+    "index_copy": (lambda x, i, v: x.index_copy(1, i, v), numbers(2, 5), torch.tensor([3, 0]), numbers(2, 2)),
+    "index_fill": (lambda x, i, v: x.index_fill(0, i, 2.5) + v, numbers(5, 3), torch.tensor([3, 0]), numbers(3)),
+    "scatter_add": (lambda x, i, v: x.scatter_add(0, i, v), numbers(5, 3), places(4, 2, below=5), numbers(4, 3)),
+    "scatter": (lambda x, i, v: x.scatter(1, i, v), numbers(2, 5), torch.tensor([[3, 0], [1, 2]]), numbers(2, 2)),
+    "scatter a number": (lambda x, i, v: x.scatter(1, i, 7.0) * v, numbers(2, 5), torch.tensor([[3, 0]]), numbers(5)),
+    "whole numbers": (lambda x, i, v: x.scatter_add(0, i, v), places(5, below=9), places(7, below=5),
+                      places(7, below=4)),
+    "into nothing": (lambda x, i, v: torch.zeros_like(x).index_add(0, i, v) + x, numbers(5), places(9, below=5),
+                     numbers(9)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_operator(name):
+    f, *args = PROGRAMS[name]
+    made, = check_compiled(f, *args)
+    assert made.cost.externs == 0
+    fakes = [n.meta["val"] for n in made.graph.graph.find_nodes(op="placeholder")]
+    inputs = [numbers(*v.shape) if v.is_floating_point() else places(*v.shape, below=2) for v in fakes]
+    expected = made.graph(*copied(inputs))
+    if name not in ("put", "index_copy", "scatter"):      # which of two to the same place stays is not defined
+        torch.testing.assert_close(leaves(run_reference(made.program, inputs)), leaves(expected))
+
+
+def test_the_gradient_of_looking_up():
+    """An embedding's gradient: zeros, to which each row of the result's gradient is added, and no more."""
+    table, where = numbers(10, 4, grad=True), places(3, 5, below=10)
+    _, backward = check_compiled(lambda t, i: F.embedding(i, t, padding_idx=2).sin(), table, where)
+    assert (backward.cost.kernels, backward.cost.externs) == (2, 0)
+    check_compiled(lambda t, i: t[i, :2] * t[i].sum(), table, where)
+    check_compiled(lambda t, i: t.gather(0, i) ** 2, numbers(6, 5, grad=True), places(3, 5, below=6))
+
+
+def test_what_is_read_afterwards_has_all_that_was_added():
+    def f(x, i, v):
+        y = (x * 2).index_add(0, i, v)
+        return y.sin() + 1, y.sum(0), (x * 2).cos()
+    made, = check_compiled(f, numbers(5, 3), places(4, below=5), numbers(4, 3))
+    adding, = (k for k in kernels(made.program) if k.changed())
+    assert len(adding.stores) == 1, "nothing else waits for the kernel that adds"
+
+
+def test_a_position_out_of_range_raises():
+    f, x, _, v = PROGRAMS["index_put"]
+    with pytest.raises(IndexError):
+        check_compiled(f, x, torch.tensor([0, 1, 2, 5]), v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8])
+def test_types_that_memory_cannot_add_are_left_to_torch(dtype):
+    args = torch.ones(5, 3).to(dtype), places(4, below=5), torch.ones(4, 3).to(dtype)
+    made, = check_compiled(lambda x, i, v: x.index_put((i,), v, accumulate=True), *args)
+    assert made.cost.externs == 1
+
+
+def test_deterministic_algorithms_are_torchs():
+    f, *args = PROGRAMS["index_put"]
+    torch.use_deterministic_algorithms(True)
+    try:
+        made, = check_compiled(f, *args)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert made.cost.externs == 1

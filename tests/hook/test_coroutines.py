@@ -1,0 +1,81 @@
+"""Coroutines are Python's; the functions that they call are captured."""
+import asyncio
+
+import pytest
+import torch
+from harness import Counter, check
+
+import sot
+from sot.support.errors import Reason
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+def step(x, k=1):
+    return torch.relu(x * 2 + k).sum()
+
+
+async def waits(x, k=1):
+    await asyncio.sleep(0)
+    return step(x, k)
+
+
+class Context:
+    async def __aenter__(self):
+        return 3
+
+    async def __aexit__(self, *error):
+        return False
+
+
+async def numbers(x):
+    for k in range(3):
+        yield x * k
+
+
+async def everything(x):
+    async with Context() as scale:
+        found = [step(v) * scale async for v in numbers(x)]
+        found += [await waits(x, k) for k in range(2)]
+    try:
+        await asyncio.wait_for(asyncio.sleep(1), 0.001)
+    except asyncio.TimeoutError:
+        found.append(step(x, 5))
+    return torch.stack(found)
+
+
+async def together(x):
+    return sum(await asyncio.gather(*[waits(x + k) for k in range(3)]))
+
+
+@pytest.mark.parametrize("main", [waits, together, everything])
+def test_a_loop_that_is_run_in_a_captured_function(main):
+    def fn(x):
+        y = x + 1
+        return asyncio.run(main(y)) * 2
+    translated = check(fn, X)
+    reasons = [c.stopped.reason for c in translated.captures if c.stopped and "in fn" in str(c.stopped)]
+    assert reasons[:2] == [Reason.SUSPENDS, Reason.SIDE_EFFECT]
+
+
+def test_functions_that_a_coroutine_calls():
+    backend = Counter()
+    translated = sot.to_static(step, backend=backend)
+
+    async def main(x):
+        found = []
+        for k in range(4):
+            await asyncio.sleep(0)
+            found.append(translated(x, k))
+        return found
+    got = asyncio.run(main(X))
+    assert [v.item() for v in got] == [step(X, k).item() for k in range(4)]
+    assert len(backend.graphs) == 2     # k is 0, then a number
+
+
+def test_the_whole_program():
+    backend = Counter()
+    with sot.enable(backend=backend):
+        got = asyncio.run(everything(X))
+    assert torch.equal(got, asyncio.run(everything(X)))
+    assert backend.graphs

@@ -1,0 +1,139 @@
+"""The page of a report in a real browser: Debian's Chromium, driven by Selenium."""
+import shutil
+
+import pytest
+import torch
+
+import sot
+
+webdriver = pytest.importorskip("selenium.webdriver")
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver")
+ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+             "--disable-background-networking", "--disable-component-update", "--window-size=1200,900")
+
+
+def inner(x):
+    y = torch.sin(x) * 2
+    if y.mean() > 0:
+        y = y + 1
+    return torch.relu(y)
+
+
+def outer(x):
+    return inner(x) - sum(inner(x + i).max().item() for i in range(2))
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for argument in (*ARGUMENTS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    sot.reset()
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    sot.explain(outer)(torch.ones(3)).report.save(path)
+    return path.as_uri()
+
+
+@pytest.fixture
+def page(browser, url):
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    browser.get("about:blank")
+    browser.get(url)
+    yield browser
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def find(page, selector):
+    return page.find_elements("css selector", selector)
+
+
+def shown(page, selector):
+    return [element for element in find(page, selector) if element.is_displayed()]
+
+
+def test_it_has_every_section(page):
+    assert [a.text for a in find(page, "nav a")] == [
+        "Functions", "Breaks", "Graphs", "Recompiled", "Guards", "Time", "Source"]
+    for link in find(page, "nav a"):
+        assert find(page, f"h2#{link.get_attribute('href').split('#')[1]}")
+
+
+def test_it_asks_the_network_for_nothing(page):
+    assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
+
+
+def test_a_break_shows_its_line_marked(page):
+    marked = find(page, "details .row.here")
+    assert any("if y.mean() > 0:" in row.text for row in marked)
+
+
+def test_the_filter_hides_what_does_not_fit_and_escape_brings_it_back(page):
+    everything = len(shown(page, "#by-function tbody tr"))
+    page.find_element("css selector", "body").send_keys("/")
+    assert page.switch_to.active_element.get_attribute("id") == "filter"
+    page.switch_to.active_element.send_keys("no-" + "such-text")     # which this file, being on the page, has not
+    assert shown(page, ".entry") == []
+    page.switch_to.active_element.send_keys("\ue00c")      # Escape
+    assert len(shown(page, "#by-function tbody tr")) == everything
+
+
+def test_the_filter_says_how_much_is_left(page):
+    box = page.find_element("id", "filter")
+    box.send_keys("a branch depends")
+    left, whole = page.find_element("id", "found").text.split(" of ")
+    assert 0 < int(left) == len(find(page, ".entry:not([hidden])")) < int(whole) == len(find(page, ".entry"))
+    box.send_keys("\ue00c")
+    assert page.find_element("id", "found").text == ""
+
+
+def test_a_link_into_folded_source_unfolds_it(page):
+    row = find(page, ".fold .row")[0]
+    assert not row.is_displayed()
+    page.execute_script("location.hash = encodeURIComponent(arguments[0].id)", row)
+    WebDriverWait(page, 10).until(lambda _: row.is_displayed())
+
+
+def test_a_column_sorts_with_the_keyboard(page):
+    def values():
+        return [int(row.find_elements("css selector", "td")[4].text) for row in find(page, "#by-function tbody tr")]
+
+    button = find(page, "#by-function th button")[4]
+    button.send_keys("\ue007")      # Enter
+    assert values() == sorted(values(), reverse=True)
+    assert find(page, "#by-function th")[4].get_attribute("aria-sort") == "descending"
+    button.send_keys("\ue007")
+    assert values() == sorted(values())
+
+
+def test_a_link_to_a_line_opens_the_source_there(page):
+    link = shown(page, "#by-function a.at")[0]
+    link.click()
+    target = page.execute_script("return document.getElementById(decodeURIComponent(location.hash.slice(1)))")
+    assert target.is_displayed() and "row" in target.get_attribute("class")
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_it_fits_a_small_screen(page, width):
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                         {"width": width, "height": 800, "deviceScaleFactor": 2, "mobile": True})
+    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_it_is_dark_where_that_is_wished(page):
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                         {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    colours = page.execute_script("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]")
+    back, fore = (sum(int(n) for n in c[c.index("(") + 1:-1].split(",")[:3]) for c in colours)
+    assert back < 150 < 500 < fore

@@ -1,0 +1,156 @@
+"""``torch.utils.checkpoint`` in a captured function: a node that recomputes, or a break; gradients are Python's."""
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from harness import Counter, same
+from torch import nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+
+import sot
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+        self.calls = []
+
+    def forward(self, x, scale=None):
+        h = nn.functional.dropout(torch.relu(self.inner(self.norm(x))), 0.5, self.training)
+        return x + h if scale is None else x + h * scale
+
+
+class Blocks(nn.Module):
+    def __init__(self, reentrant):
+        super().__init__()
+        self.blocks, self.reentrant = nn.ModuleList(Block() for _ in range(3)), reentrant
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=self.reentrant)
+        return x
+
+
+class Structures(Block):
+    def forward(self, x):
+        def run(a, k):
+            return self.inner(a), [a * k, 3]
+        y, (z, c) = checkpoint(run, x, use_reentrant=False, k=5)
+        return y + z * c
+
+
+class Sequence(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(0.3)) for _ in range(4)))
+
+    def forward(self, x):
+        return checkpoint_sequential(self.layers, 2, x, use_reentrant=False)
+
+
+class Mixed(Block):
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = checkpoint(self.inner, x, use_reentrant=False)
+        return y.float() + checkpoint(lambda a: a.sin(), x, use_reentrant=False)
+
+
+class Inside(Block):
+    def forward(self, x):
+        loss = checkpoint(self.inner, x, use_reentrant=False).pow(2).sum()
+        gradient, = torch.autograd.grad(loss, self.inner.weight)
+        return gradient
+
+
+class Statistics(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return checkpoint(self.norm, x, use_reentrant=False)
+
+
+class Views(nn.Module):
+    def forward(self, x):
+        return checkpoint(lambda a: a.view(-1), x, use_reentrant=False) * 2
+
+
+class Counts(Block):
+    """What is done twice in plain Python is done twice."""
+
+    def forward(self, x):
+        def run(a):
+            self.calls.append(1)
+            return self.inner(a)
+        return checkpoint(run, x, use_reentrant=False) * 2
+
+
+def gradients(module, call, seed):
+    torch.manual_seed(seed)
+    x = torch.randn(2, 4, requires_grad=True)
+    module.zero_grad()
+    y = call(x)
+    if y.requires_grad:
+        y.sum().backward()
+    return [y, x.grad, torch.rand(1), *(p.grad for p in module.parameters()), *module.buffers()]
+
+
+def compare(module, backend):
+    plain, mine = module, copy.deepcopy(module)
+    translated = sot.to_static(mine, backend=backend)
+    for seed in range(3):
+        want, got = gradients(plain, plain, seed), gradients(mine, translated, seed)
+        assert all(a is b is None or torch.equal(a, b) for a, b in zip(want, got, strict=True)), seed
+        assert getattr(plain, "calls", None) == getattr(mine, "calls", None)
+    return sot.translation_of(translated)
+
+
+WHOLE = {"blocks": lambda: Blocks(False), "reentrant": lambda: Blocks(True), "structures": Structures,
+         "sequence": Sequence, "mixed": Mixed, "gradients inside": Inside, "in eval mode": lambda: Blocks(False).eval()}
+
+
+@pytest.mark.parametrize("make", WHOLE.values(), ids=WHOLE)
+def test_a_checkpoint_is_a_node_that_recomputes(make):
+    backend = Counter()
+    translation = compare(make(), backend)
+    assert len(backend.graphs) == 1 and not any(c.stopped for c in translation.captures)
+
+
+@pytest.mark.parametrize("make", [Statistics, Views, Counts])
+def test_what_would_be_another_program_is_a_break(make):
+    translation = compare(make(), Counter())
+    assert any("checkpoint (" in str(c.stopped) for c in translation.captures)
+
+
+def test_memory_is_saved():
+    """The tensors in between are not kept for the backward pass."""
+    kept = []
+    translated = sot.to_static(Blocks(False), backend=Counter())
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        translated(torch.randn(2, 4, requires_grad=True)).sum()
+    assert len(kept) <= 3
+
+
+@pytest.mark.parametrize("make", WHOLE.values(), ids=WHOLE)
+def test_backends_that_compile_leave_it_to_python(make):
+    compare(make(), "aot_eager")
+
+
+def test_a_reentrant_checkpoint_of_what_needs_no_gradient_is_its_function_without_gradients():
+    layer = torch.nn.Linear(4, 4)
+
+    def fn(x):
+        return checkpoint(lambda a: (layer(a).relu(), a * 2), x, use_reentrant=True)
+
+    def warned(f):
+        with pytest.warns(UserWarning, match="Gradients will be None") as found:
+            results = f(torch.ones(4))
+        return [r.requires_grad for r in results], results, [(w.filename, w.lineno) for w in found]
+    translated = sot.to_static(fn, backend=(backend := Counter()))
+    for _ in range(2):
+        assert same(warned(translated), warned(fn)) is None
+    assert len(backend.graphs) == 1

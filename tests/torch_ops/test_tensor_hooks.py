@@ -1,0 +1,187 @@
+"""Hooks that a captured function puts on tensors: they are called in the backward pass as in plain Python."""
+from __future__ import annotations
+
+import pytest
+import torch
+from harness import Counter, Programs, check, same
+from torch import nn
+
+import sot
+
+X = (torch.arange(12.0).reshape(3, 4) / 6).requires_grad_()
+whole = Programs()
+
+
+@whole
+def a_hook_that_gives_another_gradient(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    return y.sin()
+
+
+@whole
+def a_hook_that_gives_none(x):
+    y = x * 2
+    y.register_hook(lambda g: None)
+    return y.sin()
+
+
+@whole
+def hooks_in_their_order(x):
+    y = x * 2
+    y.register_hook(lambda g: g + 1)
+    y.register_hook(lambda g: g * 3)
+    return y.sin()
+
+
+@whole
+def a_hook_on_an_argument(x):
+    x.register_hook(lambda g: g * 2)
+    return x.sin()
+
+
+@whole
+def a_hook_after_the_gradient_is_added(x):
+    def halve(p):
+        p.grad = p.grad / 2
+    x.register_post_accumulate_grad_hook(halve)
+    return x.sin()
+
+
+@whole
+def a_hook_that_uses_what_the_graph_computes(x):
+    n, y = x.shape[0], x * 2
+    z = y.exp()
+    y.register_hook(lambda g: g * n + z.detach())
+    n = n + 1
+    return y.sin()
+
+
+@whole
+def a_hook_before_a_change_in_place(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    y.mul_(2)
+    return y.sin()
+
+
+@whole
+def a_hook_that_is_removed(x):
+    y = x * 2
+    handle = y.register_hook(lambda g: g * 3)
+    with y.register_hook(lambda g: g * 5):
+        z = y.sin()
+    handle.remove()
+    return z
+
+
+@whole
+def a_method_of_a_new_list(x):
+    seen = []
+    y = x * 2
+    y.register_hook(seen.append)
+    return y.sin(), seen
+
+
+@whole.each
+def test_a_hook_is_part_of_the_graph(fn):
+    check(fn, X, graphs=1, breaks=0)
+
+
+def test_a_hook_prints_in_the_backward_pass(capsys):
+    def shown(x):
+        y = x * 2
+        y.register_hook(lambda g: print("gradient", g.tolist()))
+        return y.sum()
+    loss = sot.to_static(shown, backend=Counter())(torch.ones(2, requires_grad=True))
+    assert capsys.readouterr().out == ""
+    loss.backward()
+    assert capsys.readouterr().out == "gradient [1.0, 1.0]\n"
+
+
+def test_the_handle_removes_the_hook_itself():
+    def hooked(x, hook):
+        y = x * 2
+        return y, y.register_hook(hook)
+
+    def hook(g):
+        return g * 3
+    x = torch.ones(2, requires_grad=True)
+    y, handle = sot.to_static(hooked, backend=Counter())(x, hook)
+    assert list(y._backward_hooks.values()) == [hook]
+    handle.remove()
+    y.sum().backward()
+    assert x.grad.tolist() == [2, 2]
+
+
+def backward_inside(x):
+    seen = []
+    y = x * 2
+    y.register_hook(seen.append)
+    y.sin().sum().backward()
+    return seen, x.grad
+
+
+def without_gradients(x):
+    try:
+        x.detach().register_hook(print)
+    except RuntimeError as e:
+        return str(e)
+
+
+def of_no_leaf(x):
+    try:
+        (x * 2).register_post_accumulate_grad_hook(print)
+    except RuntimeError as e:
+        return str(e)
+
+
+@pytest.mark.parametrize("fn", [backward_inside, without_gradients, of_no_leaf], ids=lambda f: f.__name__)
+def test_what_is_left_to_python_is_right(fn):
+    check(fn, X, breaks=1)
+
+
+def test_a_graph_that_fails_leaves_one_hook():
+    def fails(x, i):
+        x.register_hook(lambda g: g * 3)
+        return (x * 2)[i]
+    translated = sot.to_static(fails, backend=Counter())
+    translated(X.detach().requires_grad_(), torch.tensor([0]))
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(IndexError):
+        translated(x, torch.tensor([7]))
+    assert len(x._backward_hooks) == 1
+
+
+def test_a_backend_that_compiles_gets_no_hooks():
+    def compiling(graph, inputs):
+        return lambda *args: graph(*args)
+    fn = whole.all[0]
+    translated, x, y = sot.to_static(fn, backend=compiling), *(X.detach().clone().requires_grad_() for _ in range(2))
+    translated(x).sum().backward()
+    fn(y).sum().backward()
+    assert torch.equal(x.grad, y.grad)
+    stop, = (c.stopped for c in sot.translation_of(translated).captures if c.stopped)
+    assert "a backend that compiles" in str(stop)
+
+
+@pytest.mark.parametrize("name", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_hook_that_comes_and_goes_between_calls_with_backward(name):
+    def step(x, p):
+        (x * p).sum().backward()
+        return p.grad
+
+    def ten_times(p):
+        p.grad = p.grad * 10
+
+    def calls(fn):
+        p, found = nn.Parameter(torch.ones(3)), []
+        for call in range(4):
+            if call == 2:
+                handle = getattr(p, name)(ten_times if "post" in name else lambda g: g * 10)
+            if call == 3:
+                handle.remove()
+            p.grad = None
+            found.append(fn(torch.arange(3.0), p).clone())
+        return found
+    assert same(calls(sot.to_static(step, backend=Counter())), calls(step)) is None

@@ -1,0 +1,146 @@
+"""Optimizers inside of a captured function: losses, parameters and states are those of plain Python."""
+from __future__ import annotations
+
+import pytest
+import torch
+from harness import Counter, same
+from torch import nn, optim
+
+import sot
+
+torch.manual_seed(0)
+X = torch.randn(3, 4)
+EVERY = [(optim.SGD, {"lr": 0.1}), (optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+         (optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1, "foreach": True}), (optim.Adam, {}),
+         (optim.Adam, {"foreach": True}), (optim.Adam, {"amsgrad": True, "weight_decay": 0.1}),
+         (optim.AdamW, {"lr": torch.tensor(1e-3), "foreach": False}), (optim.RMSprop, {}), (optim.Adagrad, {}),
+         (optim.Adadelta, {}), (optim.Adamax, {}), (optim.NAdam, {}), (optim.RAdam, {}), (optim.ASGD, {}),
+         (optim.Rprop, {}), (optim.LBFGS, {"max_iter": 3})]
+
+
+def trained(translate, kind, settings, step):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimizer = kind(model.parameters(), **settings)
+    function = translate(step)
+    losses = [function(model, optimizer, X + i) for i in range(4)]
+    return losses, list(model.parameters()), optimizer.state_dict(), [p.grad for p in model.parameters()]
+
+
+def step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def step_with_closure(model, optimizer, x):
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss
+    return optimizer.step(closure).detach()
+
+
+def step_with_schedule(model, optimizer, x):
+    schedule = optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    optimizer.zero_grad(set_to_none=False)
+    loss = model(x).pow(2).mean()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    schedule.step()
+    return loss.detach(), optimizer.param_groups[0]["lr"]
+
+
+@pytest.mark.parametrize("kind, settings", EVERY, ids=[f"{k.__name__}-{'-'.join(s)}" for k, s in EVERY])
+def test_a_step_is_as_in_plain_python(kind, settings):
+    one = step_with_closure if kind is optim.LBFGS else step
+    assert same(trained(sot.to_static, kind, settings, one), trained(lambda f: f, kind, settings, one)) is None
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam])
+def test_a_schedule_and_clipping(kind):
+    one = step_with_schedule
+    settings = {"lr": 0.1}
+    assert same(trained(sot.to_static, kind, settings, one), trained(lambda f: f, kind, settings, one)) is None
+
+
+def test_a_step_breaks_only_at_the_optimizer():
+    captured, backend = [], Counter()
+
+    def translate(function):
+        captured.append(sot.to_static(function, backend=backend))
+        return captured[0]
+    trained(translate, optim.Adam, {}, step)
+    stops = [c.stopped for c in sot.translation_of(captured[0]).captures if c.stopped]
+    assert {s.reason.name for s in stops} == {"OPTIMIZER"} and all("Adam.step" in str(s) for s in stops), stops
+    assert len(backend.graphs) == 3     # the first has no gradients to forget; later ones, and what is behind the step
+
+
+def test_an_optimizer_of_the_users_is_followed():
+    class Descent(optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    state = self.state[p]
+                    state["count"] = state.get("count", 0) + 1
+                    p.sub_(p.grad, alpha=group["lr"])
+
+    captured = []
+
+    def translate(function):
+        captured.append(sot.to_static(function))
+        return captured[-1]
+    assert same(trained(translate, Descent, {}, step), trained(lambda f: f, Descent, {}, step)) is None
+    assert not [str(c.stopped) for c in sot.translation_of(captured[0]).captures if c.stopped]
+
+
+def in_the_backward_pass(optimizers):
+    def update(p):
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    def step(model, x):
+        for p in model.parameters():
+            if p not in optimizers:
+                optimizers[p] = optim.SGD([p], lr=0.1, momentum=0.9)
+                p.register_post_accumulate_grad_hook(update)
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        return loss.detach()
+    return step
+
+
+def with_an_average(average):
+    def step(model, x):
+        if not average:
+            average.append(optim.swa_utils.AveragedModel(model))
+        average[0].update_parameters(model)
+        return average[0](x), model(x)
+    return step
+
+
+@pytest.mark.parametrize("make", [lambda: in_the_backward_pass({}), lambda: with_an_average([])],
+                         ids=["in the backward pass", "an average of models"])
+def test_what_else_there_is_in_a_training_step(make):
+    def called(translate):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        function = translate(make())
+        found = [function(model, X + i) for i in range(5)]
+        return found, list(model.parameters())
+
+    def translate(function):
+        translations.append(sot.to_static(function))
+        return translations[-1]
+    translations = []
+    assert same(called(translate), called(lambda f: f)) is None
+    stops = [c.stopped for c in sot.translation_of(translations[0]).captures if c.stopped]
+    assert not [s for s in stops if s.reason.name == "INTERNAL" or "forward" in str(s)], list(map(str, stops))

@@ -1,0 +1,241 @@
+"""Numbers through kernels: types, special values, shapes that have nothing or one of something, and error."""
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiling import Kernels, check_compiled, kernels
+
+import sot
+from sot.backends.triton.source import blocks
+from sot.backends.triton.source.kernel_source import source
+from sot.graph.kernels import ir
+
+HALF = [torch.float16, torch.bfloat16]
+FLOATS = [*HALF, torch.float32, torch.float64]
+WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape) + 1)
+    if dtype.is_floating_point:
+        return torch.randn(shape, generator=generator).to(dtype).requires_grad_(grad)
+    return torch.randint(1, 20, shape, generator=generator).to(dtype)
+
+
+def one_kernel(made):
+    assert [m.cost.kernels for m in made][:1] == [1]
+
+
+# ---- types ----
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_arithmetic_is_rounded_as_eager_rounds(dtype):
+    def f(x, y):
+        z = x * y + x
+        return z / (y.abs() + y), z > x, torch.where(x > 0, z, y)
+    one_kernel(check_compiled(f, numbers(40, dtype=dtype), numbers(40, dtype=dtype), rtol=0, atol=0))
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_precision_layer_norm_and_its_gradients(dtype):
+    def f(x, w, b):
+        return F.layer_norm(x, (32,), w, b)
+    args = [numbers(32, dtype=dtype, grad=True) for _ in range(2)]
+    one_kernel(check_compiled(f, numbers(6, 32, dtype=dtype, grad=True), *args, rtol=2e-2, atol=2e-2))
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_whole_numbers(dtype):
+    def f(x, y):
+        return x + y, x * y - x, x // y, x % y, x & y, x << 1, torch.maximum(x, y), x.sum(), x.amax(), x / y, -x
+    check_compiled(f, numbers(30, dtype=dtype), numbers(30, dtype=dtype) % 7 + 1)
+
+
+def test_quotients_of_negative_numbers_round_as_pythons():
+    def f(x, y):
+        return x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc")
+    x, y = torch.arange(-6, 7).repeat(2), torch.tensor([3] * 13 + [-3] * 13)
+    check_compiled(f, x, y)
+    check_compiled(f, x.float() + 0.5, y.float(), rtol=0, atol=0)
+
+
+def test_truth_values():
+    def f(a, b):
+        return a & b, a | ~b, a ^ b, a + b, a.any(), a.all(), a.sum(), torch.where(a, 1.5, b.float()), a.int() * 3
+    check_compiled(f, torch.tensor([True, False, True, False]), torch.tensor([True, True, False, False]))
+
+
+def test_types_meet_as_in_eager():
+    def f(half, single, whole, truth):
+        return half + single, half * 2, whole + 0.5, whole * single, truth + whole, half + truth, whole / 2
+    check_compiled(f, numbers(9, dtype=torch.float16), numbers(9), numbers(9, dtype=torch.int32), numbers(9) > 0)
+
+
+def test_conversions():
+    def f(x):
+        return x.int(), x.bool(), x.half(), x.bfloat16(), x.double(), x.to(torch.uint8), x.long().float()
+    check_compiled(f, torch.tensor([0.0, 1.5, 2.5, 99.4, 0.1]), rtol=0, atol=0)
+
+
+# ---- special values ----
+SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-42, 3e38])
+
+
+@pytest.mark.parametrize("f", [
+    torch.exp, torch.log, torch.sqrt, torch.sigmoid, torch.tanh, torch.relu, torch.sign, torch.isfinite, torch.abs,
+    torch.floor, torch.round, torch.reciprocal, torch.nan_to_num, F.softplus,
+    lambda x: x.clamp(-1, 1), lambda x: torch.maximum(x, x.flip(0)), lambda x: torch.fmin(x, x.flip(0)),
+    lambda x: x ** 2, lambda x: x ** 0.5, lambda x: torch.signbit(x), lambda x: torch.logaddexp(x, x.flip(0)),
+    lambda x: x.amax(), lambda x: x.argmax(), lambda x: x.min(0), lambda x: x.sum(), lambda x: x.softmax(0),
+], ids=lambda f: f.__name__)
+def test_special_values(f):
+    check_compiled(lambda x: f(x), SPECIAL)
+    check_compiled(lambda x: f(x), SPECIAL[1:])
+
+
+def test_the_first_of_equal_extremes_is_found():
+    x = torch.tensor([[1.0, 3, 3, 0], [math.nan, 3, math.nan, 5], [-1, -1, -1, -1]])
+    check_compiled(lambda x: (x.argmax(1), x.argmin(1), x.max(1), x.argmax(), x.min(0)), x)
+
+
+# ---- shapes ----
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (1, 5), (5, 1), (3, 1, 4), (0,), (0, 3), (3, 0), (1025,)], ids=str)
+def test_shapes(shape):
+    def f(x):
+        y = x * 2 + 1
+        return y, y.sum(), y.sum(-1) if x.dim() else y, y.mean() if x.numel() else y
+    check_compiled(f, numbers(*shape, grad=True))
+
+
+LAYOUTS = {
+    "transposed": lambda: numbers(5, 7).t(),
+    "every second column": lambda: numbers(5, 14)[:, ::2],
+    "from the middle of memory": lambda: numbers(40)[5:].reshape(5, 7),
+    "expanded": lambda: numbers(1, 7).expand(5, 7),
+    "channels last": lambda: numbers(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+    "permuted": lambda: numbers(3, 4, 5).permute(2, 0, 1),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    def f(x):
+        y = x.sin() + x
+        return y, y.flatten() * 2, y.sum(0), y.softmax(-1), y.transpose(0, 1) + 1, x[1:] - x[:-1]
+    check_compiled(f, LAYOUTS[layout]())
+
+
+def test_views_of_results_are_given_out():
+    check_compiled(lambda x: ((x + 1).t(), (x * 2)[1:, ::2], x.view(-1)[3:] + 0), numbers(4, 6, grad=True))
+
+
+def test_an_argument_that_is_changed():
+    def f(x, y):
+        x.add_(y)
+        x[1].mul_(2)
+        return x * y
+    x, y = numbers(4, 6), numbers(4, 6) + 1
+    mine, theirs = x.clone(), x.clone()
+    f(theirs, y)
+    made = check_compiled(f, x.clone(), y)
+    sot.to_static(f, backend=Kernels())(mine, y)
+    torch.testing.assert_close(mine, theirs)
+    assert made
+
+
+# ---- positions ----
+def test_looking_up():
+    table, where = numbers(10, 4, grad=True), torch.tensor([[1, 9], [0, 3]])
+    check_compiled(lambda t, i: (F.embedding(i, t), t[i], t[i, 2], t[:, i % 4], t[-1] + t[i[0] - 10]), table, where)
+    check_compiled(lambda t, i: t.gather(1, i), table, torch.tensor([[1], [3], [0]]))
+
+
+def test_a_position_out_of_range_raises():
+    made = check_compiled(lambda t, i: t[i] * 2, numbers(10), torch.tensor([3]))
+    assert "require(" in made[0].source
+    looked_up = sot.to_static(lambda t, i: t[i] * 2, backend=Kernels())
+    with pytest.raises(IndexError):
+        looked_up(numbers(10), torch.tensor([10]))
+
+
+# ---- gradients of the program's own ----
+def test_custom_gradients_are_respected():
+    class Steep(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.relu() * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 7 + ctx.saved_tensors[0]
+    one_kernel(check_compiled(lambda x: Steep.apply(x * 3).sin(), numbers(40, grad=True)))
+
+
+# ---- random numbers ----
+def test_random_numbers_are_eagers_own_forward_and_backward():
+    check_compiled(lambda x: F.dropout(x, 0.5) * torch.rand_like(x), numbers(50, grad=True))
+
+
+# ---- rows that do not fit into a block ----
+@pytest.fixture
+def narrow(monkeypatch):
+    """Blocks so small that rows are read in pieces, and that a grid has many programs."""
+    monkeypatch.setattr(blocks, "INTERPRETED", 16)
+    monkeypatch.setattr(blocks, "LOOP", 32)
+    chosen = blocks.chosen
+    monkeypatch.setattr("sot.backends.triton.source.module_source.chosen", lambda k, i: chosen(k, i, whole=8))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: x.softmax(-1), lambda x: F.layer_norm(x, (70,)), lambda x: x.sum(0), lambda x: x.var(1),
+    lambda x: (x.max(1), x.argmin(0)), lambda x: F.log_softmax(x, 1).sum(), lambda x: x.prod(1), lambda x: x.sin() * 2,
+    lambda x: x.mean(1, keepdim=True).expand(9, 70) + torch.arange(70),
+], ids=["softmax", "layer norm", "columns", "variance", "extremes", "loss", "product", "map", "of a row, everywhere"])
+def test_rows_in_pieces(f, narrow):
+    made = check_compiled(f, numbers(9, 70, grad=True), exactly=True)
+    looping = any("for start in range" in m.source for m in made)
+    assert looping == any(k.reduced for m in made for k in kernels(m.program))
+
+
+SPACES = {
+    "a map": "over p0:{n}\nbuffer x f32 {n}\nbuffer y f32 {n}\nv0:f32 = load x[p0]\nstore y[p0] v0",
+    "rows": "over p0:2 | r0:{half}\nbuffer x f32 {n}\nbuffer y f32 2\nv0:f32 = load x[{half}*p0 + r0]\n"
+            "v1:f32 = sum v0\nstore y[p0] v1",
+    "columns, far apart": "over p0:2 | r0:{half}\nbuffer x f32 {n}\nbuffer y f32 2\nv0:f32 = load x[p0 + 2*r0]\n"
+                          "v1:f32 = sum v0\nstore y[p0] v1",
+    "few elements of much memory": "over p0:2 | r0:2\nbuffer x f32 {n}\nbuffer y f32 4\n"
+                                   "v0:f32 = load x[p0 + {half}*r0]\nstore y[2*p0 + r0] v0",
+    "a place that is looked up": "over p0:4\nbuffer x f32 {n}\nbuffer y f32 4\nbuffer i i64 4\nv0:i64 = load i[p0]\n"
+                                 "v1:i64 = inside v0 of {half}\nv2:f32 = load x[2*v1 + p0]\nstore y[p0] v2",
+}
+
+
+@pytest.mark.parametrize("n", [2**31 - 2, 2**31, 2**33])
+@pytest.mark.parametrize("name", SPACES)
+def test_positions_beyond_32_bits_are_computed_in_64(name, n):
+    """Every position: of rows, of columns, and of those in a loop."""
+    kernel = ir.parse(f"kernel k {SPACES[name].format(n=n, half=n // 2)}")
+    text = source(kernel, blocks.chosen(kernel))
+    positions = [line for line in text.splitlines() if "tl.arange(" in line]
+    assert positions and all(("tl.int64" in line) == (n > 2**31 - 1) for line in positions)
+
+
+# ---- sizes that change ----
+def test_a_graph_with_symbolic_sizes_is_compiled_for_each_set_of_sizes():
+    made = Kernels()
+    weight = numbers(8, 4, grad=True)
+
+    def f(x, w):
+        return (x * 2).softmax(-1) @ w * x.shape[0]
+    run = sot.to_static(f, backend=made)
+    for rows in (3, 5, 7, 5):
+        x = numbers(rows, 8, grad=True)
+        wanted = torch.autograd.grad(f(x, weight).sum(), (x, weight))
+        torch.testing.assert_close(torch.autograd.grad(run(x, weight).sum(), (x, weight)), wanted)
+        torch.testing.assert_close(run(x, weight), f(x, weight))
+    assert all(m.cost.kernels for m in made.made) and not made.failed
+    assert len(made.made) == 6, "three sizes, forward and backward"
+    sot.reset()

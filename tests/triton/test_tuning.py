@@ -1,0 +1,94 @@
+"""Block sizes by measurement: the fastest is taken, and kept; tests have a clock of their own."""
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("triton", reason="the package triton is not installed")
+
+from sot.backends.triton import cache
+from sot.backends.triton.source.blocks import chosen
+from sot.backends.triton.source.sizes import Sizes
+from sot.backends.triton.tuning import LARGEST, Tuner, candidates
+from sot.graph.kernels import ir
+
+MAP = "kernel twice over p0:{n}\nbuffer x f32 {n}\nbuffer y f32 {n}\nv0:f32 = load x[p0]\n" \
+      "v1:f32 = add v0 v0\nstore y[p0] v1"
+SUM = "kernel total over p0:4096 | r0:{n}\nbuffer x f32 {size}\nbuffer y f32 4096\nv0:f32 = load x[{n}*p0 + r0]\n" \
+      "v1:f32 = sum v0\nstore y[p0] v1"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch, tmp_path):
+    monkeypatch.setenv("SOT_CACHE_DIR", str(tmp_path))
+
+
+def kernels():
+    return [ir.parse(MAP.format(n=1 << 20)), *(ir.parse(SUM.format(n=n, size=4096 * n)) for n in (64, 1000, 1 << 17))]
+
+
+class Clock:
+    """Says that a number of elements in a block, and a number of warps, are the fastest."""
+
+    def __init__(self, elements: int = 2048, warps: int = 8) -> None:
+        self.elements, self.warps, self.asked = elements, warps, []
+
+    def __call__(self, kernel, blocks):
+        self.asked.append(blocks)
+        return abs(blocks.rows * max(blocks.columns, 1) - self.elements) + abs(blocks.warps - self.warps) / 100
+
+
+@pytest.mark.parametrize("kernel", kernels(), ids=["map", "narrow", "wide", "in pieces"])
+def test_candidates_are_few_different_and_of_bearable_size(kernel):
+    tried = list(candidates(kernel))
+    assert tried[0] == chosen(kernel)
+    assert 3 <= len(tried) == len(set(tried)) <= 15
+    assert all(b.rows * max(b.columns, 1) <= LARGEST and 1 <= b.warps <= 16 for b in tried)
+    assert all(b.rows & (b.rows - 1) == 0 and b.warps & (b.warps - 1) == 0 for b in tried), "powers of two"
+
+
+def test_the_fastest_is_taken_and_kept():
+    kernel, clock = kernels()[0], Clock()
+    best = Tuner(clock, "a GPU")(kernel)
+    assert (best.rows, best.warps) == (2048, 8)
+    asked = len(clock.asked)
+    assert Tuner(clock, "a GPU")(kernel) == best and len(clock.asked) == asked, "another process asks nothing"
+    entry, = cache.entries()
+    assert (entry.kind, entry.title) == ("tuning", "twice on a GPU")
+
+
+def test_another_gpu_and_another_kernel_are_measured_anew():
+    clock = Clock()
+    Tuner(clock, "a GPU")(kernels()[0])
+    asked = len(clock.asked)
+    Tuner(clock, "another GPU")(kernels()[0])
+    assert len(clock.asked) == 2 * asked
+    Tuner(clock, "a GPU")(kernels()[1])
+    assert len(clock.asked) > 2 * asked
+
+
+def test_a_damaged_result_is_measured_again():
+    clock = Clock()
+    best = Tuner(clock, "a GPU")(kernels()[0])
+    path, = cache.folder().glob("*.tuning")
+    path.write_text(json.dumps({"rows": 1, "columns": 0, "whole": False, "warps": 1}))
+    assert Tuner(clock, "a GPU")(kernels()[0]) == best
+
+
+def test_what_does_not_run_is_left_out():
+    kernel, clock = kernels()[2], Clock(elements=0)
+
+    def measure(kernel, blocks):
+        if blocks.rows < chosen(kernel).rows:
+            raise RuntimeError("out of resources")
+        return clock(kernel, blocks)
+    assert Tuner(measure, "a GPU")(kernel).rows == chosen(kernel).rows
+    assert Tuner(lambda *_: 1 / 0, "no GPU")(kernel) == chosen(kernel)
+
+
+def test_a_size_that_varies_is_not_measured():
+    sizes = Sizes()
+    sizes.learn([ir.parse(MAP.format(n=100))], [ir.parse(MAP.format(n=200))])
+    assert Tuner(lambda *_: 1 / 0, "a GPU")(sizes.of(ir.parse(MAP.format(n=300))).kernel).rows == 1024
+    assert list(cache.entries()) == []

@@ -52,7 +52,7 @@ def go_around(m: Machine, frame: Frame, head: int) -> None:
     elif rounds.done > limits.rounds:
         raise Break(Reason.LOOP, f"more than {limits.rounds} times")
     elif m.steps > limits.instructions:
-        raise Break(Reason.LOOP, f"after more than {limits.instructions} instructions")
+        raise Break(Reason.LOOP, f"for more than {limits.instructions} instructions")
 
 
 def outermost(m: Machine) -> tuple:

@@ -30,8 +30,8 @@ class Reason(enum.Enum):
                         "ask for control_flow=\"graph\", which puts both branches into the graph, use torch.where, or "
                         "accept the break")
     BRANCH = Text("a branch on a tensor cannot be part of the graph: {}",
-                  "make both ways give tensors alike and change nothing else, use torch.where, or let Python branch: "
-                  "leave out full_graph and control_flow")
+                  "make both sides return tensors of the same shape and dtype and change nothing else, use "
+                  "torch.where, or leave out full_graph and control_flow")
     TENSOR_VALUE = Text("a tensor's value is needed as a Python number: {}",
                         "keep the value in a tensor, or move the read out of the function")
     TENSOR_SHAPE = Text("the shape of a result depends on tensor values: {}",
@@ -40,23 +40,23 @@ class Reason(enum.Enum):
     OPAQUE_CALL = Text("{} is not Python code and not a torch operation that capture knows",
                        "move the call out of the captured function if it is hot")
     OPAQUE_VALUE = Text("{} cannot be followed", "move the operation out of the captured function")
-    OTHER_TENSOR = Text("{}: Python does what is done with it",
+    OTHER_TENSOR = Text("{}: Python executes the operations on it",
                         "before captured code, make a plain tensor of it: torch.from_numpy(a), "
                         "x.as_subclass(torch.Tensor), x.to_dense(), x.dequantize()")
     OPAQUE_ITERATOR = Text("an iterator of type {} is stepped by Python", "nothing to do in most loops")
-    VARYING_NUMBER = Text("the value of {}, which differs from call to call, is needed as it is",
-                          "pass it as a tensor, or nothing: Python runs this instruction")
+    VARYING_NUMBER = Text("the value of {}, which differs from call to call, is needed",
+                          "pass it as a tensor to avoid the break, or ignore this")
     USER_BREAK = Text("sot.graph_break() was called{}", "remove the call")
-    OBSERVED = Text("the report is looked at{}", "nothing to do: reports leave this one out")
+    OBSERVED = Text("the report is looked at{}", "nothing to do: reports do not count this break")
     NOT_TO_STATIC = Text("{} is marked not_to_static", "remove the mark to capture it")
-    IGNORED = Text("{} is of a module that is ignored", "take back sot.ignore_module to capture it")
-    NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled", "call it outside")
-    OPTIMIZER = Text("{} of torch.optim is left to Python: its numbers are others at each step",
-                     "nothing to do: what stands before and behind it is captured")
-    FRAME = Text("{} gives the program its own frames", "pass what it looks for as an argument")
-    WATCHES = Text("{} watches the interpreter at work: its frames, how long objects live or how large they are",
-                   "do it in a function of its own, outside of what is captured")
-    SIDE_EFFECT = Text("{} reads or changes what is outside the program's values",
+    IGNORED = Text("{} is of a module that is ignored", "remove the call of sot.ignore_module to capture it")
+    NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled", "call it outside of the captured function")
+    OPTIMIZER = Text("Python runs {} of torch.optim: the optimizer's scalars change at every step",
+                     "nothing to do: the code before and after it is captured")
+    FRAME = Text("{} reads the program's frames", "pass the value as an argument")
+    WATCHES = Text("{} inspects the interpreter: frames, or the lifetime or size of objects",
+                   "do it in a separate function that is not captured")
+    SIDE_EFFECT = Text("{} reads or changes something outside of the program",
                        "do it before or after the captured function")
     RANDOM = Text("{} draws from a random generator of Python or NumPy", "use torch's random functions")
     OPERATION_FAILED = Text("the operation raises: {}", "see the exception")
@@ -64,15 +64,15 @@ class Reason(enum.Enum):
     BAD_CALL = Text("the call does not fit the function's parameters: {}", "see the exception")
     # ---- Python that capture does not do (yet)
     OPCODE = Text("the instruction {} is not captured", "move the statement out of the captured function")
-    SUSPENDS = Text("{} is a coroutine: it stops and goes on, and a graph runs as a whole",
+    SUSPENDS = Text("{} is a coroutine, which suspends; a graph runs without interruption",
                     "nothing to do: the functions that it calls are captured")
     CLASS_BODY = Text("a class is created{}", "define the class at module level")
     UNSUPPORTED = Text("{} is not supported by capture", "report it, or move it out of the captured function")
     DEPTH = Text("calls are nested deeper than capture follows: {}", "reduce the depth")
     IMPORT = Text("a module is imported: {}", "import it at module level")
-    LOOP = Text("a loop goes around {}", "nothing to do: its body is captured once and run as a loop")
+    LOOP = Text("a loop runs {}", "nothing to do: its body is captured once and runs as a loop")
     # ---- whole frames
-    DEBUGGER = Text("{} starts a debugger or a tracer, which is to see the function as it is", "remove it")
+    DEBUGGER = Text("{} starts a debugger or a tracer, which must see the unchanged function", "remove it")
     TOO_LONG = Text("the capture exceeds {} instructions", "shorten the loop, or call the body as a function")
     NOTHING_CAPTURED = Text("no tensor operation was met{}", "nothing to do")
     RECOMPILE_LIMIT = Text("the function was captured {} times with different guards",

@@ -107,7 +107,7 @@ def test_the_budget_of_instructions(monkeypatch):
     monkeypatch.setenv("SOT_UNROLL", "100000,200")
     translated = check(loop, X, [*range(60)])
     stops = [str(c.stopped) for c in translated.captures if c.stopped]
-    assert any("after more than 200 instructions" in stop for stop in stops), stops
+    assert any("for more than 200 instructions" in stop for stop in stops), stops
 
 
 @pytest.mark.parametrize("value", ["many", "0", "8,", "8,-1", "1,2,3"])

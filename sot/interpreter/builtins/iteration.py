@@ -94,7 +94,7 @@ def try_iter(m: Machine, value: Value) -> Value | None:
         if value.fake.dim() == 0:
             m.throw(TypeError, "iteration over a 0-d tensor")
         if has_another_length(m, value):
-            raise Break(Reason.LOOP, "another number of times from call to call")
+            raise Break(Reason.LOOP, "a different number of times from call to call")
         return SequenceIterator(None, value.items_list(m) or [], type(iter(())))
     if isinstance(value, Const):
         return constant_iterator(m, value)

@@ -96,7 +96,7 @@ def get_iter(m: Machine, frame: Frame, instr: Instr) -> None:
     value = frame.stack[-1]
     if m.varies.loops and isinstance(value, VaryingRange) and value.varies and (
             frame.instrs[frame.pc].op == "FOR_ITER" and frame.resumable):
-        raise Break(Reason.LOOP, "another number of times from call to call")
+        raise Break(Reason.LOOP, "a different number of times from call to call")
     frame.stack.pop()
     m.push_result(iteration.get_iter(m, value))
 

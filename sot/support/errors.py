@@ -50,7 +50,8 @@ class Reason(enum.Enum):
     OBSERVED = Text("the report is looked at{}", "nothing to do: reports do not count this break")
     NOT_TO_STATIC = Text("{} is marked not_to_static", "remove the mark to capture it")
     IGNORED = Text("{} is of a module that is ignored", "remove the call of sot.ignore_module to capture it")
-    NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled", "call it outside of the captured function")
+    NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled",
+                        "call it outside of the captured function")
     OPTIMIZER = Text("Python runs {} of torch.optim: the optimizer's scalars change at every step",
                      "nothing to do: the code before and after it is captured")
     FRAME = Text("{} reads the program's frames", "pass the value as an argument")

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from sot.torch_compat.functions import nn_functions
+
 
 # ---- expressions ----------------------------------------------------------------------------------------
 @dataclasses.dataclass(frozen=True)
@@ -235,6 +237,6 @@ def is_torchs(function: Any) -> bool:
     """Python's operators, and torch's own functions."""
     if function is getattr:
         return True
-    places = (torch, torch._C._nn, torch.nn.functional)
+    places = (torch, nn_functions, torch.nn.functional)
     return getattr(function, "__module__", "") in HOMES or any(
         getattr(place, getattr(function, "__name__", ""), None) is function for place in places)

@@ -19,8 +19,9 @@ from sot.bytecode.encode import encode, with_targets
 from sot.bytecode.instr import CANONICAL, NO_FALL_THROUGH, NO_POSITION, REFUSED, Code, Handler, Instr
 
 __all__ = [
-    "CANONICAL", "NO_FALL_THROUGH", "NO_POSITION", "NULL_FIRST", "REFUSED",
+    "CANONICAL", "CLOSE_ANSWERS", "NO_FALL_THROUGH", "NO_POSITION", "NULL_FIRST", "REFUSED",
     "Code", "Handler", "Instr", "decode", "encode", "with_targets",
 ]
 
 NULL_FIRST: bool = VERSION.NULL_FIRST
+CLOSE_ANSWERS: bool = VERSION.CLOSE_ANSWERS     # does generator.close() give what the generator returns?

@@ -8,6 +8,7 @@ Imports nothing of ours unless one of these is set.
 from __future__ import annotations
 
 import os
+from importlib import import_module
 
 
 def is_set(name: str) -> bool:
@@ -17,6 +18,4 @@ def is_set(name: str) -> bool:
 def start() -> None:
     """Switch the translator on for this process if the environment asks for it."""
     if is_set("SOT_ENABLE") or is_set("SOT_REPORT"):
-        from sot.frontend.global_mode import enable_from_environment
-
-        enable_from_environment()
+        import_module("sot.frontend.global_mode").enable_from_environment()

@@ -11,10 +11,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 
 import pytest
-
-LIMITS = ("max_breaks", "max_recompiles", "min_coverage")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,33 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def sot_report(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
     """Runs the test with the translator on; called, it answers the sot.reports.model.Report up to now."""
-    # Here and not above: pytest imports this file in every project where the package is installed.
-    from sot._hook import plain
-    from sot.frontend.cli import violations
-    from sot.frontend.global_mode import enable
-    from sot.reports.build import report_of
-    from sot.reports.recording import Recording
-    from sot.support.user_annotations import observed
-
-    mark = request.node.get_closest_marker("sot")
-    wanted = dict(mark.kwargs) if mark else {}
-    backend = wanted.pop("backend", "eager")
-    if unknown := wanted.keys() - set(LIMITS) or mark and mark.args:
-        raise pytest.UsageError(f"{request.node.nodeid}: the mark sot takes {', '.join(LIMITS)} and backend, by name, "
-                                f"not {unknown}")
-    recording = Recording(request.node.nodeid)
-    with enable(backend=backend):
-        recording.start()
-        try:
-            def report() -> object:
-                observed()
-                return plain(report_of)(recording)
-            yield report
-        finally:
-            recording.stop()
-    problems = list(violations(report_of(recording), *(wanted.get(name) for name in LIMITS)))
-    if problems:
-        pytest.fail("\n".join(problems), pytrace=False)
+    # Late: pytest imports this file in every project where the package is installed.
+    yield from import_module("sot.frontend.reported_test").report_of_test(request)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -30,6 +30,7 @@ from sot.interpreter.torch_ops import numpy_arrays
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException
+from sot.torch_compat.functions import DISABLED, is_in_transform
 from sot.torch_compat.tensors import Layout, plain_tensor
 from sot.values.arrays import SCALARS, ArrayValue
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
@@ -58,7 +59,6 @@ KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
-DISABLED = torch._C._disabled_torch_function_impl
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 
@@ -211,7 +211,7 @@ def is_plain_tensor(kind: type) -> bool:
     if kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         return True
     own = kind.__mro__[:kind.__mro__.index(torch.nn.Parameter)] if issubclass(kind, torch.nn.Parameter) else ()
-    disabled = getattr(kind, "__torch_function__", None) is torch._C._disabled_torch_function_impl
+    disabled = getattr(kind, "__torch_function__", None) is DISABLED
     return bool(own) and disabled and not any(
         name not in MAY_DIFFER and hasattr(torch.Tensor, name) for cls in own for name in vars(cls))
 
@@ -236,7 +236,7 @@ def other_kind(real: torch.Tensor) -> str | None:
     kind = type(real)
     if not is_followed_tensor(kind):
         return f"an instance of {kind.__qualname__}, a subclass of Tensor"
-    if torch._C._functorch.is_functorch_wrapped_tensor(real):
+    if is_in_transform(real):
         return "a tensor inside of a transform of torch.func"
     if real.is_nested or real.layout != torch.strided:
         return "a nested tensor" if real.is_nested else "a sparse tensor"

@@ -1,7 +1,7 @@
 """Python that says what the builtins do that consume iterables, for elements that user code has to make."""
 from __future__ import annotations
 
-import sys
+from sot.bytecode import CLOSE_ANSWERS
 
 
 # ---- iterators
@@ -39,9 +39,6 @@ def next_or_default(iterator, default):
 
 def throw_class(generator, kind):
     return generator.throw(kind())
-
-
-CLOSE_ANSWERS = sys.version_info >= (3, 13)
 
 
 def close_generator(generator):

@@ -2,16 +2,16 @@
 from __future__ import annotations
 
 import torch
-from torch._functorch import eager_transforms
 from torch.overrides import get_default_nowrap_functions
 from torch.utils import _foreach_utils
 
 from sot.support.registry import polyfills
+from sot.torch_compat.functions import NoSubclasses, gradients_in_transform, group_tensors, pop_mode, push_mode
 from sot.torch_compat.global_state import DeviceContext, device_constructors
 from sot.torch_compat.tensors import convert_result
 
 
-@polyfills(eager_transforms._autograd_grad)
+@polyfills(gradients_in_transform)
 def gradients_in_a_transform(outputs, inputs, grad_outputs=None, retain_graph=False, create_graph=True):
     if grad_outputs is None:
         outputs = tuple(out for out in outputs if out.requires_grad)
@@ -25,11 +25,11 @@ def gradients_in_a_transform(outputs, inputs, grad_outputs=None, retain_graph=Fa
 
 
 def through_mode(function, types, *given):
-    mode = torch._C._pop_torch_function_stack()
+    mode = pop_mode()
     try:
         return mode.__torch_function__(function, types, *given)
     finally:
-        torch._C._push_on_torch_function_stack(mode)
+        push_mode(mode)
 
 
 def through_classes(function, types, *given):
@@ -51,7 +51,7 @@ def default_torch_function(cls, func, types, args=(), kwargs=None):
     for other in types:
         if not issubclass(cls, other):
             return NotImplemented
-    with torch._C.DisableTorchFunctionSubclass():
+    with NoSubclasses():
         result = func(*args, **kwargs)
         return result if stays_plain(func) else convert_result(result, cls)
 
@@ -61,12 +61,12 @@ def stays_plain(function):
 
 
 def enter_device(device):
-    torch._C._push_on_torch_function_stack(DeviceContext(device))
+    push_mode(DeviceContext(device))
     return device
 
 
 def leave_device(device, *exception):
-    torch._C._pop_torch_function_stack()
+    pop_mode()
 
 
 @polyfills(DeviceContext.__torch_function__)
@@ -147,5 +147,5 @@ def grouped(tensorlistlist, with_indices=False):
         if with_indices:
             indices.append(i)
     if len(groups) > 1:     # in an order of its own
-        return torch._C._group_tensors_by_device_and_dtype(tensorlistlist, with_indices)
+        return group_tensors(tensorlistlist, with_indices)
     return groups

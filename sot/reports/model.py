@@ -9,6 +9,7 @@ import dataclasses
 import json
 import types
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -207,10 +208,9 @@ class Report:
 
     def save(self, path: str | Path) -> None:
         """Write the report: as a page if the name ends in .html, as JSON otherwise."""
-        from sot.reports.page import page  # the page is made from this module's data
-
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        page = import_module("sot.reports.page").page      # late: it needs jinja2, and this module
         path.write_text(page(self) if path.suffix in (".html", ".htm") else self.to_json(), encoding="utf-8")
 
 

@@ -1,0 +1,1 @@
+"""All private parts of torch, by subject; nothing else in the package may touch them."""

@@ -17,8 +17,8 @@ from sot.guards.origin import Origin
 from sot.support.errors import Break, NotRebuildable, Reason
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 
 class _Marker:

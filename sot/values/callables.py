@@ -13,8 +13,8 @@ from sot.values.objects import TupleValue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
     from sot.values.objects import ObjectValue
 
 
@@ -45,9 +45,10 @@ class CellValue(Value):
         return made
 
     def get(self, m: Machine) -> Value:
-        if isinstance(self.contents, Lazy):
-            self.contents = m.wrap(self.contents.real, self.contents.origin)
-        return self.contents
+        contents = self.contents
+        if isinstance(contents, Lazy):
+            contents = self.contents = m.wrap(contents.real, contents.origin)
+        return contents
 
     def set(self, m: Machine, value: Value | Any) -> None:
         m.touch(self)

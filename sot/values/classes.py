@@ -16,8 +16,8 @@ from sot.values.base import Const, Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
 

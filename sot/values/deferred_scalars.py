@@ -14,8 +14,8 @@ from sot.support.errors import NotRebuildable
 from sot.values.base import NotConstant, Value
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
     from sot.values.text import ShownTensor
 
 DEPTH_LIMIT = 60        # of expressions

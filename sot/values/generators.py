@@ -10,8 +10,8 @@ from sot.guards.origin import Origin
 from sot.values.base import ABSENT, Const, Value
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 
 class GeneratorOfNumbers(Value):

@@ -13,7 +13,7 @@ from sot.values.base import Const, Value
 from sot.values.numbers import arithmetic, compare, is_dynamic
 
 if TYPE_CHECKING:
-    from sot.interpreter.machine import Machine
+    from sot.values.machine import Machine
     from sot.values.objects import ListValue
 
 

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from sot.bytecode import Code
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.frame import Frame
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 
 def finished_generator() -> Generator[None, None, None]:
@@ -315,8 +314,8 @@ class CountIterator(IteratorValue):
 class GeneratorValue(Value):
     """A generator of the captured program: its frame, suspended, running or finished (None)."""
 
-    def __init__(self, frame: Frame, pytype: type) -> None:
-        self.frame: Frame | None = frame
+    def __init__(self, frame: Any, pytype: type) -> None:
+        self.frame: Any = frame
         self.pytype = pytype
         self.started = self.running = False
         self.failed = False     # of a polyfilled one: an exception has left it, and the iterator would live on
@@ -389,7 +388,7 @@ def is_ordinary(name: str) -> bool:
 class PolyfilledGenerator(GeneratorValue):
     """A generator of a polyfill in the place of an iterator made in C, such as ``map``. See sot.polyfills.rebuilt."""
 
-    def __init__(self, frame: Frame, pytype: type, rebuilt_by: Callable | None) -> None:
+    def __init__(self, frame: Any, pytype: type, rebuilt_by: Callable | None) -> None:
         super().__init__(frame, pytype)
         self.rebuilt_by = rebuilt_by
 

@@ -33,8 +33,8 @@ from sot.support.errors import Break, Reason
 from sot.values.base import Const, LazyConst, Value, boolean
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 NUMBER_TYPES = (int, float)

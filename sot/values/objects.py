@@ -20,8 +20,8 @@ from sot.values.keys import PythonKey, finish
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 DELETED: Any = object()
 KEEP_IN_INIT = (StopIteration, SystemExit, ImportError)     # besides ``args``, what C code makes of them

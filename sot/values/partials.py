@@ -10,8 +10,8 @@ from sot.values.base import Value
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 
 class PartialValue(ObjectValue):

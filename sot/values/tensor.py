@@ -10,6 +10,7 @@ from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr, Origin
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.functions import DISABLED
 from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.callables import BoundMethod
 from sot.values.objects import DELETED
@@ -17,8 +18,8 @@ from sot.values.objects import DELETED
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sot.codegen.emit import Emitter
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 # Attributes that are metadata: read off the fake tensor, as constants.
 METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout",
@@ -35,7 +36,7 @@ BASIC = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 def overrides_operations(kind: type) -> bool:
     """Is it a class of tensors that torch asks for its ``__torch_function__``?"""
     return kind not in BASIC and (
-        getattr(kind, "__torch_function__", None) is not torch._C._disabled_torch_function_impl)
+        getattr(kind, "__torch_function__", None) is not DISABLED)
 
 
 def refuse_instances(what: str, values: Iterable[Value]) -> None:

@@ -24,9 +24,9 @@ from sot.values.tensor import TensorValue, overrides_operations
 if TYPE_CHECKING:
     from torch import fx
 
-    from sot.codegen.emit import Emitter
     from sot.guards.origin import Origin
-    from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
 
 CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character only
 

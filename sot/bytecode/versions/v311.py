@@ -9,6 +9,7 @@ from sot.bytecode.instr import BINARY_OPS, COMPARE_OPS, Instr
 
 LASTI_IS_OBJECT = True  # what a handler finds below the exception can be stored in a variable
 NULL_FIRST = True  # the two slots below the arguments of a call are NULL, callable
+CLOSE_ANSWERS = False   # does generator.close() give what the generator returns?
 
 # Opcodes of dis.opmap that are never found in co_code, and why.
 NEVER: dict[str, str] = {}

@@ -8,6 +8,7 @@ from sot.bytecode.instr import COMPARE_OPS
 from sot.bytecode.versions import v311
 
 NULL_FIRST = v311.NULL_FIRST
+CLOSE_ANSWERS = v311.CLOSE_ANSWERS
 LASTI_IS_OBJECT = True
 cache_units = v311.cache_units
 has_argument = v311.has_argument

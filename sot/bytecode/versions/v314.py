@@ -8,6 +8,7 @@ from sot.bytecode.instr import BINARY_OPS
 from sot.bytecode.versions import v311, v312, v313
 
 NULL_FIRST = v313.NULL_FIRST
+CLOSE_ANSWERS = v313.CLOSE_ANSWERS
 LASTI_IS_OBJECT = False  # but a number in the place of a reference, which only RERAISE may take
 REMOVED = frozenset({"NOT_TAKEN"})      # for who counts branches
 NEVER = {op: why for op, why in v313.NEVER.items() if op in opcode.opmap}

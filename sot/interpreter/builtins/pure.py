@@ -28,6 +28,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from sot.torch_compat.functions import CONFIGURATION
+
 DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 NOT_PURE = frozenset({"__new__", "__init__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__",
                       "__delattr__", "__reduce__", "__reduce_ex__", "__sizeof__", "__dir__", "__class_getitem__",
@@ -60,10 +62,9 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
          torch.cuda.is_available, torch.cuda.device_count, torch.cuda.get_device_capability, torch.cuda.is_initialized,
          torch.backends.mps.is_available, torch.backends.mps.is_built, torch.backends.cudnn.is_available,
          torch.backends.mkldnn.is_available, torch.backends.mkl.is_available, torch.backends.cuda.is_built,
-         torch.distributed.is_available, torch._C._get_privateuse1_backend_name,
-         torch._C._accelerator_getAccelerator, torch.typename, torch._C._get_warnAlways, torch.is_warn_always_enabled,
+         torch.distributed.is_available, torch.typename, torch.is_warn_always_enabled,
          torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
-         torch.jit.is_scripting, torch.jit.is_tracing, torch._C._is_tracing, torch.onnx.is_in_onnx_export)
+         torch.jit.is_scripting, torch.jit.is_tracing, *CONFIGURATION, torch.onnx.is_in_onnx_export)
 
 
 def _collect() -> set[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._higher_order_ops.while_loop import while_loop
 
 from sot.graph import TensorRef
 from sot.graph.regions import WHILE_TRUE, Region, While
@@ -16,6 +15,7 @@ from sot.interpreter.control_flow.speculate import RETURNED, End, Refusal, Start
 from sot.interpreter.frame import BRANCH
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.torch_compat.functions import while_loop
 from sot.values.base import ENTERED, Const, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue, refuse_instances

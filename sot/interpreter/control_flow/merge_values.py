@@ -24,8 +24,8 @@ from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorBool, TensorNumber, TensorValue, overrides_operations
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 LIMIT = 1 << 62

@@ -14,8 +14,8 @@ from sot.values.objects import ExceptionValue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error", "critical")}
 SOURCE = logging.getLogger.__code__.co_filename     # whose frames log records never name

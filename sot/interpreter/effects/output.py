@@ -26,8 +26,8 @@ from sot.values.tensor import TensorValue
 from sot.values.text import ShownTensor, TextValue, layout, varies
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 Write = Callable[["Emitter"], str]
 UNKNOWN = "{} of a value that is not known during capture"

@@ -16,8 +16,8 @@ from sot.values.objects import ExceptionValue, ObjectValue
 from sot.values.text import varies
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 NAMES = ("message", "category", "stacklevel")
 

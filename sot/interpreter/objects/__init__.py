@@ -1,0 +1,1 @@
+"""Python's object model: attributes, calls, class statements, signatures and weak references."""

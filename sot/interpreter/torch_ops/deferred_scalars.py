@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch._C import _functorch as functorch
 
 from sot.bytecode.resume_origin import source
 from sot.guards.assumptions import Point
 from sot.support.registry import HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.functions import is_in_transform
 from sot.values.base import Const, Value
 from sot.values.deferred_scalars import DeferredScalar, NeededNow, Reading
 from sot.values.numbers import DynamicNumber, compare, is_dynamic
@@ -27,8 +27,8 @@ from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.text import ShownNumber, ShownTensor, TextValue
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 ROUNDS, LIMIT = 4, 50   # of a loop in which numbers are read, without a break: so many, and more if they have
 OPERATIONS = 200        # no more operations together than these
@@ -100,13 +100,13 @@ def array(m: Machine, tensor: TensorValue) -> Value | None:
 
 
 def has_array(fake: torch.Tensor) -> bool:
-    if fake.device.type != "cpu" or fake.layout is not torch.strided or functorch.is_functorch_wrapped_tensor(fake):
+    if fake.device.type != "cpu" or fake.layout is not torch.strided or is_in_transform(fake):
         return False
     return fake.dtype in ARRAYS and not (fake.requires_grad or fake.is_conj() or fake.is_neg())
 
 
 def can_wait(name: str, fake: torch.Tensor) -> bool:
-    if fake.dtype.is_complex or fake.is_meta or is_symbolic(fake) or functorch.is_functorch_wrapped_tensor(fake):
+    if fake.dtype.is_complex or fake.is_meta or is_symbolic(fake) or is_in_transform(fake):
         return False
     if name == "tolist":
         return fake.numel() <= LIST_LIMIT

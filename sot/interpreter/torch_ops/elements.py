@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
-from torch._C import _functorch as functorch
 
 from sot.graph import TensorRef
+from sot.torch_compat.functions import is_in_transform
 from sot.values.base import Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.objects import TupleValue
@@ -38,7 +38,7 @@ def is_position(part: Any) -> bool:
     if not isinstance(part, TensorRef) or not isinstance(part.fake, torch.Tensor):
         return False
     fake = part.fake
-    return fake.dim() == 0 and fake.dtype in POSITIONS and not functorch.is_functorch_wrapped_tensor(fake)
+    return fake.dim() == 0 and fake.dtype in POSITIONS and not is_in_transform(fake)
 
 
 def answer(m: Machine, name: str, args: tuple) -> tuple[Any, Call] | None:

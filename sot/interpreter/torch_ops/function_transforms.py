@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch._C import _functorch as functorch
-from torch._functorch import eager_transforms, predispatch
-
 from sot.interpreter.torch_ops.torch_calls import set_state
 from sot.support.registry import handles
+from sot.torch_compat import functions
 from sot.torch_compat.global_state import exit_dual_level, level_function
 from sot.torch_compat.hooks import refuse_saved_tensors_hooks
 from sot.values.base import NONE, Value
@@ -32,7 +29,7 @@ def _operation(target: Callable[..., Any]) -> None:
 
 
 WRAPPING = ("_add_batch_dim", "_remove_batch_dim", "_wrap_for_grad", "_unwrap_for_grad", "_make_dual", "_unpack_dual")
-for _target in (*map(level_function, WRAPPING), eager_transforms._set_tensor_requires_grad):
+for _target in (*map(level_function, WRAPPING), functions.set_requires_grad):
     _operation(_target)
 
 
@@ -43,8 +40,7 @@ def _question(reader: Callable[..., Any]) -> None:
         return m.wrap_new(reader(tensor.fake if isinstance(tensor, TensorValue) else tensor.constant()))
 
 
-for _reader in (functorch.is_batchedtensor, functorch.is_gradtrackingtensor, functorch.is_functorch_wrapped_tensor,
-                functorch.maybe_get_level, functorch.maybe_get_bdim):
+for _reader in functions.TRANSFORM_READERS:
     _question(_reader)
 
 
@@ -53,24 +49,24 @@ def leave_dual_level(m: Machine, args: list[Value], kwargs: dict[str, Value]) ->
     return set_state(m, exit_dual_level, [kwargs["level"]])
 
 
-@handles(torch._C._autograd._saved_tensors_hooks_disable)
+@handles(functions.disable_saved_tensors_hooks)
 def disable_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return set_state(m, refuse_saved_tensors_hooks, args[:1])
 
 
-@handles(torch._C._autograd._saved_tensors_hooks_enable)
+@handles(functions.enable_saved_tensors_hooks)
 def enable_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return set_state(m, refuse_saved_tensors_hooks, [NONE])
 
 
-@handles(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message)
+@handles(functions.refusal_of_saved_tensors_hooks)
 def refusal_of_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return m.wrap_new(torch._C._autograd._saved_tensors_hooks_get_disabled_error_message())
+    return m.wrap_new(functions.refusal_of_saved_tensors_hooks())
 
 
-@handles(predispatch.lazy_load_decompositions)
+@handles(functions.load_decompositions)
 def load_decompositions(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    predispatch.lazy_load_decompositions()
+    functions.load_decompositions()
     return NONE
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _functorch as functorch
 
 from sot.graph import TensorRef
 from sot.guards.guards import IsGuard, LengthGuard
@@ -18,6 +17,7 @@ from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.torch_compat.functions import is_tracked_by_transform
 from sot.values.base import NONE, TRUE, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, refuse_instances
@@ -101,7 +101,7 @@ def tensors(m: Machine, value: Value) -> list[TensorValue]:
 
 def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[TensorValue]:
     """The leaves below ``outputs``, up to the node ``end``; a break if there is one that is not in the trace."""
-    if all(functorch.is_gradtrackingtensor(v.fake) for v in outputs):
+    if all(is_tracked_by_transform(v.fake) for v in outputs):
         return []       # its history began with the transform
     refuse_instances("a gradient", [*outputs, *m.leaves.values()])
     found: dict[int, TensorValue] = {}

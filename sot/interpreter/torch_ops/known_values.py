@@ -19,6 +19,7 @@ from sot.graph import TensorRef
 from sot.guards.origin import known
 from sot.guards.tensor_guards import ValuesGuard
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.global_state import SET_GRAD
 from sot.torch_compat.tensors import plain_tensor, storage_id
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def constant(m: Machine, real: torch.Tensor, label: str) -> TensorRef:
 def values_of(m: Machine, refs: Iterable[TensorRef]) -> list[torch.Tensor]:
     """The values of tensors at this point of the trace; guards the inputs that they come from."""
     refs = list(refs)
-    if m.array_memory.is_written or any(setter is not torch._C._set_grad_enabled for setter, _, _ in m.state_log):
+    if m.array_memory.is_written or any(setter is not SET_GRAD for setter, _, _ in m.state_log):
         raise NotKnown
     inputs = {ref.node: ref for ref in m.builder.inputs}
     direct = {id(ref): ref for ref in refs if ref.node is None or ref.node in inputs}

@@ -19,8 +19,8 @@ from sot.values.base import ABSENT, NONE, Value
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 
 class HookId(Value):
@@ -46,7 +46,7 @@ class WeakReference(Value):
     def __init__(self, target: Value) -> None:
         self.target = target
 
-    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, m: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.target
 
     def rebuild(self, e: Emitter) -> str:

@@ -23,6 +23,8 @@ from sot.guards.assumptions import RestartCapture
 from sot.polyfills import torch_code
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.registry import handles
+from sot.torch_compat import functions
+from sot.torch_compat.functions import DISABLED, NoSubclasses
 from sot.torch_compat.global_state import DeviceContext, device_constructors
 from sot.torch_compat.tensors import convert_result, overrides_enabled
 from sot.values.base import NONE, Const, Value, boolean
@@ -31,11 +33,10 @@ from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 BUILT_IN = frozenset((bool, int, float, complex))      # each of which is one operation
-DISABLED = torch._C._disabled_torch_function_impl
 
 
 class Noted(Exception):
@@ -170,7 +171,7 @@ def value_of(m: Machine, real: Any, found: dict[int, tuple[Any, Value]]) -> Valu
 
 
 # ---- the stack
-@handles(torch._C._push_on_torch_function_stack)
+@handles(functions.push_mode)
 def push(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     before = m.modes
     m.undoable(lambda: setattr(m, "modes", before))
@@ -178,7 +179,7 @@ def push(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return NONE
 
 
-@handles(torch._C._pop_torch_function_stack)
+@handles(functions.pop_mode)
 def pop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     before = m.modes
     if not before:
@@ -188,22 +189,22 @@ def pop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return before[-1]
 
 
-@handles(torch._C._len_torch_function_stack)
+@handles(functions.count_modes)
 def count(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return Const(len(m.modes))
 
 
-@handles(torch._C._get_function_stack_at)
+@handles(functions.mode_at)
 def at(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return m.modes[args[0].constant()]
 
 
-@handles(torch._C._is_torch_function_mode_enabled)
+@handles(functions.has_modes)
 def has_modes(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return boolean(bool(m.modes))
 
 
-@handles(torch._C._is_torch_function_enabled)
+@handles(functions.asks_subclasses)
 def asks_classes(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return boolean(m.asks_classes)
 
@@ -223,13 +224,10 @@ def overrides(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 # ---- classes are not asked
 class NotAsking(ObjectValue):
-    """``torch._C.DisableTorchFunctionSubclass``; a break inside of it moves out of it."""
+    """``DisableTorchFunctionSubclass``; a break inside of it moves out of it."""
 
     def rebuild(self, e: Emitter) -> str:
         raise NotRebuildable(f"{self}, inside of it")
-
-
-NoSubclasses: Any = torch._C.DisableTorchFunctionSubclass
 
 
 @handles(NoSubclasses)
@@ -351,4 +349,4 @@ def write_modes(e: Emitter) -> None:
     modes = [*map(e.value, e.trace.modes)]
     e.flush()
     for mode in modes:
-        e.line(f"{e.const(torch._C._push_on_torch_function_stack)}({mode})")
+        e.line(f"{e.const(functions.push_mode)}({mode})")

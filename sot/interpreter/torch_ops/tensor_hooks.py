@@ -24,8 +24,8 @@ from sot.values.objects import ObjectValue
 from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 numbers = itertools.count()
 
@@ -70,7 +70,7 @@ class HookHandle(ObjectValue):
         super().__init__(RemovableHandle)
         self.number, self.hook = number, hook
 
-    def load_attr(self, m: Machine, name: str) -> Value:
+    def load_attr(self, m: Any, name: str) -> Value:
         if name == "remove":
             return BoundMethod(Const(RemovableHandle.remove), self, name)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of the handle of a hook")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch._C import _functorch as functorch
 
 from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
@@ -24,6 +23,7 @@ from sot.interpreter.control_flow import failures
 from sot.interpreter.control_flow.speculate import position
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, numpy_arrays, overrides, random_state
 from sot.support.errors import Break, Reason
+from sot.torch_compat import functions
 from sot.torch_compat.fake_tensors import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -87,11 +87,11 @@ def is_operation(real: Any) -> bool:
         return False
     owner = getattr(real, "__objclass__", None)
     if owner is not None:
-        return issubclass(owner, torch._C.TensorBase)
+        return issubclass(owner, functions.TensorBase)
     module = getattr(real, "__module__", None) or ""
-    if module in ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested"):
+    if module in functions.OPERATION_MODULES:
         return True
-    return module in ("torch", "torch._C._VariableFunctions") and hasattr(torch._C._VariableFunctions, real.__name__)
+    return module in functions.VARIABLE_FUNCTIONS and hasattr(functions.variable_functions, real.__name__)
 
 
 def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -342,12 +342,12 @@ def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
 
 
 def transformed(value: Value) -> bool:
-    return isinstance(value, TensorValue) and functorch.is_functorch_wrapped_tensor(value.fake)
+    return isinstance(value, TensorValue) and functions.is_in_transform(value.fake)
 
 
 def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
     return (isinstance(tensor, torch.Tensor) and id(tensor) not in found and tensor.requires_grad and tensor.is_leaf
-            and not tensor._is_view() and not functorch.is_functorch_wrapped_tensor(tensor))
+            and not tensor._is_view() and not functions.is_in_transform(tensor))
 
 
 def check_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
@@ -362,7 +362,7 @@ def note_leaves(m: Machine, changed: bool, made: Value, found: dict[int, TensorV
     for value in [*(found.values() if changed else ()), made]:
         fake = value.ref.fake if isinstance(value, TensorValue) else None
         if fake is not None and fake.is_leaf and id(fake) not in m.leaves and (
-                fake.requires_grad and not functorch.is_functorch_wrapped_tensor(fake)):
+                fake.requires_grad and not functions.is_in_transform(fake)):
             m.leaves[id(fake)] = value
             m.made_leaves.add(id(fake))
 

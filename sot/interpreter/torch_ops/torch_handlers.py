@@ -4,7 +4,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C import _functorch as functorch
 from torch.autograd.profiler import record_function
 from torch.nn.modules import module as torch_module
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -18,6 +17,7 @@ from sot.polyfills import torch_code
 from sot.support import user_annotations
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.registry import HANDLERS, handles
+from sot.torch_compat import functions
 from sot.torch_compat.callables import scripted_original
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import (
@@ -41,8 +41,8 @@ from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
 
 if TYPE_CHECKING:
-    from sot.codegen.emit import Emitter
     from sot.interpreter.machine import Machine
+    from sot.values.emitter import Emitter
 
 Module = torch.nn.Module
 CALL_IMPL = Module._call_impl
@@ -286,7 +286,7 @@ def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
     """
     builder, (mine, its) = m.builder, (tensor.fake, data.fake)
     if m.assumptions.compiles or m.modes or builder.region is not None or m.refusal_seen or any(
-            is_symbolic(fake) or functorch.is_functorch_wrapped_tensor(fake) for fake in (mine, its)):
+            is_symbolic(fake) or functions.is_in_transform(fake) for fake in (mine, its)):
         raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
     before = mine.data
     try:
@@ -313,7 +313,7 @@ def compiling(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return boolean(m.frames[-1].namespace.get("__name__") not in TOLD_THE_TRUTH)
 
 
-@handles(torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
+@handles(*functions.LOG_API_USAGE)
 def log_usage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return NONE
 
@@ -334,7 +334,7 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- left to Python
-HANDLERS[torch._C._set_float32_matmul_precision] = refuse(Reason.SIDE_EFFECT, "set_float32_matmul_precision")
+HANDLERS[functions.set_float32_matmul_precision] = refuse(Reason.SIDE_EFFECT, "set_float32_matmul_precision")
 HANDLERS[torch.set_num_threads] = refuse(Reason.SIDE_EFFECT, "set_num_threads")
 
 

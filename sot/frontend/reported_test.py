@@ -1,0 +1,38 @@
+"""A test that runs with the translator on, and has its report; what the pytest plugin loads when a test wants it."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sot._hook import plain
+from sot.frontend.cli import violations
+from sot.frontend.global_mode import enable
+from sot.reports.build import report_of
+from sot.reports.recording import Recording
+from sot.support.user_annotations import observed
+
+LIMITS = ("max_breaks", "max_recompiles", "min_coverage")
+
+
+def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
+    """Run the test of a fixture; fail it if it exceeds what its mark allows."""
+    mark = request.node.get_closest_marker("sot")
+    wanted = dict(mark.kwargs) if mark else {}
+    backend = wanted.pop("backend", "eager")
+    if unknown := wanted.keys() - set(LIMITS) or mark and mark.args:
+        raise pytest.UsageError(f"{request.node.nodeid}: the mark sot takes {', '.join(LIMITS)} and backend, by name, "
+                                f"not {unknown}")
+    recording = Recording(request.node.nodeid)
+    with enable(backend=backend):
+        recording.start()
+        try:
+            def report() -> object:
+                observed()
+                return plain(report_of)(recording)
+            yield report
+        finally:
+            recording.stop()
+    problems = list(violations(report_of(recording), *(wanted.get(name) for name in LIMITS)))
+    if problems:
+        pytest.fail("\n".join(problems), pytrace=False)

@@ -11,10 +11,10 @@ from sot.backends import Backend, BackendError, backend_name, call_backend, resc
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
 from sot.guards.assumptions import RestartCapture
+from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
 from sot.interpreter.torch_ops.checkpoints import run_checkpointed
 from sot.interpreter.torch_ops.elements import element, set_element
-from sot.interpreter.torch_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.reports import recording

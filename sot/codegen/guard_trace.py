@@ -8,8 +8,9 @@ from sot.codegen.compile_graph import Compiled
 from sot.guards.guards import Guard
 from sot.guards.origin import Attr, Item
 from sot.guards.tensor_guards import AnyTensorGuard, TensorGuard
-from sot.interpreter.trace import Line, Trace, is_of_made_class
+from sot.interpreter.trace import Line, Trace
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.values.classes import is_of_made_class
 from sot.values.tensor import TensorValue
 
 WEIGHTS = "_parameters", "_buffers"      # of a module

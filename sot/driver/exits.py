@@ -18,7 +18,10 @@ from sot.bytecode import Code
 from sot.codegen.exit import Exit, plain_exit, write_exit
 from sot.guards.assumptions import Assumptions, RestartCapture
 from sot.guards.origin import Inputs
-from sot.interpreter.machine import Machine, Return
+from sot.interpreter.loop import run
+from sot.interpreter.machine import Machine
+from sot.interpreter.outcomes import Return
+from sot.interpreter.suspension import refuse_unclean
 from sot.interpreter.trace import Broken, Returned, Suspended, Trace, changed_numbers, trace_of
 from sot.reports.records import BreakRecord, Capture
 from sot.support.errors import Break, CaptureError, NotRebuildable, Reason, Skip
@@ -52,10 +55,10 @@ def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalSt
 
 def execute(machine: Machine, record: Capture, full_graph: bool) -> tuple[Trace, Exit]:
     """Run a machine to the exit of its frame."""
-    done = machine.run()
+    done = run(machine)
     assert done is not None
     if isinstance(done, Return):
-        machine.refuse_unclean(going_on=False)
+        refuse_unclean(machine, going_on=False)
         try:
             return written(machine, Returned(done.value))
         except NotRebuildable as e:
@@ -73,7 +76,7 @@ def leave_at(machine: Machine, cause: Break) -> tuple[Trace, Exit]:
     reason, top = cause, len(machine.frames) - 1
     for depth in range(resumable_depth(machine), -1, -1):
         machine.rollback(depth)
-        machine.refuse_unclean(going_on=True)
+        refuse_unclean(machine, going_on=True)
         frames = tuple(map(Suspended.of, machine.frames))
         try:
             return written(machine, Broken(cause, frames, machine.handled, cause.loop if depth == top else None))

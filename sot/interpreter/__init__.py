@@ -1,4 +1,24 @@
-"""Symbolic execution of a frame. Importing the package imports all that fills its tables."""
+"""Symbolic execution of a frame: the machine, what an instruction does, and what is known of builtins and of torch.
+
+Importing the package imports all that fills its tables.
+"""
 # isort: skip_file
+from sot.interpreter import opcodes, returns  # noqa: F401
+from sot.interpreter.builtins import classes  # noqa: F401
+from sot.interpreter.control_flow import higher_order  # noqa: F401
+from sot.interpreter.effects import logging, output, warnings  # noqa: F401
+from sot.interpreter.objects import introspection  # noqa: F401
+from sot.interpreter.torch_ops import (  # noqa: F401
+    autograd,
+    checkpoints,
+    function_transforms,
+    gradients,
+    module_hooks,
+    overrides,
+    random_state,
+    tensor_hooks,
+    torch_handlers,
+)
+from sot.polyfills import torch_code  # noqa: F401
 from sot.interpreter import machine  # noqa: F401
 from sot.interpreter.builtins import impure  # noqa: F401   the last: what nothing before it knows

@@ -1,26 +1,25 @@
 """What becomes of the result of a frame, in the frame that called it: one function for each kind in ``frame.py``."""
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter import frame as kinds
 from sot.interpreter.frame import Frame
 from sot.interpreter.objects import class_statements
-from sot.interpreter.objects.attributes import lookup
+from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.opcodes.control import jump_or_pop
 from sot.interpreter.opcodes.operate import push_truth
-from sot.support.registry import Registry
+from sot.interpreter.opcodes.table import returns
+from sot.interpreter.unwinding import unwind_or_stop
 from sot.values.base import ABSENT, NONE, NULL, Const, Value
 from sot.values.objects import ExceptionValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
-# Each gets the machine, the frame that has ended, and its result; the caller's frame is on top by then.
-RETURNS: Registry[str, Callable[[Machine, Frame, Value], Any]] = Registry(
-    "what becomes of a result", {kinds.DISCARD: lambda m, frame, value: None})
-returns = RETURNS.add
+@returns(kinds.DISCARD)
+def drop(m: Machine, frame: Frame, value: Value) -> None:
+    pass
 
 
 @returns(kinds.PUSH, kinds.FOR_NEXT, kinds.PUSH_WHOLE)
@@ -32,7 +31,7 @@ def push(m: Machine, frame: Frame, value: Value) -> None:
 def push_iterator(m: Machine, frame: Frame, value: Value) -> Any:
     if lookup(m, value.pytype, "__next__")[0] in (ABSENT, None):
         message = f"iter() returned non-iterator of type {value.pytype.__name__!r}"
-        return m.unwind_or_stop(ExceptionValue(TypeError, [Const(message)]))
+        return unwind_or_stop(m, ExceptionValue(TypeError, [Const(message)]))
     push(m, frame, value)
     return None
 
@@ -79,9 +78,9 @@ def push_default(m: Machine, frame: Frame, value: Value) -> None:
 @returns(kinds.NEXT)
 def stop_iteration(m: Machine, frame: Frame, value: Value) -> Any:
     args = [] if value is NONE or value.real is None else [value]
-    return m.unwind_or_stop(ExceptionValue(StopIteration, args))
+    return unwind_or_stop(m, ExceptionValue(StopIteration, args))
 
 
 @returns(kinds.CLOSING)
 def closed(m: Machine, frame: Frame, value: Value) -> Any:
-    return m.unwind_or_stop(frame.default, again=True)
+    return unwind_or_stop(m, frame.default, again=True)

@@ -14,13 +14,13 @@ import torch
 
 from sot.graph import GraphBuilder
 from sot.guards.guards import DistinctGuard, EqualsGuard, Guard, TypeGuard
-from sot.guards.origin import Arg, Attr, Inputs, Known, Origin, root
+from sot.guards.origin import Arg, Attr, Inputs, Known, Origin
 from sot.guards.symbols import Symbols
 from sot.support.errors import Break
 from sot.torch_compat.global_state import StateChange
 from sot.values.base import Const, Lazy, Null, Value
 from sot.values.callables import CellValue
-from sot.values.classes import ClassValue
+from sot.values.classes import ClassValue, is_of_made_class
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import NUMBER_TYPES
 from sot.values.objects import DictValue, ListValue, TupleValue
@@ -143,12 +143,6 @@ def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
 
 
 # ---- guards -----------------------------------------------------------------------------------------------
-def is_of_made_class(guard: Guard, made_classes: Mapping[int, ClassValue]) -> bool:
-    """Is it about a class that the captured program itself makes?"""
-    start = getattr(root(guard.origin), "held", None) if hasattr(guard, "origin") else None
-    return start is not None and id(start.value) in made_classes
-
-
 def distinct_guards(m: Machine) -> Iterator[DistinctGuard]:
     """Objects of one type may be one object at the next call. That matters if one of them is changed, or has been
     compared by identity."""

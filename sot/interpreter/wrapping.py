@@ -26,7 +26,7 @@ from sot.graph import GeneratorRef
 from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
 from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, attribute, known
 from sot.guards.tensor_guards import TensorGuard
-from sot.interpreter.torch_ops import numpy_arrays
+from sot.interpreter.numpy_ops import numpy_arrays
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException

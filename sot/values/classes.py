@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from sot.guards.origin import root
 from sot.support.errors import NotRebuildable, article
 from sot.values.base import Const, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from sot.guards.guards import Guard
     from sot.values.emitter import Emitter
     from sot.values.machine import Machine
 
@@ -92,3 +94,9 @@ class DescriptorValue(Value):
 
     def __str__(self) -> str:
         return article(self.pytype.__name__)
+
+
+def is_of_made_class(guard: Guard, made_classes: Mapping[int, ClassValue]) -> bool:
+    """Is it about a class that the captured program itself makes?"""
+    start = getattr(root(guard.origin), "held", None) if hasattr(guard, "origin") else None
+    return start is not None and id(start.value) in made_classes

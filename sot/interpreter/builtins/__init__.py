@@ -6,15 +6,18 @@ from sot.interpreter.builtins import (  # noqa: F401
     functional,
     iteration,
     itertools_,
-    length,
-    mappings,
     objects,
     operators,
     pure,
+    text,
+)
+from sot.interpreter.builtins.containers import (  # noqa: F401
+    length,
+    mappings,
+    sequence_methods,
     sequences,
     sets,
     subscript,
-    text,
 )
-from sot.interpreter.torch_ops import numpy_functions  # noqa: F401
+from sot.interpreter.numpy_ops import numpy_functions  # noqa: F401
 from sot.polyfills import bisection, heap  # noqa: F401

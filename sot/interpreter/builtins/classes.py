@@ -10,6 +10,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins.common import host, hosts, refuse, run_native, slot, take
+from sot.interpreter.objects import attributes
+from sot.interpreter.unwinding import handled_outside
 from sot.interpreter.wrapping import is_library, is_plain_class
 from sot.polyfills import builtin as polyfill
 from sot.polyfills import exceptions
@@ -152,7 +154,7 @@ def exception_str(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
     self_, = take("__str__", args, kwargs, "self", required=1)
     if not isinstance(self_, ExceptionValue):
         raise Break(Reason.OPAQUE_VALUE, str(self_))
-    args = self_.args if self_.real is ABSENT else m.attributes.load(m, self_, "args").items_list(m)
+    args = self_.args if self_.real is ABSENT else attributes.load(m, self_, "args").items_list(m) or []
     if not args:
         return Const("")
     if len(args) == 1:
@@ -216,10 +218,10 @@ for _name in ("__getitem__", "__contains__", "__len__"):
 # ---- the exception being handled --------------------------------------------------------------------------------
 @handles(sys.exc_info)
 def exc_info(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    handled = m.handled or m.handled_outside()
+    handled = m.handled or handled_outside(m)
     return TupleValue([NONE] * 3 if handled is NONE else [Const(handled.pytype), handled, TracebackValue()])
 
 
 @handles(sys.exception)
 def exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return m.handled or m.handled_outside()
+    return m.handled or handled_outside(m)

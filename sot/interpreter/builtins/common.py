@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sot.interpreter.frame import DISCARD
+from sot.interpreter.loop import evaluate
+from sot.interpreter.objects import attributes
+from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.wrapping import is_library
 from sot.support.errors import Break, Reason
@@ -22,7 +25,6 @@ from sot.values import numbers
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
-from sot.values.keys import PythonKey
 from sot.values.objects import (
     DictValue,
     ListValue,
@@ -33,6 +35,7 @@ from sot.values.objects import (
     guard_key,
     make_tuple,
 )
+from sot.values.objects.keys import PythonKey
 from sot.values.tensor import TensorNumber, TensorValue, see_both
 
 if TYPE_CHECKING:
@@ -112,7 +115,7 @@ def fold(m: Machine, function: Any, values: list[Value]) -> Value | None:
 # ---- slots of types -----------------------------------------------------------------------------------------
 def slot(m: Machine, value: Value, name: str) -> Any:
     """What the type has under the name of a special method: raw, or None."""
-    raw, _ = m.attributes.lookup(m, value.pytype, name)
+    raw, _ = lookup(m, value.pytype, name)
     return None if raw is ABSENT else raw
 
 
@@ -145,7 +148,7 @@ def foldable(value: Value, name: str) -> bool:
 
 def call_slot(m: Machine, obj: Value, name: str, args: list[Value]) -> Value | None:
     """``type(obj).name(obj, *args)``, or None when the type has no such method."""
-    raw, owner = m.attributes.lookup(m, obj.pytype, name)
+    raw, owner = lookup(m, obj.pytype, name)
     if raw is ABSENT or raw is None:
         return None
     handler = HANDLERS.find(raw)
@@ -153,7 +156,7 @@ def call_slot(m: Machine, obj: Value, name: str, args: list[Value]) -> Value | N
         return handler(m, [obj, *args], {})
     if isinstance(obj, Opaque):
         raise obj.refusal(str(obj))
-    method = m.attributes.bind(m, obj, obj.pytype, raw, owner, name)
+    method = attributes.bind(m, obj, obj.pytype, raw, owner, name)
     if method is ENTERED:
         raise Break(Reason.UNSUPPORTED, f"{name}, which Python code has to find,")
     return method.call(m, args, {})
@@ -219,7 +222,7 @@ def follow(m: Machine, function: Any, *args: Value) -> Any:
     """The constant that a method of the program without effects computes; a break otherwise."""
     outer, m.watch = m.watch, []
     try:
-        result = m.evaluate(Const(function), [*args])
+        result = evaluate(m, Const(function), [*args])
         clean = all(isinstance(touch.value, (GeneratorValue, IteratorValue)) for touch in m.watch)
     finally:
         m.watch = outer

@@ -28,7 +28,11 @@ from sot.interpreter.builtins.common import (
     take,
     truth_of,
 )
+from sot.interpreter.entering import make_generator
 from sot.interpreter.frame import NEXT, NEXT_DEFAULT, PUSH_ITERATOR
+from sot.interpreter.objects import attributes
+from sot.interpreter.objects.lookup import lookup
+from sot.interpreter.suspension import resume_generator, throw_into
 from sot.interpreter.torch_ops.overrides import asked
 from sot.polyfills import iteration as polyfill
 from sot.support.errors import Break, Reason
@@ -62,7 +66,7 @@ CONTAINERS = (ListValue, TupleValue, DictValue, SetValue)
 
 def generator(m: Machine, function: Callable[..., Any], *args: Value) -> Value:
     """A generator of a polyfill's generator function, not started."""
-    return m.calls.make_generator(m, known_function(m, function), list(args), {})
+    return make_generator(m, known_function(m, function), list(args), {})
 
 
 # ---- iterators ----------------------------------------------------------------------------------------------
@@ -192,7 +196,7 @@ def iter_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def next_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     iterator, default = take("next", args, kwargs, "iterator", "default", required=1)
     if isinstance(iterator, GeneratorValue) and iterator.frame is not None:
-        m.resume_generator(iterator, NONE, NEXT if default is None else NEXT_DEFAULT, default)
+        resume_generator(m, iterator, NONE, NEXT if default is None else NEXT_DEFAULT, default)
         return ENTERED
     if isinstance(iterator, (IteratorValue, GeneratorValue)):
         value = iterator.step(m) if isinstance(iterator, IteratorValue) else ABSENT
@@ -205,7 +209,7 @@ def next_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         m.throw(TypeError, f"{iterator.pytype.__name__!r} object is not an iterator")
     if default is not None:
         return m.enter(polyfill.next_or_default, [iterator, default])
-    return m.attributes.call_special(m, iterator, "__next__", [], {})
+    return attributes.call_special(m, iterator, "__next__", [], {})
 
 
 # ---- generators -----------------------------------------------------------------------------------------------
@@ -238,7 +242,7 @@ def generator_send(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
         m.throw(StopIteration)
     if not self_.started and sent is not NONE:
         m.throw(TypeError, "can't send non-None value to a just-started generator")
-    m.resume_generator(self_, sent, NEXT)
+    resume_generator(m, self_, sent, NEXT)
     return ENTERED
 
 
@@ -253,7 +257,7 @@ def generator_throw(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
         return m.enter(polyfill.throw_class, [self_, exception])
     if not isinstance(exception, ExceptionValue):
         raise Break(Reason.UNSUPPORTED, "generator.throw of this")
-    m.throw_into(self_, exception, NEXT)
+    throw_into(m, self_, exception, NEXT)
     return ENTERED
 
 
@@ -347,7 +351,7 @@ def filter_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(reversed)
 def reversed_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, = take("reversed", args, kwargs, "sequence", required=1)
-    if m.attributes.lookup(m, value.pytype, "__reversed__")[0] is None:
+    if lookup(m, value.pytype, "__reversed__")[0] is None:
         m.throw(TypeError, f"{value.pytype.__name__!r} object is not reversible")
     if isinstance(value, Const) and isinstance(value.real, enum.EnumMeta) and foldable(value, "__reversed__"):
         return SequenceIterator(None, [Const(member) for member in list[Any](value.real)][::-1], reversed)

@@ -21,6 +21,8 @@ from sot.interpreter.builtins.common import (
     take,
 )
 from sot.interpreter.frame import Frame
+from sot.interpreter.objects import attribute_stores, attributes
+from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
 from sot.interpreter.wrapping import is_library
 from sot.polyfills import builtin as polyfill
 from sot.support.errors import Break, PyRaise, Reason, Skip
@@ -47,8 +49,8 @@ def isinstance_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     value, info = take("isinstance", args, kwargs, "obj", "class_or_tuple", required=2)
     answer = _any_class(m, value, info, instance_of, polyfill.isinstance_of_any)
     if answer is boolean(False) and isinstance(value, ObjectValue):
-        hook, _ = m.attributes.lookup(None, value.pytype, "__getattribute__")
-        claimed, _ = m.attributes.lookup(None, value.pytype, "__class__")
+        hook, _ = lookup(None, value.pytype, "__getattribute__")
+        claimed, _ = lookup(None, value.pytype, "__class__")
         if isinstance(hook, types.FunctionType) or claimed is not vars(object)["__class__"]:
             raise Break(Reason.UNSUPPORTED, f"the class that {value} says it has")
     return answer
@@ -102,7 +104,7 @@ def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
     """``isinstance(value, cls)``; None if a metaclass of the user's decides."""
     if value.pytype is cls:
         return True
-    check, _ = m.attributes.lookup(None, type(cls), "__instancecheck__")
+    check, _ = lookup(None, type(cls), "__instancecheck__")
     if isinstance(check, types.FunctionType) and not is_library(check.__module__):
         return None
     if isinstance(value, Const):
@@ -127,7 +129,7 @@ def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
 
 
 def subclass_of(m: Machine, value: Value, cls: Any) -> bool | None:
-    check, _ = m.attributes.lookup(None, type(cls), "__subclasscheck__")
+    check, _ = lookup(None, type(cls), "__subclasscheck__")
     if isinstance(check, types.FunctionType) and not is_library(check.__module__):
         return None
     return issubclass(value.constant(), cls)
@@ -226,25 +228,25 @@ def store(m: Machine, obj: Value, name: str, value: Value | None, generic: bool)
     """setattr, delattr, and (generic) ``object.__setattr__`` and ``object.__delattr__``, whose result is None."""
     hook_name = "__delattr__" if value is None else "__setattr__"
     given = [] if value is None else [value]
-    hook, owner = m.attributes.lookup(m, obj.pytype, hook_name)
+    hook, owner = lookup(m, obj.pytype, hook_name)
     if not generic and not is_native(hook):
-        function = m.attributes.class_value(m, hook, owner, hook_name)
+        function = class_value(m, hook, owner, hook_name)
         return m.enter(polyfill.call_for_effect, [function, obj, Const(name), *given])
-    raw, owner = m.attributes.lookup(m, obj.pytype, name)
-    if raw is not ABSENT and m.attributes.takes_writes(raw):
+    raw, owner = lookup(m, obj.pytype, name)
+    if raw is not ABSENT and takes_writes(raw):
         if isinstance(raw, property):
             part = "fdel" if value is None else "fset"
             if getattr(raw, part) is not None:
-                function = m.attributes.property_part(m, raw, owner, name, part)
+                function = attributes.property_part(m, raw, owner, name, part)
                 return m.enter(polyfill.call_for_effect, [function, obj, *given])
-        setter, _ = m.attributes.lookup(None, type(raw), "__delete__" if value is None else "__set__")
+        setter, _ = lookup(None, type(raw), "__delete__" if value is None else "__set__")
         if isinstance(setter, types.FunctionType):
-            descriptor = m.attributes.class_value(m, raw, owner, name)
+            descriptor = class_value(m, raw, owner, name)
             return m.enter(polyfill.call_for_effect, [m.wrap_known(setter), descriptor, obj, *given])
     if generic:
-        m.attributes.generic_store(m, obj, name, value)
+        attribute_stores.generic_store(m, obj, name, value)
     else:
-        m.attributes.store(m, obj, name, value)
+        attribute_stores.store(m, obj, name, value)
     return NONE
 
 
@@ -280,14 +282,14 @@ def object_getattribute(m: Machine, args: list[Value], kwargs: dict[str, Value])
     obj, name = take("__getattribute__", args, kwargs, "obj", "name", required=2)
     text = name_of(m, name, "__getattribute__")
     if isinstance(obj, ObjectValue):
-        return m.attributes.generic_load(m, obj, text)
+        return attributes.generic_load(m, obj, text)
     return obj.load_attr(m, text)
 
 
 @handles(type.__getattribute__)
 def type_getattribute(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, name = take("__getattribute__", args, kwargs, "cls", "name", required=2)
-    return m.attributes.load_from_class(m, cls.constant(), name_of(m, name, "__getattribute__"))
+    return attributes.load_from_class(m, cls.constant(), name_of(m, name, "__getattribute__"))
 
 
 @handles(vars)
@@ -438,8 +440,8 @@ def call_callable(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
 @handles(polyfill.type_attribute)
 def type_attribute(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, name = (a.constant() for a in args)
-    raw, owner = m.attributes.lookup(m, cls, name)
-    return NONE if raw is ABSENT else m.attributes.class_value(m, raw, owner, name)
+    raw, owner = lookup(m, cls, name)
+    return NONE if raw is ABSENT else class_value(m, raw, owner, name)
 
 
 @handles(typing.cast)

@@ -26,7 +26,10 @@ from sot.interpreter.builtins.common import (
     slot,
     take,
 )
-from sot.interpreter.torch_ops import deferred_scalars, numpy_arrays, numpy_functions
+from sot.interpreter.numpy_ops import numpy_arrays, numpy_functions
+from sot.interpreter.objects import attributes
+from sot.interpreter.objects.lookup import lookup
+from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.overrides import is_duck
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
@@ -175,10 +178,10 @@ def first_answer(m: Machine, candidates: list[Candidate], symbol: str, a: Value,
 
 def bound_method(m: Machine, raw: Any, obj: Value, other: Value) -> Value:
     name = raw.__name__ if hasattr(raw, "__name__") else ""
-    _, owner = m.attributes.lookup(None, obj.pytype, name)
+    _, owner = lookup(None, obj.pytype, name)
     found = owner.__dict__.get(name)
     if found is raw:
-        return m.attributes.bind(m, obj, obj.pytype, raw, owner, name)
+        return attributes.bind(m, obj, obj.pytype, raw, owner, name)
     return BoundMethod(m.wrap_known(raw), obj, name)
 
 
@@ -249,7 +252,7 @@ def object_eq(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(object.__ne__)
 def object_ne(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     a, b = take("__ne__", args, kwargs, "self", "other", required=2)
-    method = m.attributes.special(m, a, "__eq__")
+    method = attributes.special_method(m, a, "__eq__")
     return m.enter(polyfill.opposite, [method, b])
 
 
@@ -338,7 +341,7 @@ def truth(m: Machine, value: Value) -> bool | Any:
     for name, check in (("__bool__", polyfill.checked_bool), ("__len__", polyfill.checked_length)):
         raw = slot(m, value, name)
         if raw is not None:
-            method = m.attributes.special(m, value, name)
+            method = attributes.special_method(m, value, name)
             return m.enter(check, [method])
     return True
 
@@ -453,7 +456,7 @@ def _number(kind: type, *names: str) -> Any:
             for name in names:
                 raw = slot(m, args[0], name)
                 if raw is not None and not is_native(raw):
-                    method = m.attributes.special(m, args[0], name)
+                    method = attributes.special_method(m, args[0], name)
                     check = polyfill.checked_int if kind is int or name == "__index__" else polyfill.checked_float
                     return m.enter(check if kind is not complex else polyfill.plain_call, [method])
             if isinstance(args[0], TextValue):

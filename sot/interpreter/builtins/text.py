@@ -21,7 +21,8 @@ from sot.interpreter.builtins.common import (
     slot,
     take,
 )
-from sot.interpreter.torch_ops import deferred_scalars, numpy_functions
+from sot.interpreter.numpy_ops import numpy_functions
+from sot.interpreter.torch_ops import deferred_scalars
 from sot.polyfills import text as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles

@@ -32,7 +32,6 @@ from sot.interpreter.control_flow.speculate import (
     Start,
     Way,
     follow,
-    position,
 )
 from sot.interpreter.frame import Frame
 from sot.support.errors import Break, Reason
@@ -133,7 +132,7 @@ def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[W
         loops.pass_test(flow, end, place)
     if {e.kind for e in ends} == {ARRIVED, RETURNED}:
         if loop is not None:
-            raise Refusal(f"{position(m)}: one way returns out of the loop by an exception")
+            raise Refusal(f"{m.position()}: one way returns out of the loop by an exception")
         ends, regions = both(m, frame, sides, frozenset())
     kinds = [e.kind for e in ends]
     if RAISED in kinds:

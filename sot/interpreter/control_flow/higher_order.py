@@ -13,6 +13,7 @@ from sot.interpreter.control_flow.merge_values import CONTENTS, Differ, Merge, P
 from sot.interpreter.control_flow.predicates import as_truth
 from sot.interpreter.control_flow.speculate import RETURNED, End, Refusal, Start, ended
 from sot.interpreter.frame import BRANCH
+from sot.interpreter.loop import run
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.functions import while_loop
@@ -36,7 +37,7 @@ def follow_call(m: Machine, function: Value, args: list[Value], region: Region,
             end = End(start, RETURNED, result)
         else:
             m.frames[-1].on_return = BRANCH
-            end = ended(start, m.run())
+            end = ended(start, run(m))
     start.restore()
     end.keep_made([*m.frames, args, function])
     if end.kind != RETURNED:

@@ -23,6 +23,7 @@ from sot.interpreter.control_flow.merge_values import (
 )
 from sot.interpreter.control_flow.speculate import ARRIVED, RETURNED, End, Refusal
 from sot.interpreter.frame import Frame
+from sot.interpreter.loop import return_value
 from sot.torch_compat.global_state import STATE_SETTERS
 from sot.values.base import ABSENT, Const, Value, boolean
 from sot.values.callables import CellValue
@@ -86,7 +87,7 @@ class State(NamedTuple):
         for container, contents in self.contents:
             CONTENTS[type(container)].write(m, container, contents)
         if self.value is not None:
-            return m.return_value(self.value)
+            return return_value(m, self.value)
         frame.locals, frame.stack, frame.cells = self.locals, self.stack, dict(self.end.cells)
         frame.pc = self.end.pc
         return None

@@ -19,8 +19,8 @@ from sot.interpreter.frame import Frame
 from sot.support.errors import article
 from sot.values.base import ABSENT, Const, Lazy, Value
 from sot.values.callables import CellValue
-from sot.values.keys import PythonKey
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
+from sot.values.objects.keys import PythonKey
 from sot.values.tensor import TensorBool, TensorNumber, TensorValue, overrides_operations
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sot.graph.regions import Region
 from sot.interpreter.control_flow.merge_values import CONTENTS, reachable
 from sot.interpreter.frame import BRANCH, Frame
+from sot.interpreter.loop import run
+from sot.interpreter.outcomes import Touch
 from sot.support.errors import Reason
 from sot.torch_compat.global_state import REGIONS, STATE_PAIRS, STATE_SETTERS, StateLog
 from sot.values.base import ABSENT, Value
@@ -24,13 +26,6 @@ ARRIVED, RETURNED, RAISED = "arrived", "returned", "raised"
 
 class Refusal(Exception):
     """A branch cannot be part of the graph; the text says why."""
-
-
-class Touch(NamedTuple):
-    """A value that was changed in a branch, and where."""
-
-    value: Any
-    where: str
 
 
 class Way(NamedTuple):
@@ -114,7 +109,7 @@ def follow(m: Machine, frame: Frame, way: Way, stops: frozenset[int], region: Re
     frame.stops, frame.on_return, frame.loop = stops, BRANCH, loop
     m.watch = []
     with region:
-        end = ended(start, m.run())
+        end = ended(start, run(m))
     start.restore()
     end.keep_made([*m.frames, way.stack])
     return end
@@ -137,7 +132,8 @@ def ended(start: Start, done: Any) -> End:
         end.text = done.cause.detail
         return end
     else:
-        raise Refusal(done.cause.detail if done.cause.reason is Reason.BRANCH else f"{position(start.m)}: {done.cause}")
+        cause = done.cause
+        raise Refusal(cause.detail if cause.reason is Reason.BRANCH else f"{start.m.position()}: {cause}")
     refuse_effects(start, end)
     return end
 
@@ -147,9 +143,9 @@ def refuse_effects(start: Start, end: End) -> None:
     if len(m.effects) > start.effects:
         raise Refusal(f"{next(t.where for t in m.watch or () if t.value is None)} writes output")
     if m.handled is not start.handled and end.kind == ARRIVED:
-        raise Refusal(f"{position(m)}: an exception is still being handled at the end of one way")
+        raise Refusal(f"{m.position()}: an exception is still being handled at the end of one way")
     if changes_state(end.states):
-        raise Refusal(f"{position(m)}: torch's global state is another one at the end of one way")
+        raise Refusal(f"{m.position()}: torch's global state is another one at the end of one way")
 
 
 def changes_state(log: StateLog) -> bool:
@@ -167,8 +163,3 @@ def changes_state(log: StateLog) -> bool:
         else:
             depth += 1 if setter in STATE_PAIRS else -1
     return depth != 0 or any(first[key] != last[key] for key in first)
-
-
-def position(m: Machine) -> str:
-    _, line, function = m.user_position()
-    return f"line {line} in {function}"

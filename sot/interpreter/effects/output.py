@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.interpreter.builtins.common import slot, take
-from sot.interpreter.torch_ops import numpy_functions
+from sot.interpreter.numpy_ops import numpy_functions
 from sot.polyfills import output as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles

@@ -6,7 +6,6 @@ entered as frames. What is read from classes outside torch and the standard libr
 """
 from __future__ import annotations
 
-import builtins
 import collections
 import functools
 import types
@@ -15,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sot.guards.guards import EmptySlotGuard, HasKeyGuard, IsGuard, slot_is_empty
+from sot.guards.guards import HasKeyGuard, IsGuard
 from sot.guards.origin import Attr, ClassAttr, known
-from sot.interpreter.frame import DISCARD
-from sot.interpreter.wrapping import is_fixed, is_library
+from sot.interpreter.objects.computed_attributes import function_attrs, load_computed, load_slot, native_attr
+from sot.interpreter.objects.lookup import class_value, is_data_descriptor, like_real, lookup, no_attribute
+from sot.interpreter.wrapping import is_library
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
-from sot.support.errors import Break, PyRaise, Reason, Skip
+from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
-from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, TracebackValue, Value, boolean
+from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue, SuperValue
-from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.objects import DictValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -36,49 +35,6 @@ TUPLE_GETTER: Any = type(vars(collections.namedtuple("_", "field"))["field"])   
 LRU_CACHE: Any = type(functools.lru_cache(len))
 BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
                    type(np.random.Generator.random))      # of Cython
-
-
-def _no_place() -> str:
-    """How this Python says that an object without ``__dict__`` takes no attribute."""
-    try:
-        object().name = None  # type: ignore[attr-defined]
-    except AttributeError as e:
-        return str(e).replace("'object'", "{}").replace("'name'", "{}")
-    raise AssertionError
-
-
-class _Slotted:
-    __slots__ = ("name",)
-
-
-def _full_names() -> bool:
-    """Does this Python name a class with its module when it says that a slot is empty?"""
-    try:
-        return bool(_Slotted().name)  # type: ignore[attr-defined]
-    except AttributeError as e:
-        return __name__ in str(e)
-
-
-NO_PLACE, FULL_NAMES = _no_place(), _full_names()
-
-
-def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
-    """The attribute of a class found along its MRO, and the class that has it."""
-    if cls.__mro__ is None:     # its metaclass is reckoning it at the moment
-        raise Break(Reason.UNSUPPORTED, f"class {cls.__name__} before it is made")
-    for owner in cls.__mro__:
-        if name in owner.__dict__:
-            return owner.__dict__[name], owner
-        if m is not None and not is_fixed(owner.__module__):
-            m.guard(HasKeyGuard(Attr(known(owner, owner.__qualname__), "__dict__"), name, False))
-    return ABSENT, object
-
-
-def class_value(m: Machine, raw: Any, owner: type, name: str) -> Value:
-    """The Value of what a class holds under a name."""
-    if (made := m.made_classes.get(id(owner))) is not None and (member := made.member(name)) is not None:
-        return member
-    return m.wrap(raw, ClassAttr(known(owner, owner.__qualname__), name))
 
 
 def load(m: Machine, obj: Value, name: str) -> Value:
@@ -119,16 +75,6 @@ def generic_load(m: Machine, obj: Value, name: str) -> Value:
     return missing(m, obj, name)
 
 
-def is_data_descriptor(raw: Any) -> bool:
-    """Does it come before what an instance has, when it is read?"""
-    return hasattr(type(raw), "__get__") and takes_writes(raw)
-
-
-def takes_writes(raw: Any) -> bool:
-    """Is it asked when the attribute of an instance is set or deleted?"""
-    return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
-
-
 def get_data(m: Machine, obj: Value, raw: Any, owner: type, name: str) -> Value:
     if isinstance(raw, property):
         if raw.fget is None:
@@ -160,154 +106,6 @@ def property_part(m: Machine, raw: property, owner: type, name: str, part: str) 
     function = getattr(raw, part)
     class_value(m, raw, owner, name)
     return m.wrap(function, Attr(ClassAttr(known(owner, owner.__qualname__), name), part))
-
-
-def load_slot(m: Machine, obj: Value, name: str) -> Value:
-    if isinstance(obj, ObjectValue):
-        if name == "__dict__":
-            return obj.attrs
-        if name == "__suppress_context__" and isinstance(obj, ExceptionValue):
-            return load_computed(m, obj, name)
-        found = obj.slots.get(name) or obj.slots_read.get(name)
-        if found is DELETED:
-            empty_slot(m, obj, name)
-        if found is not None:
-            return found
-        if name == "default_factory" and isinstance(obj, DictValue):
-            return obj.default_factory or NONE
-        if obj.real is not ABSENT:
-            if slot_is_empty(obj.real, name):
-                if obj.origin is not None:
-                    m.guard(EmptySlotGuard(obj.origin, name))
-                empty_slot(m, obj, name)
-            value = m.wrap_attr(obj, name, object.__getattribute__(obj.real, name))
-            obj.slots_read[name] = value
-            return value
-        if isinstance(obj, TupleValue) or isinstance(obj, ExceptionValue):
-            return struct_field(m, obj, name)
-        empty_slot(m, obj, name)
-    if isinstance(obj, FunctionValue):
-        return load_of_function(m, obj, name)
-    if not isinstance(obj, Opaque):
-        return native_attr(m, obj, name)
-    if obj.origin is None or slot_is_empty(obj.real, name):
-        raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
-    return m.wrap_attr(obj, name, getattr(obj.real, name))      # another at the next call, perhaps
-
-
-def empty_slot(m: Machine, obj: Value, name: str) -> None:
-    cls = obj.pytype
-    owner = f"{cls.__module__}.{cls.__qualname__}" if FULL_NAMES else cls.__name__
-    m.throw(AttributeError, f"{owner!r} object has no attribute {name!r}")
-
-
-def struct_field(m: Machine, obj: ObjectValue, name: str) -> Value:
-    """A named field of a struct sequence such as ``torch.return_types.max``; ``value`` of StopIteration."""
-    if isinstance(obj, TupleValue):
-        fields = [k for k in dir(obj.pytype) if type(getattr(obj.pytype, k)) is types.MemberDescriptorType]
-        probe = obj.pytype(tuple(range(len(obj.items))))
-        if name in fields:
-            return m.settle_at(obj.items, getattr(probe, name))
-    if name == "value" and isinstance(obj, ExceptionValue):
-        return obj.args[0] if obj.args else NONE
-    if name in ("name", "obj") and issubclass(obj.pytype, (AttributeError, NameError)):
-        return NONE     # not given; what Python raises by itself has them among its slots
-    raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
-
-
-CHAIN = ("args", "__cause__", "__context__", "__suppress_context__")
-
-
-def load_computed(m: Machine, obj: Value, name: str) -> Value:
-    """Attributes that C code computes."""
-    if name == "__dict__" and isinstance(obj, ObjectValue):
-        return obj.attrs
-    if isinstance(obj, ExceptionValue) and obj.real is ABSENT:
-        simple = {"args": lambda: TupleValue(list(obj.args)), "__cause__": lambda: obj.cause or NONE,
-                  "__context__": lambda: context_of(m, obj), "__suppress_context__": lambda: boolean(obj.suppress),
-                  "__traceback__": lambda: TracebackValue() if obj.trace else NONE}
-        if name in simple:
-            return simple[name]()
-    if isinstance(obj, Const):
-        return native_attr(m, obj, name)
-    if isinstance(obj, ExceptionValue) and name in CHAIN and id(obj) not in m.mutated:
-        return m.wrap_attr(obj, name, getattr(obj.real, name))
-    if isinstance(obj, FunctionValue):
-        return load_of_function(m, obj, name)
-    if isinstance(obj, ListValue) and name == "maxlen":
-        return m.wrap_new(obj.maxlen)
-    what = f"reading .{name} of {obj}"
-    raise obj.refusal(what, Reason.UNSUPPORTED) if isinstance(obj, Opaque) else Break(Reason.UNSUPPORTED, what)
-
-
-def context_of(m: Machine, exception: ExceptionValue) -> Value:
-    return exception.context or (m.handled_outside() if exception.raised_unchained else NONE)
-
-
-WRITABLE = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__type_params__"})
-
-
-def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
-    if name in obj.fields:
-        return obj.fields[name]
-    if name == "__code__":
-        return Const(obj.code)
-    if name in ("__name__", "__qualname__"):
-        return Const(obj.name.rpartition(".")[2] if name == "__name__" else obj.name)
-    if name == "__closure__":
-        return TupleValue(list(obj.closure)) if obj.closure else NONE
-    if name == "__defaults__":
-        return obj.made_defaults or (TupleValue(list(obj.defaults)) if obj.defaults else NONE)
-    if name == "__kwdefaults__" and obj.real is ABSENT:
-        return keyword_defaults(obj)
-    if name == "__dict__":
-        return function_attrs(obj).attrs
-    if obj.real is not ABSENT and obj.origin is not None:
-        try:
-            return m.wrap_attr(obj, name, getattr(obj.real, name))
-        except AttributeError as e:
-            return like_real(m, e, obj)
-    if name == "__annotations__" and obj.real is ABSENT:
-        obj.annotations = obj.annotations or DictValue(dict)
-        return obj.annotations
-    if name == "__doc__" and obj.real is ABSENT:
-        return m.wrap_new(types.FunctionType(obj.code, {}, None, None, (types.CellType(),) * len(obj.closure)).__doc__)
-    if name == "__module__" and obj.real is ABSENT:
-        return m.namespace(obj.namespace).get(m, "__name__") or NONE
-    if name == "__type_params__" and obj.real is ABSENT:
-        return TupleValue([])
-    raise Break(Reason.UNSUPPORTED, f"reading .{name} of a function")
-
-
-def keyword_defaults(obj: FunctionValue) -> Value:
-    made = DictValue(dict)
-    made.overlay.update(obj.kwdefaults)
-    return made if obj.kwdefaults else NONE
-
-
-def function_attrs(obj: FunctionValue) -> ObjectValue:
-    if obj.attrs is None:
-        real = obj.real if obj.origin is not None else ABSENT
-        obj.attrs = ObjectValue(types.FunctionType, real, obj.origin if real is not ABSENT else None)
-        obj.attrs.attrs.owner = obj
-    return obj.attrs
-
-
-def native_attr(m: Machine, obj: Value, name: str) -> Value:
-    """Read an attribute of a constant for real: it runs no user code."""
-    if obj.real is ABSENT:
-        raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
-    try:
-        found = getattr(obj.real, name)
-    except AttributeError as e:
-        like_real(m, e, obj)
-    if callable(found) and getattr(found, "__self__", None) is obj.real:
-        raw, _ = lookup(None, obj.pytype, name)
-        if raw is not ABSENT:
-            return BoundMethod(Const(raw), obj, name)
-    if isinstance(found, types.MappingProxyType):
-        return Const(found)
-    return m.wrap_known(found) if not isinstance(found, (tuple, torch.Size)) else m.wrap_new(found)
 
 
 def instance_attr(m: Machine, obj: Value, name: str) -> Value | Any:
@@ -395,18 +193,6 @@ def missing(m: Machine, obj: Value, name: str) -> Value:
     elif hook is not ABSENT:
         raise Break(Reason.UNSUPPORTED, f"{hook} as __getattr__")
     return no_attribute(m, f"{obj.pytype.__name__!r} object has no attribute {name!r}", name, obj)
-
-
-def no_attribute(m: Machine, text: str, name: str | None, obj: Value) -> Any:
-    """Raise AttributeError, as CPython does: with the name and the object in it."""
-    error = ExceptionValue(AttributeError, [Const(text)])
-    error.slots = {"name": m.wrap_new(name), "obj": obj}
-    raise PyRaise(error)
-
-
-def like_real(m: Machine, error: AttributeError, obj: Value) -> Any:
-    """Raise in the captured program what reading an attribute has raised for real."""
-    return no_attribute(m, str(error), error.name, obj)
 
 
 OF_ANY_CLASS = frozenset({"__name__", "__qualname__", "__module__", "__mro__", "__base__", "__bases__"})
@@ -499,107 +285,6 @@ def load_super(m: Machine, sup: SuperValue, name: str) -> Value:
     return m.throw(AttributeError, f"'super' object has no attribute {name!r}")
 
 
-# ---- writing ------------------------------------------------------------------------------------------------
-def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
-    """``obj.name = value``, or ``del obj.name`` when value is None."""
-    hook_name = "__delattr__" if value is None else "__setattr__"
-    hook, owner = lookup(None, obj.pytype, hook_name)
-    args = [obj, Const(name)] + ([] if value is None else [value])
-    if not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != hook_name:
-        if not isinstance(hook, OF_C) or Const(hook).call(m, args, {}) is ENTERED:
-            raise Break(Reason.UNSUPPORTED, f"{hook} as {hook_name}")
-        return
-    if isinstance(hook, types.FunctionType) and isinstance(obj, ObjectValue):
-        function = class_value(m, hook, owner, hook_name)
-        assert isinstance(function, FunctionValue)
-        m.enter(function, args, {}, DISCARD)
-        return
-    generic_store(m, obj, name, value)
-
-
-def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
-    """``object.__setattr__`` and ``object.__delattr__``"""
-    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and name in WRITABLE:
-        fields = obj.fields
-        m.undoable(lambda: setattr(obj, "fields", fields))
-        obj.fields = {**fields, name: value}
-        return
-    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and (
-            not name.startswith("__") or name in ("__wrapped__", "__isabstractmethod__")):
-        function_attrs(obj).attrs.set(m, name, value)
-        return
-    if isinstance(obj, TensorValue):
-        obj.store_attr(m, name, value)
-        return
-    if isinstance(obj, Const) and (made := m.made_classes.get(id(obj.real))) is not None:
-        m.classes.store(m, made, name, value)
-        return
-    if obj.real is builtins:
-        raise Skip(Reason.WATCHES, f"what sets {name} of builtins")     # by which capture works, too
-    if not isinstance(obj, ObjectValue):
-        raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")
-    raw, owner = lookup(m, obj.pytype, name)
-    if raw is not ABSENT and takes_writes(raw):
-        store_data(m, obj, raw, owner, name, value)
-        return
-    if not has_dict(obj):
-        m.throw(AttributeError, NO_PLACE.format(repr(obj.pytype.__name__), repr(name)))
-    if value is not None:
-        obj.attrs.set(m, name, value)
-    elif obj.attrs.get(m, name) is ABSENT:
-        m.throw(AttributeError, f"{obj.pytype.__name__!r} object has no attribute {name!r}")
-    else:
-        obj.attrs.delete(m, name)
-
-
-def store_data(m: Machine, obj: ObjectValue, raw: Any, owner: type, name: str, value: Value | None) -> None:
-    if isinstance(raw, property):
-        part = "fdel" if value is None else "fset"
-        if getattr(raw, part) is None:
-            m.throw(AttributeError, f"property {name!r} of {obj.pytype.__qualname__!r} object has no "
-                                    f"{'deleter' if value is None else 'setter'}")
-        function = property_part(m, raw, owner, name, part)
-        if not isinstance(function, FunctionValue):
-            raise Break(Reason.UNSUPPORTED, f"the setter of {name}")
-        m.enter(function, [obj] + ([] if value is None else [value]), {}, DISCARD)
-    elif isinstance(obj, ExceptionValue) and (name in CHAIN or name == "__traceback__"):
-        store_in_exception(m, obj, name, value)
-    elif isinstance(raw, types.MemberDescriptorType) and not isinstance(obj, TupleValue):
-        if value is None:
-            try:
-                load_slot(m, obj, name)
-            except PyRaise:
-                m.throw(AttributeError, name)
-        if "__slots__" not in vars(owner) and not isinstance(obj, DictValue):
-            raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")    # C decides, and may refuse
-        m.touch(obj)
-        if value is None and obj.real is ABSENT:
-            del obj.slots[name]
-        else:
-            obj.slots[name] = DELETED if value is None else value
-    else:
-        setter, _ = lookup(None, type(raw), "__set__" if value is not None else "__delete__")
-        if not isinstance(setter, types.FunctionType):
-            raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")
-        m.enter(setter, [class_value(m, raw, owner, name), obj] + ([] if value is None else [value]), {}, DISCARD)
-
-
-def store_in_exception(m: Machine, obj: ExceptionValue, name: str, value: Value | None) -> None:
-    """Attributes that C code keeps in an exception. The traceback is as it was, whoever puts it back."""
-    if name == "__traceback__" and isinstance(value, TracebackValue):
-        return
-    m.touch(obj)
-    if name == "args" and isinstance(value, TupleValue):
-        obj.args = value.items_list(m) or []
-    elif name == "__suppress_context__" and isinstance(value, Const) and value.pytype is bool:
-        obj.suppress = value.real
-    elif name in ("__cause__", "__context__") and (value is NONE or isinstance(value, ExceptionValue)):
-        setattr(obj, name.strip("_"), None if value is NONE else value)
-        obj.suppress = obj.suppress or name == "__cause__"
-    else:
-        raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")
-
-
 # ---- special methods ----------------------------------------------------------------------------------------
 def special(m: Machine, obj: Value, name: str) -> Value | None:
     """The special method of an object's type, bound; None if the type has none."""
@@ -609,13 +294,17 @@ def special(m: Machine, obj: Value, name: str) -> Value | None:
     return bind(m, obj, obj.pytype, raw, owner, name)
 
 
-def call_special(m: Machine, obj: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``type(obj).name(obj, *args, **kwargs)``"""
+def special_method(m: Machine, obj: Value, name: str) -> Value:
+    """The special method of an object's type, bound; a break if the type has none."""
     method = special(m, obj, name)
     if method is None:
         raise Break(Reason.OPERATION_FAILED, f"{obj.pytype.__name__!r} object has no {name}")
+    return method
+
+
+def call_special(m: Machine, obj: Value, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``type(obj).name(obj, *args, **kwargs)``"""
+    method = special_method(m, obj, name)
     if method is ENTERED:
         raise Break(Reason.UNSUPPORTED, f"{name}, which Python code has to find,")
     return method.call(m, args, kwargs)
-
-

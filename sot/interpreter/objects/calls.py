@@ -6,7 +6,6 @@ called by Python, between two graphs.
 """
 from __future__ import annotations
 
-import contextlib
 import inspect
 import types
 from typing import TYPE_CHECKING, Any
@@ -14,27 +13,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sot.bytecode import decode
 from sot.guards.guards import short
 from sot.guards.origin import Attr
-from sot.interpreter import unroll_limit
 from sot.interpreter.builtins.classes import SEEN_THROUGH
 from sot.interpreter.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
 from sot.interpreter.builtins.numbers_ import may_vary, of_numbers
 from sot.interpreter.builtins.pure import PURE
-from sot.interpreter.frame import PUSH, PUSH_WHOLE, Frame
+from sot.interpreter.entering import make_generator
+from sot.interpreter.frame import PUSH_WHOLE
+from sot.interpreter.objects import attributes
+from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
 from sot.interpreter.watchers import refuse_watcher
 from sot.polyfills import builtin as polyfill
-from sot.polyfills.rebuilt import REBUILT
 from sot.support import user_annotations
 from sot.support.errors import Break, PyRaise, Reason, Skip
 from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.callables import compiled_original, is_left_to_python
-from sot.values.base import ABSENT, ENTERED, Const, Lazy, NotConstant, Value
+from sot.values.base import ABSENT, ENTERED, Const, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
-from sot.values.iterators import GeneratorValue, PolyfilledGenerator
 from sot.values.objects import DictValue, ExceptionValue, ListValue, TupleValue
 
 if TYPE_CHECKING:
@@ -66,7 +64,7 @@ def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
     if is_operation(real):
         return operation(m, real, args, kwargs)
     if isinstance(real, types.MethodWrapperType) and real.__name__ == "__get__" and args:
-        return m.attributes.bind_descriptor(m, real.__self__, args[0])
+        return attributes.bind_descriptor(m, real.__self__, args[0])
     if is_among(PURE, real):
         found = fold(m, real, args, kwargs)
         if found is not None:
@@ -78,12 +76,12 @@ def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
 
 def call_instance(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a constant that is an instance: an itemgetter, a generic alias, by its type's ``__call__``."""
-    raw, owner = m.attributes.lookup(None, const.pytype, "__call__")
+    raw, owner = lookup(None, const.pytype, "__call__")
     handler = HANDLERS.find(raw)
     if handler is not None and owner not in CALLABLES:
         return handler(m, [const, *args], kwargs)
     if isinstance(raw, types.FunctionType) and owner is not object:
-        return m.attributes.class_value(m, raw, owner, "__call__").call(m, [const, *args], kwargs)
+        return class_value(m, raw, owner, "__call__").call(m, [const, *args], kwargs)
     if raw is ABSENT:
         m.throw(TypeError, f"{const.pytype.__name__!r} object is not callable")
     raise Break(Reason.OPAQUE_CALL, describe(const.real))
@@ -118,9 +116,9 @@ def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
     cls = const.real
     if cls.__flags__ & NO_INSTANCES:
         raise Break(Reason.OPERATION_FAILED, f"{cls.__qualname__} is not for programs to make")
-    maker, owner = m.attributes.lookup(None, type(cls), "__call__")
+    maker, owner = lookup(None, type(cls), "__call__")
     if isinstance(maker, types.FunctionType):
-        return m.attributes.class_value(m, maker, owner, "__call__").call(m, [const, *args], kwargs)
+        return class_value(m, maker, owner, "__call__").call(m, [const, *args], kwargs)
     return m.enter(polyfill.type_call, [const, *args], kwargs)
 
 
@@ -210,80 +208,3 @@ def refuse_marked(function: FunctionValue, args: list[Value]) -> None:
         raise Break(Reason.NOT_COMPILED, function.name)
     if module.partition(".")[0] in DEBUGGERS:
         raise Skip(Reason.DEBUGGER, f"{module}.{function.name}")
-
-
-def enter(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value],
-          on_return: str = PUSH) -> Value:
-    """Push a frame of a Python function."""
-    unroll_limit.refuse_left(m, m.frames[-1])
-    m.frames.append(new_frame(m, function, args, kwargs, on_return))
-    return ENTERED
-
-
-def new_frame(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value],
-              on_return: str) -> Frame:
-    frame = Frame(decode(function.code), function.namespace, function)
-    frame.on_return = on_return
-    frame.locals.update(bind(m, function, args, kwargs))
-    frame.cells.update(zip(function.code.co_freevars, function.closure, strict=True))
-    return frame
-
-
-def bind(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
-    """The parameters of a call, by name. A call that does not fit is left to Python, which says so."""
-    code, names = function.code, function.code.co_varnames
-    positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
-    bound: dict[str, Any] = dict(zip(names[:positional], args, strict=False))
-    rest = args[positional:]
-    more: dict[str, Value] = {}
-    by_name = names[code.co_posonlyargcount:positional + keyword_only]
-    for name, value in kwargs.items():
-        if name not in by_name:
-            more[name] = value
-        elif name in bound:
-            raise Break(Reason.BAD_CALL, f"{function.name}() got multiple values for {name!r}")
-        else:
-            bound[name] = value
-    for i, default in enumerate(function.defaults, positional - len(function.defaults)):
-        if names[i] not in bound:
-            bound[names[i]] = settled(m, default)
-    for name in names[positional:positional + keyword_only]:
-        if name not in bound and name in function.kwdefaults:
-            bound[name] = settled(m, function.kwdefaults[name])
-    missing = [n for n in names[:positional + keyword_only] if n not in bound]
-    if missing:
-        raise Break(Reason.BAD_CALL, f"{function.name}() misses {', '.join(missing)}")
-    at = positional + keyword_only
-    if code.co_flags & inspect.CO_VARARGS:
-        bound[names[at]] = TupleValue(rest)
-        at += 1
-    elif rest:
-        raise Break(Reason.BAD_CALL, f"{function.name}() takes {positional} positional arguments")
-    if code.co_flags & inspect.CO_VARKEYWORDS:
-        bound[names[at]] = keywords = DictValue(dict)
-        keywords.overlay.update(more)
-    elif more:
-        raise Break(Reason.BAD_CALL, f"{function.name}() got an unexpected keyword {next(iter(more))!r}")
-    return bound
-
-
-def settled(m: Machine, value: Any) -> Value:
-    return m.wrap(value.real, value.origin) if isinstance(value, Lazy) else value
-
-
-def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A suspended generator: its frame has run up to RETURN_GENERATOR."""
-    frame = new_frame(m, function, args, kwargs, PUSH)
-    for instr in frame.instrs:
-        frame.pc += 1
-        if instr.op == "MAKE_CELL":
-            frame.make_cell(instr.arg)
-        elif instr.op == "RETURN_GENERATOR":
-            break
-    frame.last = frame.pc - 1
-    of_c = REBUILT.get(function.code)
-    frame.generator = PolyfilledGenerator(frame, *of_c) if of_c else GeneratorValue(frame, types.GeneratorType)
-    if m.frames[-1].native.co_filename != contextlib.__file__:      # which runs its generators to their end
-        m.generators.append(frame.generator)
-        m.undoable(m.generators.pop)
-    return frame.generator

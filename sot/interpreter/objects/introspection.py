@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.origin import Referent
+from sot.interpreter.objects import attributes
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import handles
 from sot.values.base import ABSENT, Const, NotConstant, Value
@@ -67,7 +68,7 @@ def _proxy_method(name: str) -> None:
         except KeyError as e:
             return m.throw(KeyError, *e.args)
         if name in ("keys", "values", "items", "__iter__"):
-            return m.attributes.load(m, TupleValue([wrap(m, v) for v in result]), "__iter__").call(m, [], {})
+            return attributes.load(m, TupleValue([wrap(m, v) for v in result]), "__iter__").call(m, [], {})
         return wrap(m, result)
 
 

@@ -5,10 +5,12 @@ import types
 from typing import TYPE_CHECKING
 
 from sot.bytecode import Instr
+from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import key_of
 from sot.interpreter.builtins.iteration import is_iterable, known_items
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.opcodes.table import op
+from sot.interpreter.unwinding import not_stop_iteration
 from sot.polyfills import language
 from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, Value
@@ -185,9 +187,9 @@ def call_intrinsic_1(m: Machine, frame: Frame, instr: Instr) -> None:
     if instr.arg == "LIST_TO_TUPLE":
         frame.stack.append(TupleValue(value.items_list(m) or []))
     elif instr.arg == "UNARY_POSITIVE":
-        m.push_result(m.unary("+", value))
+        m.push_result(operators.unary(m, "+", value))
     elif instr.arg == "STOPITERATION_ERROR":
-        frame.stack.append(m.not_stop_iteration(frame, value))
+        frame.stack.append(not_stop_iteration(m, frame, value))
     else:
         raise Break(Reason.OPCODE, f"CALL_INTRINSIC_1 {instr.arg}")
 

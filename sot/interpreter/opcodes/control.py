@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.bytecode import Instr
-from sot.interpreter import unroll_limit
+from sot.interpreter import loop, suspension, unroll_limit
 from sot.interpreter.builtins import iteration
 from sot.interpreter.control_flow import branches, predicates
 from sot.interpreter.frame import FOR, FOR_NEXT, OR_POP
 from sot.interpreter.frame import SEND as RETURN_TO_SEND
+from sot.interpreter.objects import attributes
 from sot.interpreter.opcodes.operate import decide
 from sot.interpreter.opcodes.table import op
+from sot.interpreter.suspension import resume_generator
 from sot.polyfills import language
 from sot.support.errors import Break, PyRaise, Reason
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, SavedException, TracebackValue, Value, boolean
@@ -87,7 +89,7 @@ def jump_or_pop(frame: Frame, truth: bool) -> None:
 
 @op("RETURN_VALUE")
 def return_value(m: Machine, frame: Frame, instr: Instr) -> Any:
-    return m.return_value(frame.stack.pop())
+    return loop.return_value(m, frame.stack.pop())
 
 
 # ---- iteration
@@ -112,7 +114,7 @@ def for_iter(m: Machine, frame: Frame, instr: Instr) -> None:
     unroll_limit.enter_loop(m, frame, frame.last)
     iterator = frame.stack[-1]
     if isinstance(iterator, GeneratorValue) and iterator.frame is not None:
-        m.resume_generator(iterator, NONE, FOR)
+        resume_generator(m, iterator, NONE, FOR)
         return
     if isinstance(iterator, GeneratorValue):
         value = ABSENT
@@ -132,7 +134,7 @@ def for_iter(m: Machine, frame: Frame, instr: Instr) -> None:
 
 def next_method(m: Machine, iterator: Value) -> FunctionValue:
     """The user's ``__next__``; an iterator made of C code is stepped by Python."""
-    method = m.attributes.special(m, iterator, "__next__")
+    method = attributes.special(m, iterator, "__next__")
     if isinstance(method, BoundMethod) and isinstance(method.function, FunctionValue):
         return method.function
     raise Break(Reason.OPAQUE_ITERATOR, iterator.pytype.__qualname__)
@@ -142,7 +144,7 @@ def next_method(m: Machine, iterator: Value) -> FunctionValue:
 def send(m: Machine, frame: Frame, instr: Instr) -> None:
     value, receiver = frame.stack.pop(), frame.stack[-1]
     if isinstance(receiver, GeneratorValue) and receiver.frame is not None:
-        m.resume_generator(receiver, value, RETURN_TO_SEND)
+        resume_generator(m, receiver, value, RETURN_TO_SEND)
         return
     if not isinstance(receiver, (GeneratorValue, IteratorValue)) or value.pytype is not type(None):
         raise Break(Reason.OPAQUE_ITERATOR, receiver.pytype.__qualname__)
@@ -162,7 +164,7 @@ def end_send(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("YIELD_VALUE")
 def yield_value(m: Machine, frame: Frame, instr: Instr) -> None:
-    m.yield_value(frame.stack.pop())
+    suspension.yield_value(m, frame.stack.pop())
 
 
 @op("RETURN_GENERATOR", "CLEANUP_THROW")
@@ -240,8 +242,8 @@ def check_eg_match(m: Machine, frame: Frame, instr: Instr) -> None:
 @op("BEFORE_WITH")
 def before_with(m: Machine, frame: Frame, instr: Instr) -> None:
     manager = frame.stack.pop()
-    enter = m.attributes.special(m, manager, "__enter__")
-    leave = m.attributes.special(m, manager, "__exit__")
+    enter = attributes.special(m, manager, "__enter__")
+    leave = attributes.special(m, manager, "__exit__")
     if enter is None or leave is None:
         raise Break(Reason.OPERATION_FAILED, f"{manager} is not a context manager")
     if not isinstance(leave, BoundMethod) or not (isinstance(manager, ObjectValue) or manager.pytype is torch.device):

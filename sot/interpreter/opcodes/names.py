@@ -10,6 +10,7 @@ from sot.bytecode import NULL_FIRST, Instr
 from sot.guards.origin import known
 from sot.interpreter.control_flow.merge_values import Undecided
 from sot.interpreter.frame import PUSH_THEN_NULL
+from sot.interpreter.objects import attribute_stores
 from sot.interpreter.opcodes.table import op
 from sot.support.errors import Break, PyRaise, Reason
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
@@ -224,12 +225,12 @@ def load_super_attr(m: Machine, frame: Frame, instr: Instr) -> None:
 @op("STORE_ATTR")
 def store_attr(m: Machine, frame: Frame, instr: Instr) -> None:
     owner, value = frame.stack.pop(), frame.stack.pop()
-    m.attributes.store(m, owner, instr.arg, value)
+    attribute_stores.store(m, owner, instr.arg, value)
 
 
 @op("DELETE_ATTR")
 def delete_attr(m: Machine, frame: Frame, instr: Instr) -> None:
-    m.attributes.store(m, frame.stack.pop(), instr.arg, None)
+    attribute_stores.store(m, frame.stack.pop(), instr.arg, None)
 
 
 # ---- modules

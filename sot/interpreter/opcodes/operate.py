@@ -4,8 +4,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sot.bytecode import NULL_FIRST, Instr
-from sot.interpreter.builtins import iteration, operators, subscript
+from sot.interpreter.builtins import iteration, operators
 from sot.interpreter.builtins.common import is_empty
+from sot.interpreter.builtins.containers import subscript
 from sot.interpreter.control_flow import predicates
 from sot.interpreter.frame import PUSH_BOOL, PUSH_NOT
 from sot.interpreter.opcodes.table import op

@@ -1,4 +1,7 @@
-"""The table of instruction handlers. To handle an opcode, decorate a function with its canonical name."""
+"""The tables of instruction handlers, and of what becomes of the result of a frame.
+
+To handle an opcode, decorate a function with its canonical name.
+"""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,10 +14,15 @@ from sot.support.registry import Registry
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
+    from sot.values.base import Value
 
 Handler = Callable[["Machine", "Frame", Instr], Any]
 HANDLERS: Registry[str, Handler] = Registry("a handler of instructions")
 op = HANDLERS.add
+
+# Each gets the machine, the frame that has ended, and its result; the caller's frame is on top by then.
+RETURNS: Registry[str, Callable[[Machine, Frame, Value], Any]] = Registry("what becomes of a result")
+returns = RETURNS.add
 
 
 @op(*REFUSED)

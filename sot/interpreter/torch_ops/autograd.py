@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.function import FunctionCtx
 
+from sot.interpreter.loop import trial
+from sot.interpreter.objects import attributes
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import Const, Value
@@ -33,10 +35,10 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     new_style = cls.setup_context is not Function.setup_context
     context = ObjectValue(FunctionCtx)
     context.attrs.overlay["needs_input_grad"] = TupleValue([Const(needs_grad(v)) for v in inputs])
-    forward = m.attributes.load_from_class(m, cls, "forward")
-    result = m.trial(forward, inputs if new_style else [context, *inputs])
+    forward = attributes.load_from_class(m, cls, "forward")
+    result = trial(m, forward, inputs if new_style else [context, *inputs])
     if new_style:
-        m.trial(m.attributes.load_from_class(m, cls, "setup_context"), [context, TupleValue(inputs), result])
+        trial(m, attributes.load_from_class(m, cls, "setup_context"), [context, TupleValue(inputs), result])
     return m.torch_call("call_function", node_target(cls), inputs, {})
 
 

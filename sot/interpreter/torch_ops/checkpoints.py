@@ -16,6 +16,7 @@ from sot.graph.regions import Region
 from sot.interpreter.control_flow.higher_order import follow_call
 from sot.interpreter.control_flow.join import keep_states, refuse_symbols
 from sot.interpreter.control_flow.speculate import Refusal, Start
+from sot.interpreter.loop import evaluate
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -67,9 +68,9 @@ def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
 
 def without_gradients(m: Machine, function: Value, given: list[Value]) -> Value:
     """A reentrant checkpoint of tensors that need no gradient: its results have none, and torch warns."""
-    context = m.evaluate(known_function(m, torch_code.unused_context), [])
+    context = evaluate(m, known_function(m, torch_code.unused_context), [])
     run = known_function(m, CheckpointFunction.forward)
-    result = m.evaluate(run, [context, function, FALSE, *given])
+    result = evaluate(m, run, [context, function, FALSE, *given])
     for value in result.items_list(m) or () if type(result) is TupleValue else [result]:
         if not isinstance(value, TensorValue) or value.real is not ABSENT or value in given or value.fake.requires_grad:
             raise Break(Reason.UNSUPPORTED, f"checkpoint that gives {value}")

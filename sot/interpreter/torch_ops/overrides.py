@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
 
 from sot.graph import NumberRef, TensorRef
 from sot.guards.assumptions import RestartCapture
+from sot.interpreter.loop import evaluate
 from sot.polyfills import torch_code
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.registry import handles
@@ -102,7 +103,7 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
     except (TypeError, AttributeError, RuntimeError) as e:      # of a stand-in, which is no tensor or has no data
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     follower = torch_code.through_mode if m.modes else torch_code.through_classes
-    result = m.evaluate(known_function(m, follower),
+    result = evaluate(m, known_function(m, follower),
                         [m.wrap_known(function), *(value_of(m, v, twins) for v in given)])
     if isinstance(result, Const) and result.real is NotImplemented:
         raise Break(Reason.OPERATION_FAILED, "NotImplemented from __torch_function__")

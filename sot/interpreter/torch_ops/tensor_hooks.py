@@ -14,7 +14,6 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from sot.interpreter.builtins.common import take
-from sot.interpreter.control_flow.speculate import position
 from sot.interpreter.torch_ops.torch_calls import transformed
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -109,7 +108,7 @@ def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
     if m.assumptions.compiles:
         raise Break(Reason.SIDE_EFFECT, f"{method}, whose hook a backend that compiles would not call,")
     if m.builder.region is not None:
-        raise Break(Reason.BRANCH, f"{position(m)}: {method}")
+        raise Break(Reason.BRANCH, f"{m.position()}: {method}")
     number = next(numbers)
     node = m.builder.record("call_function", make_place, (tensor.ref, method, number), {}, None, m.stack_trace())
     node.meta["draws"] = False

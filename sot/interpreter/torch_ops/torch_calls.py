@@ -20,8 +20,8 @@ from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.control_flow import failures
-from sot.interpreter.control_flow.speculate import position
-from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, numpy_arrays, overrides, random_state
+from sot.interpreter.numpy_ops import numpy_arrays
+from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides, random_state
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.fake_tensors import (
@@ -183,12 +183,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     graph_args = tuple(argument(m, v, found, numbers) for v in args)
     graph_kwargs = {k: argument(m, v, found, numbers) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    if numpy_arrays.among(*args) and (
-            "getitem" in name or name == "select" or numpy_arrays.among(*args[:2]) and "setitem" in name):
-        raise Break(Reason.TENSOR_VALUE, f"the position in {name}")
-    if "setitem" in name and issubclass(args[-1].pytype, np.generic) and not issubclass(
-            args[-1].pytype, (float, np.integer)):
-        raise Break(Reason.OPERATION_FAILED, f"{name}: a tensor takes no {args[-1].pytype.__name__}")
+    refuse_numpy(name, args)
     if m.modes or any(overrides.asked(m, value) for value in found.values()):
         answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found)
         if answer is not None:
@@ -198,30 +193,20 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
             raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
     if name == "requires_grad_" and m.assumptions.compiles and not transformed(args[0]):
         return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
-    if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
-        raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
-    if name == "storage_offset" and m.places_unknown:
-        raise Break(Reason.TENSOR_VALUE, name)
-    if name.startswith("quantize_per_"):
-        raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
-    if "out" in graph_kwargs:
-        refuse_resize(m, kind, name, (target, graph_args, graph_kwargs))
+    asked = target, graph_args, graph_kwargs
+    refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
-    concrete = numbers and is_concrete(name, graph_args, found)
-    asked = target, graph_args, graph_kwargs
     try:
-        result, call = run_on_fakes(m, kind, name, asked, reason, concrete)
+        result, call = run_on_fakes(m, kind, name, asked, reason, numbers and is_concrete(name, graph_args, found))
     except Break as stop:
         is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs
         if is_read and (number := deferred_scalars.read(m, name, args[0])) is not None:
             return number
         raise
-    target, graph_args, graph_kwargs = call
-    kind = "call_method" if isinstance(target, str) else "call_function"
     refuse_changes(m, name)
     m.note_assumptions()
-    if any(map(holds_number, graph_args)):
+    if any(map(holds_number, call[1])):
         forget_constant(result)
     check_result(m, name, result, found)
     changed = any(value.ref.fake.requires_grad != before[key][0] for key, value in found.items())
@@ -236,20 +221,48 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
                if key in before and version_of(value.ref.fake) != before[key][1]
                or m.builder.fake_mode.changes_unversioned}
     is_new = isinstance(result, torch.Tensor) and id(result) not in found
-    follows = is_new or gives_back(name, *graph_args, **graph_kwargs)
-    node = m.builder.record(kind, target, graph_args, graph_kwargs, result, m.stack_trace(),
-                            seen=not follows or changed or bool(written) or call is not asked)
+    follows = is_new or gives_back(name, *call[1], **call[2])
+    node = record(m, name, call, result, written, seen=not follows or changed or bool(written) or call is not asked)
+    made = structure(m, node, result, found)
+    note_leaves(m, changed, made, found)
+    if call[0] is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
+        m.builder.untracked.append(made.ref)
+    return made
+
+
+def refuse_numpy(name: str, args: list[Value]) -> None:
+    """A break where torch would look at the type or the value of a number of NumPy's."""
+    if numpy_arrays.among(*args) and (
+            "getitem" in name or name == "select" or numpy_arrays.among(*args[:2]) and "setitem" in name):
+        raise Break(Reason.TENSOR_VALUE, f"the position in {name}")
+    if "setitem" in name and issubclass(args[-1].pytype, np.generic) and not issubclass(
+            args[-1].pytype, (float, np.integer)):
+        raise Break(Reason.OPERATION_FAILED, f"{name}: a tensor takes no {args[-1].pytype.__name__}")
+
+
+def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known_values.Call) -> None:
+    """A break for what no graph does as the program does it."""
+    if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
+        raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
+    if name == "storage_offset" and m.places_unknown:
+        raise Break(Reason.TENSOR_VALUE, name)
+    if name.startswith("quantize_per_"):
+        raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
+    if "out" in call[2]:
+        refuse_resize(m, kind, name, call)
+
+
+def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:
+    """The node of an operation, which notes whose memory it writes to."""
+    kind = "call_method" if isinstance(call[0], str) else "call_function"
+    node = m.builder.record(kind, *call, result, m.stack_trace(), seen=seen)
     m.hooked = m.hooked or name == "retain_grad"
     if written:
         written = m.array_memory.sharing(written)
         node.meta["changes"] = written
         for shown in m.shown:
             shown.note_change(m, node, written)
-    made = structure(m, node, result, found)
-    note_leaves(m, changed, made, found)
-    if target is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
-        m.builder.untracked.append(made.ref)
-    return made
+    return node
 
 
 def gives_back(name: str, *args: Any, **kwargs: Any) -> bool:
@@ -328,10 +341,10 @@ def refuse_changes(m: Machine, name: str) -> None:
     """A subgraph changes nothing outside of it, and nothing is changed of which there is a copy in place of itself."""
     builder = m.builder
     if builder.tied and (point := builder.changed_tie()) is not None:
-        why = f"{position(m)}: {name} changes a tensor that one way only passes on"
+        why = f"{m.position()}: {name} changes a tensor that one way only passes on"
         raise RestartCapture(why, refused={point: why})
     if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
-        raise Break(Reason.BRANCH, f"{position(m)}: {name} changes a tensor from outside the branch in place")
+        raise Break(Reason.BRANCH, f"{m.position()}: {name} changes a tensor from outside the branch in place")
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:

@@ -12,6 +12,8 @@ from sot import _hook
 from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
 from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import refuse, take
+from sot.interpreter.objects import attribute_stores
+from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops import overrides, torch_calls
 from sot.polyfills import torch_code
 from sot.support import user_annotations
@@ -57,8 +59,8 @@ def call_module(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     self_ = args[0]
     if self_.real is not ABSENT and user_annotations.is_not_to_static(self_.real):
         raise Break(Reason.NOT_TO_STATIC, str(self_))
-    raw, owner = m.attributes.lookup(m, self_.pytype, "_call_impl")
-    implementation = m.attributes.class_value(m, raw, owner, "_call_impl")
+    raw, owner = lookup(m, self_.pytype, "_call_impl")
+    implementation = class_value(m, raw, owner, "_call_impl")
     if raw is not CALL_IMPL or not isinstance(self_, ObjectValue) or has_hooks(m, self_):
         return implementation.call(m, args, kwargs)
     return self_.load_attr(m, "forward").call(m, args[1:], kwargs)
@@ -160,7 +162,7 @@ class EnteredInferenceMode(Value):
 @handles(torch.inference_mode.__enter__)
 def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     torch_calls.set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
-    m.attributes.generic_store(m, args[0], "_inference_mode_context", EnteredInferenceMode())
+    attribute_stores.generic_store(m, args[0], "_inference_mode_context", EnteredInferenceMode())
     return NONE
 
 
@@ -168,7 +170,7 @@ def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
 def exit_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(args[0].load_attr(m, "_inference_mode_context"), EnteredInferenceMode):
         raise Break(Reason.UNSUPPORTED, "leaving an inference mode that was entered before")
-    m.attributes.generic_store(m, args[0], "_inference_mode_context", NONE)
+    attribute_stores.generic_store(m, args[0], "_inference_mode_context", NONE)
     return torch_calls.set_state(m, exit_inference_mode, [])
 
 
@@ -192,7 +194,7 @@ def note_for_a_profiler(m: Machine, args: list[Value], kwargs: dict[str, Value])
     """A graph is one step of a profile: notes within it have no place."""
     if torch.autograd._profiler_enabled() or args[0].real is not ABSENT:
         raise Break(Reason.SIDE_EFFECT, "record_function under a profiler")
-    m.attributes.generic_store(m, args[0], "record", Record(args[0].load_attr(m, "name")))
+    attribute_stores.generic_store(m, args[0], "record", Record(args[0].load_attr(m, "name")))
     return args[0]
 
 
@@ -200,7 +202,7 @@ def note_for_a_profiler(m: Machine, args: list[Value], kwargs: dict[str, Value])
 def leave_note(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     context = args[0]
     if context.real is ABSENT:
-        m.attributes.generic_store(m, context, "record", NONE)
+        attribute_stores.generic_store(m, context, "record", NONE)
     else:
         m.effect(lambda e: e.line(f"{e.const(record_function.__exit__)}({e.value(context)}, None, None, None)"))
     return NONE

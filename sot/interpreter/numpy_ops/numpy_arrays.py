@@ -22,6 +22,7 @@ from torch import fx
 
 from sot.graph import NumberRef, TensorRef
 from sot.interpreter.control_flow import failures
+from sot.interpreter.numpy_ops.memory import Memory
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
@@ -42,44 +43,6 @@ NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
 CASTS_BY_TYPE = int(np.__version__.partition(".")[0]) >= 2      # before, the values of numbers had a say
 # A warning is a break: of NumPy's own Python code, or about the caller, which is this file.
 FILTER = "error", None, Warning, re.compile(rf"(numpy\b.*|{re.escape(__name__)})\Z"), 0
-
-
-# ---- memory -----------------------------------------------------------------------------------------------------
-class Memory:
-    """What several arrays, and tensors, are views of. ``outside``: it may be that of anything that was there before."""
-
-    def __init__(self, outside: bool = False) -> None:
-        self.outside = outside
-        self.held: list[torch.UntypedStorage] = []      # of fakes; what is held keeps its id
-        self.storages: set[int] = set()
-
-
-class ArrayMemory:
-    """The memory of a trace's arrays."""
-
-    def __init__(self) -> None:
-        self.outside = Memory(True)
-        self.of_tensors: dict[int, Memory] = {}     # by the storage of a fake
-        self.is_written = False
-
-    def of(self, fake: torch.Tensor) -> Memory:
-        return self.of_tensors.get(storage_id(fake)) or self.add(Memory(), fake)
-
-    def add(self, memory: Memory, fake: torch.Tensor) -> Memory:
-        memory.held.append(fake.untyped_storage())
-        memory.storages.add(storage_id(fake))
-        self.of_tensors[storage_id(fake)] = memory
-        return memory
-
-    def sharing(self, storages: set[int]) -> set[int]:
-        """All storages of fakes that are one memory with one of these."""
-        found = (self.of_tensors[s].storages for s in storages if s in self.of_tensors)
-        return storages.union(*found)
-
-    def is_visible(self, m: Machine, memory: Memory) -> bool:
-        """Would a change of it be seen if Python ran the frame once more?"""
-        return memory.outside or not memory.storages.isdisjoint(
-            storage_id(ref.fake) for ref in m.builder.inputs if isinstance(ref.fake, torch.Tensor))
 
 
 # ---- arguments --------------------------------------------------------------------------------------------------

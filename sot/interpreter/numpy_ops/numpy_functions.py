@@ -14,7 +14,9 @@ import numpy as np
 import torch
 
 from sot.interpreter.builtins.pure import NUMPY
-from sot.interpreter.torch_ops import deferred_scalars, numpy_arrays
+from sot.interpreter.entering import make_generator
+from sot.interpreter.numpy_ops import numpy_arrays
+from sot.interpreter.torch_ops import deferred_scalars
 from sot.polyfills.iteration import by_index
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
@@ -323,7 +325,7 @@ def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, = args
     if not isinstance(value, ArrayValue) or not value.layout.shape:
         raise Break(Reason.OPERATION_FAILED, f"iteration over {value}")
-    return m.calls.make_generator(m, known_function(m, by_index), [value], {})
+    return make_generator(m, known_function(m, by_index), [value], {})
 
 
 # ---- between tensors and arrays ---------------------------------------------------------------------------------

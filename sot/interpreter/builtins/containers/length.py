@@ -9,10 +9,9 @@ from sot.interpreter.builtins.common import call_slot, foldable, is_native, over
 from sot.interpreter.torch_ops.overrides import asked
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values import growing
 from sot.values.base import Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
-from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
+from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue, growing
 from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import collections
 import types
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.builtins import iteration, sets
+from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import (
     NOT_IMPLEMENTED,
     call_slot,
@@ -20,6 +20,7 @@ from sot.interpreter.builtins.common import (
     take,
     truth_of,
 )
+from sot.interpreter.builtins.containers import sets
 from sot.polyfills import containers as fill
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, PyRaise, Reason

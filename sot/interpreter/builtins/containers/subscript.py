@@ -23,7 +23,9 @@ from sot.interpreter.builtins.common import (
     take,
 )
 from sot.interpreter.frame import DISCARD
-from sot.interpreter.torch_ops import elements, numpy_functions
+from sot.interpreter.numpy_ops import numpy_functions
+from sot.interpreter.objects.lookup import lookup
+from sot.interpreter.torch_ops import elements
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
@@ -111,7 +113,7 @@ def class_item(m: Machine, obj: Const, key: Value) -> Value:
     """``cls[key]``: the metaclass decides (enums), then ``__class_getitem__`` (generics)."""
     maker = slot(m, obj, "__getitem__")
     if maker is None:
-        own, _ = m.attributes.lookup(None, obj.real, "__class_getitem__")
+        own, _ = lookup(None, obj.real, "__class_getitem__")
         if isinstance(own, classmethod) and isinstance(own.__func__, types.FunctionType) and (
                 own.__func__.__module__ != "typing"):
             return obj.load_attr(m, "__class_getitem__").call(m, [key], {})

@@ -1,0 +1,1 @@
+"""Lists, tuples, deques, dicts and sets: their methods, subscripts and lengths."""

@@ -1,0 +1,98 @@
+"""New frames of Python functions, and of generators: arguments are bound to parameters."""
+from __future__ import annotations
+
+import contextlib
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+from sot.bytecode import decode
+from sot.interpreter import unroll_limit
+from sot.interpreter.frame import PUSH, Frame
+from sot.polyfills.rebuilt import REBUILT
+from sot.support.errors import Break, Reason
+from sot.values.base import ENTERED, Lazy, Value
+from sot.values.callables import FunctionValue
+from sot.values.iterators import GeneratorValue, PolyfilledGenerator
+from sot.values.objects import DictValue, TupleValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+def enter(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value],
+          on_return: str = PUSH) -> Value:
+    """Push a frame of a Python function."""
+    unroll_limit.refuse_left(m, m.frames[-1])
+    m.frames.append(new_frame(m, function, args, kwargs, on_return))
+    return ENTERED
+
+
+def new_frame(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value],
+              on_return: str) -> Frame:
+    frame = Frame(decode(function.code), function.namespace, function)
+    frame.on_return = on_return
+    frame.locals.update(bind_arguments(m, function, args, kwargs))
+    frame.cells.update(zip(function.code.co_freevars, function.closure, strict=True))
+    return frame
+
+
+def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
+                   kwargs: dict[str, Value]) -> dict[str, Value]:
+    """The parameters of a call, by name. A call that does not fit is left to Python, which says so."""
+    code, names = function.code, function.code.co_varnames
+    positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
+    bound: dict[str, Any] = dict(zip(names[:positional], args, strict=False))
+    rest = args[positional:]
+    more: dict[str, Value] = {}
+    by_name = names[code.co_posonlyargcount:positional + keyword_only]
+    for name, value in kwargs.items():
+        if name not in by_name:
+            more[name] = value
+        elif name in bound:
+            raise Break(Reason.BAD_CALL, f"{function.name}() got multiple values for {name!r}")
+        else:
+            bound[name] = value
+    for i, default in enumerate(function.defaults, positional - len(function.defaults)):
+        if names[i] not in bound:
+            bound[names[i]] = settled(m, default)
+    for name in names[positional:positional + keyword_only]:
+        if name not in bound and name in function.kwdefaults:
+            bound[name] = settled(m, function.kwdefaults[name])
+    missing = [n for n in names[:positional + keyword_only] if n not in bound]
+    if missing:
+        raise Break(Reason.BAD_CALL, f"{function.name}() misses {', '.join(missing)}")
+    at = positional + keyword_only
+    if code.co_flags & inspect.CO_VARARGS:
+        bound[names[at]] = TupleValue(rest)
+        at += 1
+    elif rest:
+        raise Break(Reason.BAD_CALL, f"{function.name}() takes {positional} positional arguments")
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        bound[names[at]] = keywords = DictValue(dict)
+        keywords.overlay.update(more)
+    elif more:
+        raise Break(Reason.BAD_CALL, f"{function.name}() got an unexpected keyword {next(iter(more))!r}")
+    return bound
+
+
+def settled(m: Machine, value: Any) -> Value:
+    return m.wrap(value.real, value.origin) if isinstance(value, Lazy) else value
+
+
+def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A suspended generator: its frame has run up to RETURN_GENERATOR."""
+    frame = new_frame(m, function, args, kwargs, PUSH)
+    for instr in frame.instrs:
+        frame.pc += 1
+        if instr.op == "MAKE_CELL":
+            frame.make_cell(instr.arg)
+        elif instr.op == "RETURN_GENERATOR":
+            break
+    frame.last = frame.pc - 1
+    of_c = REBUILT.get(function.code)
+    frame.generator = PolyfilledGenerator(frame, *of_c) if of_c else GeneratorValue(frame, types.GeneratorType)
+    if m.frames[-1].native.co_filename != contextlib.__file__:      # which runs its generators to their end
+        m.generators.append(frame.generator)
+        m.undoable(m.generators.pop)
+    return frame.generator

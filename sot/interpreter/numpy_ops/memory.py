@@ -1,0 +1,48 @@
+"""Which arrays, and tensors, share memory."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from sot.torch_compat.tensors import storage_id
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+class Memory:
+    """What several arrays, and tensors, are views of. ``outside``: it may be that of anything that was there before."""
+
+    def __init__(self, outside: bool = False) -> None:
+        self.outside = outside
+        self.held: list[torch.UntypedStorage] = []      # of fakes; what is held keeps its id
+        self.storages: set[int] = set()
+
+
+class ArrayMemory:
+    """The memory of a trace's arrays."""
+
+    def __init__(self) -> None:
+        self.outside = Memory(True)
+        self.of_tensors: dict[int, Memory] = {}     # by the storage of a fake
+        self.is_written = False
+
+    def of(self, fake: torch.Tensor) -> Memory:
+        return self.of_tensors.get(storage_id(fake)) or self.add(Memory(), fake)
+
+    def add(self, memory: Memory, fake: torch.Tensor) -> Memory:
+        memory.held.append(fake.untyped_storage())
+        memory.storages.add(storage_id(fake))
+        self.of_tensors[storage_id(fake)] = memory
+        return memory
+
+    def sharing(self, storages: set[int]) -> set[int]:
+        """All storages of fakes that are one memory with one of these."""
+        found = (self.of_tensors[s].storages for s in storages if s in self.of_tensors)
+        return storages.union(*found)
+
+    def is_visible(self, m: Machine, memory: Memory) -> bool:
+        """Would a change of it be seen if Python ran the frame once more?"""
+        return memory.outside or not memory.storages.isdisjoint(
+            storage_id(ref.fake) for ref in m.builder.inputs if isinstance(ref.fake, torch.Tensor))

@@ -1,0 +1,131 @@
+"""Writing and deleting attributes, as ``object.__setattr__`` and ``object.__delattr__`` define it."""
+from __future__ import annotations
+
+import builtins
+import types
+from typing import TYPE_CHECKING, Any
+
+from sot.interpreter.frame import DISCARD
+from sot.interpreter.objects.attributes import OF_C, has_dict, property_part
+from sot.interpreter.objects.computed_attributes import CHAIN, WRITABLE, function_attrs, load_slot
+from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
+from sot.support.errors import Break, PyRaise, Reason, Skip
+from sot.values.base import ABSENT, ENTERED, NONE, Const, TracebackValue, Value
+from sot.values.callables import FunctionValue
+from sot.values.objects import DELETED, DictValue, ExceptionValue, ObjectValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+def _no_place() -> str:
+    """How this Python says that an object without ``__dict__`` takes no attribute."""
+    try:
+        object().name = None  # type: ignore[attr-defined]
+    except AttributeError as e:
+        return str(e).replace("'object'", "{}").replace("'name'", "{}")
+    raise AssertionError
+
+
+NO_PLACE = _no_place()
+
+
+def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
+    """``obj.name = value``, or ``del obj.name`` when value is None."""
+    hook_name = "__delattr__" if value is None else "__setattr__"
+    hook, owner = lookup(None, obj.pytype, hook_name)
+    args = [obj, Const(name)] + ([] if value is None else [value])
+    if not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != hook_name:
+        if not isinstance(hook, OF_C) or Const(hook).call(m, args, {}) is ENTERED:
+            raise Break(Reason.UNSUPPORTED, f"{hook} as {hook_name}")
+        return
+    if isinstance(hook, types.FunctionType) and isinstance(obj, ObjectValue):
+        function = class_value(m, hook, owner, hook_name)
+        assert isinstance(function, FunctionValue)
+        m.enter(function, args, {}, DISCARD)
+        return
+    generic_store(m, obj, name, value)
+
+
+def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
+    """``object.__setattr__`` and ``object.__delattr__``"""
+    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and name in WRITABLE:
+        fields = obj.fields
+        m.undoable(lambda: setattr(obj, "fields", fields))
+        obj.fields = {**fields, name: value}
+        return
+    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and (
+            not name.startswith("__") or name in ("__wrapped__", "__isabstractmethod__")):
+        function_attrs(obj).attrs.set(m, name, value)
+        return
+    if isinstance(obj, TensorValue):
+        obj.store_attr(m, name, value)
+        return
+    if isinstance(obj, Const) and (made := m.made_classes.get(id(obj.real))) is not None:
+        m.classes.store(m, made, name, value)
+        return
+    if obj.real is builtins:
+        raise Skip(Reason.WATCHES, f"what sets {name} of builtins")     # by which capture works, too
+    if not isinstance(obj, ObjectValue):
+        raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")
+    raw, owner = lookup(m, obj.pytype, name)
+    if raw is not ABSENT and takes_writes(raw):
+        store_data(m, obj, raw, owner, name, value)
+        return
+    if not has_dict(obj):
+        m.throw(AttributeError, NO_PLACE.format(repr(obj.pytype.__name__), repr(name)))
+    if value is not None:
+        obj.attrs.set(m, name, value)
+    elif obj.attrs.get(m, name) is ABSENT:
+        m.throw(AttributeError, f"{obj.pytype.__name__!r} object has no attribute {name!r}")
+    else:
+        obj.attrs.delete(m, name)
+
+
+def store_data(m: Machine, obj: ObjectValue, raw: Any, owner: type, name: str, value: Value | None) -> None:
+    if isinstance(raw, property):
+        part = "fdel" if value is None else "fset"
+        if getattr(raw, part) is None:
+            m.throw(AttributeError, f"property {name!r} of {obj.pytype.__qualname__!r} object has no "
+                                    f"{'deleter' if value is None else 'setter'}")
+        function = property_part(m, raw, owner, name, part)
+        if not isinstance(function, FunctionValue):
+            raise Break(Reason.UNSUPPORTED, f"the setter of {name}")
+        m.enter(function, [obj] + ([] if value is None else [value]), {}, DISCARD)
+    elif isinstance(obj, ExceptionValue) and (name in CHAIN or name == "__traceback__"):
+        store_in_exception(m, obj, name, value)
+    elif isinstance(raw, types.MemberDescriptorType) and not isinstance(obj, TupleValue):
+        if value is None:
+            try:
+                load_slot(m, obj, name)
+            except PyRaise:
+                m.throw(AttributeError, name)
+        if "__slots__" not in vars(owner) and not isinstance(obj, DictValue):
+            raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")    # C decides, and may refuse
+        m.touch(obj)
+        if value is None and obj.real is ABSENT:
+            del obj.slots[name]
+        else:
+            obj.slots[name] = DELETED if value is None else value
+    else:
+        setter, _ = lookup(None, type(raw), "__set__" if value is not None else "__delete__")
+        if not isinstance(setter, types.FunctionType):
+            raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")
+        m.enter(setter, [class_value(m, raw, owner, name), obj] + ([] if value is None else [value]), {}, DISCARD)
+
+
+def store_in_exception(m: Machine, obj: ExceptionValue, name: str, value: Value | None) -> None:
+    """Attributes that C code keeps in an exception. The traceback is as it was, whoever puts it back."""
+    if name == "__traceback__" and isinstance(value, TracebackValue):
+        return
+    m.touch(obj)
+    if name == "args" and isinstance(value, TupleValue):
+        obj.args = value.items_list(m) or []
+    elif name == "__suppress_context__" and isinstance(value, Const) and value.pytype is bool:
+        obj.suppress = value.real
+    elif name in ("__cause__", "__context__") and (value is NONE or isinstance(value, ExceptionValue)):
+        setattr(obj, name.strip("_"), None if value is NONE else value)
+        obj.suppress = obj.suppress or name == "__cause__"
+    else:
+        raise Break(Reason.UNSUPPORTED, f"setting .{name} of {obj}")

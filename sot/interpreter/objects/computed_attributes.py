@@ -1,0 +1,181 @@
+"""Attributes that C code computes or keeps: slots, fields of functions, exceptions and struct sequences."""
+from __future__ import annotations
+
+import types
+from typing import TYPE_CHECKING
+
+import torch
+
+from sot.guards.guards import EmptySlotGuard, slot_is_empty
+from sot.interpreter.objects.lookup import like_real, lookup
+from sot.interpreter.unwinding import handled_outside
+from sot.support.errors import Break, Reason
+from sot.values.base import ABSENT, NONE, Const, Opaque, TracebackValue, Value, boolean
+from sot.values.callables import BoundMethod, FunctionValue
+from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+class _Slotted:
+    __slots__ = ("name",)
+
+
+def _full_names() -> bool:
+    """Does this Python name a class with its module when it says that a slot is empty?"""
+    try:
+        return bool(_Slotted().name)  # type: ignore[attr-defined]
+    except AttributeError as e:
+        return __name__ in str(e)
+
+
+FULL_NAMES = _full_names()
+
+
+def load_slot(m: Machine, obj: Value, name: str) -> Value:
+    if isinstance(obj, ObjectValue):
+        if name == "__dict__":
+            return obj.attrs
+        if name == "__suppress_context__" and isinstance(obj, ExceptionValue):
+            return load_computed(m, obj, name)
+        found = obj.slots.get(name) or obj.slots_read.get(name)
+        if found is DELETED:
+            empty_slot(m, obj, name)
+        if found is not None:
+            return found
+        if name == "default_factory" and isinstance(obj, DictValue):
+            return obj.default_factory or NONE
+        if obj.real is not ABSENT:
+            if slot_is_empty(obj.real, name):
+                if obj.origin is not None:
+                    m.guard(EmptySlotGuard(obj.origin, name))
+                empty_slot(m, obj, name)
+            value = m.wrap_attr(obj, name, object.__getattribute__(obj.real, name))
+            obj.slots_read[name] = value
+            return value
+        if isinstance(obj, TupleValue) or isinstance(obj, ExceptionValue):
+            return struct_field(m, obj, name)
+        empty_slot(m, obj, name)
+    if isinstance(obj, FunctionValue):
+        return load_of_function(m, obj, name)
+    if not isinstance(obj, Opaque):
+        return native_attr(m, obj, name)
+    if obj.origin is None or slot_is_empty(obj.real, name):
+        raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
+    return m.wrap_attr(obj, name, getattr(obj.real, name))      # another at the next call, perhaps
+
+
+def empty_slot(m: Machine, obj: Value, name: str) -> None:
+    cls = obj.pytype
+    owner = f"{cls.__module__}.{cls.__qualname__}" if FULL_NAMES else cls.__name__
+    m.throw(AttributeError, f"{owner!r} object has no attribute {name!r}")
+
+
+def struct_field(m: Machine, obj: ObjectValue, name: str) -> Value:
+    """A named field of a struct sequence such as ``torch.return_types.max``; ``value`` of StopIteration."""
+    if isinstance(obj, TupleValue):
+        fields = [k for k in dir(obj.pytype) if type(getattr(obj.pytype, k)) is types.MemberDescriptorType]
+        probe = obj.pytype(tuple(range(len(obj.items))))
+        if name in fields:
+            return m.settle_at(obj.items, getattr(probe, name))
+    if name == "value" and isinstance(obj, ExceptionValue):
+        return obj.args[0] if obj.args else NONE
+    if name in ("name", "obj") and issubclass(obj.pytype, (AttributeError, NameError)):
+        return NONE     # not given; what Python raises by itself has them among its slots
+    raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
+
+
+CHAIN = ("args", "__cause__", "__context__", "__suppress_context__")
+
+
+def load_computed(m: Machine, obj: Value, name: str) -> Value:
+    """Attributes that C code computes."""
+    if name == "__dict__" and isinstance(obj, ObjectValue):
+        return obj.attrs
+    if isinstance(obj, ExceptionValue) and obj.real is ABSENT:
+        simple = {"args": lambda: TupleValue(list(obj.args)), "__cause__": lambda: obj.cause or NONE,
+                  "__context__": lambda: context_of(m, obj), "__suppress_context__": lambda: boolean(obj.suppress),
+                  "__traceback__": lambda: TracebackValue() if obj.trace else NONE}
+        if name in simple:
+            return simple[name]()
+    if isinstance(obj, Const):
+        return native_attr(m, obj, name)
+    if isinstance(obj, ExceptionValue) and name in CHAIN and id(obj) not in m.mutated:
+        return m.wrap_attr(obj, name, getattr(obj.real, name))
+    if isinstance(obj, FunctionValue):
+        return load_of_function(m, obj, name)
+    if isinstance(obj, ListValue) and name == "maxlen":
+        return m.wrap_new(obj.maxlen)
+    what = f"reading .{name} of {obj}"
+    raise obj.refusal(what, Reason.UNSUPPORTED) if isinstance(obj, Opaque) else Break(Reason.UNSUPPORTED, what)
+
+
+def context_of(m: Machine, exception: ExceptionValue) -> Value:
+    return exception.context or (handled_outside(m) if exception.raised_unchained else NONE)
+
+
+WRITABLE = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__type_params__"})
+
+
+def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
+    if name in obj.fields:
+        return obj.fields[name]
+    if name == "__code__":
+        return Const(obj.code)
+    if name in ("__name__", "__qualname__"):
+        return Const(obj.name.rpartition(".")[2] if name == "__name__" else obj.name)
+    if name == "__closure__":
+        return TupleValue(list(obj.closure)) if obj.closure else NONE
+    if name == "__defaults__":
+        return obj.made_defaults or (TupleValue(list(obj.defaults)) if obj.defaults else NONE)
+    if name == "__kwdefaults__" and obj.real is ABSENT:
+        return keyword_defaults(obj)
+    if name == "__dict__":
+        return function_attrs(obj).attrs
+    if obj.real is not ABSENT and obj.origin is not None:
+        try:
+            return m.wrap_attr(obj, name, getattr(obj.real, name))
+        except AttributeError as e:
+            return like_real(m, e, obj)
+    if name == "__annotations__" and obj.real is ABSENT:
+        obj.annotations = obj.annotations or DictValue(dict)
+        return obj.annotations
+    if name == "__doc__" and obj.real is ABSENT:
+        return m.wrap_new(types.FunctionType(obj.code, {}, None, None, (types.CellType(),) * len(obj.closure)).__doc__)
+    if name == "__module__" and obj.real is ABSENT:
+        return m.namespace(obj.namespace).get(m, "__name__") or NONE
+    if name == "__type_params__" and obj.real is ABSENT:
+        return TupleValue([])
+    raise Break(Reason.UNSUPPORTED, f"reading .{name} of a function")
+
+
+def keyword_defaults(obj: FunctionValue) -> Value:
+    made = DictValue(dict)
+    made.overlay.update(obj.kwdefaults)
+    return made if obj.kwdefaults else NONE
+
+
+def function_attrs(obj: FunctionValue) -> ObjectValue:
+    if obj.attrs is None:
+        real = obj.real if obj.origin is not None else ABSENT
+        obj.attrs = ObjectValue(types.FunctionType, real, obj.origin if real is not ABSENT else None)
+        obj.attrs.attrs.owner = obj
+    return obj.attrs
+
+
+def native_attr(m: Machine, obj: Value, name: str) -> Value:
+    """Read an attribute of a constant for real: it runs no user code."""
+    if obj.real is ABSENT:
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
+    try:
+        found = getattr(obj.real, name)
+    except AttributeError as e:
+        like_real(m, e, obj)
+    if callable(found) and getattr(found, "__self__", None) is obj.real:
+        raw, _ = lookup(None, obj.pytype, name)
+        if raw is not ABSENT:
+            return BoundMethod(Const(raw), obj, name)
+    if isinstance(found, types.MappingProxyType):
+        return Const(found)
+    return m.wrap_known(found) if not isinstance(found, (tuple, torch.Size)) else m.wrap_new(found)

@@ -1,0 +1,55 @@
+"""What a class has: its attributes along the MRO, special methods excepted, and what it means that there is none."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sot.guards.guards import HasKeyGuard
+from sot.guards.origin import Attr, ClassAttr, known
+from sot.interpreter.wrapping import is_fixed
+from sot.support.errors import Break, PyRaise, Reason
+from sot.values.base import ABSENT, Const, Value
+from sot.values.objects import ExceptionValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
+    """The attribute of a class found along its MRO, and the class that has it."""
+    if cls.__mro__ is None:     # its metaclass is reckoning it at the moment
+        raise Break(Reason.UNSUPPORTED, f"class {cls.__name__} before it is made")
+    for owner in cls.__mro__:
+        if name in owner.__dict__:
+            return owner.__dict__[name], owner
+        if m is not None and not is_fixed(owner.__module__):
+            m.guard(HasKeyGuard(Attr(known(owner, owner.__qualname__), "__dict__"), name, False))
+    return ABSENT, object
+
+
+def class_value(m: Machine, raw: Any, owner: type, name: str) -> Value:
+    """The Value of what a class holds under a name."""
+    if (made := m.made_classes.get(id(owner))) is not None and (member := made.member(name)) is not None:
+        return member
+    return m.wrap(raw, ClassAttr(known(owner, owner.__qualname__), name))
+
+
+def is_data_descriptor(raw: Any) -> bool:
+    """Does it come before what an instance has, when it is read?"""
+    return hasattr(type(raw), "__get__") and takes_writes(raw)
+
+
+def takes_writes(raw: Any) -> bool:
+    """Is it asked when the attribute of an instance is set or deleted?"""
+    return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
+
+
+def no_attribute(m: Machine, text: str, name: str | None, obj: Value) -> Any:
+    """Raise AttributeError, as CPython does: with the name and the object in it."""
+    error = ExceptionValue(AttributeError, [Const(text)])
+    error.slots = {"name": m.wrap_new(name), "obj": obj}
+    raise PyRaise(error)
+
+
+def like_real(m: Machine, error: AttributeError, obj: Value) -> Any:
+    """Raise in the captured program what reading an attribute has raised for real."""
+    return no_attribute(m, str(error), error.name, obj)

@@ -1,0 +1,120 @@
+"""Exceptions of the captured program: the way to a handler, chains, tracebacks."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sot.guards.guards import IsGuard
+from sot.guards.origin import HandledOutside
+from sot.interpreter.frame import BRANCH, CLOSING, FOR_NEXT, NEXT_DEFAULT, TRIAL, Frame
+from sot.interpreter.outcomes import Stopped
+from sot.support.errors import Break, Reason
+from sot.support.own_code import is_own
+from sot.values.base import ABSENT, NONE, Const, LastInstruction, Value
+from sot.values.iterators import GeneratorValue, PolyfilledGenerator
+from sot.values.objects import ExceptionValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+def unwind_or_stop(m: Machine, exception: Value, again: bool = False, chained: bool = True) -> Stopped | None:
+    if leaves_call(m, exception) or not any(
+            f.instrs[f.last].handler >= 0 or f.on_return in (FOR_NEXT, NEXT_DEFAULT) for f in m.frames):
+        text = exception.describe() if isinstance(exception, ExceptionValue) else str(exception)
+        return Stopped(Break(Reason.UNCAUGHT, text), exception)
+    if isinstance(exception, ExceptionValue) and chained and not again:
+        chain(m, exception)
+    raised_here = not again
+    while True:
+        frame = m.frames[-1]
+        if raised_here and isinstance(exception, ExceptionValue):
+            went_through(m, exception, frame)
+        raised_here = True
+        index = frame.instrs[frame.last].handler
+        if index >= 0:
+            handler = frame.code.handlers[index]
+            del frame.stack[handler.depth:]
+            if handler.lasti:
+                frame.stack.append(LastInstruction(frame.last))
+            frame.stack.append(exception)
+            frame.pc = handler.target
+            return None
+        if len(m.frames) == 1 or frame.on_return in (TRIAL, BRANCH):
+            return Stopped(Break(Reason.UNCAUGHT, str(exception)), exception)
+        exception = not_stop_iteration(m, frame, exception)
+        leave_by_exception(m, frame)
+        caller, ended = m.frames[-1], issubclass(exception.pytype, StopIteration)
+        if frame.on_return == CLOSING and (ended or issubclass(exception.pytype, GeneratorExit)):
+            exception = frame.default
+        if ended and frame.on_return == FOR_NEXT:
+            caller.stack.pop()
+            caller.pc = caller.instrs[caller.last].target
+            return None
+        if ended and frame.on_return == NEXT_DEFAULT:
+            caller.stack.append(frame.default)
+            return None
+
+
+def leaves_call(m: Machine, exception: Value) -> bool:
+    """Does an exception that existed before leave an inlined call? Its traceback then gets the caller's frame."""
+    frame = m.frames[-1]
+    return (isinstance(exception, ExceptionValue) and exception.real is not ABSENT and len(m.frames) > 1
+            and frame.instrs[frame.last].handler < 0 and not is_own(frame.native.co_filename))
+
+
+def handled_outside(m: Machine) -> Value:
+    """What the program finds handled where it handles nothing: nothing, unless its caller does."""
+    if m.called_in_handler:
+        raise Break(Reason.UNSUPPORTED, "asking for the exception that the caller handles")
+    m.guard(IsGuard(HandledOutside(), None))
+    return NONE
+
+
+def chain(m: Machine, exception: ExceptionValue) -> None:
+    """What is handled becomes the context of what is raised; a cycle is cut, as CPython does."""
+    inner = m.handled
+    if inner is None and exception.real is ABSENT and not exception.raised_unchained:
+        m.undoable(lambda: setattr(exception, "raised_unchained", False))
+        exception.raised_unchained = True
+    if inner is None or inner is exception:
+        return
+    seen: set[int] = set()      # for a program may have made a cycle itself
+    while isinstance(inner, ExceptionValue) and inner.context is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        if inner.context is exception:
+            set_context(m, inner, None)
+            break
+        inner = inner.context
+    set_context(m, exception, m.handled)
+
+
+def set_context(m: Machine, exception: ExceptionValue, context: Value | None) -> None:
+    before = exception.context
+    m.undoable(lambda: setattr(exception, "context", before))
+    exception.context = context
+
+
+def went_through(m: Machine, exception: ExceptionValue, frame: Frame) -> None:
+    """Add to the traceback of an exception. Frames of ours stand for C code, which has none."""
+    if exception.real is ABSENT and not is_own(frame.native.co_filename):
+        before = exception.trace
+        m.undoable(lambda: setattr(exception, "trace", before))
+        exception.trace = (*before, (frame.native, frame.line))
+
+
+def not_stop_iteration(m: Machine, frame: Frame, exception: Value) -> Value:
+    """What leaves a generator's frame (PEP 479)."""
+    if type(frame.generator) is not GeneratorValue or not issubclass(exception.pytype, StopIteration):
+        return exception
+    made = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
+    made.cause = made.context = exception
+    made.suppress = True
+    return made
+
+
+def leave_by_exception(m: Machine, frame: Frame) -> None:
+    m.frames.pop()
+    if isinstance(frame.generator, PolyfilledGenerator):
+        frame.generator.running, frame.generator.failed = False, True
+    elif frame.generator is not None:
+        frame.generator.frame, frame.generator.running = None, False

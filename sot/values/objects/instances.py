@@ -1,0 +1,285 @@
+"""Objects with attributes, and dicts, which hold those: an instance's ``__dict__`` is a dict of the program."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sot import _hook
+from sot.guards.guards import HasKeyGuard, IsGuard, KeysGuard
+from sot.guards.origin import Item, KeyAt, Origin, RawItem, attribute, index_of
+from sot.support.errors import Break, Reason
+from sot.values.base import ABSENT, Const, Value
+from sot.values.objects.keys import PythonKey, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
+
+DELETED: Any = object()
+
+
+def empty_slot(obj: object, name: str) -> None:
+    """Leave a slot empty, which it may be: what the program put there was never written."""
+    try:
+        object.__delattr__(obj, name)
+    except AttributeError:
+        pass
+
+
+EMPTY_SLOT = _hook.plain(empty_slot)
+
+
+class ObjectValue(Value):
+    """An instance of any class; ``attrs`` is its ``__dict__``, ``slots`` what its member descriptors hold."""
+
+    def __init__(self, pytype: type, real: Any = ABSENT, origin: Origin | None = None) -> None:
+        self.pytype, self.real, self.origin = pytype, real, origin
+        self._attrs: DictValue | None = None
+        self.slots: dict[str, Value] = {}           # written
+        self.slots_read: dict[str, Value] = {}
+        self.new_args: list[Value] = []     # what ``__new__`` needs to make the object again
+
+    @property
+    def attrs(self) -> DictValue:
+        if self._attrs is None:
+            if self.real is ABSENT:
+                self._attrs = DictValue(dict)
+            else:
+                real = getattr(self.real, "__dict__", None)
+                if real is None:
+                    self._attrs = DictValue(dict)
+                else:
+                    assert self.origin is not None
+                    self._attrs = DictValue(dict, real, attribute(self.origin, "__dict__", self.pytype))
+            self._attrs.owner = self
+        return self._attrs
+
+    @property
+    def has_attrs(self) -> bool:
+        return self._attrs is not None and bool(self._attrs.overlay)
+
+    def snapshot(self) -> Callable[[], None]:
+        slots = dict(self.slots)
+
+        def undo() -> None:
+            self.slots = slots
+        return undo
+
+    def truth(self, m: Machine) -> bool | None:
+        kind = self.pytype
+        return None if hasattr(kind, "__bool__") or hasattr(kind, "__len__") else True
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.new_object(self)
+
+    def fill(self, e: Emitter, name: str) -> None:
+        """Emit what a freshly made object needs beyond its attributes."""
+
+    def replay(self, e: Emitter) -> None:
+        """Emit the writes to an existing object (attributes are replayed by ``attrs``)."""
+        for slot, value in self.slots.items():
+            e.line(f"{e.const(EMPTY_SLOT)}({e.value(self)}, {slot!r})" if value is DELETED else
+                   f"object.__setattr__({e.value(self)}, {slot!r}, {e.value(value)})")
+
+    def __str__(self) -> str:
+        return str(self.origin) if self.origin else f"an object of class {self.pytype.__qualname__}"
+
+
+def guard_key(m: Machine, key: Any) -> None:
+    """What is looked for in a container that existed before: an object, or one in a tuple, must be the same again."""
+    if type(key) is tuple:
+        for part in key:
+            guard_key(m, part)
+    elif type(key) is not str:
+        found = m.by_id.get(id(key))
+        if found is not None and found[1].origin is not None:
+            m.guard(IsGuard(found[1].origin, key))
+
+
+class DictValue(ObjectValue):
+    """A dict or an instance of a subclass.
+
+    ``base`` is the existing dict, read lazily and guarded key by key; ``overlay`` holds what was written
+    (or DELETED); ``moved`` the keys of ``base`` that were deleted and written again, which moves them to the end.
+    Of a dict made during capture, ``base`` is empty and ``overlay`` is all there is.
+    """
+
+    def __init__(self, pytype: type = dict, real: Any = ABSENT, origin: Origin | None = None) -> None:
+        super().__init__(pytype, real, origin)
+        self.base: dict = {} if real is ABSENT else real
+        self.loaded: dict[Any, Value] = {}
+        self.overlay: dict[Any, Any] = {}
+        self.key_values: dict[Any, Value] = {}
+        self.moved: set = set()
+        self.deletions = 0          # so far, for iterators
+        self.owner: Value | None = None       # the object whose __dict__ this is
+        self.namespace = False                      # a module's globals
+        self.default_factory: Value | None = None   # of a defaultdict
+        self.keys_guarded = self.plain_keys = False
+
+    # ---- reading
+    def get(self, m: Machine, key: Any) -> Value | Any:
+        """The value under a key, or ABSENT."""
+        found = self.overlay.get(key, ABSENT)
+        if found is not ABSENT:
+            return ABSENT if found is DELETED else found
+        found = self.loaded.get(key, ABSENT)
+        if found is not ABSENT:
+            return found
+        if self.origin is None or isinstance(key, Value):     # what capture has made is in no dict that existed before
+            return ABSENT
+        if not self.plain_keys and not self.namespace:
+            self.refuse_python_keys(m)
+        if isinstance(key, PythonKey):
+            raise Break(Reason.UNSUPPORTED, f"looking for {key.value} in a dict that existed before")
+        guard_key(m, key)
+        if self.pytype is dict or issubclass(self.pytype, dict):
+            present = dict.__contains__(self.base, key)
+        else:
+            present = key in self.base
+        if not present:
+            m.guard(HasKeyGuard(self.origin, key, False))
+            return ABSENT
+        value = m.wrap(dict.__getitem__(self.base, key), self.item_origin(key))
+        self.loaded[key] = value
+        return value
+
+    def refuse_python_keys(self, m: Machine) -> None:
+        """A break if looking for a key may call user code."""
+        if not self.plain_keys and any(type(k) is not str and m.compares_by_python(k) for k in self.base):
+            raise Break(Reason.UNSUPPORTED, f"{self}, with keys that Python code compares,")
+        self.plain_keys = True
+
+    def item_origin(self, key: Any) -> Origin:
+        assert self.origin is not None
+        if self.owner is not None and self.owner.origin is not None and isinstance(key, str) and key.isidentifier():
+            plain = not hasattr(self.owner.pytype, key) or not hasattr(getattr(self.owner.pytype, key), "__get__")
+            return attribute(self.owner.origin, key, self.owner.pytype) if plain and not key.startswith("__") else Item(
+                self.origin, key, f"{self.owner.origin}.{key}")
+        return Item(self.origin, key) if self.pytype is dict else RawItem(self.origin, key, kind=dict)
+
+    def keys(self, m: Machine | None) -> list[Any]:
+        """All keys in order; guards the keys of an existing dict."""
+        if m is not None and self.origin is not None and not self.keys_guarded:
+            self.refuse_python_keys(m)
+            m.guard(KeysGuard(self.origin, tuple(self.base)))
+            self.keys_guarded = True
+        old = [k for k in self.base if self.overlay.get(k) is not DELETED and k not in self.moved]
+        return old + [k for k, v in self.overlay.items()
+                      if v is not DELETED and (k not in self.base or k in self.moved)]
+
+    def key_value(self, m: Machine, key: Any) -> Value:
+        found = self.key_values.get(key)
+        if found is None:
+            if isinstance(key, Value):
+                return key
+            old = self.origin is not None and key in self.base
+            origin = KeyAt(self.origin, index_of(key, self.base)) if old else None  # type: ignore[arg-type]
+            found = Const(key) if origin is None or m.is_constant(key) else m.wrap(key, origin)
+            self.key_values[key] = found
+        return found
+
+    def values(self, m: Machine) -> list[Value]:
+        return [self.get(m, k) for k in self.keys(m)]
+
+    # ---- writing
+    def snapshot(self) -> Callable[[], None]:
+        overlay, moved, factory = dict(self.overlay), set(self.moved), self.default_factory
+        deletions = self.deletions
+
+        def undo() -> None:
+            self.overlay, self.moved, self.default_factory = overlay, moved, factory
+            self.deletions = deletions
+        return undo
+
+    def set(self, m: Machine, key: Any, value: Value, key_value: Value | None = None) -> None:
+        before = self.overlay.get(key, ABSENT)
+
+        def undo() -> None:
+            if before is ABSENT:
+                del self.overlay[key]
+            else:
+                self.overlay[key] = before
+        m.touch(self, None if before is DELETED else undo)
+        if self.overlay.get(key) is DELETED:
+            del self.overlay[key]
+            self.moved.add(key)
+        self.overlay[key] = value
+        if key_value is not None:
+            self.key_values.setdefault(key, key_value)
+
+    def delete(self, m: Machine, key: Any) -> None:
+        m.touch(self)
+        self.deletions += 1
+        self.overlay.pop(key, None)
+        if key in self.base:
+            self.overlay[key] = DELETED
+            self.moved.discard(key)
+
+    def truth(self, m: Machine) -> bool | None:
+        if self.pytype is not dict and hasattr(self.pytype, "__bool__"):
+            return None
+        return bool(self.keys(m))
+
+    def items_list(self, m: Machine) -> list[Value] | None:
+        return [self.key_value(m, k) for k in self.keys(m)]
+
+    # ---- emission
+    def _key_code(self, e: Emitter, key: Any) -> str:
+        finish(e, key)
+        found = key.value if isinstance(key, PythonKey) else self.key_values.get(key)
+        return e.value(found) if found is not None else e.key(key)
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.owner is not None:
+            return f"{e.value(self.owner)}.__dict__"
+        if self.namespace:
+            return e.const(self.base)
+        if self.pytype is not dict:
+            return e.new_object(self)
+        made = e.variable(self, "{}")
+        self.fill(e, made)
+        return made
+
+    def fill(self, e: Emitter, name: str) -> None:
+        if self.default_factory is not None:
+            e.line(f"{name}.default_factory = {e.value(self.default_factory)}")
+        setter = written_by(self.pytype, "__setitem__")
+
+        def items() -> None:
+            for key in self.keys(None):
+                key_code, value = self._key_code(e, key), e.value(self.overlay[key])
+                e.line(f"{name}[{key_code}] = {value}" if self.pytype is dict else
+                       f"{e.const(setter)}.__setitem__({name}, {key_code}, {value})")
+        if self.overlay:
+            e.later(items)
+
+    def replay(self, e: Emitter) -> None:
+        """Emit the writes to the existing dict: deletions first, then the rest in order."""
+        if not self.overlay and not self.moved:
+            return
+        name = e.value(self)
+        for key, value in self.overlay.items():
+            if value is DELETED or key in self.moved:
+                owner = e.const(written_by(self.pytype, "__delitem__"))
+                e.line(f"{owner}.__delitem__({name}, {self._key_code(e, key)})"
+                       if self.owner is None or self.owner.pytype.__dictoffset__ == 0
+                       else f"del {name}[{self._key_code(e, key)}]")
+        for key, value in self.overlay.items():
+            if value is DELETED:
+                continue
+            code = e.value(value)
+            if self.owner is not None and isinstance(key, str) and not hasattr(
+                    getattr(self.owner.pytype, key, None), "__set__"):
+                e.line(f"object.__setattr__({e.value(self.owner)}, {key!r}, {code})")
+            elif self.pytype is dict:
+                e.line(f"{name}[{self._key_code(e, key)}] = {code}")
+            else:
+                base = written_by(self.pytype, "__setitem__")
+                e.line(f"{e.const(base)}.__setitem__({name}, {self._key_code(e, key)}, {code})")
+
+
+def written_by(pytype: type, name: str) -> type:
+    """The class whose C method changes instances of a dict subclass, past any override in Python."""
+    return next(c for c in pytype.__mro__ if name in vars(c) and not hasattr(vars(c)[name], "__code__"))

@@ -1,0 +1,36 @@
+"""Views of dicts."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sot.values.base import Value
+from sot.values.objects.instances import DictValue, written_by
+from sot.values.objects.sequences import TupleValue
+
+if TYPE_CHECKING:
+    from sot.values.emitter import Emitter
+    from sot.values.machine import Machine
+
+
+class MappingProxy(Value):
+    """Keys, values or items of a dict: a live view."""
+
+    def __init__(self, kind: str, of: DictValue) -> None:
+        self.kind, self.of = kind, of
+        self.pytype = type(getattr({}, kind)())
+
+    def items_list(self, m: Machine) -> list[Value] | None:
+        if self.kind == "keys":
+            return [self.of.key_value(m, k) for k in self.of.keys(m)]
+        if self.kind == "values":
+            return self.of.values(m)
+        return [TupleValue([self.of.key_value(m, k), self.of.get(m, k)]) for k in self.of.keys(m)]
+
+    def truth(self, m: Machine) -> bool | None:
+        return bool(self.of.keys(m))
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.of.pytype is dict:
+            return e.variable(self, f"{e.value(self.of)}.{self.kind}()")
+        base = e.const(written_by(self.of.pytype, self.kind))       # past an override, which may use this very view
+        return e.variable(self, f"{base}.{self.kind}({e.value(self.of)})")

@@ -1,4 +1,10 @@
-"""``python -m sot``."""
+"""``python -m sot``, and the command ``sot``."""
 from sot.frontend.cli import app
 
-app(prog_name="python -m sot")
+
+def main() -> None:
+    app(prog_name="sot")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,20 @@
 """The command line: run, explain, check, diff, cache."""
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 import runpy
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, NoReturn
 
+import torch
 import typer
 from rich.console import Console
 
@@ -25,15 +29,16 @@ from sot.reports.recording import Recording
 from sot.reports.terminal import show
 from sot.support.errors import SotError
 from sot.support.places import shortened
+from sot.support.version import VERSION
 
-app = typer.Typer(help="Run PyTorch programs with their tensor operations captured as graphs.", no_args_is_help=True,
-                  add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(cache_command.app, name="cache")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
-Script = Annotated[Path, typer.Argument(help="The program; what follows it are its arguments.", show_default=False)]
-OptionalScript = Annotated[Path | None, typer.Argument(help="The program; what follows it are its arguments.",
-                                                       show_default=False)]
+Script = Annotated[str | None, typer.Argument(
+    metavar="PROGRAM", help="A file, or a folder with __main__.py; what follows are its arguments.", show_default=False)]
+AsModule = Annotated[str | None, typer.Option(
+    "-m", metavar="MODULE", help="Run this module or package instead, as python -m does.", show_default=False)]
 StagesOf = Annotated[str | None, typer.Option(
     metavar="FILE.py::NAME", help="Call this function, and print the form of each step of its capture.")]
 CallText = Annotated[str | None, typer.Option(
@@ -44,45 +49,57 @@ Output = Annotated[Path | None, typer.Option("--report", help="Also write the re
 Json = Annotated[Path, typer.Argument(help="A report in JSON.", show_default=False)]
 
 
+def print_version(asked: bool) -> None:
+    if asked:
+        print(f"sot {VERSION}, torch {torch.__version__}, Python {platform.python_version()}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option(
+        "--version", help="Print the versions of sot, torch and Python.", callback=print_version,
+        is_eager=True)] = False) -> None:
+    """Run PyTorch programs with their tensor operations captured as graphs."""
+
+
 @app.command(context_settings=PASS_ON)
-def run(context: typer.Context, script: Script, backend: BackendName = "auto", include: Names = "",
+def run(context: typer.Context, script: Script = None, module: AsModule = None, backend: BackendName = "auto", include: Names = "",
         exclude: Names = "", report: Output = None) -> None:
     """Run a program with the translator on, and sum up at its end what was captured."""
-    status, done = run_script(script, context.args, backend, include, exclude)
+    status, done = run_program(program_of(script, module, context.args), backend, include, exclude)
     show(done, Console(stderr=True))
     save(done, report)
     raise typer.Exit(status)
 
 
 @app.command(context_settings=PASS_ON)
-def explain(context: typer.Context, script: OptionalScript = None, backend: BackendName = "eager",
+def explain(context: typer.Context, script: Script = None, module: AsModule = None, backend: BackendName = "eager",
             include: Names = "", exclude: Names = "", report: Output = None,
             stages: StagesOf = None, call: CallText = None) -> None:
     """Run a program and write a page about it: graphs, breaks, guards, times, and the source line by line."""
     if stages is not None:
         print_stages(stages, call, backend)
         return
-    if script is None:
-        fail("explain needs a program, or --stages FILE.py::NAME")
-    status, done = run_script(script, context.args, backend, include, exclude)
+    status, done = run_program(program_of(script, module, context.args), backend, include, exclude)
     save(done, report or Path("sot-report.html"))
     raise typer.Exit(status)
 
 
 @app.command(context_settings=PASS_ON)
-def check(context: typer.Context, script: Script,
+def check(context: typer.Context, script: Script = None, module: AsModule = None,
           max_breaks: Annotated[int | None, typer.Option(help="How many breaks, and functions left to Python.")] = None,
           max_recompiles: Annotated[int | None, typer.Option(help="How many new captures of a function.")] = None,
           min_coverage: Annotated[float | None, typer.Option(help="Per cent of operations in graphs.")] = None,
           backend: BackendName = "eager", include: Names = "", exclude: Names = "", report: Output = None) -> None:
     """Run a program, and fail if it breaks or is recompiled more often than allowed."""
-    status, done = run_script(script, context.args, backend, include, exclude)
+    program = program_of(script, module, context.args)
+    status, done = run_program(program, backend, include, exclude)
     save(done, report)
     problems = list(violations(done, max_breaks, max_recompiles, min_coverage))
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems and status == 0:
-        print(f"ok: {script}", file=sys.stderr)
+        print(f"ok: {program.name}", file=sys.stderr)
     raise typer.Exit(status or int(bool(problems)))
 
 
@@ -109,12 +126,59 @@ def print_stages(target: str, call: str | None, backend: str) -> None:
 
 
 # ---- running a program ------------------------------------------------------------------------------------
-def run_script(script: Path, args: list[str], backend: str, include: str, exclude: str) -> tuple[int, Report]:
-    """Run it as ``python script args`` would; its exit status, and the report."""
-    if not script.exists():
+@dataclass(frozen=True)
+class Program:
+    """What to run as ``__main__``: the path of a file or folder, or with ``is_module`` the name of a module."""
+
+    name: str
+    args: tuple[str, ...]
+    is_module: bool
+
+    def __str__(self) -> str:
+        return " ".join(("-m", self.name, *self.args) if self.is_module else (self.name, *self.args))
+
+    def run(self) -> None:
+        if self.is_module:
+            runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(self.name, run_name="__main__")
+
+    @contextmanager
+    def arguments(self) -> Iterator[None]:
+        """sys.argv and sys.path as the program would have them."""
+        before = sys.argv, sys.path[0]
+        sys.argv = ["-m" if self.is_module else self.name, *self.args]
+        sys.path[0] = os.getcwd() if self.is_module else str(Path(self.name).resolve().parent)
+        try:
+            yield
+        finally:
+            sys.argv, sys.path[0] = before
+
+
+def program_of(script: str | None, module: str | None, rest: list[str]) -> Program:
+    """What the command line asks to run. After ``-m MODULE`` everything is an argument of the module."""
+    if module is not None:
+        sys.path.insert(1, os.getcwd())     # find_spec looks for it before the program's own sys.path is set
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:
+            found = None
+        finally:
+            del sys.path[1]
+        if found is None:
+            fail(f"there is no module {module}")
+        return Program(module, tuple([script, *rest] if script is not None else rest), is_module=True)
+    if script is None:
+        fail("which program? Give a file, or -m MODULE")
+    if not Path(script).exists():
         fail(f"there is no {script}")
-    recording = Recording(" ".join([str(script), *args]))
-    with argv(script, args):
+    return Program(script, tuple(rest), is_module=False)
+
+
+def run_program(program: Program, backend: str, include: str, exclude: str) -> tuple[int, Report]:
+    """Run it as Python would; its exit status, and the report."""
+    recording = Recording(str(program))
+    with program.arguments():
         try:
             switch = enable(backend=backend, include=words(include), exclude=words(exclude))
         except (SotError, BackendError, UnknownBackendError) as e:
@@ -122,15 +186,15 @@ def run_script(script: Path, args: list[str], backend: str, include: str, exclud
         with switch:
             recording.start()
             try:
-                status = status_of(script, recording)
+                status = status_of(program, recording)
             finally:
                 recording.stop()
     return status, report_of(recording)
 
 
-def status_of(script: Path, recording: Recording) -> int:
+def status_of(program: Program, recording: Recording) -> int:
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        program.run()
     except SystemExit as e:
         if isinstance(e.code, str):
             print(e.code, file=sys.stderr)
@@ -147,18 +211,6 @@ def users_part(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
         trace = trace.tb_next
     return trace
-
-
-@contextmanager
-def argv(script: Path, args: list[str]) -> Iterator[None]:
-    """sys.argv and sys.path as the program would have them."""
-    before = sys.argv, sys.path[0]
-    sys.argv = [str(script), *args]
-    sys.path[0] = str(script.resolve().parent)
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[0] = before
 
 
 def words(names: str) -> list[str]:
@@ -198,7 +250,7 @@ def violations(report: Report, max_breaks: int | None, max_recompiles: int | Non
 
 
 def annotation(b: Break) -> str:
-    return annotate(b.line.file, b.line.line, f"{b.message}. To mend it: {b.hint}")
+    return annotate(b.line.file, b.line.line, f"{b.message}. To fix it: {b.hint}")
 
 
 def annotate(file: str, line: int, message: str) -> str:

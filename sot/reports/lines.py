@@ -73,7 +73,7 @@ def break_lines(record: BreakRecord, number: int = 1) -> Lines:
     if len(record.stack) > 1:
         yield "called from"
         yield from call_lines(record.stack[:-1])
-    yield f"to mend it: {record.hint}"
+    yield f"to fix it: {record.hint}"
 
 
 def call_lines(stack: Sequence[Place]) -> Lines:
@@ -97,7 +97,7 @@ def fallback_lines(capture: Capture) -> Lines:
         if capture.stopped.place != capture.place:
             yield f"at {at(capture.stopped.place)}"
             yield INDENT + capture.stopped.place.source
-        yield f"to mend it: {capture.stopped.hint}"
+        yield f"to fix it: {capture.stopped.hint}"
 
 
 def fallbacks_lines(captures: Sequence[Capture]) -> Lines:

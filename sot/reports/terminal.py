@@ -17,7 +17,7 @@ RECOMPILES_SHOWN = 5
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the summary: how much ran in graphs, where it broke and what would mend that, what was recompiled."""
+    """Print the summary: how much ran in graphs, where it broke and what would fix that, what was recompiled."""
     console.print(summary(report))
 
 
@@ -69,7 +69,7 @@ def break_text(b: Break) -> Padding:
     text = Text.assemble((b.message, "red"), f" ({often})\n", (f"at {at(b.line)} in {b.line.function}\n", "dim"))
     if b.line.source:
         text.append(f"    {b.line.source}\n")
-    return Padding(text.append(f"to mend it: {b.hint}"), (0, 2), expand=False)
+    return Padding(text.append(f"to fix it: {b.hint}"), (0, 2), expand=False)
 
 
 def more(number: int, noun: str) -> list[Text]:

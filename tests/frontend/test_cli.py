@@ -7,7 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 
+import sot
 from sot.reports.model import VERSION, load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,7 +66,7 @@ def test_run_passes_arguments_on_and_sums_up(python, program):
     done = python("-m", "sot", "run", program, "--epochs", "3", "-v")
     assert done.returncode == 0 and done.stdout == "arguments ['--epochs', '3', '-v']\n"
     assert "of tensor operations" not in done.stdout
-    for wanted in ("SOT train.py --epochs 3 -v:", "2 graphs, 1 break", BREAK, "to mend it:", "a branch depends on"):
+    for wanted in ("SOT train.py --epochs 3 -v:", "2 graphs, 1 break", BREAK, "to fix it:", "a branch depends on"):
         assert wanted in done.stderr
 
 
@@ -93,7 +95,35 @@ def test_explain_shows_the_stages_of_one_function(python, program, tmp_path):
         "instructions", "trace", "graph", "guards", "guard program", "code"))]
 
 
+@pytest.mark.parametrize("file", ["package/__init__.py", "package/__main__.py", "package/train.py"])
+def test_a_module_or_package_is_run_as_python_does(python, tmp_path, file):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / file).write_text(PROGRAM + "print(__name__, __package__, sys.argv[0], sys.path[0])")
+    name = {"__init__": "package", "__main__": "package", "train": "package.train"}[os.path.basename(file)[:-3]]
+    if file.endswith("__init__.py"):
+        (tmp_path / "package" / "__main__.py").write_text("")
+    want = python("-m", name, "--epochs", "3")
+    done = python("-m", "sot", "run", "-m", name, "--epochs", "3")
+    assert done.returncode == 0 and done.stdout == want.stdout, done.stderr
+    assert "1 break" in done.stderr
+
+
+def test_a_folder_with_a_main_file_is_run(python, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "__main__.py").write_text(PROGRAM)
+    done = python("-m", "sot", "run", "folder", "-m", "3")
+    assert done.returncode == 0 and done.stdout == "arguments ['-m', '3']\n"
+
+
+def test_the_versions_are_printed(python):
+    done = python("-m", "sot", "--version")
+    assert done.returncode == 0 and done.stdout.startswith(f"sot {sot.__version__}, torch {torch.__version__}, Python 3.")
+
+
 @pytest.mark.parametrize(("args", "message"), [
+    (("run",), "which program?"),
+    (("run", "-m", "no_such.module"), "there is no module no_such.module"),
     (("run", "nowhere.py"), "there is no nowhere.py"),
     (("run", "--backend", "eagre", "train.py"), "eagre"),
     (("diff", "train.py", "train.py"), "train.py is no JSON"),

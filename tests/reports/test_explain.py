@@ -166,7 +166,7 @@ def test_the_report_of_two_breaks_names_lines_reasons_and_remedies():
     assert "1. a branch depends on the value of a tensor" in lines
     assert f"at {report.at(HERE)}" in lines
     assert "if y.mean() > 0:" in lines
-    assert f"to mend it: {Reason.TENSOR_TRUTH.hint}" in lines
+    assert f"to fix it: {Reason.TENSOR_TRUTH.hint}" in lines
     assert "called from" not in text and "\x1b" not in text
 
 
@@ -180,7 +180,7 @@ Breaks
          if y.mean() > 0:
      called from
          {report.at(CALLER)}: {CALLER.source}
-     to mend it: {Reason.TENSOR_TRUTH.hint}
+     to fix it: {Reason.TENSOR_TRUTH.hint}
 """ in text
 
 
@@ -200,7 +200,7 @@ def test_a_frame_that_python_runs_is_as_loud_as_a_break():
     stop = BreakRecord(Reason.TOO_LONG, "400", HERE)
     found = explanation(stopped=stop, fallback=True)
     assert found.breaks == [] and len(found.fallbacks) == 1
-    assert "because the capture exceeds 400 instructions" in str(found) and "to mend it: shorten" in str(found)
+    assert "because the capture exceeds 400 instructions" in str(found) and "to fix it: shorten" in str(found)
     idle = [Capture(name, HERE, stopped=BreakRecord(Reason.NOTHING_CAPTURED, "", HERE), fallback=True)
             for name in ("one", "two")]
     assert list(report.fallbacks_lines(idle)) == ["  and 2 functions without a tensor operation: one, two"]

@@ -54,7 +54,7 @@ def test_every_channel_names_itself_the_function_and_the_line(tmp_path):
     printed = run(tmp_path, SOT_LOG="all")
     assert "[sot.breaks] a branch depends on the value of a tensor" in printed
     assert "program.py:7 in fn" in printed and "if y.sum() > 0:" in printed
-    assert "to mend it: ask for control_flow" in printed
+    assert "to fix it: ask for control_flow" in printed
     assert "[sot.recompiles] fn, at" in printed and "expected k == 1, got 2" in printed
     assert "[sot.graphs] fn: 4 operations, 1 input, from" in printed and "return (" in printed
     assert "[sot.guards] fn, at" in printed and "x is a float32 tensor of shape (3,)" in printed

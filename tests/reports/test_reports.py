@@ -236,7 +236,7 @@ def test_the_page_needs_nothing_else():
 
 def test_the_page_says_what_broke(report):
     text = page(report)
-    for wanted in ("To mend it:", "a branch depends on the value of a tensor", "breaks_once", "87 %"):
+    for wanted in ("To fix it:", "a branch depends on the value of a tensor", "breaks_once", "87 %"):
         assert wanted in text
 
 

@@ -36,7 +36,7 @@ app.add_typer(cache_command.app, name="cache")
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 Script = Annotated[str | None, typer.Argument(
-    metavar="PROGRAM", help="A file, or a folder with __main__.py; what follows are its arguments.", show_default=False)]
+    metavar="PROGRAM", help="A file, or a folder with __main__.py, and its arguments.", show_default=False)]
 AsModule = Annotated[str | None, typer.Option(
     "-m", metavar="MODULE", help="Run this module or package instead, as python -m does.", show_default=False)]
 StagesOf = Annotated[str | None, typer.Option(
@@ -63,8 +63,8 @@ def options(version: Annotated[bool, typer.Option(
 
 
 @app.command(context_settings=PASS_ON)
-def run(context: typer.Context, script: Script = None, module: AsModule = None, backend: BackendName = "auto", include: Names = "",
-        exclude: Names = "", report: Output = None) -> None:
+def run(context: typer.Context, script: Script = None, module: AsModule = None, backend: BackendName = "auto",
+        include: Names = "", exclude: Names = "", report: Output = None) -> None:
     """Run a program with the translator on, and sum up at its end what was captured."""
     status, done = run_program(program_of(script, module, context.args), backend, include, exclude)
     show(done, Console(stderr=True))

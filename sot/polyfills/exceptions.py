@@ -2,9 +2,20 @@
 from __future__ import annotations
 
 
+def no_note():
+    """What CPython says of a note that is an int, which differs from version to version."""
+    try:
+        Exception().add_note(0)
+    except TypeError as e:
+        return str(e)
+
+
+NO_NOTE = no_note()
+
+
 def add_note(self, note):
     if not isinstance(note, str):
-        raise TypeError(f"note must be a str, not {type(note).__name__!r}")
+        raise TypeError(NO_NOTE.replace("int", type(note).__name__))
     if not hasattr(self, "__notes__"):
         self.__notes__ = []
     elif not isinstance(self.__notes__, list):

@@ -7,7 +7,6 @@ step a generator has parameters only. It is called in emitted code, and must not
 from __future__ import annotations
 
 import itertools
-import warnings
 
 from sot.polyfills import iteration, itertools_
 from sot.support.registry import Registry
@@ -49,10 +48,7 @@ def advanced(iterator, steps):
 
 
 def in_state(iterator, state):
-    """Some of these are about to lose ``__setstate__``, and say so."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        iterator.__setstate__(state)
+    iterator.__setstate__(state)
     return iterator
 
 
@@ -117,9 +113,8 @@ def count(value, step):
 def accumulate(iterator, function, initial, total=NOT_YET):
     if total is NOT_YET:
         return itertools.accumulate(iterator, function, initial=initial)
-    if total is None:       # which would be no initial value
-        return in_state(itertools.accumulate(iterator, function), total)
-    return advanced(itertools.accumulate(iterator, function, initial=total), 1)
+    # Not as the initial value, since None would be none.
+    return advanced(itertools.accumulate(itertools.chain((total,), iterator), function), 1)
 
 
 @rebuilds(itertools_.cycle, itertools.cycle)
@@ -136,8 +131,13 @@ def takewhile(predicate, iterator):
 
 @rebuilds(itertools_.dropwhile, itertools.dropwhile)
 def dropwhile(predicate, iterator, item=NOT_YET):
-    made = itertools.dropwhile(predicate, iterator)
-    return made if item is NOT_YET else in_state(made, True)
+    if item is NOT_YET:
+        return itertools.dropwhile(predicate, iterator)
+    return advanced(itertools.dropwhile(drops_nothing, itertools.chain((item,), iterator)), 1)
+
+
+def drops_nothing(item):
+    return False
 
 
 @rebuilds(itertools_.starmap, itertools.starmap)

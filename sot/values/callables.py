@@ -66,7 +66,7 @@ class CellValue(Value):
 
     def rebuild(self, e: Emitter) -> str:
         cell = e.variable(self, "CellType()")
-        if self.contents is not ABSENT:
+        if self.contents is not ABSENT and not isinstance(self.contents, FilledByType):
             e.later(lambda: e.line(f"{cell}.cell_contents = {e.value(self.contents)}"))
         return cell
 
@@ -76,6 +76,16 @@ class CellValue(Value):
             e.line(f"del {e.value(self)}.cell_contents")
         else:
             e.line(f"{e.value(self)}.cell_contents = {e.value(self.contents)}")
+
+
+class FilledByType(Value):
+    """The namespace of a class that does not exist yet: ``type`` puts it into the cell ``__classdict__``. Whatever asks
+    for it is a break."""
+
+    pytype = dict
+
+    def __str__(self) -> str:
+        return "the namespace of a class"
 
 
 class FunctionValue(Value):

@@ -193,6 +193,18 @@ def is_empty(value: Value) -> bool:
     return not value.items if isinstance(value, TupleValue) else isinstance(value, Const) and value.real == ()
 
 
+def names_the_key() -> bool:
+    """Does CPython say what the unhashable object was to be, a key or an element? It does since 3.14."""
+    try:
+        {[]: None}  # type: ignore[dict-item]
+    except TypeError as e:
+        return not str(e).startswith("unhashable")
+    return False
+
+
+NAMES_THE_KEY = names_the_key()
+
+
 def key_of(m: Machine, value: Value) -> Any:
     """The host object that stands for a value as dict key or set member; unhashable types raise TypeError."""
     if isinstance(value, TupleValue):
@@ -202,6 +214,8 @@ def key_of(m: Machine, value: Value) -> Any:
     if isinstance(value, SetValue) and value.pytype is frozenset:
         return frozenset(value.items)
     if value.pytype.__hash__ is None:
+        if NAMES_THE_KEY:
+            raise Break(Reason.OPERATION_FAILED, f"{value} cannot be hashed")
         m.throw(TypeError, f"unhashable type: {value.pytype.__name__!r}")
     if isinstance(value, Const) and m.compares_by_python(value.unguarded):
         raise Break(Reason.UNSUPPORTED, f"hashing {value}")

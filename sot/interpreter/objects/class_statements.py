@@ -19,7 +19,7 @@ from sot.interpreter.frame import CLASS, Frame
 from sot.support.errors import Break, Reason, Skip, article
 from sot.support.registry import BY_CODE, handles
 from sot.values.base import ABSENT, NONE, Const, LazyConst, Value
-from sot.values.callables import CellValue, FunctionValue
+from sot.values.callables import CellValue, FilledByType, FunctionValue
 from sot.values.classes import DESCRIPTORS, ClassValue, DescriptorValue
 from sot.values.objects import DictValue, TupleValue
 
@@ -70,10 +70,13 @@ def finish(m: Machine, frame: Frame) -> ClassValue:
     assert names is not None
     name, bases = frame.default
     members: dict[str, Value] = {key: names.get(m, key) for key in names.keys(m)}
-    cell = members.pop("__classcell__", None)
-    if "__classdictcell__" in members or "__init_subclass__" in members:
+    cell, namespace = members.pop("__classcell__", None), members.pop("__classdictcell__", None)
+    if "__init_subclass__" in members:
         raise Break(Reason.CLASS_BODY, " whose body has a say in how classes are made")
     shells = {key: shell(m, key, value) for key, value in members.items()}
+    if isinstance(namespace, CellValue) and reads_namespace(frame.code.code):
+        namespace.set(m, FilledByType())
+        members["__classdictcell__"], shells["__classdictcell__"] = namespace, types.CellType()
     metaclass = max((type(base) for base in bases), key=METACLASSES.index, default=type)
     try:
         stand_in = metaclass(name, bases, shells)
@@ -83,6 +86,11 @@ def finish(m: Machine, frame: Frame) -> ClassValue:
     if isinstance(cell, CellValue):
         cell.set(m, made)
     return made
+
+
+def reads_namespace(body: types.CodeType) -> bool:
+    """Does a function of the body, such as one that computes annotations, read the namespace of the class later?"""
+    return any("__classdict__" in const.co_freevars for const in body.co_consts if isinstance(const, types.CodeType))
 
 
 def shell(m: Machine, name: str, value: Value) -> Any:

@@ -115,7 +115,9 @@ def context_of(m: Machine, exception: ExceptionValue) -> Value:
     return exception.context or (handled_outside(m) if exception.raised_unchained else NONE)
 
 
-WRITABLE = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__type_params__"})
+WRITABLE = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__annotate__",
+                      "__type_params__"})
+HAS_ANNOTATE = hasattr(types.FunctionType, "__annotate__")      # since CPython 3.14
 
 
 def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
@@ -138,7 +140,9 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
             return m.wrap_attr(obj, name, getattr(obj.real, name))
         except AttributeError as e:
             return like_real(m, e, obj)
-    if name == "__annotations__" and obj.real is ABSENT:
+    if name == "__annotate__" and obj.real is ABSENT and HAS_ANNOTATE and not obj.fields.get("__annotations__"):
+        return NONE
+    if name == "__annotations__" and obj.real is ABSENT and obj.fields.get("__annotate__", NONE) is NONE:
         obj.annotations = obj.annotations or DictValue(dict)
         return obj.annotations
     if name == "__doc__" and obj.real is ABSENT:

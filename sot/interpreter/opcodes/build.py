@@ -155,15 +155,25 @@ def elements_of(m: Machine, frame: Frame, value: Value, most: int | None) -> lis
 
 @op("UNPACK_SEQUENCE")
 def unpack_sequence(m: Machine, frame: Frame, instr: Instr) -> None:
-    count = instr.arg
-    elements = elements_of(m, frame, frame.stack.pop(), count + 1)
+    count, unpacked = instr.arg, frame.stack.pop()
+    sized = unpacked.pytype in (list, tuple, dict)
+    elements = elements_of(m, frame, unpacked, count + 1)
     if elements is None:
         return
     if len(elements) < count:
         m.throw(ValueError, f"not enough values to unpack (expected {count}, got {len(elements)})")
     if len(elements) > count:
-        m.throw(ValueError, f"too many values to unpack (expected {count})")
+        m.throw(ValueError, too_many(sized, count, len(elements)))
     frame.stack += reversed(elements)
+
+
+def too_many(sized: bool, count: int, got: int) -> str:
+    """What CPython says, which differs from version to version: since 3.14 also how many values there are."""
+    try:
+        exec("_, " * count + "= values", {"values": [None] * got if sized else iter([None] * got)})
+    except ValueError as e:
+        return str(e)
+    raise AssertionError("there are as many names as values")
 
 
 @op("UNPACK_EX")
@@ -200,7 +210,7 @@ def call_intrinsic_2(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 # ---- functions
-DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
+DEFAULTS, KEYWORD_DEFAULTS, ANNOTATIONS, CLOSURE, ANNOTATE = 1, 2, 4, 8, 16
 
 
 @op("MAKE_FUNCTION")
@@ -223,6 +233,9 @@ def set_function_attribute(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def set_part(m: Machine, function: FunctionValue, flag: int, value: Value) -> None:
+    if flag == ANNOTATE:        # a function that computes the annotations
+        function.fields["__annotate__"] = value
+        return
     items = value.items_list(m) if not isinstance(value, DictValue) else []
     if flag == DEFAULTS:
         function.defaults, function.made_defaults = tuple(items or ()), value

@@ -1,6 +1,8 @@
 """What instructions do by running user code, said in plain Python and followed like it."""
 from __future__ import annotations
 
+from collections import deque
+
 SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 
 
@@ -28,8 +30,9 @@ def update_dict(table, other):
 
 
 def take(iterable, most):
-    """The elements, but no more of them than unpacking asks for; the rest stays in the iterator."""
-    found = []
+    """The elements, but no more of them than unpacking asks for; the rest stays in the iterator. They come in a deque,
+    because unpacking says something else of lists."""
+    found = deque()
     for item in iterable:
         found.append(item)
         if len(found) == most:

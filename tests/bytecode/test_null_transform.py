@@ -38,6 +38,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 
 LIB = os.path.dirname(os.__file__)
 SHARDS = 8
+HAS_SUITE = os.path.exists(f"{LIB}/test/test_dict.py")     # Debian has it in a package of its own
 
 
 def sources():
@@ -100,7 +101,7 @@ def test_standard_library(shard):
             assert all(getattr(new, name) == getattr(code, name) for name in SAME)
             count += 1
             same_bytes += owning(new) == owning(code)
-    assert count > (3000 if FULL else 300)
+    assert count > (3000 if FULL else 300) / (1 if HAS_SUITE else 3)
     # What differs: LOAD_FAST or LOAD_FAST_CHECK after an inlined comprehension or many variables.
     assert same_bytes == count if sys.version_info < (3, 12) else same_bytes > 0.95 * count
 
@@ -445,6 +446,7 @@ def run_suites(names, transform=True):
     report(here, done)
 
 
+@pytest.mark.skipif(not HAS_SUITE, reason="CPython's own tests are not installed")
 def test_library_test_suites(tmp_path, record_property):
     names = SUITES + (SLOW_SUITES if FULL else [])
     timeout = 1000 if FULL else 400

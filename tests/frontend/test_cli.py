@@ -118,7 +118,8 @@ def test_a_folder_with_a_main_file_is_run(python, tmp_path):
 
 def test_the_versions_are_printed(python):
     done = python("-m", "sot", "--version")
-    assert done.returncode == 0 and done.stdout.startswith(f"sot {sot.__version__}, torch {torch.__version__}, Python 3.")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"sot {sot.__version__}, torch {torch.__version__}, Python 3.")
 
 
 @pytest.mark.parametrize(("args", "message"), [

@@ -109,7 +109,7 @@ def attributes_written_afterwards(x):
     Config.items.append(x * 2)
     Config.depth = 7
     c = Config()
-    return c(x), Config.items, Config().depth, Config.__annotations__
+    return c(x), Config.items, Config().depth
 
 
 @program
@@ -346,6 +346,20 @@ def abstract_at_a_break(x):
         pass
     print(x)
     return x + 1, inspect.isabstract(A), inspect.isabstract(B), sorted(B.__abstractmethods__)
+
+
+def test_annotations_are_those_of_the_class():
+    """Since CPython 3.14 a function computes them: reading them from a class that capture makes is a break."""
+    def f(x):
+        class Config:
+            width: int = 2
+            depth: "float"
+
+            def run(self, v: type(x)) -> int:
+                pass
+        print(Config.__annotations__, Config.run.__annotations__)
+        return x + 1, sorted(Config.__annotations__), Config.run.__annotations__
+    check(f, X)
 
 
 def made_dataclass(x):

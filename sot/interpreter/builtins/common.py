@@ -196,7 +196,7 @@ def is_empty(value: Value) -> bool:
 def names_the_key() -> bool:
     """Does CPython say what the unhashable object was to be, a key or an element? It does since 3.14."""
     try:
-        {[]: None}  # type: ignore[dict-item]
+        dict.fromkeys([[]])
     except TypeError as e:
         return not str(e).startswith("unhashable")
     return False

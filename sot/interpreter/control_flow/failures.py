@@ -54,7 +54,8 @@ def catches(frame: Frame) -> bool:
                     return True
                 at = instrs[at + 2].target
             elif op == "WITH_EXCEPT_START":
-                leave = frame.stack[depth - 1] if depth <= len(frame.stack) else None
+                slots = 2 if instrs[at].arg else 1      # the exit method, and since 3.14 what it is bound to
+                leave = frame.stack[depth - slots] if depth <= len(frame.stack) else None
                 if not isinstance(leave, BoundMethod) or not leave.self_.pytype.__module__.startswith("torch."):
                     return True
                 while instrs[at].op != "RERAISE":

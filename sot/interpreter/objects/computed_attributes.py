@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from sot.guards.guards import EmptySlotGuard, slot_is_empty
+from sot.interpreter.loop import evaluate
 from sot.interpreter.objects.lookup import like_real, lookup
 from sot.interpreter.unwinding import handled_outside
 from sot.support.errors import Break, Reason
@@ -117,7 +118,8 @@ def context_of(m: Machine, exception: ExceptionValue) -> Value:
 
 WRITABLE = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__annotate__",
                       "__type_params__"})
-HAS_ANNOTATE = hasattr(types.FunctionType, "__annotate__")      # since CPython 3.14
+VALUES = 1      # annotationlib.Format.VALUE
+HAS_ANNOTATE = "__annotate__" in vars(types.FunctionType)       # since CPython 3.14
 
 
 def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
@@ -142,7 +144,9 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
             return like_real(m, e, obj)
     if name == "__annotate__" and obj.real is ABSENT and HAS_ANNOTATE and not obj.fields.get("__annotations__"):
         return NONE
-    if name == "__annotations__" and obj.real is ABSENT and obj.fields.get("__annotate__", NONE) is NONE:
+    if name == "__annotations__" and obj.real is ABSENT:
+        if obj.annotations is None and (annotate := obj.fields.get("__annotate__", NONE)) is not NONE:
+            obj.annotations = evaluate(m, annotate, [Const(VALUES)])
         obj.annotations = obj.annotations or DictValue(dict)
         return obj.annotations
     if name == "__doc__" and obj.real is ABSENT:

@@ -156,19 +156,20 @@ def elements_of(m: Machine, frame: Frame, value: Value, most: int | None) -> lis
 @op("UNPACK_SEQUENCE")
 def unpack_sequence(m: Machine, frame: Frame, instr: Instr) -> None:
     count, unpacked = instr.arg, frame.stack.pop()
-    sized = unpacked.pytype in (list, tuple, dict)
     elements = elements_of(m, frame, unpacked, count + 1)
     if elements is None:
         return
     if len(elements) < count:
         m.throw(ValueError, f"not enough values to unpack (expected {count}, got {len(elements)})")
     if len(elements) > count:
-        m.throw(ValueError, too_many(sized, count, len(elements)))
+        m.throw(ValueError, too_many(unpacked, count, len(elements)))
     frame.stack += reversed(elements)
 
 
-def too_many(sized: bool, count: int, got: int) -> str:
-    """What CPython says, which differs from version to version: since 3.14 also how many values there are."""
+def too_many(unpacked: Value, count: int, got: int) -> str:
+    """What CPython says, which differs from version to version: since 3.14 it counts the values of a list, tuple or
+    dict."""
+    sized = unpacked.pytype in (list, tuple, dict)
     try:
         exec("_, " * count + "= values", {"values": [None] * got if sized else iter([None] * got)})
     except ValueError as e:

@@ -4,6 +4,8 @@ import os
 
 # Triton decides when it is imported whether its library is interpreted, and torch._dynamo, onnx and inductor import it.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+# Tests are about what is captured, not about whether it pays; tests of that unset it.
+os.environ.setdefault("SOT_BUDGET", "all")
 
 import pytest
 import torch

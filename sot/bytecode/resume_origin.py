@@ -96,3 +96,10 @@ def cells_of(code: CodeType) -> tuple[str, ...]:
 def body_start(code: CodeType) -> int:
     """Where the body starts. What is before sets up cells and the generator."""
     return next(n for n, instr in enumerate(decode(code).instrs) if instr.op == "RESUME") + 1
+
+
+def whole_code(code: CodeType) -> CodeType:
+    """The function's own code, if this is what is left of it after a break."""
+    while (rest_of := origin(code)) is not None:
+        code = rest_of.code
+    return code

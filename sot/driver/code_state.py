@@ -92,18 +92,21 @@ class CodeState:
         entries: those that the hook asks for this translator, the newest first.
         learnt: what captures of it assume from now on.
         handed_on: variables whose number differed where a graph of the function broke.
-        spent: what captures and calls of the function without tensors have cost, if it is left to Python for that.
-        has_operations: has a capture of the function met an operation on a tensor?
-        parts: the code of the function, and of what is left of it after each of its breaks, if that is counted.
+        captures: how often a capture of it was begun.
+        misses: the calls since the last of these that no entry fits, if Python runs them because the program's budget
+            says so.
+        breaks: how often captures of the function have stopped, and of what is left of it after each of its breaks.
+        has_operations: has one of these met an operation on a tensor?
     """
 
     code: weakref.ref[CodeType]
     entries: list[CachedEntry] = field(default_factory=list)
     learnt: Assumptions = Assumptions()
     handed_on: set[str] = field(default_factory=set)
-    spent: int = 0
+    captures: int = 0
+    misses: int = 0
+    breaks: int = 0
     has_operations: bool = False
-    parts: list[weakref.ref[CodeType]] = field(default_factory=list)
 
     # ---- entries
     def keep(self, entry: CachedEntry, last: bool = False) -> _hook.Entry:

@@ -13,13 +13,14 @@ from types import CodeType, FunctionType
 
 from sot import _hook
 from sot.bytecode import decode
+from sot.bytecode.resume_origin import whole_code
 from sot.codegen.build_graph import build_graph
 from sot.codegen.compile_graph import GraphCompiler
 from sot.codegen.entry import make_entry
 from sot.codegen.exit import Exit
 from sot.codegen.graph_call import call_of
 from sot.codegen.guard_trace import guards_of
-from sot.driver import skip_heuristics
+from sot.driver.capture_policy import Policy
 from sot.driver.code_state import CachedEntry, CodeState, CodeTable
 from sot.driver.exits import executed
 from sot.driver.stages import stages_of
@@ -30,7 +31,11 @@ from sot.guards.origin import Inputs
 from sot.interpreter.trace import Line, Trace
 from sot.reports import recording
 from sot.reports.records import Capture, GuardRecord
+from sot.support.errors import Reason, Skip
+from sot.support.places import is_installed
 from sot.torch_compat.global_state import GlobalState
+
+BREAKS_WITHOUT_OPERATIONS = 6       # ``main`` may break before it trains
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Tools:
         compiler: the backend.
         states: what is known of code objects.
         callback: what the hook asks when no entry fits.
-        leave: has Python run a function without operations on tensors, if those are looked for.
+        policy: decides what pays, where a whole program is translated.
         full_graph: is a break an error?
         shows_stages: are reports given the forms of each step as text?
     """
@@ -70,7 +75,7 @@ class Tools:
     compiler: GraphCompiler
     states: CodeTable[CodeState]
     callback: _hook.Callback
-    leave: skip_heuristics.Leave | None
+    policy: Policy | None
     full_graph: bool
     shows_stages: bool = False
 
@@ -85,14 +90,16 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
     instructions = decode(code)
     with executed(call.function, instructions, call.inputs, call.state, assumptions, record,
                   tools.full_graph) as (trace, exit):
-        counters = counters_of(call, trace, exit, tools)
+        if tools.policy is not None:
+            refuse_poor(call, trace, tools, tools.policy)
         graph = build_graph(trace, exit.outputs, record.name)
         compiled = tools.compiler.compile(graph, record) if graph is not None else None
         guards = guards_of(trace, graph, compiled)
         with record.timed("emit"):
             program = GuardProgram(trace.inputs, guards, trace.examples)
             graph_call = call_of(trace, exit, graph, compiled)
-            entry, source = make_entry(code, program, graph_call, exit, call.state, tools.callback, counters)
+            entry, source = make_entry(code, program, graph_call, exit, call.state, tools.callback,
+                                       counters_of(call, exit))
         note(record, trace, exit, guards, source)
         if tools.shows_stages:
             record.stages = stages_of(instructions, trace, graph, guards, program, source)
@@ -101,12 +108,24 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
     return tools.states.of(code).keep(CachedEntry(entry, dict(guards), call.state, graph is not None))
 
 
-def counters_of(call: Call, trace: Trace, exit: Exit, tools: Tools) -> list[Callable[[], None]]:
-    """What is to be called whenever the entry runs. Raises Skip if the function is not worth an entry."""
-    counters = skip_heuristics.counters(tools.states, call.code, trace, tools.leave) if tools.leave is not None else []
-    if recording.current is not None and not exit.is_plain:
-        counters.insert(0, recording.current.runs_of(call.record).count)
-    return counters
+def counters_of(call: Call, exit: Exit) -> list[Callable[[], None]]:
+    """What is to be called whenever the entry runs."""
+    return [] if recording.current is None or exit.is_plain else [recording.current.runs_of(call.record).count]
+
+
+def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:
+    """Raises Skip for what gains nothing, now that its operations and breaks are known."""
+    operations = trace.operations - len(trace.graph.warnings)       # those of NumPy's are no reason to capture
+    whole = whole_code(call.code)
+    state = tools.states.of(whole)
+    state.has_operations = state.has_operations or operations > 0
+    state.breaks += call.record.stopped is not None
+    if not state.has_operations and state.breaks > BREAKS_WITHOUT_OPERATIONS:
+        _hook.skip(whole, tools.callback)
+    if operations == 0 and (call.record.stopped is None or state.breaks > BREAKS_WITHOUT_OPERATIONS):
+        raise Skip(Reason.NOTHING_CAPTURED)
+    if operations == 0 and is_installed(call.code.co_filename) or not policy.may_break(whole, state.breaks):
+        raise Skip(Reason.NOTHING_CAPTURED)
 
 
 def note(record: Capture, trace: Trace, exit: Exit, guards: Mapping[Guard, Line], source: str) -> None:

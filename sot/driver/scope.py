@@ -1,6 +1,7 @@
 """Which code is translated: the user's, without what is excluded, and not where torch has to see each operation."""
 from __future__ import annotations
 
+import gc
 import os
 import sysconfig
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ import numpy as np
 import torch
 
 from sot import _hook
-from sot.interpreter.watchers import runs_at_any_time
 from sot.support import user_annotations
 from sot.support.own_code import FOLDERS
 from sot.support.places import is_installed
@@ -64,3 +64,8 @@ def is_users(code: CodeType, module: str) -> bool:
 def is_in(module: str, modules: tuple[str, ...]) -> bool:
     """Is a module, by its dotted name, one of these or inside of one?"""
     return any(module == name or module.startswith(f"{name}.") for name in modules)
+
+
+def runs_at_any_time(code: CodeType) -> bool:
+    """Does the garbage collector call it, in the middle of anything?"""
+    return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)

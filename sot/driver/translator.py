@@ -9,6 +9,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import CodeType, FunctionType
 
@@ -20,10 +21,12 @@ from sot.bytecode.frame_layout import SLOT
 from sot.bytecode.resume_origin import origin
 from sot.codegen.compile_graph import GraphCompiler
 from sot.driver import recompile_limit
+from sot.driver.capture_policy import Policy
 from sot.driver.code_state import CodeState, CodeTable, new_state
 from sot.driver.pipeline import Call, Tools, translate
 from sot.driver.recompile_reasons import learnt_from, reasons
 from sot.driver.scope import EVERYTHING, Scope
+from sot.driver.whole_program import WholeProgram
 from sot.guards.assumptions import Assumptions, RestartCapture
 from sot.guards.origin import Arg, Inputs
 from sot.interpreter.watchers import watches
@@ -55,16 +58,16 @@ class Translator:
         dynamic: as for to_static.
         control_flow: do branches on tensors become part of the graph?
         check: the share of calls that are compared with plain Python.
-        whole_program: is it for every function of a program? Then those without operations on tensors are found out.
+        program: the whole program that it is for, if it is; then it is asked for what pays.
         scope: the modules that it is for.
         shows_stages: do records of captures have the form of each step as text?
     """
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
                  dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0,
-                 whole_program: bool = False, scope: Scope = EVERYTHING,
+                 program: WholeProgram | None = None, scope: Scope = EVERYTHING,
                  shows_stages: bool = False) -> None:
-        self.full_graph, self.whole_program, self.scope = full_graph, whole_program, scope
+        self.full_graph, self.program, self.scope = full_graph, program, scope
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
         self.compiler = GraphCompiler(backend, check, self.strict)
         unrolling()     # raises for a value of SOT_UNROLL that means nothing
@@ -75,9 +78,9 @@ class Translator:
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.states = CodeTable(new_state)
         self.captures: list[Capture] = []
-        self.callback = callback = _hook.Callback(self._callback)
-        leave = (lambda code: _hook.skip(code, callback)) if whole_program else None
-        self.tools = Tools(self.compiler, self.states, callback, leave, full_graph, shows_stages)
+        self.callback = program.callback if program is not None else _hook.Callback(self._callback)
+        policy = program.policy if program is not None else None
+        self.tools = Tools(self.compiler, self.states, self.callback, policy, full_graph, shows_stages)
         _translators.add(self)
         weakref.finalize(self, drop_entries, self.states).atexit = False
         load()
@@ -88,6 +91,11 @@ class Translator:
         code = function.__code__
         if self.scope.leaves_alone(code, str(function.__globals__.get("__name__")), self.callback):
             return None
+        return self.answer(function, inputs)
+
+    def answer(self, function: FunctionType, inputs: Inputs) -> Callable | None:
+        """The entry for a call of a function in scope, None if Python is to run it."""
+        code = function.__code__
         if in_function_transform() or in_mode():
             return None
         hooked = has_saved_tensors_hooks()
@@ -99,14 +107,28 @@ class Translator:
                 return None
             if how == "waited" and (entry := self.states.of(code).fitting(inputs)) is not None:
                 return entry        # another thread has made it
-            return self.capture(function, inputs, hooked) if how else None
+            if not how or self.program is not None and not self.pays_again(self.program.policy, code):
+                return None
+            return self.capture(function, inputs, hooked)
+
+    def pays_again(self, policy: Policy, code: CodeType) -> bool:
+        """Is code captured in a whole program, of which no entry fits?"""
+        state = self.states.of(code)
+        if not state.entries:
+            return True
+        state.misses += 1
+        if not policy.may_recapture(code, state.captures, state.misses):
+            return False
+        state.misses = 0
+        return True
 
     def capture(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
         """Capture a call; ``hooked``: does the program look at what autograd saves?"""
         code = function.__code__
         record = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
+        self.states.of(code).captures += 1
         try:
-            with no_saved_tensors_hooks(), recording.capturing():
+            with no_saved_tensors_hooks(), recording.capturing(), self.spending():
                 call = Call(function, inputs, GlobalState(), record)
                 self.learn_from_failures(call)
                 with without_subclasses():
@@ -132,6 +154,10 @@ class Translator:
             if recording.current is not None:
                 recording.current.add(record)
         return None
+
+    def spending(self) -> AbstractContextManager[None]:
+        """The time inside is charged to the program's budget, if it has one."""
+        return self.program.policy.spending() if self.program is not None else nullcontext()
 
     def translate(self, call: Call) -> Callable:
         """The entry for a call. An attempt that finds an assumption wrong is followed by one that knows better."""
@@ -188,7 +214,7 @@ class Translator:
     def leave_to_python(self, function: FunctionType, inputs: Inputs, record: Capture, stop: CaptureStop) -> None:
         """Python runs this function from now on, and reports say why. Raises CaptureError in strict mode."""
         code = function.__code__
-        if self.whole_program and is_installed(record.place.file) and stop.reason is Reason.UNSUPPORTED:
+        if self.program is not None and is_installed(record.place.file) and stop.reason is Reason.UNSUPPORTED:
             stop = Skip(Reason.NOTHING_CAPTURED)    # a library's loop around the program: what it calls has its turn
         record.stopped, record.fallback = BreakRecord(stop.reason, stop.detail, record.place), True
         if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:

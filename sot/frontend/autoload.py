@@ -3,7 +3,8 @@
     SOT_ENABLE=1 python train.py            # translate the whole program
     SOT_REPORT=out.html python train.py     # the same, and write a report at exit, also of a program that fails
 
-Imports nothing of ours unless one of these is set.
+Imports nothing of ours unless one of these is set; with SOT_ENABLE alone what looks on, and the translator at the first
+capture.
 """
 from __future__ import annotations
 
@@ -18,4 +19,4 @@ def is_set(name: str) -> bool:
 def start() -> None:
     """Switch the translator on for this process if the environment asks for it."""
     if is_set("SOT_ENABLE") or is_set("SOT_REPORT"):
-        import_module("sot.frontend.global_mode").enable_from_environment()
+        import_module("sot.frontend.environment").enable_from_environment()

@@ -1,7 +1,7 @@
 """enable() and disable(): the translator on for everything that a program runs, without a decorator.
 
-Functions of the standard library, of torch outside of its layers, and of what is excluded are left to Python; so
-is, after a first look, every function that works on no tensor.
+Functions of the standard library, of torch outside of its layers, and of what is excluded are left to Python; so is
+what does not pay: see ``sot.driver.capture_policy``.
 """
 from __future__ import annotations
 
@@ -10,44 +10,26 @@ import multiprocessing
 import os
 import sys
 import threading
-import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from sot._hook import PLAIN, Callback, get_callback, set_callback, set_default
-from sot.backends import Backend, BackendError, UnknownBackendError
+from sot._hook import PLAIN, get_callback, set_callback, set_default
+from sot.backends import Backend
+from sot.driver.capture_policy import Policy
 from sot.driver.scope import Scope
 from sot.driver.translator import Translator
+from sot.driver.whole_program import WholeProgram, program_of
 from sot.frontend.api import Settings, everything, module_name
+from sot.frontend.switch import Switch
 from sot.guards.guards import short
 from sot.reports import recording
 from sot.reports.build import report_of
 from sot.reports.recording import Recording
-from sot.support.errors import SotError
+from sot.support.limits import budget
 
 Modules = ModuleType | str | Iterable[ModuleType | str]
-
-
-class Switch:
-    """What ``enable`` and ``disable`` answer: in a ``with`` statement, what was before comes back at its end.
-
-    What the main thread says counts for every thread that says nothing itself.
-    """
-
-    def __init__(self, callback: Callback | None) -> None:
-        self.is_main = threading.current_thread() is threading.main_thread()
-        self.default = set_default(callback) if self.is_main else None
-        self.before = set_callback(callback or PLAIN)
-
-    def __enter__(self) -> Switch:
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        set_callback(self.before)
-        if self.is_main:
-            set_default(self.default)
 
 
 def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: Modules = ()) -> Switch:
@@ -63,9 +45,16 @@ def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: M
 
     Raises UnknownBackendError or another BackendError for the backend, TargetError for what is no module.
     """
-    translator = Translator(Settings(backend).compiler(), whole_program=True,
-                            scope=Scope(module_names(include), module_names(exclude)))
-    return Switch(translator.callback)
+    scope = Scope(module_names(include), module_names(exclude))
+    program = WholeProgram(translator_for(backend), Policy(budget()), scope)
+    program.load()
+    return Switch(program.callback)
+
+
+def translator_for(backend: str | Backend) -> Callable[[WholeProgram], Translator]:
+    """What makes the translator of a whole program. Raises what Settings raises."""
+    compiler = Settings(backend).compiler()
+    return lambda program: Translator(compiler, program=program, scope=program.scope)
 
 
 def disable() -> Switch:
@@ -114,9 +103,8 @@ _paused: dict[str, Any] = {}    # the callbacks of this thread and of all others
 
 
 def is_enabled() -> bool:
-    """Is every function that this thread calls translated?"""
-    callback = get_callback()
-    return isinstance(callback, Callback) and isinstance(getattr(callback.__wrapped__, "__self__", None), Translator)
+    """Is every function that this thread calls translated, if that pays?"""
+    return program_of(get_callback()) is not None
 
 
 def module_names(modules: Modules) -> tuple[str, ...]:
@@ -124,15 +112,9 @@ def module_names(modules: Modules) -> tuple[str, ...]:
     return tuple(map(module_name, several))
 
 
-# ---- SOT_ENABLE, SOT_REPORT -------------------------------------------------------------------------------
-def enable_from_environment() -> None:
-    """What SOT_ENABLE, SOT_BACKEND, SOT_INCLUDE, SOT_EXCLUDE and SOT_REPORT ask for."""
-    try:
-        enable(backend=os.environ.get("SOT_BACKEND") or "auto", include=words("SOT_INCLUDE"),
-               exclude=words("SOT_EXCLUDE"))
-    except (SotError, BackendError, UnknownBackendError) as e:
-        warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)
-        return
+# ---- SOT_REPORT -------------------------------------------------------------------------------------------
+def record_from_environment() -> None:
+    """Write a report at exit, if SOT_REPORT asks for one."""
     path = report_path()
     if path and recording.current is None and threading.current_thread() is threading.main_thread():
         write_at_exit(Recording(" ".join(sys.argv) or "python").start(), path)
@@ -145,10 +127,6 @@ def report_path() -> Path | None:
         return None
     path, rank = Path(os.environ["SOT_REPORT"]), os.environ.get("RANK", "0")
     return path if rank == "0" else path.with_stem(f"{path.stem}-rank{rank}")
-
-
-def words(name: str) -> list[str]:
-    return [word for text in os.environ.get(name, "").split(",") if (word := text.strip())]
 
 
 def write_at_exit(recorded: Recording, path: Path) -> None:

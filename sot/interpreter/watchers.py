@@ -5,7 +5,6 @@ all that it calls, as if there were no capture.
 """
 from __future__ import annotations
 
-import gc
 import inspect
 from types import CodeType
 
@@ -19,11 +18,6 @@ WATCHING = frozenset({"tb_frame", "__excepthook__", "getsizeof", "getrefcount", 
                       "setrecursionlimit"})
 # An object that only the trace has made has no moment at which its last reference goes.
 TOGETHER = (frozenset({"weakref", "ref"}), frozenset({"gc", "collect", "__subclasses__"}))
-
-
-def runs_at_any_time(code: CodeType) -> bool:
-    """Does the garbage collector call it, in the middle of anything?"""
-    return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)
 
 
 def watches(code: CodeType) -> str | None:

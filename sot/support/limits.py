@@ -1,10 +1,12 @@
-"""What is limited, and by which environment variables: SOT_UNROLL and SOT_ENTRIES.
+"""What is limited, and by which environment variables: SOT_UNROLL, SOT_ENTRIES and SOT_BUDGET.
 
 SOT_UNROLL: how much of a loop is unrolled into one graph, rounds and instructions. A loop that takes more than either
 is run as a loop from there on: its body is captured once. One without operations on tensors costs the graph nothing,
 and is followed for longer; then Python runs it.
 
 SOT_ENTRIES: how often a function is captured before Python runs it where none of the captures fits.
+
+SOT_BUDGET: how much of a program's time captures may take, where the program has not asked for each by to_static.
 """
 from __future__ import annotations
 
@@ -44,6 +46,32 @@ def unrolling() -> Unrolling:
 def entries() -> Entries:
     """What SOT_ENTRIES says now. Raises SettingError."""
     return _parsed("SOT_ENTRIES", os.environ.get("SOT_ENTRIES", ""), Entries)
+
+
+class Budget(NamedTuple):
+    """Captures take at most ``share`` of the running time of the program, and ``seconds`` beside."""
+
+    share: float = 0.2
+    seconds: float = 2.0
+
+
+EVERYTHING = Budget(float("inf"), float("inf"))
+
+
+def budget() -> Budget:
+    """What SOT_BUDGET says now. Raises SettingError."""
+    text = os.environ.get("SOT_BUDGET", "")
+    if text == "all":
+        return EVERYTHING
+    try:
+        found = Budget(*(float(part) for part in text.split(",") if text))
+    except (TypeError, ValueError):
+        found = Budget(-1)
+    if not (0 <= found.share < float("inf") and 0 <= found.seconds < float("inf")):
+        raise SettingError(f"SOT_BUDGET={text!r}: it takes the share of the running time that captures may take, and "
+                           "after a comma, if that is to change too, how many seconds beside, such as SOT_BUDGET=0.2 "
+                           "or SOT_BUDGET=0.2,2; or SOT_BUDGET=all")
+    return found
 
 
 Setting = TypeVar("Setting", Unrolling, Entries)

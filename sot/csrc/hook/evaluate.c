@@ -34,7 +34,7 @@ struct Owned owned;
 
 /* Python's own limit on recursion is meant for frames that share an evaluator's C stack. Where every
    frame has its own and we watch the C stack ourselves, only sys.setrecursionlimit() shall count. */
-static inline PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag)
+PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     int units = view.stack_reserve != 0 ? C_RECURSION_UNITS_PER_FRAME : 0;
     credit_c_recursion(tstate, units);
@@ -215,11 +215,22 @@ static PyObject *evaluate_skipped(PyThreadState *tstate, Frame *frame, Slot *slo
     return slot != NULL && slot->skipped == ALONE ? evaluate_alone(tstate, frame) : evaluate_plainly(tstate, frame, 0);
 }
 
+/* Python runs a frame that nobody has answered. */
+static PyObject *evaluate_unanswered(PyThreadState *tstate, Frame *frame, Slot *slot)
+{
+    PyObject *callback = seen_callback();
+    if (callback == NULL || !observes(callback) || (slot != NULL && is_left_alone(slot, callback))) {
+        return evaluate_skipped(tstate, frame, slot);
+    }
+    return evaluate_observed(tstate, frame);
+}
+
 static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
 {
     PyFunctionObject *function = frame_function(frame);
     Py_ssize_t count = count_locals(frame_code(frame));
     PyObject **locals = frame_locals(frame);
+    struct Observed before = observed;
     statistics.hooked++;
     PyObject *answer = locals != NULL && function->func_closure == NULL
         ? answer_frame(function, slot, (Arguments){locals, count})
@@ -227,8 +238,10 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
     if (answer == PLAIN) {
         statistics.plain++;
         Py_DECREF(answer);
-        return evaluate_skipped(tstate, frame, find_slot(frame_code(frame)));
+        observed = before; /* capture's own work is not the program's */
+        return evaluate_unanswered(tstate, frame, find_slot(frame_code(frame)));
     }
+    observed = before; /* what is captured already */
     int passes_tails = slot != NULL && slot->passes_tails;
     release_frame(tstate, frame);
     return passes_tails ? answer : follow_tails(answer);
@@ -264,6 +277,9 @@ PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
     }
     if (!is_ours_to_look_at(tstate, code)) {
         return evaluate_plainly(tstate, frame, 0);
+    }
+    if (observes(callback) && (slot == NULL || slot->entries == NULL) && !is_due(slot)) {
+        return evaluate_observed(tstate, frame);
     }
     return take(tstate, frame, slot);
 }

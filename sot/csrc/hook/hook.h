@@ -6,6 +6,7 @@
      thread.c        what a thread carries: its callback; installing the evaluator while there is one
      slot.c          what a code object carries: its entries, and who leaves it alone
      evaluate.c      evaluating a frame: entries are asked, then the callback
+     observe.c       what frames do that Python runs: how much tensor work
      tail.c          answers that say "the result is that of another call"
      entry.c         asking an entry: guards, graph, Python function
      entry_type.c    making an entry
@@ -113,9 +114,17 @@ typedef struct {
     Token *token;
     vectorcallfunc vectorcall;
     PyObject *weakrefs;
+    int observes; /* is it asked only for code that has done tensor work, once that has been looked at? */
 } Callback;
 
 extern PyTypeObject CallbackType;
+
+/* What frames of a code object have done that Python ran: see observe.c. */
+struct Work {
+    unsigned long long calls, operations, in_modules, frames;
+    unsigned long long next; /* at which number of calls the callback is asked again */
+    int is_module;           /* the forward() of modules */
+};
 
 typedef struct {
     PyObject *entries; /* a tuple that is not empty, or NULL */
@@ -123,6 +132,7 @@ typedef struct {
     Py_ssize_t token_count;
     int skipped; /* by everyone; ALONE: what the frame calls is left alone, too */
     int passes_tails;
+    struct Work work;
 } Slot;
 
 #define ALONE 2
@@ -169,7 +179,37 @@ int leave_alone_for(Slot *slot, PyObject *callback);
 /* ---- evaluate.c --------------------------------------------------------------------------------- */
 
 PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag);
+PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag);
 void move_to_front(PyObject *entries, Py_ssize_t index);
+
+/* ---- observe.c ---------------------------------------------------------------------------------- */
+
+/* Of this thread, so far: operations on tensors outside of graphs; those of them in forward() of modules; frames. */
+struct Observed { unsigned long long operations, in_modules, frames; };
+extern PER_THREAD struct Observed observed;
+
+/* A frame that Python runs while it is looked at. */
+typedef struct Activation {
+    PyCodeObject *code;
+    struct Activation *caller;
+} Activation;
+
+static inline int observes(PyObject *callback)
+{
+    return Py_IS_TYPE(callback, &CallbackType) && ((Callback *)callback)->observes;
+}
+
+/* Is the callback to be asked about this code, which it looks at and has no entries? */
+static inline int is_due(const Slot *slot)
+{
+    return slot != NULL && slot->work.operations != 0 && slot->work.calls >= slot->work.next;
+}
+
+PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame);
+PyObject *observe_types(PyObject *module, PyObject *args);
+PyObject *work_of(PyObject *module, PyObject *code);
+PyObject *ask_again(PyObject *module, PyObject *args);
+PyObject *running(PyObject *module, PyObject *unused);
 
 /* ---- tail.c ------------------------------------------------------------------------------------- */
 

@@ -222,6 +222,7 @@ static PyObject *reset(PyObject *Py_UNUSED(module), PyObject *object)
         slot->skipped = 0;
         forget_tokens(slot);
         replace_entries(slot, NULL);
+        slot->work = (struct Work){0};
     }
     Py_RETURN_NONE;
 }
@@ -330,6 +331,11 @@ static PyMethodDef methods[] = {
      "use_slow_tensors(include, exclude): what tells the dispatch keys that the thread adds to and takes from tensors'."},
     {"slow_tensor_spec", slow_tensor_spec, METH_O,
      "A specification that a tensor meets if a C function answers True for it."},
+    {"observe", observe_types, METH_VARARGS, "observe(tensor, module): counts from now on the tensors that torch makes."},
+    {"work_of", work_of, METH_O,
+     "What frames of a code object have done that Python ran: (calls, operations, in modules, frames, is a forward)."},
+    {"ask_again", ask_again, METH_VARARGS, "ask_again(code, calls): asks a callback that observes after so many calls."},
+    {"running", running, METH_NOARGS, "The code of the frames of this thread that are looked at, the innermost first."},
     {"stats", stats, METH_NOARGS, "How many frames were looked at, answered, missed and left plain."},
 #ifdef SOT_HOOK_DEBUG
     {"debug_counts", debug_counts, METH_NOARGS, "How many objects this module keeps alive."},

@@ -26,7 +26,8 @@ static PyObject *callback_vectorcall(PyObject *self, PyObject *const *args, size
 static PyObject *callback_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
 {
     PyObject *function;
-    if (!PyArg_ParseTuple(args, "O:Callback", &function)) {
+    int observes = 0;
+    if (!PyArg_ParseTuple(args, "O|p:Callback", &function, &observes)) {
         return NULL;
     }
     if (!PyCallable_Check(function)) {
@@ -42,6 +43,7 @@ static PyObject *callback_new(PyTypeObject *type, PyObject *args, PyObject *Py_U
     self->token = token;
     self->function = Py_NewRef(function);
     self->vectorcall = callback_vectorcall;
+    self->observes = observes;
     return (PyObject *)self;
 }
 
@@ -78,7 +80,8 @@ static PyMemberDef callback_members[] = {
 PyTypeObject CallbackType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "sot._hook.Callback",
-    .tp_doc = "Callback(function): a callback that code objects can be left alone for.",
+    .tp_doc = "Callback(function, observes=False): a callback that code objects can be left alone for. One that "
+              "observes is asked only about code that has done tensor work.",
     .tp_basicsize = sizeof(Callback),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = callback_new,

@@ -1,0 +1,141 @@
+/* Looking on while Python runs a frame: how much tensor work there is in it.
+
+   A translator of a whole program has to decide which code is worth a capture before it looks at any. What decides is
+   counted here while Python runs the code, for next to nothing: the tensors that torch hands to Python (an operation
+   makes one or a few), and the frames that run meanwhile. torch.Tensor allocates its objects by a slot of the type,
+   tp_alloc, and ours counts and does the same. A code object gets a Slot only when a frame of it has done tensor work:
+   of code without tensors nothing is remembered, and nobody asks.
+
+   Not counted are the operations that a graph runs in the place of a frame: they are captured already. Operations in a
+   module's forward() count for the module that the program calls, not as the own work of its callers. */
+
+#include "hook/hook.h"
+
+PER_THREAD struct Observed observed;
+static PER_THREAD Activation *innermost;
+static PyTypeObject *tensor_type, *module_type;
+static allocfunc allocate_before;
+static PyObject *forward_name;
+
+static PyObject *count_and_allocate(PyTypeObject *type, Py_ssize_t count)
+{
+    observed.operations++;
+    return allocate_before(type, count);
+}
+
+/* observe(tensor, module): torch's classes. */
+PyObject *observe_types(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyTypeObject *tensor, *module;
+    if (!PyArg_ParseTuple(args, "O!O!:observe", &PyType_Type, &tensor, &PyType_Type, &module)) {
+        return NULL;
+    }
+    if (tensor_type == NULL) {
+        forward_name = PyUnicode_InternFromString("forward");
+        if (forward_name == NULL) {
+            return NULL;
+        }
+        tensor_type = (PyTypeObject *)Py_NewRef(tensor);
+        module_type = (PyTypeObject *)Py_NewRef(module);
+        allocate_before = tensor->tp_alloc;
+        tensor->tp_alloc = count_and_allocate;
+    }
+    Py_RETURN_NONE;
+}
+
+static int is_forward_of_module(Frame *frame, PyCodeObject *code)
+{
+    if (code->co_argcount == 0 || code->co_name != forward_name || module_type == NULL) {
+        return 0;
+    }
+    PyObject *self;
+    copy_locals(frame, &self, 1);
+    return self != NULL && PyObject_TypeCheck(self, module_type);
+}
+
+/* A frame with tensor work has run. -1 with an exception. */
+static int note_work(PyCodeObject *code, int is_module, struct Observed before, struct Observed after)
+{
+    Slot *slot = make_slot(code);
+    if (slot == NULL) {
+        return -1;
+    }
+    slot->work.calls++;
+    slot->work.is_module |= is_module;
+    slot->work.operations += after.operations - before.operations;
+    slot->work.in_modules += after.in_modules - before.in_modules;
+    slot->work.frames += after.frames - before.frames;
+    return 0;
+}
+
+/* Does what evaluate_plainly() does. */
+PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame)
+{
+    PyCodeObject *code = (PyCodeObject *)Py_NewRef(frame_code(frame));
+    int is_module = is_forward_of_module(frame, code);
+    struct Observed before = observed;
+    Activation here = {code, innermost};
+    innermost = &here;
+    observed.frames++;
+    PyObject *result = evaluate_plainly(tstate, frame, 0);
+    innermost = here.caller;
+    if (observed.operations != before.operations) {
+        if (note_work(code, is_module, before, observed) < 0) {
+            Py_CLEAR(result);
+        }
+        if (is_module) {
+            observed.in_modules = before.in_modules + observed.operations - before.operations;
+        }
+    }
+    Py_DECREF(code);
+    return result;
+}
+
+/* ---- what is asked from Python ------------------------------------------------------------------ */
+
+static Slot *slot_of(PyObject *object)
+{
+    if (!PyCode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "expected a code object, not %R", object);
+        return NULL;
+    }
+    return make_slot((PyCodeObject *)object);
+}
+
+PyObject *work_of(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    Slot *slot = slot_of(object);
+    if (slot == NULL) {
+        return NULL;
+    }
+    struct Work *work = &slot->work;
+    return Py_BuildValue("(KKKKO)", work->calls, work->operations, work->in_modules, work->frames,
+                         work->is_module ? Py_True : Py_False);
+}
+
+PyObject *ask_again(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *code;
+    unsigned long long calls;
+    if (!PyArg_ParseTuple(args, "OK:ask_again", &code, &calls)) {
+        return NULL;
+    }
+    Slot *slot = slot_of(code);
+    if (slot == NULL) {
+        return NULL;
+    }
+    slot->work.next = calls;
+    Py_RETURN_NONE;
+}
+
+/* The code of the frames that Python runs in this thread, and that are looked at: the innermost first. */
+PyObject *running(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    PyObject *found = PyList_New(0);
+    for (Activation *frame = innermost; found != NULL && frame != NULL; frame = frame->caller) {
+        if (PyList_Append(found, (PyObject *)frame->code) < 0) {
+            Py_CLEAR(found);
+        }
+    }
+    return found;
+}

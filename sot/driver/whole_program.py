@@ -1,0 +1,79 @@
+"""What the hook asks while a whole program is translated: the policy first, and only then the translator.
+
+The translator, with the interpreter and all that it needs of torch, is loaded at the first capture.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any, Protocol
+
+import torch
+
+from sot import _hook
+from sot.driver.capture_policy import Policy, Verdict
+from sot.driver.scope import EVERYTHING, Scope, is_users
+
+
+class Answers(Protocol):
+    """A translator, as far as it is asked here."""
+
+    def answer(self, function: FunctionType, inputs: tuple) -> Callable | None: ...
+
+
+class WholeProgram:
+    """Translates what pays, for as long as its callback is set.
+
+    Arguments:
+        make: makes the translator, when it is needed.
+        policy: decides what is captured.
+        scope: the modules that are translated.
+    """
+
+    def __init__(self, make: Callable[[WholeProgram], Answers], policy: Policy, scope: Scope = EVERYTHING) -> None:
+        self._make, self.policy, self.scope = make, policy, scope
+        self.callback = _hook.Callback(self._asked, not policy.takes_all)
+        self.translator: Any = None
+        _hook.observe(torch.Tensor, torch.nn.Module)
+
+    def load(self) -> Any:
+        """The translator."""
+        if self.translator is None:
+            with self.policy.spending():
+                self.translator = self._make(self)
+        return self.translator
+
+    def _asked(self, function: FunctionType, inputs: tuple) -> Callable | None:
+        """The entry for a call, None if Python is to run it."""
+        code = function.__code__
+        if self.scope.leaves_alone(code, str(function.__globals__.get("__name__")), self.callback):
+            return None
+        if is_loading_data():
+            stop()
+            return None
+        if not _hook.get_entries(code) and self.policy.verdict(code, self.may_capture) is not Verdict.CAPTURE:
+            return None
+        return self.load().answer(function, inputs)
+
+    def may_capture(self, code: CodeType) -> bool:
+        """May this code be captured, as far as its file tells?"""
+        return is_users(code, "") and not _hook.is_skipped(code, self.callback)
+
+
+def is_loading_data() -> bool:
+    """Is this process a worker of a data loader?"""
+    workers = sys.modules.get("torch.utils.data")
+    return workers is not None and workers.get_worker_info() is not None
+
+
+def stop() -> None:
+    """Nothing is translated in this process any more, but for what to_static is called on."""
+    _hook.set_callback(_hook.PLAIN)
+    _hook.set_default(None)
+
+
+def program_of(callback: Any) -> WholeProgram | None:
+    """The whole program that a callback is for, if it is for one."""
+    owner = getattr(getattr(callback, "__wrapped__", None), "__self__", None)
+    return owner if isinstance(owner, WholeProgram) else None

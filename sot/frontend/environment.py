@@ -1,0 +1,48 @@
+"""SOT_ENABLE and what belongs to it: the whole program translated, without a change to it.
+
+Nothing here loads the translator, unless a backend is named, which has to be there, or a report is wanted.
+"""
+from __future__ import annotations
+
+import os
+import warnings
+from importlib import import_module
+from typing import Any
+
+from sot.driver.capture_policy import Policy
+from sot.driver.scope import Scope
+from sot.driver.whole_program import WholeProgram
+from sot.frontend.switch import Switch
+from sot.support.errors import SotError
+from sot.support.limits import SettingError, budget, entries, unrolling
+
+GLOBAL_MODE = "sot.frontend.global_mode"
+
+
+def enable_from_environment() -> None:
+    """What SOT_ENABLE, SOT_BACKEND, SOT_INCLUDE, SOT_EXCLUDE, SOT_BUDGET and SOT_REPORT ask for."""
+    backend, report = os.environ.get("SOT_BACKEND") or "auto", bool(os.environ.get("SOT_REPORT"))
+    try:
+        unrolling(), entries()
+        program = WholeProgram(make_translator, Policy(budget()), Scope(words("SOT_INCLUDE"), words("SOT_EXCLUDE")))
+        if report or backend != "auto":
+            program.load()
+    except (SotError, RuntimeError, ValueError) as e:       # of backends, too
+        warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)
+        return
+    Switch(program.callback)
+    if report:
+        import_module(GLOBAL_MODE).record_from_environment()
+
+
+def make_translator(program: WholeProgram) -> Any:
+    return import_module(GLOBAL_MODE).translator_for(os.environ.get("SOT_BACKEND") or "auto")(program)
+
+
+def words(name: str) -> tuple[str, ...]:
+    """The modules that a variable names. Raises SettingError."""
+    found = tuple(word for text in os.environ.get(name, "").split(",") if (word := text.strip()))
+    for word in found:
+        if not all(part.isidentifier() for part in word.split(".")):
+            raise SettingError(f"{name} needs the dotted names of modules, not {word!r}")
+    return found

@@ -1,0 +1,236 @@
+"""What of a whole program is captured: what pays, within the budget. The clock is the test's; captures are counted."""
+import gc
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from translating import X
+
+import sot
+from sot import _hook
+from sot.driver.capture_policy import PATIENCE, Policy, Verdict, Work
+from sot.driver.translator import Translator
+from sot.driver.whole_program import WholeProgram
+from sot.frontend.switch import Switch
+from sot.support import limits
+from sot.support.limits import Budget
+
+
+class Clock:
+    """Moves only when it is told to."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def program(backend):
+    """Makes a whole program with a policy, and enables it until the test ends."""
+    switches = []
+    for cls in (Net, torch.nn.Linear):      # what earlier tests have done
+        _hook.reset(cls.forward.__code__)
+
+    def start(budget=Budget(), clock=None):
+        policy = Policy(budget, clock or Clock(), before=0.0)
+        made = WholeProgram(lambda program: Translator(backend, program=program), policy)
+        made.load()
+        switches.append(Switch(made.callback).__enter__())
+        return made
+    yield start
+    for switch in switches:
+        switch.__exit__(None, None, None)
+
+
+def captured(program):
+    return [c.name.rpartition(".")[2] for c in program.translator.captures if c.graph is not None]
+
+
+def looked_into(program):
+    return [c.name.rpartition(".")[2] for c in program.translator.captures]
+
+
+class Net(torch.nn.Module):
+    def __init__(self, layers=8):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3) for _ in range(layers)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu() + 1
+        return x
+
+
+def test_what_is_called_once_is_not_captured(program):
+    made = program()
+    Net()(torch.ones(2, 3))
+    assert looked_into(made) == []
+
+
+def test_a_model_is_captured_whole_once_its_calls_pay(program):
+    made, net = program(), Net()
+    expected = net(torch.ones(2, 3))
+    for _ in range(100):
+        assert torch.equal(net(torch.ones(2, 3)), expected)
+    assert captured(made) == ["forward"]
+
+
+def test_layers_wait_for_the_model_that_calls_them(program):
+    made, net = program(), Net(60)
+    for _ in range(20):
+        net(torch.ones(2, 3))
+    assert {c.name for c in made.translator.captures} == {"Net.forward"}
+
+
+def test_a_loop_that_runs_once_does_not_hold_up_the_model_in_it(program):
+    made, net = program(), Net()
+
+    def train():
+        for _ in range(4 * PATIENCE):
+            net(torch.ones(2, 3))
+    train()
+    assert [c.name for c in made.translator.captures] == ["Net.forward"]
+
+
+def test_code_without_tensors_is_never_looked_into(program):
+    def words(text):
+        return [w.lower() for w in re.findall(r"\w+", text)]
+
+    def configure(n):
+        return {"lines": words("some text " * n), "n": n}
+
+    made = program()
+    before = _hook.stats()["hooked"]
+    for n in range(200):
+        configure(n)
+    assert looked_into(made) == [] and _hook.stats()["hooked"] == before
+
+
+def test_bookkeeping_around_a_few_operations_is_left_to_python(program):
+    def note(history, name, value):
+        history.setdefault(name, []).append(value)
+
+    def log_step(x, history):
+        for i in range(200):
+            note(history, f"metric {i}", i)
+        return x + 1
+
+    made, history = program(), {}
+    for _ in range(100):
+        log_step(X, history)
+    assert looked_into(made) == [] and len(history["metric 7"]) == 100
+
+
+def test_what_is_called_rarely_is_not_captured(program):
+    clock, net = Clock(), Net()
+    made = program(clock=clock)
+    for _ in range(20):
+        net(torch.ones(2, 3))
+        clock.now += 1000
+    assert looked_into(made) == []
+
+
+def test_operations_that_graphs_run_are_nobodys_work(program):
+    made, net = program(), Net()
+
+    def step(x):
+        return net(x).sum()
+    for _ in range(100):
+        step(torch.ones(2, 3))
+    _, operations, in_modules, _, _ = _hook.work_of(step.__code__)
+    calls_before_capture = in_modules / 24
+    assert "forward" in captured(made) and calls_before_capture < 40 and operations < 40 * 26 + 100
+
+
+# ---- the budget -------------------------------------------------------------------------------------------
+def test_nothing_is_captured_without_a_budget_and_the_report_can_say_what_was_left(program):
+    made, net = program(Budget(0, 0)), Net()
+    for _ in range(100):
+        net(torch.ones(2, 3))
+    assert looked_into(made) == [] and set(made.policy.left_out) == {"Net.forward"}
+
+
+def test_the_budget_grows_with_the_running_time():
+    clock = Clock()
+    policy = Policy(Budget(0.2, 2), clock, before=5.0)
+    assert policy.allowance() == pytest.approx(3.0)
+    with policy.spending():
+        clock.now += 3
+    assert policy.allowance() == pytest.approx(0.6)
+    clock.now += 10
+    assert policy.allowance() == pytest.approx(2.6)
+
+
+@pytest.mark.parametrize(("text", "found"), [("", Budget(0.2, 2)), ("0.1", Budget(0.1, 2)), ("0,0", Budget(0, 0)),
+                                             ("0.5,10", Budget(0.5, 10)), ("all", limits.EVERYTHING)])
+def test_what_the_variable_says(monkeypatch, text, found):
+    monkeypatch.setenv("SOT_BUDGET", text)
+    assert limits.budget() == found
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "0.2,2,3", "0.2,-1", "nan", "inf"])
+def test_a_budget_that_means_nothing_is_refused(monkeypatch, text):
+    monkeypatch.setenv("SOT_BUDGET", text)
+    with pytest.raises(sot.SotError, match="it takes the share of the running time"):
+        sot.enable()
+
+
+# ---- captures again ---------------------------------------------------------------------------------------
+def test_a_function_whose_captures_never_fit_is_captured_ever_more_rarely(program):
+    made, table = program(), {}
+
+    def pick(x, key):
+        return [x + len(table.setdefault(key, key)) + i for i in range(20)][-1].relu()
+    for i in range(200):
+        torch.testing.assert_close(pick(X, "k" * (i % 50)), (X + i % 50 + 19).relu())
+    assert looked_into(made).count("pick") <= 6
+
+
+def test_recaptures_become_rarer():
+    policy = Policy(Budget(0.2, 2), Clock(), before=0.0)
+    code = (lambda: 0).__code__
+    needed = [next(n for n in range(1, 10**6) if policy.may_recapture(code, captures, n)) for captures in range(1, 6)]
+    assert needed == sorted(needed) and needed[0] == 1 and needed[-1] > 100
+
+
+def test_the_model_of_costs():
+    module = Work(10, 100, 0, 300, True)
+    caller = Work(10, 120, 100, 500, False)
+    assert (module.own, caller.own) == (100, 20)
+    assert module.cost > Work(10, 50, 0, 300, True).cost and module.saved > caller.saved
+    assert not Work(10, 100, 100, 500, False).is_dense and not Work(1, 1, 0, 500, False).is_dense
+
+
+def test_a_verdict_is_asked_for_again_when_the_calls_have_doubled():
+    def f():
+        return 0
+    policy = Policy(Budget(), Clock(), before=0.0)
+    assert policy.verdict(f.__code__, lambda code: True) is Verdict.POOR
+
+
+# ---- processes --------------------------------------------------------------------------------------------
+def test_the_translator_is_not_loaded_where_nothing_is_captured(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import sys, torch\n"
+        "print(torch.ones(2) + 1)\n"
+        "print(sorted(m for m in sys.modules if m.startswith('sot.interpreter') or m == 'sot.driver.translator'))\n")
+    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "SOT_ENABLE": "1", "SOT_BUDGET": ""})
+    assert done.stdout == "tensor([2., 2.])\n[]\n", done.stderr
+
+
+def test_code_that_is_freed_is_forgotten(program):
+    program()
+    space = {"torch": torch}
+    exec("def f(x): return x + 1", space)
+    for _ in range(5):
+        space["f"](X)
+    code = space.pop("f").__code__
+    assert _hook.work_of(code)[0] == 5
+    del code
+    gc.collect()

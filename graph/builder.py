@@ -36,6 +36,8 @@ class GraphBuilder:
         self.changes_traceless = False          # are inputs changed that way, or statistics, or in inference mode?
         self.refuses = False                    # may the graph raise because of the values it gets,
         self.draws_then_refuses = False         # and that after it has drawn random numbers?
+        self.freed_in_vain = False              # has a gradient been taken on the fakes, and then been rolled back?
+        self.keeps_nodes = False                # does the program put hooks on a node of autograd's?
         self.region: Region | None = None       # the subgraph that is being built, if one is
         self.modules: dict[str, fx.GraphModule] = {}    # finished subgraphs, by name
         self.tied: list[tuple[TensorRef, int, Any]] = []    # see regions.py

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sot.codegen.spent_results import Spent, spent_of
 from sot.graph import GeneratorRef, NumberRef, TensorRef
 from sot.guards.assumptions import RestartCapture
 from sot.guards.origin import Origin
@@ -70,6 +71,7 @@ class Graph:
         numpy: for each operation of NumPy's in it, whether that may warn.
         draws: does it draw random numbers?
         shows_leaves: does the program get at leaves of autograd that the graph has made?
+        spent: the results that the graph has gone backward through.
         can_free_weights: could weights be of any dtype and shape, if the graph runs as it is written?
     """
 
@@ -87,6 +89,7 @@ class Graph:
     numpy: tuple[bool, ...]
     draws: bool
     shows_leaves: bool
+    spent: Spent
     can_free_weights: bool
 
     @property
@@ -113,7 +116,7 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
         builder.fake_mode.draws and not changes.keeps_random)
     return Graph(name, module, builder.operations, origins, real, tuple(map(plain_example, real)), frozenset(floats),
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
-                 gradients.shows_leaves(trace.made_leaves, results),
+                 gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes, spent_of(builder, module, results),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
 
 

@@ -10,6 +10,7 @@ import torch
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
+from sot.codegen.spent_results import detach_results, has_gradients, with_spent_results
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
@@ -78,6 +79,23 @@ class GraphCompiler:
 
     def ask_backend(self, graph: Graph) -> Callable[..., Any]:
         """What the backend makes of a graph. Raises RestartCapture if there is in it what is lost by that."""
+        if not has_gradients(graph.module):
+            return self.ask_about_leaves(graph)
+        undo = detach_results(graph.module, [i for i, _ in graph.spent.leaves])
+        try:
+            compiled = self.ask_about_leaves(graph)
+        except BackendError as error:
+            raise RestartCapture(str(error), plain_gradients=True) from None
+        if is_as_it_is(compiled, graph.module):
+            undo()
+            return graph.module.forward
+        if not graph.spent.is_known:
+            raise RestartCapture("the backend compiles its graph, which changes what it has gone backward through",
+                                 plain_gradients=True)
+        return compiled
+
+    def ask_about_leaves(self, graph: Graph) -> Callable[..., Any]:
+        """The same for a graph whose results can be differentiated."""
         examples = [*graph.examples]
         if not graph.numpy and not graph.has_generator and not any(
                 graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
@@ -95,6 +113,8 @@ class GraphCompiler:
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
             changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws)
+        if not as_it_is and graph.spent.leaves:
+            call = with_spent_results(call, graph.spent)
         if not as_it_is:
             call = leaving_states(call, graph.states, graph.turns_grad_on)
         if any(graph.numpy):

@@ -20,6 +20,9 @@ TORCH = os.path.join(Path(torch.__file__).parent, "")
 LAYERS = os.path.join(TORCH, "nn", "modules", "")
 ROOTS = (TORCH, os.path.join(Path(np.__file__).parent, ""), *FOLDERS)
 STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
+# A compiled backward pass, which autograd calls, and what compiles it when it is first called.
+COMPILERS = tuple(os.path.join(TORCH, *path) for path in (
+    ("_functorch", "_aot_autograd", ""), ("_functorch", "aot_autograd.py"), ("_inductor", "")))
 OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # which torch calls for one operation each
 
 
@@ -35,7 +38,7 @@ class Scope:
 
     def leaves_alone(self, code: CodeType, module: str, callback: _hook.Callback) -> bool:
         """Is this code none to translate? Then the hook asks no more: no translator, or not this one."""
-        if code.co_name in OVERRIDES or runs_at_any_time(code):
+        if code.co_name in OVERRIDES or runs_at_any_time(code) or code.co_filename.startswith(COMPILERS):
             _hook.leave_alone(code)
         elif not is_users(code, module):
             _hook.skip(code)

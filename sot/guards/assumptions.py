@@ -95,6 +95,7 @@ class Assumptions:
         control_flow: do branches on tensors go into the graph,
         refused: but for these, by the place of the jump, with the reason?
         left_to_python: loops (by their first instructions) and calls that have no operation on tensors for long.
+        plain_gradients: is ``backward()`` left to Python, because the backend cannot compile a graph that has gradients?
         read_at_once: where a number is read off a tensor that the program looks at before the graph could have run.
     """
 
@@ -108,6 +109,7 @@ class Assumptions:
     control_flow: bool = False
     refused: Mapping[Point, str] = field(default_factory=dict)
     left_to_python: frozenset[Point] = frozenset()
+    plain_gradients: bool = False
     read_at_once: frozenset[Point] = frozenset()
 
     def __or__(self, other: Assumptions) -> Assumptions:
@@ -120,8 +122,9 @@ class Assumptions:
 
     @property
     def of_code(self) -> Assumptions:
-        """What of this is true of one code object: its numbers."""
-        return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized)
+        """What of this is true of one code object: its numbers and its gradients."""
+        return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized,
+                           plain_gradients=self.plain_gradients)
 
     @property
     def of_program(self) -> Assumptions:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import TensorRef
+from sot.graph.refs import version_of
 from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr, Origin
 from sot.support.errors import Break, Reason
@@ -86,7 +87,7 @@ class TensorValue(Value):
         if name == "grad" and self.fake.is_leaf:
             return NONE
         if name == "grad_fn":
-            return NONE if self.fake.grad_fn is None else GradFn(self)
+            return self._grad_fn(m)
         found = getattr(self.pytype, name, None)
         if found is None:
             return self._instance_attr(m, name)
@@ -95,6 +96,15 @@ class TensorValue(Value):
                 return m.wrap_attr(self, name, self.ref.real.__dict__[name])
             return BoundMethod(Const(found), self, name)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+
+    def _grad_fn(self, m: Machine) -> Value:
+        """What the fake has is of the type that it has in the program, but where the history began before the frame."""
+        real = self.ref.real
+        if self.fake.grad_fn is None:
+            return NONE
+        if real is not None and version_of(self.fake) == self.ref.version:
+            return m.wrap_attr(self, "grad_fn", real.grad_fn)
+        return GradFn(self)
 
     def _through_class(self, m: Machine, name: str) -> Value | None:
         """An attribute that torch has, of a tensor whose class is asked for it; None if it is not."""

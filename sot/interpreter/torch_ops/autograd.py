@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.function import FunctionCtx
+from torch.nn.modules._functions import BackwardHookFunction
 
 from sot.interpreter.loop import trial
 from sot.interpreter.objects import attributes
@@ -32,6 +33,10 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if kwargs or not isinstance(cls, type) or not issubclass(cls, Function):
         raise Break(Reason.OPAQUE_CALL, "autograd.Function.apply")
     refuse_instances(f"{cls.__name__}.apply", inputs)
+    if cls is BackwardHookFunction:     # the hooks of a module are put on its very node
+        if m.assumptions.compiles:
+            raise Break(Reason.SIDE_EFFECT, "a backward hook of a module, which a backend that compiles would not call,")
+        m.builder.keeps_nodes = True
     new_style = cls.setup_context is not Function.setup_context
     context = ObjectValue(FunctionCtx)
     context.attrs.overlay["needs_input_grad"] = TupleValue([Const(needs_grad(v)) for v in inputs])

@@ -7,6 +7,7 @@ hooks and ``autograd.Function`` along the way, whose Python code would run while
 """
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,26 +18,28 @@ from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.torch_compat.autograd_nodes import history
 from sot.torch_compat.functions import is_tracked_by_transform
-from sot.values.base import NONE, TRUE, Value
+from sot.values.base import FALSE, NONE, TRUE, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from sot.interpreter.machine import Machine
 
 
 @handles(torch.autograd.grad)
 def grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    refuse_plain(m)
     outputs, inputs, *rest = take("grad", args, kwargs, "outputs", "inputs", "grad_outputs", "retain_graph",
                                   "create_graph", "allow_unused", "is_grads_batched", "materialize_grads", required=2)
     ends = tensors(m, inputs)
     known_leaves(m, tensors(m, outputs), ends[0].fake.grad_fn if len(ends) == 1 else None)
     names = ("grad_outputs", "retain_graph", "create_graph", "allow_unused", "is_grads_batched", "materialize_grads")
     given = {name: value for name, value in zip(names, rest, strict=True) if value is not None}
-    return m.torch_call("call_function", torch.autograd.grad, [outputs, inputs], given)
+    return gradients_of(m, outputs, inputs, given)
 
 
 @handles(torch.Tensor.backward)
@@ -59,8 +62,10 @@ def autograd_backward(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
 def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value | None, create: Value | None,
              inputs: Value | None) -> Value:
     """Add the gradients of ``outputs`` to the ``.grad`` of the leaves, or of ``inputs``."""
-    if create is not None and create.truth(m) is not False:
-        raise Break(Reason.UNSUPPORTED, "backward(create_graph=True)")
+    refuse_plain(m)
+    creates = create is not None and create.truth(m) is not False
+    if creates and not torch.is_grad_enabled():
+        raise Break(Reason.UNSUPPORTED, "backward(create_graph=True) without gradients")
     leaves = known_leaves(m, tensors(m, outputs), None)
     if inputs is not None and inputs is not NONE:
         leaves = tensors(m, inputs)
@@ -68,12 +73,26 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
         raise Break(Reason.UNSUPPORTED, "backward() to tensors that are not leaves")
     if not leaves:
         raise Break(Reason.OPERATION_FAILED, "backward: no tensor requires grad")
-    given = {"grad_outputs": gradients or NONE, "retain_graph": retain or NONE, "allow_unused": TRUE}
-    found = m.torch_call("call_function", torch.autograd.grad, [outputs, TupleValue(list(leaves))], given)
+    given = {"grad_outputs": gradients or NONE, "retain_graph": retain or NONE, "allow_unused": TRUE,
+             "create_graph": TRUE if creates else FALSE}
+    found = gradients_of(m, outputs, TupleValue(list(leaves)), given)
     for leaf, gradient in zip(leaves, found.items_list(m) or [], strict=True):
         if isinstance(gradient, TensorValue):
-            accumulate(m, leaf, gradient)
+            (accumulate_recorded if creates else accumulate)(m, leaf, gradient)
+    if creates:
+        m.effect(lambda e: e.line(f"{e.const(warn_of_cycle)}()"))
     return NONE
+
+
+def gradients_of(m: Machine, outputs: Value, inputs: Value, given: dict[str, Value]) -> Value:
+    """The operation itself. On the fakes, too, it frees what autograd has saved, which no rollback brings back."""
+    m.undoable(lambda: setattr(m.builder, "freed_in_vain", True))
+    return m.torch_call("call_function", torch.autograd.grad, [outputs, inputs], given)
+
+
+def refuse_plain(m: Machine) -> None:
+    if m.assumptions.plain_gradients:
+        raise Break(Reason.UNSUPPORTED, "a gradient, inside the captured function, that the backend cannot compile")
 
 
 def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
@@ -84,6 +103,22 @@ def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
         m.torch_call("call_method", "add_", [before, gradient], {})
     else:
         raise Break(Reason.UNSUPPORTED, "backward() to a .grad that requires grad")
+
+
+def accumulate_recorded(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
+    """The same where gradients can be differentiated: nothing is added in place."""
+    before = leaf.load_attr(m, "grad")
+    if before is NONE or before.real is None:
+        leaf.store_attr(m, "grad", m.torch_call("call_function", new_gradient, [leaf, gradient], {}))
+    elif isinstance(before, TensorValue):
+        leaf.store_attr(m, "grad", m.torch_call("call_function", operator.add, [before, gradient], {}))
+    else:
+        raise Break(Reason.UNSUPPORTED, f"backward() to {before}")
+
+
+def warn_of_cycle() -> None:
+    """PyTorch warns, once, of ``backward(create_graph=True)``, which the graph does not call."""
+    torch.zeros((), requires_grad=True).backward(create_graph=True)
 
 
 def new_gradient(leaf: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -115,19 +150,6 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
     if m.hooked or any(has_hooks(m, leaf) for leaf in found.values()):
         raise Break(Reason.UNSUPPORTED, "a gradient that goes through hooks, inside the captured function,")
     return list(found.values())
-
-
-def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torch.Tensor | None, Any]]:
-    """The nodes of autograd below tensors, up to the node ``end``, each with its leaf if it has one."""
-    yield from ((t, None) for t in outputs if t.grad_fn is None and t.requires_grad)
-    todo: list[Any] = [t.grad_fn for t in outputs]
-    seen = {None, end}
-    while todo:
-        node = todo.pop()
-        if node not in seen:
-            seen.add(node)
-            yield getattr(node, "variable", None), node
-            todo += [n for n, _ in node.next_functions]
 
 
 def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> bool:

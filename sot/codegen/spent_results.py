@@ -1,0 +1,102 @@
+"""Results of a graph that the graph itself has gone backward through: a loss after ``loss.backward()``.
+
+The program sees that they require grad, and that a second backward pass raises. A backend that compiles differentiates
+whatever result requires grad, which raises while it compiles. It is given a graph whose results are detached there,
+and what it gives is hung again below the leaves, by a node of autograd that raises as PyTorch's own would.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sot.graph import GraphBuilder, TensorRef
+from sot.torch_compat.autograd_nodes import spent_leaves
+
+SECOND_TIME = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already "
+    "been freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). "
+    "Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved "
+    "tensors after calling backward.")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The results of a graph with nothing left to differentiate.
+
+    Arguments:
+        leaves: for each of them, by its index among the results, the inputs of the graph that are leaves below it.
+        is_known: may they be treated so? Not if an input has such a history, or what the fake tensors tell is of a
+            gradient that capture has taken back.
+    """
+
+    leaves: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    is_known: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.leaves) or not self.is_known
+
+
+def has_gradients(module: torch.fx.GraphModule) -> bool:
+    return bool(module.graph.find_nodes(op="call_function", target=torch.autograd.grad))
+
+
+def spent_of(builder: GraphBuilder, module: torch.fx.GraphModule, results: Sequence[TensorRef]) -> Spent:
+    """Those of a finished graph."""
+    if not has_gradients(module):
+        return Spent()
+    places = {id(ref.fake): i for i, ref in enumerate(builder.inputs)}
+    found, is_known = [], True
+    for i, ref in enumerate(results):
+        below = spent_leaves(ref.fake) if isinstance(ref.fake, torch.Tensor) else None
+        if below is not None:
+            found.append((i, tuple(places[id(leaf)] for leaf in below if id(leaf) in places)))
+            is_known = is_known and ref.real is None and bool(found[-1][1])
+    is_known = is_known and not any(spent_leaves(ref.fake) is not None for ref in builder.changed_inputs())
+    return Spent(tuple(found), is_known and not (found and builder.freed_in_vain))
+
+
+def detach_results(module: torch.fx.GraphModule, which: Iterable[int]) -> Callable[[], None]:
+    """Let a graph give detached results; what comes back undoes it."""
+    (output,) = module.graph.find_nodes(op="output")
+    before = output.args[0]
+    after, made = list(before), []
+    with module.graph.inserting_before(output):
+        for i in which:
+            after[i] = module.graph.call_method("detach", (before[i],))
+            made.append(after[i])
+    output.args = (tuple(after),)
+    module.recompile()
+
+    def undo() -> None:
+        output.args = (before,)
+        for node in made:
+            module.graph.erase_node(node)
+        module.recompile()
+    return undo
+
+
+class SpentBackward(torch.autograd.Function):
+    """What is above a result whose history has been freed."""
+
+    @staticmethod
+    def forward(ctx: Any, result: torch.Tensor, *leaves: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(result)      # so it stays the tensor that it is
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(SECOND_TIME)
+
+
+def with_spent_results(compiled: Callable[..., Any], spent: Spent) -> Callable[..., Any]:
+    """A compiled graph with detached results, which require grad again."""
+    def call(*args: Any) -> Any:
+        results = list(compiled(*args))
+        with torch.enable_grad():
+            for i, leaves in spent.leaves:
+                results[i] = SpentBackward.apply(results[i], *(args[at] for at in leaves))
+        return results
+    return call

@@ -1,0 +1,43 @@
+"""The nodes that autograd records: what is below a tensor, and whether its saved tensors have been freed."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+FREED = "backward through the graph a second time"      # of the error that asks for a freed tensor
+
+
+def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torch.Tensor | None, Any]]:
+    """The nodes of autograd below tensors, up to the node ``end``, each with its leaf if it has one."""
+    yield from ((t, None) for t in outputs if t.grad_fn is None and t.requires_grad)
+    todo: list[Any] = [t.grad_fn for t in outputs]
+    seen = {None, end}
+    while todo:
+        node = todo.pop()
+        if node not in seen:
+            seen.add(node)
+            yield getattr(node, "variable", None), node
+            todo += [n for n, _ in node.next_functions]
+
+
+def is_freed(node: Any) -> bool:
+    """Has a backward pass freed what this node has saved, so that another one raises?"""
+    for name in dir(node):
+        if name.startswith("_saved_"):
+            try:
+                getattr(node, name)
+            except RuntimeError as error:
+                return FREED in str(error)
+    return False
+
+
+def spent_leaves(tensor: torch.Tensor) -> list[torch.Tensor] | None:
+    """The leaves below a tensor through which no second backward pass can go; None if one can."""
+    if tensor.grad_fn is None:
+        return None
+    found = [*history([tensor])]
+    if not any(is_freed(node) for _, node in found):
+        return None
+    return [leaf for leaf, _ in found if leaf is not None]

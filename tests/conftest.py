@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("TRITON_INTERPRET", "1")
 # Tests are about what is captured, not about whether it pays; tests of that unset it.
 os.environ.setdefault("SOT_BUDGET", "all")
+os.environ.setdefault("SOT_VERIFY", "1")        # scheduled programs of kernels, by their verifier
 
 import pytest
 import torch

@@ -6,7 +6,7 @@ A step is a ``Kernel`` of ours, a ``Group`` of them, or an ``Extern``: one ATen 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import fx
 
 from sot.graph.kernels.ir import Kernel, Memory
 from sot.graph.kernels.ops import NAMES
+from sot.torch_compat.op_effects import TORCHS_OWN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +109,7 @@ class Group:
 
 
 Step = Kernel | Extern | Group
+Effect = tuple[Any, tuple[str | None, ...]]      # an operator, and the buffers of its results
 
 
 @dataclasses.dataclass
@@ -133,6 +135,42 @@ class Program:
 
     def __str__(self) -> str:
         return "\n\n".join([*map(str, self.steps), f"return {', '.join(map(str, self.outputs))}"])
+
+
+def has_effect(step: Step) -> bool:
+    """Does a step more than write its buffers: draw random numbers, assert, communicate, print? What an operator of
+    somebody else's does is not known. Such steps run in the program's order."""
+    if not isinstance(step, Extern):
+        return False
+    target = step.target
+    return (not isinstance(target, torch._ops.OpOverload) or target.namespace not in TORCHS_OWN
+            or torch.Tag.nondeterministic_seeded in target.tags or not any(step.outputs))
+
+
+def verify(program: Program, effects: Sequence[Effect] | None = None) -> None:
+    """Raise ValueError unless each buffer is written before it is read, inputs are changed after all that needs what
+    was there, and the steps with effects are those of the lowered program, in its order."""
+    given, changed = {*program.inputs, *program.constants}, set[str]()
+    known = set(given)
+    for step in program.steps:
+        for name in step.read():
+            if not {name, *program.buffers[name].alias} & known:
+                raise ValueError(f"{name} is read before it is written:\n{step}")
+            if name in changed:
+                raise ValueError(f"{name} is read after it has been changed:\n{step}")
+        known |= step.written()
+        changed |= step.written() & given
+    for view in views(program.outputs):
+        if not {view.buffer, *program.buffers[view.buffer].alias} & known:
+            raise ValueError(f"{view.buffer} is a result, and nothing writes it")
+    found = effects_of(program)
+    if effects is not None and found != list(effects):
+        raise ValueError(f"the effects {[*map(str, effects)]} became {[*map(str, found)]}")
+
+
+def effects_of(program: Program) -> list[Effect]:
+    """The calls of operators with effects, in order, each with the names of its results."""
+    return [(step.target, step.outputs) for step in program.steps if isinstance(step, Extern) and has_effect(step)]
 
 
 def views(value: Any) -> Iterator[View]:

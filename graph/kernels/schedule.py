@@ -9,6 +9,7 @@ import dataclasses
 import heapq
 import logging
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterable
 from graphlib import TopologicalSorter
@@ -19,13 +20,14 @@ from sot.graph.kernels.grouping import grouped
 from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.kernels.memory import planned
 from sot.graph.kernels.ops import BYTES, SCANS
-from sot.graph.kernels.program import Buffer, Extern, Program, Step
+from sot.graph.kernels.program import Buffer, Extern, Program, Step, effects_of, has_effect, verify
 from sot.graph.kernels.splitting import split
 from sot.graph.lowering.driver import axes_of
 
 PASSES = logging.getLogger("sot.passes")
 RECOMPUTED = 24      # statements, at most, that are computed again rather than stored
 INLINED = 40         # statements, and
+VERIFIES = os.environ.get("SOT_VERIFY", "") not in ("", "0")     # is each scheduled program verified?
 SOURCES = 4          # buffers read, at most, of what is computed wherever it is read
 
 
@@ -92,6 +94,8 @@ def schedule(program: Program) -> Program:
     plan.recompute()
     plan.fuse()
     done = grouped(split(dataclasses.replace(program, steps=plan.ordered())))
+    if VERIFIES:
+        verify(done, effects_of(program))
     if PASSES.isEnabledFor(logging.DEBUG):
         PASSES.debug("scheduled: %s\n%s", cost(done), done)
     return done
@@ -112,6 +116,8 @@ class Plan:
         self.alias: dict[str, set[str]] = {}
         for buffer in program.buffers.values():
             self.alias[buffer.name] = {buffer.name}.union(*(self.alias[a] for a in buffer.alias))
+        effects = [i for i, step in self.steps.items() if has_effect(step)]
+        self.effect_before = dict(zip(effects[1:], effects, strict=False))
         for i, step in self.steps.items():
             self._note(i, step)
         self._drop_unused()
@@ -144,14 +150,14 @@ class Plan:
             if isinstance(step, Kernel):
                 self._trim(i, step)
             elif allocates(step) and not any(self.readers[n] or n in self.kept for n in step.written()):
+                self._forget(i)
                 del self.steps[i]
 
     def _trim(self, number: int, kernel: Kernel) -> None:
         needed = tuple(s for s in kernel.stores if s.buffer in self.kept or self.readers[s.buffer] - {number})
         if len(needed) == len(kernel.stores):
             return
-        for read in kernel.read():
-            self.readers[read].discard(number)
+        self._forget(number)
         if not needed:
             del self.steps[number]
             return
@@ -161,9 +167,10 @@ class Plan:
 
     # ---- order
     def before(self, number: int) -> set[int]:
-        """The steps that must have run: those that write what it reads, or read the input that it overwrites."""
+        """The steps that must have run: those that write what it reads, or read the input that it overwrites; of the
+        steps with effects, the one before."""
         step = self.steps[number]
-        found: set[int] = set()
+        found = {self.effect_before[number]} if number in self.effect_before else set()
         for name in step.read():
             for one in self.alias[name] - self.given:
                 found |= self.writers[one]

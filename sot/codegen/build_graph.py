@@ -116,7 +116,8 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
         builder.fake_mode.draws and not changes.keeps_random)
     return Graph(name, module, builder.operations, origins, real, tuple(map(plain_example, real)), frozenset(floats),
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
-                 gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes, spent_of(builder, module, results),
+                 gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
+                 spent_of(builder, module, results),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
 
 

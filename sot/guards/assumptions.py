@@ -95,7 +95,7 @@ class Assumptions:
         control_flow: do branches on tensors go into the graph,
         refused: but for these, by the place of the jump, with the reason?
         left_to_python: loops (by their first instructions) and calls that have no operation on tensors for long.
-        plain_gradients: is ``backward()`` left to Python, because the backend cannot compile a graph that has gradients?
+        plain_gradients: is ``backward()`` left to Python, because the backend cannot compile a graph with it?
         read_at_once: where a number is read off a tensor that the program looks at before the graph could have run.
     """
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from harness import Programs

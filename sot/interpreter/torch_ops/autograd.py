@@ -35,7 +35,7 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     refuse_instances(f"{cls.__name__}.apply", inputs)
     if cls is BackwardHookFunction:     # the hooks of a module are put on its very node
         if m.assumptions.compiles:
-            raise Break(Reason.SIDE_EFFECT, "a backward hook of a module, which a backend that compiles would not call,")
+            raise Break(Reason.SIDE_EFFECT, "a backward hook of a module, which a compiling backend would not call,")
         m.builder.keeps_nodes = True
     new_style = cls.setup_context is not Function.setup_context
     context = ObjectValue(FunctionCtx)

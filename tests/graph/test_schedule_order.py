@@ -1,0 +1,106 @@
+"""What the scheduler may not change: the order of random draws and other effects, and what is there when it is read."""
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiling import Kernels
+
+import sot
+from sot.graph.kernels.program import Program, effects_of, verify
+
+SEEN: list[float] = []
+
+
+@torch.library.custom_op("sot_tests::note", mutates_args=())
+def note(x: torch.Tensor, number: float) -> torch.Tensor:
+    SEEN.append(number)
+    return x + number
+
+
+note.register_fake(lambda x, number: torch.empty_like(x))
+note.register_autograd(lambda ctx, grad: (grad, None))
+
+DRAWING = {
+    "dropout, then noise": lambda x: F.dropout(x.relu(), 0.3) * 2 + torch.rand_like(x),
+    "noise that is used last": lambda x: _used_last(torch.rand_like(x), torch.randn_like(x) + x.exp()),
+    "three draws around a reduction": lambda x: (
+        F.dropout(x.softmax(-1), 0.5).sum(0) + torch.randn(16) * torch.rand_like(x).mean(0)),
+    "bernoulli of what is computed": lambda x: torch.bernoulli(x.sigmoid()) * torch.rand_like(x) + F.dropout(x, 0.1),
+}
+
+
+def _used_last(first, second):
+    return (second * 2).sum(0) + first
+
+
+def program_of(made: Kernels) -> Program:
+    program = made.made[0].program
+    assert program is not None
+    return program
+
+
+@pytest.mark.parametrize("name", DRAWING)
+@pytest.mark.parametrize("trains", [False, True])
+def test_numbers_are_drawn_in_the_programs_order(name, trains):
+    f, x = DRAWING[name], torch.linspace(-1, 1, 128).reshape(8, 16).requires_grad_(trains)
+    run = sot.to_static(f, backend=Kernels())
+    found = []
+    for call in (f, run):
+        torch.manual_seed(0)
+        result = call(x)
+        found.append([result, torch.autograd.grad(result.sum(), x) if trains else None, torch.rand(2)])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_operators_of_somebody_elses_are_called_in_the_programs_order():
+    def f(x):
+        a = note(x.relu(), 1.0)
+        b = note(x.cos(), 2.0)
+        return note(a.sin() + x.relu(), 3.0) + b
+    run, x = sot.to_static(f, backend=Kernels()), torch.linspace(-1, 1, 8)
+    del SEEN[:]
+    torch.testing.assert_close(run(x), f(x))
+    assert SEEN == [1.0, 2.0, 3.0] * 2
+
+
+def test_the_backward_pass_of_an_assignment_to_a_slice():
+    def f(x, b):
+        y = x * 2
+        y[1:] = b[1:]
+        y[:, 2] += 1
+        return y.sin()
+    x, b = torch.randn(6, 5, requires_grad=True), torch.randn(6, 5, requires_grad=True)
+    run = sot.to_static(f, backend=Kernels())
+    torch.testing.assert_close(torch.autograd.grad(run(x, b).sum(), (x, b)), torch.autograd.grad(f(x, b).sum(), (x, b)))
+
+
+@pytest.fixture(scope="module")
+def scheduled():
+    made = Kernels()
+    x = torch.ones(4, 4)
+    sot.to_static(lambda x: F.dropout(x.relu(), 0.5) + torch.rand_like(x) @ x, backend=made)(x)
+    sot.reset()
+    return program_of(made)
+
+
+def test_the_verifier_passes_what_is_scheduled(scheduled):
+    verify(scheduled, effects_of(scheduled))
+    assert len(effects_of(scheduled)) == 2
+
+
+def test_the_verifier_finds_what_is_read_before_it_is_written(scheduled):
+    with pytest.raises(ValueError, match="before it is written"):
+        verify(dataclasses.replace(scheduled, steps=scheduled.steps[::-1]))
+
+
+def test_the_verifier_finds_effects_in_another_order(scheduled):
+    with pytest.raises(ValueError, match="the effects"):
+        verify(scheduled, effects_of(scheduled)[::-1])
+
+
+def test_the_verifier_finds_a_result_that_nothing_writes(scheduled):
+    with pytest.raises(ValueError, match="nothing writes it"):
+        verify(dataclasses.replace(scheduled, steps=[]))

@@ -75,8 +75,8 @@ test-sanitized: install
 # The whole suite with CPython 3.14 of Debian's unstable suite, in a folder of its own (as root).
 PYTHON_3_14 ?= /var/tmp/python3.14
 test-3.14:
-	../shared/debian-python.sh 3.14 $(PYTHON_3_14) make test PYTHON=python3.14 VENV=/venv TORCH=torch==2.15.0 \
-	    JOBS=$(JOBS) ARGS="$(ARGS)"
+	env -u MAKEFLAGS ../shared/debian-python.sh 3.14 $(PYTHON_3_14) make test PYTHON=python3.14 VENV=/venv \
+	    TORCH=torch==2.15.0 JOBS=$(JOBS) ARGS="$(ARGS)"
 
 # The whole suite everywhere: each CPython that is here, 3.14, the oldest and the newest torch (each in an environment
 # of its own, which is removed: several GB).

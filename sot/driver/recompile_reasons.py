@@ -16,9 +16,9 @@ from sot.guards.guards import EqualsGuard, Guard, LengthGuard, RelationGuard, St
 from sot.guards.origin import Inputs, Length, Origin
 from sot.guards.tensor_guards import ArrayGuard, TensorGuard, ValuesGuard
 from sot.guards.terms import leaves
-from sot.interpreter.wrapping import NUMPY_SCALARS
 from sot.reports import wording
 from sot.reports.records import RecompileReason
+from sot.values.constants import NUMPY_SCALARS
 from sot.values.numbers import NUMBER_TYPES
 
 ALIASED = "all guards hold one by one: tensors alias each other"

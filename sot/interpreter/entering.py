@@ -15,6 +15,7 @@ from sot.values.base import ENTERED, Lazy, Value
 from sot.values.callables import FunctionValue
 from sot.values.iterators import GeneratorValue, PolyfilledGenerator
 from sot.values.objects import DictValue, TupleValue
+from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -77,7 +78,7 @@ def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
 
 
 def settled(m: Machine, value: Any) -> Value:
-    return m.wrap(value.real, value.origin) if isinstance(value, Lazy) else value
+    return wrap(m, value.real, value.origin) if isinstance(value, Lazy) else value
 
 
 def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:

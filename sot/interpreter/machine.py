@@ -44,6 +44,7 @@ from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue, ObjectValue
 from sot.values.tensor import TensorValue
 from sot.values.text import ShownTensor
+from sot.values.wrapping import wrap, wrap_new
 
 DEPTH_LIMIT = 200
 
@@ -59,12 +60,6 @@ class Machine:
     set_data = torch_handlers.set_data
     through_overrides = staticmethod(overrides.through_overrides)
     is_followed_tensor = staticmethod(wrapping.is_followed_tensor)
-    wrap = wrapping.wrap
-    wrap_new = wrapping.wrap_new
-    wrap_known = wrapping.wrap_known
-    wrap_attr = wrapping.wrap_attr
-    is_constant = staticmethod(wrapping.is_constant)
-    compares_by_python = staticmethod(wrapping.compares_by_python)
 
     def __init__(self, function: FunctionType, code: Code, inputs: tuple, state: GlobalState,
                  assumptions: Assumptions) -> None:
@@ -231,14 +226,14 @@ class Machine:
     # ---- exceptions of the user's program
     def throw(self, kind: type, *args: Any) -> Any:
         """Raise a builtin exception in the captured program."""
-        raise PyRaise(ExceptionValue(kind, [self.wrap_new(a) for a in args]))
+        raise PyRaise(ExceptionValue(kind, [wrap_new(self, a) for a in args]))
 
     # ---- values
     def settle_at(self, items: list, index: int) -> Value:
         """The Value at an index of a list that may hold Lazy places."""
         value = items[index]
         if type(value) is Lazy:
-            value = items[index] = self.wrap(value.real, value.origin)
+            value = items[index] = wrap(self, value.real, value.origin)
         return value
 
     def settle(self, items: list) -> list[Value]:

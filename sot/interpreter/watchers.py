@@ -9,9 +9,9 @@ import inspect
 from types import CodeType
 
 from sot import _hook
-from sot.interpreter.wrapping import is_library
 from sot.support.errors import Break, Reason
 from sot.values.callables import FunctionValue
+from sot.values.constants import is_library
 
 # Names of attributes and functions that a function has only for that purpose.
 WATCHING = frozenset({"tb_frame", "__excepthook__", "getsizeof", "getrefcount", "get_referrers", "get_referents",

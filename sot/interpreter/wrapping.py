@@ -1,19 +1,11 @@
-"""Real objects -> Values. One row per type in ``WRAPPERS``; what has no row is an object or opaque.
-
-``wrap(m, real, origin)`` makes the Value of an object that existed before the frame ran and guards what makes
-the Value true: its type, its value if it is a constant, its properties if it is a tensor. ``wrap_new`` makes the
-Value of an object that capture computed itself and that nobody else holds: no guards.
-"""
+"""The rows of ``sot/values/wrapping.py``: one a kind of object. What has no row is an object or opaque."""
 from __future__ import annotations
 
 import collections
 import dataclasses
 import datetime
-import enum
 import functools
-import inspect
 import re
-import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -24,7 +16,7 @@ import torch
 
 from sot.graph import GeneratorRef
 from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
-from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, attribute, known
+from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, known
 from sot.guards.tensor_guards import TensorGuard
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.support import user_annotations
@@ -32,60 +24,34 @@ from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException
 from sot.torch_compat.functions import DISABLED, is_in_transform
 from sot.torch_compat.tensors import Layout, plain_tensor
-from sot.values.arrays import SCALARS, ArrayValue
-from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
+from sot.values.arrays import ArrayValue
+from sot.values.base import NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
+from sot.values.constants import (
+    DTYPES,
+    EQUAL_TYPES,
+    IDENTITY_TYPES,
+    KNOWN_BY_IDENTITY,
+    NUMBERS_AND_TEXT,
+    NUMPY_SCALARS,
+    SCALARS,
+    SINGLETONS,
+    compares_by_python,
+    is_constant,
+    is_fixed,
+    is_library,
+)
 from sot.values.generators import GeneratorOfNumbers
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 from sot.values.text import varying_text
+from sot.values.wrapping import COMPUTED, EXISTING, wrap, wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
-EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
-               range, slice, torch.nn.attention.SDPBackend)
-NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed along without being looked at
-NUMPY_SCALARS = (np.number, np.bool_)
-DTYPES = frozenset(type(np.dtype(scalar)) for scalar in SCALARS)
-SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
-IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
-                  types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
-                  types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
-                  functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
-                  torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
-                  np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
-KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
-CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
-LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
-
-
-def is_constant(value: Any) -> bool:
-    """Is it a number, a string, a class or the like: immutable, and known by its value?"""
-    kind = type(value)
-    return (kind in CONSTANT_TYPES or kind in DTYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
-            or kind.__module__ == "typing"
-            or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
-
-
-def is_library(name: str | None) -> bool:
-    """Is it a module of torch, NumPy or the standard library?"""
-    return bool(name) and name.partition(".")[0] in LIBRARIES and name != "__main__"  # type: ignore[union-attr]
-
-
-def is_fixed(name: str | None) -> bool:
-    """Is it a module of a library whose functions and classes are not guarded? torch.nn's are: programs patch them."""
-    return is_library(name) and not f"{name}.".startswith("torch.nn.")
-
-
-def compares_by_python(key: Any) -> bool:
-    """Does a user's code say which keys of a dict are equal to this one, or what its hash is?"""
-    if type(key) is tuple:
-        return any(compares_by_python(k) for k in key)
-    methods: tuple[Any, Any] = type(key).__eq__, type(key).__hash__
-    return any(isinstance(f, types.FunctionType) and not is_library(f.__module__) for f in methods)
 
 
 def library_owned(origin: Origin) -> bool:
@@ -105,19 +71,25 @@ def _owned(origin: Origin, by: Callable[[str | None], bool]) -> bool:
 
 
 # ---- existing objects -----------------------------------------------------------------------------------
-def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
-    """The Value of an existing object; registers its guards."""
-    if origin is None:
-        return wrap_known(m, real)
+@EXISTING.add(*SINGLETONS)
+def singleton(m: Machine, real: Any, origin: Origin) -> Value:
+    m.guard(IsGuard(origin, real))
+    return Const(real, origin)
+
+
+@EXISTING.add(*NUMBERS_AND_TEXT)
+def number_or_text(m: Machine, real: Any, origin: Origin) -> Value:
     kind = type(real)
-    if kind in SINGLETONS:
-        m.guard(IsGuard(origin, real))
-        return Const(real, origin)
-    if kind in NUMBERS_AND_TEXT:
-        m.guard(TypeGuard(origin, kind))
-        if kind is not bytes and m.varies.number(origin):
-            return varying_text(m, real, origin) if kind is str else m.varying_number(real, origin)
-        return LazyConst(m, real, origin)
+    m.guard(TypeGuard(origin, kind))
+    if kind is not bytes and m.varies.number(origin):
+        return varying_text(m, real, origin) if kind is str else m.varying_number(real, origin)
+    return LazyConst(m, real, origin)
+
+
+@EXISTING.add(object)
+def existing(m: Machine, real: Any, origin: Origin) -> Value:
+    """An object of any class."""
+    kind = type(real)
     if issubclass(kind, NUMPY_SCALARS) and m.varies.number(origin):
         m.guard(TypeGuard(origin, kind))
         if kind in SCALARS and numpy_arrays.is_enabled(m):
@@ -133,12 +105,10 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
         if not library_owned(origin):
             m.guard(IsGuard(origin, real))
         return Const(real, origin)
-    if kind is types.FunctionType:
-        return _function(m, real, origin)
-    return _shared(m, real, origin)
+    return shared(m, real, origin)
 
 
-def _shared(m: Machine, real: Any, origin: Origin) -> Value:
+def shared(m: Machine, real: Any, origin: Origin) -> Value:
     """An object with identity: the same Value for the same object, whatever path led to it."""
     if id(real) in m.by_id:
         value = m.by_id[id(real)][1]
@@ -279,7 +249,8 @@ def symbolic_fake(m: Machine, real: torch.Tensor, origin: Origin) -> tuple[FakeT
     return fake, layout
 
 
-def _function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
+@EXISTING.add(types.FunctionType)
+def function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
     key = id(real)
     if key in m.by_id:
         value = m.by_id[key][1]
@@ -424,49 +395,44 @@ SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [
 ]
 
 
-def wrap_attr(m: Machine, base: Value, name: str, real: Any) -> Value:
-    """The Value of ``base.name``, an attribute of an existing object read off the real one."""
-    assert base.origin is not None
-    return wrap(m, real, attribute(base.origin, name, base.pytype))
-
-
 # ---- objects that capture holds itself ------------------------------------------------------------------
-def wrap_known(m: Machine, real: Any) -> Value:
-    """The Value of a library's object or of one that a class holds: reached by identity, not guarded."""
-    if is_constant(real):
-        return Const(real)
-    return wrap(m, real, known(real, getattr(real, "__qualname__", type(real).__qualname__)))
+@COMPUTED.add(type(None))
+def nothing(m: Machine, real: None) -> Value:
+    return NONE
 
 
-def wrap_new(m: Machine, real: Any) -> Value:
-    """The Value of an object that capture has just computed."""
-    if isinstance(real, Value):
-        return real
-    if real is None:
-        return NONE
+@COMPUTED.add(bool)
+def truth(m: Machine, real: bool) -> Value:
+    return boolean(real)
+
+
+@COMPUTED.add(*SYMBOLIC)
+def symbol(m: Machine, real: Any) -> Value:
+    return m.symbolic(real)
+
+
+@COMPUTED.add(list)
+def new_list(m: Machine, real: list) -> Value:
+    return ListValue([wrap_new(m, v) for v in real])
+
+
+@COMPUTED.add(dict)
+def new_dict(m: Machine, real: dict) -> Value:
+    value = DictValue(dict)
+    for k, v in real.items():
+        value.overlay[k] = wrap_new(m, v)
+    return value
+
+
+@COMPUTED.add(object)
+def computed(m: Machine, real: Any) -> Value:
     kind = type(real)
-    if kind is bool:
-        return boolean(real)
-    if kind in SYMBOLIC:
-        return m.symbolic(real)
-    if kind is tuple or isinstance(real, torch.Size):
-        return TupleValue([wrap_new(m, v) for v in real], kind)
     if isinstance(real, tuple):
         return TupleValue([wrap_new(m, v) for v in real], kind)
     if is_constant(real):
         return Const(real)
-    if kind is list:
-        return ListValue([wrap_new(m, v) for v in real])
     if kind in (set, frozenset):
         return SetValue({v: wrap_new(m, v) for v in real}, kind)
-    if kind is dict:
-        value = DictValue(dict)
-        for k, v in real.items():
-            value.overlay[k] = wrap_new(m, v)
-        return value
     if isinstance(real, (torch.finfo, torch.iinfo, re.Match, *DATES)) or dataclasses.is_dataclass(real):
         return Const(real)
     raise Break(Reason.OPAQUE_VALUE, f"an object of type {kind.__qualname__}")
-
-
-__all__ = ["wrap", "wrap_new", "wrap_known", "wrap_attr", "is_constant", "is_library", "is_fixed", "ABSENT"]

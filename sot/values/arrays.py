@@ -20,13 +20,12 @@ from sot.guards.tensor_guards import ArrayGuard, layout_of
 from sot.support.errors import Break, Reason
 from sot.values.base import Const, OtherTensor, Value
 from sot.values.callables import BoundMethod
+from sot.values.constants import SCALARS
+from sot.values.wrapping import wrap_known, wrap_new
 
 if TYPE_CHECKING:
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
-SCALARS = (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
-           np.float32, np.float64, np.complex64, np.complex128)
 SIZE_LIMIT = 1 << 28        # bytes of a specimen
 VIEWS = frozenset(("T", "mT", "real", "imag"))
 
@@ -133,11 +132,11 @@ class ArrayValue(Value):
     def load_attr(self, m: Machine, name: str) -> Value:
         if name in METADATA:
             found = METADATA[name](self.layout)
-            return Const(found) if name == "dtype" else m.wrap_new(found)
+            return Const(found) if name == "dtype" else wrap_new(m, found)
         if name in VIEWS and self.is_array:
             return m.array_call("call_function", getattr, [self, Const(name)], {})
         if name == "__class__":
-            return m.wrap_known(self.pytype)
+            return wrap_known(m, self.pytype)
         found = getattr(self.pytype, name, None)
         if found is None:
             message = f"{self.pytype.__module__}.{self.pytype.__name__!r} object has no attribute {name!r}"

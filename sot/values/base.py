@@ -17,8 +17,7 @@ from sot.guards.origin import Origin
 from sot.support.errors import Break, NotRebuildable, Reason
 
 if TYPE_CHECKING:
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 
 class _Marker:

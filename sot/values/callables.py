@@ -9,13 +9,13 @@ from sot.guards.origin import Attr, CellContents, Item, Origin, known
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.values.base import ABSENT, Const, Lazy, Value
 from sot.values.objects import TupleValue
+from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
     from sot.values.objects import ObjectValue
+    from sot.values.protocols import Emitter, Machine
 
 
 class CellValue(Value):
@@ -47,7 +47,7 @@ class CellValue(Value):
     def get(self, m: Machine) -> Value:
         contents = self.contents
         if isinstance(contents, Lazy):
-            contents = self.contents = m.wrap(contents.real, contents.origin)
+            contents = self.contents = wrap(m, contents.real, contents.origin)
         return contents
 
     def set(self, m: Machine, value: Value | Any) -> None:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sot.guards.guards import Guard
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
 

@@ -14,8 +14,7 @@ from sot.support.errors import NotRebuildable
 from sot.values.base import NotConstant, Value
 
 if TYPE_CHECKING:
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
     from sot.values.text import ShownTensor
 
 DEPTH_LIMIT = 60        # of expressions

@@ -8,10 +8,10 @@ import torch
 from sot.graph import GeneratorRef
 from sot.guards.origin import Origin
 from sot.values.base import ABSENT, Const, Value
+from sot.values.wrapping import wrap_attr
 
 if TYPE_CHECKING:
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 
 class GeneratorOfNumbers(Value):
@@ -26,7 +26,7 @@ class GeneratorOfNumbers(Value):
 
     def load_attr(self, m: Machine, name: str) -> Value:
         if name == "device":
-            return Const(torch.device("cpu")) if self.real is ABSENT else m.wrap_attr(self, name, self.real.device)
+            return Const(torch.device("cpu")) if self.real is ABSENT else wrap_attr(m, self, name, self.real.device)
         return super().load_attr(m, name)
 
     def truth(self, m: Machine) -> bool | None:

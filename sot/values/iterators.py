@@ -11,13 +11,13 @@ from sot.polyfills.rebuilt import ENDED, advanced
 from sot.support.errors import Break, NotRebuildable, Reason, article
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from sot.bytecode import Code
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 
 def finished_generator() -> Generator[None, None, None]:
@@ -262,7 +262,7 @@ class CombinedIterator(IteratorValue):
             return ABSENT
         self.count += 1
         if self.pytype is enumerate:
-            got.insert(0, m.wrap_new(self.count - 1))
+            got.insert(0, wrap_new(m, self.count - 1))
         return TupleValue(got)
 
     def snapshot(self) -> Callable[[], None]:
@@ -295,7 +295,7 @@ class CountIterator(IteratorValue):
             return self.value
         current = self.value
         self.value = current + self.increment
-        return m.wrap_new(current)
+        return wrap_new(m, current)
 
     def snapshot(self) -> Callable[[], None]:
         before = (self.value, self.limit)

@@ -33,8 +33,7 @@ from sot.support.errors import Break, Reason
 from sot.values.base import Const, LazyConst, Value, boolean
 
 if TYPE_CHECKING:
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 NUMBER_TYPES = (int, float)

@@ -15,12 +15,12 @@ from sot.torch_compat.functions import DISABLED
 from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.callables import BoundMethod
 from sot.values.objects import DELETED
+from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 # Attributes that are metadata: read off the fake tensor, as constants.
 METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout",
@@ -75,15 +75,15 @@ class TensorValue(Value):
         if overrides_operations(self.pytype) and (answer := self._through_class(m, name)) is not None:
             return answer
         if name == "nbytes" and is_symbolic(self.fake):
-            return m.wrap_new(self.fake.numel() * self.fake.itemsize)
+            return wrap_new(m, self.fake.numel() * self.fake.itemsize)
         if name in METADATA:
             return self._metadata(m, name)
         if name in VIEWS:
             return m.torch_call("call_function", getattr, [self, Const(name)], {})
         if name == "__class__":
-            return m.wrap_known(self.pytype)
+            return wrap_known(m, self.pytype)
         if name == "grad" and self.ref.real is not None:
-            return m.wrap_attr(self, name, self.ref.real.grad)
+            return wrap_attr(m, self, name, self.ref.real.grad)
         if name == "grad" and self.fake.is_leaf:
             return NONE
         if name == "grad_fn":
@@ -93,7 +93,7 @@ class TensorValue(Value):
             return self._instance_attr(m, name)
         if callable(found):
             if self.ref.real is not None and name in self.ref.real.__dict__:    # hidden by an attribute of that name
-                return m.wrap_attr(self, name, self.ref.real.__dict__[name])
+                return wrap_attr(m, self, name, self.ref.real.__dict__[name])
             return BoundMethod(Const(found), self, name)
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
 
@@ -127,7 +127,7 @@ class TensorValue(Value):
         real = self.ref.real
         if real is not None and name not in self.attrs:
             if name in real.__dict__:
-                return m.wrap_attr(self, name, real.__dict__[name])
+                return wrap_attr(m, self, name, real.__dict__[name])
             if self.origin is None:
                 raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
             m.guard(HasKeyGuard(Attr(self.origin, "__dict__"), name, False))
@@ -139,13 +139,13 @@ class TensorValue(Value):
         answer = None
         if m.modes:
             answer = m.through_overrides(m, "call_function", getattr, (self.ref, name), {}, {id(self.ref.fake): self})
-        return m.wrap_new(getattr(self.fake, name)) if answer is None else answer
+        return wrap_new(m, getattr(self.fake, name)) if answer is None else answer
 
     def _instance_attr(self, m: Machine, name: str) -> Value:
         self.ref.see()
         real = self.ref.real
         if real is not None and name in real.__dict__:
-            return m.wrap_attr(self, name, real.__dict__[name])
+            return wrap_attr(m, self, name, real.__dict__[name])
         if real is None or not hasattr(real, name):
             if real is not None and self.origin is not None:
                 m.guard(HasKeyGuard(Attr(self.origin, "__dict__"), name, False))

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from sot.guards.origin import Origin
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character only
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from sot.interpreter.builtins.common import host, hosts, refuse, run_native, slot, take
 from sot.interpreter.objects import attributes
 from sot.interpreter.unwinding import handled_outside
-from sot.interpreter.wrapping import is_library, is_plain_class
+from sot.interpreter.wrapping import is_plain_class
 from sot.polyfills import builtin as polyfill
 from sot.polyfills import exceptions
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import HANDLERS, handles, polyfills
 from sot.values.base import ABSENT, NONE, Const, NotConstant, TracebackValue, Value
+from sot.values.constants import is_constant, is_library
 from sot.values.objects import ExceptionValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def enum_call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         cls, *values = (host(m, a) for a in args)
         missing: Any = getattr(cls, "_missing_", None)
         if len(values) == 1 and not is_library(getattr(missing, "__module__", None)) and (
-                not m.is_constant(values[0]) or values[0] not in cls._value2member_map_):
+                not is_constant(values[0]) or values[0] not in cls._value2member_map_):
             raise Break(Reason.UNSUPPORTED, "an enum member that Python code finds")
         return run_native(m, cls, *values, **{k: v.constant() for k, v in kwargs.items()})
     except NotConstant:

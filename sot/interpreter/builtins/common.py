@@ -18,12 +18,12 @@ from sot.interpreter.loop import evaluate
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
-from sot.interpreter.wrapping import is_library
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS
 from sot.values import numbers
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
+from sot.values.constants import compares_by_python, is_constant, is_library
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
 from sot.values.objects import (
     DictValue,
@@ -37,6 +37,7 @@ from sot.values.objects import (
 )
 from sot.values.objects.keys import PythonKey
 from sot.values.tensor import TensorNumber, TensorValue, see_both
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -96,12 +97,12 @@ def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     except Exception as e:
         return throw_like(m, e)
-    return m.wrap_new(result)
+    return wrap_new(m, result)
 
 
 def throw_like(m: Machine, error: Exception) -> Any:
     """Raise in the captured program what a pure function has raised for real."""
-    if all(m.is_constant(a) for a in error.args):
+    if all(is_constant(a) for a in error.args):
         return m.throw(type(error), *error.args)
     raise Break(Reason.OPERATION_FAILED, str(error))
 
@@ -217,7 +218,7 @@ def key_of(m: Machine, value: Value) -> Any:
         if NAMES_THE_KEY:
             raise Break(Reason.OPERATION_FAILED, f"{value} cannot be hashed")
         m.throw(TypeError, f"unhashable type: {value.pytype.__name__!r}")
-    if isinstance(value, Const) and m.compares_by_python(value.unguarded):
+    if isinstance(value, Const) and compares_by_python(value.unguarded):
         raise Break(Reason.UNSUPPORTED, f"hashing {value}")
     if isinstance(value, ObjectValue) and is_python(slot(m, value, "__hash__"), slot(m, value, "__eq__")):
         return PythonKey(value, hash(follow(m, hash, value)), lambda a, b: bool(follow(m, operator.eq, a, b)), state_of)

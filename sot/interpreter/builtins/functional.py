@@ -23,8 +23,9 @@ from sot.support.registry import BY_CODE, HANDLERS, handles
 from sot.values.base import ABSENT, Const, Value
 from sot.values.callables import FunctionValue
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
-from sot.values.partials import KeyValue, PartialValue
+from sot.values.objects.partials import KeyValue, PartialValue
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap, wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -91,7 +92,7 @@ def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
         return remembered(m, real, rest, kwargs)
     if not hasattr(real, "__wrapped__"):
         raise Break(Reason.UNSUPPORTED, f"{self_}, which has lost what it wraps,")
-    function = m.wrap_known(real.__wrapped__) if self_.origin is None else m.wrap(
+    function = wrap_known(m, real.__wrapped__) if self_.origin is None else wrap(m, 
         real.__wrapped__, Attr(self_.origin, "__wrapped__"))
     return function.call(m, rest, kwargs)
 
@@ -112,8 +113,8 @@ def remembered(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value
     try:
         result = real(*(a.real for a in args), **{k: v.real for k, v in kwargs.items()})
     except Exception as e:
-        raise PyRaise(ExceptionValue(type(e), [m.wrap_new(a) for a in e.args])) from None
-    return m.wrap_known(result)
+        raise PyRaise(ExceptionValue(type(e), [wrap_new(m, a) for a in e.args])) from None
+    return wrap_known(m, result)
 
 
 def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -125,7 +126,7 @@ def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dic
     origin = function.origin or known(function.real, "dispatch")
     found = function.real(cls.constant())
     m.guard(ResultGuard(origin, cls.constant(), found))
-    return m.wrap_known(found)
+    return wrap_known(m, found)
 
 
 def register(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -180,7 +181,7 @@ def parameters(value: Value) -> list[Any]:
 @handles(operator.itemgetter.__call__)
 def call_itemgetter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     getter, obj = take("itemgetter", args, kwargs, "self", "obj", required=2)
-    keys = [m.wrap_new(k) for k in parameters(getter)]
+    keys = [wrap_new(m, k) for k in parameters(getter)]
     if len(keys) == 1:
         return subscript.getitem(m, obj, keys[0])
     if isinstance(obj, (ListValue, TupleValue, TensorValue, Const)):
@@ -208,8 +209,8 @@ def call_methodcaller(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
         given = [*reduced[0].args, *reduced[1]]
         name, rest, named = given[0], given[1:], reduced[0].keywords
     keywords = DictValue(dict)
-    keywords.overlay.update({k: m.wrap_new(v) for k, v in named.items()})
-    return m.enter(polyfill.call_method, [obj, Const(name), TupleValue([m.wrap_new(v) for v in rest]), keywords])
+    keywords.overlay.update({k: wrap_new(m, v) for k, v in named.items()})
+    return m.enter(polyfill.call_method, [obj, Const(name), TupleValue([wrap_new(m, v) for v in rest]), keywords])
 
 
 @handles(operator.length_hint)

@@ -51,6 +51,7 @@ from sot.values.iterators import (
 from sot.values.numbers import DynamicNumber, VaryingRange, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -297,8 +298,8 @@ def enumerate_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     if isinstance(iterator, IteratorValue):
         return CombinedIterator(enumerate, [iterator], first)
     if iterator is not None:
-        return generator(m, polyfill.enumerated, iterator, m.wrap_new(first))
-    return m.enter(polyfill.enumerate_, [iterable, m.wrap_new(first)])
+        return generator(m, polyfill.enumerated, iterator, wrap_new(m, first))
+    return m.enter(polyfill.enumerate_, [iterable, wrap_new(m, first)])
 
 
 @handles(zip)
@@ -379,7 +380,7 @@ def reversed_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def sum_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     iterable, start = take("sum", args, kwargs, "iterable", "start", required=1)
     items = known_items(m, iterable)
-    start = start or m.wrap_new(0)
+    start = start or wrap_new(m, 0)
     if items is None:
         return m.enter(polyfill.sum_, [iterable, start])
     count = 0
@@ -495,5 +496,5 @@ def sort_order(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     found = hosts(m, known_items(m, keys) or [])
     if found is None:
         return m.enter(polyfill.merge_sort_order, args)
-    return m.wrap_new(sorting_order(m, found, truth_of(m, reverse)))
+    return wrap_new(m, sorting_order(m, found, truth_of(m, reverse)))
 

@@ -17,6 +17,7 @@ from sot.values.base import NONE, Const, NotConstant, Value, boolean
 from sot.values.iterators import CountIterator, ListedIterator, SequenceIterator
 from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,7 @@ def _lazily(native: Any, function: Any, at: int, *parameters: str, required: int
         given = [defaults[i] if v is None else v for i, v in enumerate(given)]
         iterator = try_iter(m, given[at])
         if iterator is None:
-            return m.enter(polyfill.over, [m.wrap_known(function), Const(at), *given])
+            return m.enter(polyfill.over, [wrap_known(m, function), Const(at), *given])
         given[at] = iterator
         return generator(m, function, *given)
 
@@ -137,14 +138,14 @@ def islice(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not all(is_none(v) or hasattr(v.pytype, "__index__") for v in (start, stop, step)):
         raise Break(Reason.BAD_CALL, "islice()")
     first = 0 if is_none(start) else index_of(m, start)
-    last = NONE if is_none(stop) else m.wrap_new(index_of(m, stop))
+    last = NONE if is_none(stop) else wrap_new(m, index_of(m, stop))
     by = 1 if is_none(step) else index_of(m, step)
     if first < 0 or by < 1 or (last is not NONE and last.constant() < 0):
         m.throw(ValueError, "Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
     iterator = try_iter(m, args[0])
-    rest = [m.wrap_new(first), last, m.wrap_new(by)]
+    rest = [wrap_new(m, first), last, wrap_new(m, by)]
     if iterator is None:
-        return m.enter(polyfill.over, [m.wrap_known(polyfill.islice), Const(0), args[0], *rest])
+        return m.enter(polyfill.over, [wrap_known(m, polyfill.islice), Const(0), args[0], *rest])
     return generator(m, polyfill.islice, iterator, *rest)
 
 

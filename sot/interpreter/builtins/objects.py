@@ -23,14 +23,15 @@ from sot.interpreter.builtins.common import (
 from sot.interpreter.frame import Frame
 from sot.interpreter.objects import attribute_stores, attributes
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
-from sot.interpreter.wrapping import is_library
 from sot.polyfills import builtin as polyfill
 from sot.support.errors import Break, PyRaise, Reason, Skip
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
+from sot.values.constants import is_library
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.wrapping import wrap, wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 def type_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) != 1:
         raise Break(Reason.CLASS_BODY, "")
-    return m.wrap_known(args[0].pytype)
+    return wrap_known(m, args[0].pytype)
 
 
 @handles(isinstance)
@@ -242,7 +243,7 @@ def store(m: Machine, obj: Value, name: str, value: Value | None, generic: bool)
         setter, _ = lookup(None, type(raw), "__delete__" if value is None else "__set__")
         if isinstance(setter, types.FunctionType):
             descriptor = class_value(m, raw, owner, name)
-            return m.enter(polyfill.call_for_effect, [m.wrap_known(setter), descriptor, obj, *given])
+            return m.enter(polyfill.call_for_effect, [wrap_known(m, setter), descriptor, obj, *given])
     if generic:
         attribute_stores.generic_store(m, obj, name, value)
     else:
@@ -315,7 +316,7 @@ def locals_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 def settled(m: Machine, frame: Frame, name: str, value: Any) -> Value:
     if not isinstance(value, Value):
-        value = frame.locals[name] = m.wrap(value.real, value.origin)
+        value = frame.locals[name] = wrap(m, value.real, value.origin)
     return value
 
 
@@ -424,7 +425,7 @@ def function_get(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
 @handles(property.__get__)
 def property_get(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     descriptor, self_, _ = take("__get__", args, kwargs, "self", "instance", "owner", required=2)
-    return descriptor if is_none(self_) else m.wrap_known(descriptor.constant().fget).call(m, [self_], {})
+    return descriptor if is_none(self_) else wrap_known(m, descriptor.constant().fget).call(m, [self_], {})
 
 
 @handles(types.MethodType.__call__, types.FunctionType.__call__, types.BuiltinFunctionType.__call__,

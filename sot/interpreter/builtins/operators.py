@@ -38,11 +38,13 @@ from sot.values import numbers
 from sot.values.arrays import ArrayValue
 from sot.values.base import ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
+from sot.values.constants import is_constant
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue
 from sot.values.text import TextValue, joined, made_later, percent_of_numbers
+from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -182,7 +184,7 @@ def bound_method(m: Machine, raw: Any, obj: Value, other: Value) -> Value:
     found = owner.__dict__.get(name)
     if found is raw:
         return attributes.bind(m, obj, obj.pytype, raw, owner, name)
-    return BoundMethod(m.wrap_known(raw), obj, name)
+    return BoundMethod(wrap_known(m, raw), obj, name)
 
 
 def refuse_opaque(*values: Value) -> None:
@@ -285,7 +287,7 @@ def equality(m: Machine, a: Value, b: Value, wanted: bool) -> Value:
 
 def equal_unless_same(m: Machine, a: Value, b: Value) -> bool | None:
     """``equal``, also for what overrides == and calls the builtin's."""
-    if identical(a, b) and m.is_constant(a.real):
+    if identical(a, b) and is_constant(a.real):
         return True
     left, right = a.items_list(m), b.items_list(m)
     if left is None or right is None:

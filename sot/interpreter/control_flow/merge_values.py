@@ -22,10 +22,11 @@ from sot.values.callables import CellValue
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.objects.keys import PythonKey
 from sot.values.tensor import TensorBool, TensorNumber, TensorValue, overrides_operations
+from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 LIMIT = 1 << 62
@@ -219,7 +220,7 @@ class Merge:
 
 # ---- questions about values ---------------------------------------------------------------------------------------
 def settled(m: Machine, value: Any) -> Any:
-    return m.wrap(value.real, value.origin) if isinstance(value, Lazy) else value
+    return wrap(m, value.real, value.origin) if isinstance(value, Lazy) else value
 
 
 def same_constant(a: Any, b: Any) -> bool:

@@ -10,12 +10,13 @@ from sot.support.registry import handles
 from sot.values.base import NONE, TRUE, Const, Value
 from sot.values.callables import known_function
 from sot.values.objects import ExceptionValue
+from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error", "critical")}
 SOURCE = logging.getLogger.__code__.co_filename     # whose frames log records never name
@@ -25,7 +26,7 @@ OPTIONS = frozenset({"exc_info", "extra", "stacklevel"})
 @handles(logging.getLogger)
 def get_logger(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Loggers are made once a name, so asking for one during capture changes nothing the program can see."""
-    return m.wrap_known(logging.getLogger(*(a.constant() for a in args), **{
+    return wrap_known(m, logging.getLogger(*(a.constant() for a in args), **{
         k: v.constant() for k, v in kwargs.items()}))
 
 

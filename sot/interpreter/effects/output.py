@@ -24,10 +24,11 @@ from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
 from sot.values.text import ShownTensor, TextValue, layout, varies
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 Write = Callable[["Emitter"], str]
 UNKNOWN = "{} of a value that is not known during capture"
@@ -168,7 +169,7 @@ def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Break(Reason.SIDE_EFFECT, "the length of text that is made later")
     shown = deferred(m, text, UNKNOWN.format("write()"))
     replay(m, lambda e: f"{e.value(stream)}.write({shown(e)})")
-    return NONE if length is None else m.wrap_new(len(length.constant()))
+    return NONE if length is None else wrap_new(m, len(length.constant()))
 
 
 @handles(io.StringIO.writelines, io.TextIOWrapper.writelines)

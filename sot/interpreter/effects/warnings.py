@@ -14,10 +14,11 @@ from sot.support.registry import handles
 from sot.values.base import Const, Value
 from sot.values.objects import ExceptionValue, ObjectValue
 from sot.values.text import varies
+from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 NAMES = ("message", "category", "stacklevel")
 
@@ -82,7 +83,7 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def warn_at(m: Machine, frame: Frame, shown: Write, kind: type[Warning]) -> Value:
-    registry = m.wrap_known(frame.namespace.setdefault("__warningregistry__", {}))
+    registry = wrap_known(m, frame.namespace.setdefault("__warningregistry__", {}))
     where = [Const(frame.native.co_filename), Const(frame.line), Const(frame.namespace.get("__name__"))]
 
     def call(e: Emitter) -> str:

@@ -18,7 +18,6 @@ from sot.guards.guards import HasKeyGuard, IsGuard
 from sot.guards.origin import Attr, ClassAttr, known
 from sot.interpreter.objects.computed_attributes import function_attrs, load_computed, load_slot, native_attr
 from sot.interpreter.objects.lookup import class_value, is_data_descriptor, like_real, lookup, no_attribute
-from sot.interpreter.wrapping import is_library
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
@@ -26,7 +25,9 @@ from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue, SuperValue
+from sot.values.constants import is_library
 from sot.values.objects import DictValue, ObjectValue, TupleValue
+from sot.values.wrapping import wrap, wrap_attr, wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -46,7 +47,7 @@ def load(m: Machine, obj: Value, name: str) -> Value:
             return load_from_class(m, obj.real, name)
     cls = obj.pytype
     if name == "__class__" and lookup(None, cls, name)[0] is vars(object)["__class__"]:
-        return m.wrap_known(cls)
+        return wrap_known(m, cls)
     hook, owner = lookup(None, cls, "__getattribute__")
     if hook is super.__getattribute__ or (
             not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != "__getattribute__"):
@@ -105,7 +106,7 @@ def bind_descriptor(m: Machine, raw: Any, obj: Value) -> Value:
 def property_part(m: Machine, raw: property, owner: type, name: str, part: str) -> Value:
     function = getattr(raw, part)
     class_value(m, raw, owner, name)
-    return m.wrap(function, Attr(ClassAttr(known(owner, owner.__qualname__), name), part))
+    return wrap(m, function, Attr(ClassAttr(known(owner, owner.__qualname__), name), part))
 
 
 def instance_attr(m: Machine, obj: Value, name: str) -> Value | Any:
@@ -120,7 +121,7 @@ def instance_attr(m: Machine, obj: Value, name: str) -> Value | Any:
     if isinstance(obj, Const) and obj.unguarded is not None:
         held = getattr(obj.unguarded, "__dict__", None)
         if held is not None and name in held:
-            return m.wrap_known(held[name])
+            return wrap_known(m, held[name])
     return ABSENT
 
 
@@ -132,7 +133,7 @@ def opaque_attr(m: Machine, obj: Opaque, name: str) -> Value | Any:
     if held is None:
         return ABSENT
     if name in held:
-        return m.wrap_attr(obj, name, held[name])
+        return wrap_attr(m, obj, name, held[name])
     m.guard(HasKeyGuard(Attr(obj.origin, "__dict__"), name, False))
     return ABSENT
 
@@ -157,7 +158,7 @@ def bind(m: Machine, obj: Value, cls: type, raw: Any, owner: type, name: str) ->
     if kind is PYBIND_METHOD:
         return BoundMethod(Const(raw.__func__), obj, name)
     if kind is functools.cached_property:
-        return m.enter(polyfill.cached_property_get, [obj, Const(name), m.wrap_known(raw.func)])
+        return m.enter(polyfill.cached_property_get, [obj, Const(name), wrap_known(m, raw.func)])
     if kind is types.BuiltinFunctionType or not hasattr(kind, "__get__"):
         return class_value(m, raw, owner, name)
     getter, _ = lookup(None, kind, "__get__")
@@ -171,7 +172,7 @@ def bind(m: Machine, obj: Value, cls: type, raw: Any, owner: type, name: str) ->
 def wrap_inside(m: Machine, raw: Any, owner: type, name: str) -> Value:
     """The function inside a staticmethod or classmethod."""
     class_value(m, raw, owner, name)
-    return m.wrap(raw.__func__, Attr(ClassAttr(known(owner, owner.__qualname__), name), "__func__"))
+    return wrap(m, raw.__func__, Attr(ClassAttr(known(owner, owner.__qualname__), name), "__func__"))
 
 
 OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)     # dict.__getitem__ as a __getattr__, for one
@@ -213,10 +214,10 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
         try:
             found = getattr(cls, name)
         except AttributeError as e:
-            return like_real(m, e, m.wrap_known(cls))
+            return like_real(m, e, wrap_known(m, cls))
         if made is None and name in ("__bases__", "__mro__") and not is_library(cls.__module__):
             m.guard(IsGuard(Attr(known(cls, cls.__qualname__), name), found))
-        return m.wrap_known(found)
+        return wrap_known(m, found)
     raw, owner = lookup(m, cls, name)
     if raw is not ABSENT:
         return bind_to_class(m, cls, raw, owner, name)
@@ -226,7 +227,7 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
     if isinstance(hook, types.FunctionType) and not is_library(hook.__module__):
         return m.enter(hook, [Const(cls), Const(name)])
     try:
-        return m.wrap_known(getattr(cls, name))
+        return wrap_known(m, getattr(cls, name))
     except AttributeError as e:
         return like_real(m, e, Const(cls))
 
@@ -240,7 +241,7 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
     if kind is types.ClassMethodDescriptorType:     # not by name: super() looks past what the class has
         if raw in HANDLERS or id(cls) in m.made_classes:
             return BoundMethod(Const(raw), Const(cls), name)
-        return m.wrap_known(raw.__get__(None, cls))
+        return wrap_known(m, raw.__get__(None, cls))
     if kind is types.FunctionType or not hasattr(kind, "__get__") or isinstance(raw, (property, *BUILTIN_METHODS)):
         return class_value(m, raw, owner, name)
     if kind is types.BuiltinFunctionType:
@@ -248,7 +249,7 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
     getter, _ = lookup(None, kind, "__get__")
     if isinstance(getter, types.FunctionType) and not is_library(getter.__module__):
         return m.enter(getter, [class_value(m, raw, owner, name), NONE, Const(cls)])
-    return m.wrap_known(getattr(cls, name))
+    return wrap_known(m, getattr(cls, name))
 
 
 def load_module(m: Machine, obj: Const, name: str) -> Value:
@@ -263,7 +264,7 @@ def load_module(m: Machine, obj: Const, name: str) -> Value:
         real = getattr(module, name)
     except AttributeError as e:
         return like_real(m, e, obj)
-    return m.wrap(real, Attr(known(module, module.__name__), name))
+    return wrap(m, real, Attr(known(module, module.__name__), name))
 
 
 def load_super(m: Machine, sup: SuperValue, name: str) -> Value:

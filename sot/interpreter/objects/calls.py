@@ -34,6 +34,7 @@ from sot.torch_compat.callables import compiled_original, is_left_to_python
 from sot.values.base import ABSENT, ENTERED, Const, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
 from sot.values.objects import DictValue, ExceptionValue, ListValue, TupleValue
+from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -146,8 +147,8 @@ def fold(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> 
     except FloatingPointError as e:
         raise Break(Reason.OPERATION_FAILED, f"{e}, of which NumPy warns") from None
     except Exception as e:
-        raise PyRaise(ExceptionValue(type(e), [m.wrap_new(a) for a in e.args])) from None
-    return m.wrap_new(result)
+        raise PyRaise(ExceptionValue(type(e), [wrap_new(m, a) for a in e.args])) from None
+    return wrap_new(m, result)
 
 
 # ---- Python functions
@@ -179,7 +180,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             return guarded_repr(m, function, args, kwargs)
         if (original := compiled_original(function.real)) is not None:
             origin = function.origin and Attr(function.origin, "_torchdynamo_orig_callable")
-            return m.wrap(original, origin).call(m, args, kwargs)
+            return wrap(m, original, origin).call(m, args, kwargs)
         if is_left_to_python(function.real):    # in a wrapper, which torch puts around some once torch.compile is there
             found = special_case(m, getattr(function.real, "__wrapped__", None), args, kwargs)
             if found is not None:

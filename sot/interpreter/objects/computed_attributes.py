@@ -14,6 +14,7 @@ from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, NONE, Const, Opaque, TracebackValue, Value, boolean
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
+from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -52,7 +53,7 @@ def load_slot(m: Machine, obj: Value, name: str) -> Value:
                 if obj.origin is not None:
                     m.guard(EmptySlotGuard(obj.origin, name))
                 empty_slot(m, obj, name)
-            value = m.wrap_attr(obj, name, object.__getattribute__(obj.real, name))
+            value = wrap_attr(m, obj, name, object.__getattribute__(obj.real, name))
             obj.slots_read[name] = value
             return value
         if isinstance(obj, TupleValue) or isinstance(obj, ExceptionValue):
@@ -64,7 +65,7 @@ def load_slot(m: Machine, obj: Value, name: str) -> Value:
         return native_attr(m, obj, name)
     if obj.origin is None or slot_is_empty(obj.real, name):
         raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
-    return m.wrap_attr(obj, name, getattr(obj.real, name))      # another at the next call, perhaps
+    return wrap_attr(m, obj, name, getattr(obj.real, name))      # another at the next call, perhaps
 
 
 def empty_slot(m: Machine, obj: Value, name: str) -> None:
@@ -103,11 +104,11 @@ def load_computed(m: Machine, obj: Value, name: str) -> Value:
     if isinstance(obj, Const):
         return native_attr(m, obj, name)
     if isinstance(obj, ExceptionValue) and name in CHAIN and id(obj) not in m.mutated:
-        return m.wrap_attr(obj, name, getattr(obj.real, name))
+        return wrap_attr(m, obj, name, getattr(obj.real, name))
     if isinstance(obj, FunctionValue):
         return load_of_function(m, obj, name)
     if isinstance(obj, ListValue) and name == "maxlen":
-        return m.wrap_new(obj.maxlen)
+        return wrap_new(m, obj.maxlen)
     what = f"reading .{name} of {obj}"
     raise obj.refusal(what, Reason.UNSUPPORTED) if isinstance(obj, Opaque) else Break(Reason.UNSUPPORTED, what)
 
@@ -139,7 +140,7 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
         return function_attrs(obj).attrs
     if obj.real is not ABSENT and obj.origin is not None:
         try:
-            return m.wrap_attr(obj, name, getattr(obj.real, name))
+            return wrap_attr(m, obj, name, getattr(obj.real, name))
         except AttributeError as e:
             return like_real(m, e, obj)
     if name == "__annotate__" and obj.real is ABSENT and HAS_ANNOTATE and not obj.fields.get("__annotations__"):
@@ -150,7 +151,7 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
         obj.annotations = obj.annotations or DictValue(dict)
         return obj.annotations
     if name == "__doc__" and obj.real is ABSENT:
-        return m.wrap_new(types.FunctionType(obj.code, {}, None, None, (types.CellType(),) * len(obj.closure)).__doc__)
+        return wrap_new(m, types.FunctionType(obj.code, {}, None, None, (types.CellType(),) * len(obj.closure)).__doc__)
     if name == "__module__" and obj.real is ABSENT:
         return m.namespace(obj.namespace).get(m, "__name__") or NONE
     if name == "__type_params__" and obj.real is ABSENT:
@@ -186,4 +187,4 @@ def native_attr(m: Machine, obj: Value, name: str) -> Value:
             return BoundMethod(Const(raw), obj, name)
     if isinstance(found, types.MappingProxyType):
         return Const(found)
-    return m.wrap_known(found) if not isinstance(found, (tuple, torch.Size)) else m.wrap_new(found)
+    return wrap_known(m, found) if not isinstance(found, (tuple, torch.Size)) else wrap_new(m, found)

@@ -16,6 +16,7 @@ from sot.support.registry import handles
 from sot.values.base import ABSENT, Const, NotConstant, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import TupleValue
+from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -47,7 +48,7 @@ def referent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``ref()`` of a weak reference that existed before."""
     if args[0].origin is None:
         raise Break(Reason.OPAQUE_CALL, "a weak reference")
-    return m.wrap(args[0].real(), Referent(args[0].origin))
+    return wrap(m, args[0].real(), Referent(args[0].origin))
 
 
 def real_function(value: FunctionValue) -> Any:
@@ -68,14 +69,14 @@ def _proxy_method(name: str) -> None:
         except KeyError as e:
             return m.throw(KeyError, *e.args)
         if name in ("keys", "values", "items", "__iter__"):
-            return attributes.load(m, TupleValue([wrap(m, v) for v in result]), "__iter__").call(m, [], {})
-        return wrap(m, result)
+            return attributes.load(m, TupleValue([signature_value(m, v) for v in result]), "__iter__").call(m, [], {})
+        return signature_value(m, result)
 
 
-def wrap(m: Machine, real: Any) -> Value:
+def signature_value(m: Machine, real: Any) -> Value:
     if isinstance(real, tuple):
-        return TupleValue([wrap(m, v) for v in real])
-    return Const(real) if isinstance(real, inspect.Parameter) else m.wrap_new(real)
+        return TupleValue([signature_value(m, v) for v in real])
+    return Const(real) if isinstance(real, inspect.Parameter) else wrap_new(m, real)
 
 
 for _name in ("keys", "values", "items", "get", "__getitem__", "__contains__", "__len__", "__iter__"):

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr, ClassAttr, known
-from sot.interpreter.wrapping import is_fixed
 from sot.support.errors import Break, PyRaise, Reason
 from sot.values.base import ABSENT, Const, Value
+from sot.values.constants import is_fixed
 from sot.values.objects import ExceptionValue
+from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -30,7 +31,7 @@ def class_value(m: Machine, raw: Any, owner: type, name: str) -> Value:
     """The Value of what a class holds under a name."""
     if (made := m.made_classes.get(id(owner))) is not None and (member := made.member(name)) is not None:
         return member
-    return m.wrap(raw, ClassAttr(known(owner, owner.__qualname__), name))
+    return wrap(m, raw, ClassAttr(known(owner, owner.__qualname__), name))
 
 
 def is_data_descriptor(raw: Any) -> bool:
@@ -46,7 +47,7 @@ def takes_writes(raw: Any) -> bool:
 def no_attribute(m: Machine, text: str, name: str | None, obj: Value) -> Any:
     """Raise AttributeError, as CPython does: with the name and the object in it."""
     error = ExceptionValue(AttributeError, [Const(text)])
-    error.slots = {"name": m.wrap_new(name), "obj": obj}
+    error.slots = {"name": wrap_new(m, name), "obj": obj}
     raise PyRaise(error)
 
 

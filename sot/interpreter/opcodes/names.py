@@ -16,6 +16,7 @@ from sot.support.errors import Break, PyRaise, Reason
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, SuperValue
 from sot.values.objects import ExceptionValue, TupleValue
+from sot.values.wrapping import wrap, wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
@@ -55,7 +56,7 @@ def swap(m: Machine, frame: Frame, instr: Instr) -> None:
 @op("LOAD_CONST")
 def load_const(m: Machine, frame: Frame, instr: Instr) -> None:
     constant = instr.arg    # a function stands in our own code only
-    value = m.wrap_known(constant) if isinstance(constant, FunctionType) else m.wrap_new(constant)
+    value = wrap_known(m, constant) if isinstance(constant, FunctionType) else wrap_new(m, constant)
     if isinstance(value, TupleValue):       # it is that very object, in every run
         value.real, value.origin = constant, known(constant, "a constant")
     frame.stack.append(value)
@@ -74,7 +75,7 @@ def load_fast(m: Machine, frame: Frame, instr: Instr) -> None:
         m.throw(UnboundLocalError,
                 f"cannot access local variable {instr.arg!r} where it is not associated with a value")
     if type(value) is Lazy:
-        value = frame.locals[instr.arg] = m.wrap(value.real, value.origin)
+        value = frame.locals[instr.arg] = wrap(m, value.real, value.origin)
     elif type(value) is Undecided:
         value.refuse()
     frame.stack.append(value)
@@ -168,7 +169,7 @@ def builtin(m: Machine, frame: Frame, name: str) -> Value:
         error = ExceptionValue(NameError, [Const(f"name {name!r} is not defined")])
         error.slots = {"name": Const(name)}
         raise PyRaise(error)
-    return m.wrap_known(held[name])
+    return wrap_known(m, held[name])
 
 
 @op("STORE_GLOBAL")

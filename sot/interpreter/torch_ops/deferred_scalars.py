@@ -28,7 +28,7 @@ from sot.values.text import ShownNumber, ShownTensor, TextValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 ROUNDS, LIMIT = 4, 50   # of a loop in which numbers are read, without a break: so many, and more if they have
 OPERATIONS = 200        # no more operations together than these

@@ -15,6 +15,7 @@ from sot.torch_compat.global_state import exit_dual_level, level_function
 from sot.torch_compat.hooks import refuse_saved_tensors_hooks
 from sot.values.base import NONE, Value
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ def _question(reader: Callable[..., Any]) -> None:
     @handles(reader)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         tensor, = args
-        return m.wrap_new(reader(tensor.fake if isinstance(tensor, TensorValue) else tensor.constant()))
+        return wrap_new(m, reader(tensor.fake if isinstance(tensor, TensorValue) else tensor.constant()))
 
 
 for _reader in functions.TRANSFORM_READERS:
@@ -61,7 +62,7 @@ def enable_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
 
 @handles(functions.refusal_of_saved_tensors_hooks)
 def refusal_of_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return m.wrap_new(functions.refusal_of_saved_tensors_hooks())
+    return wrap_new(m, functions.refusal_of_saved_tensors_hooks())
 
 
 @handles(functions.load_decompositions)

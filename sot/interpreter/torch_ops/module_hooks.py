@@ -20,7 +20,7 @@ from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 
 class HookId(Value):

@@ -32,10 +32,11 @@ from sot.values.base import NONE, Const, Value, boolean
 from sot.values.callables import known_function
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.wrapping import wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 BUILT_IN = frozenset((bool, int, float, complex))      # each of which is one operation
 
@@ -104,7 +105,7 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     follower = torch_code.through_mode if m.modes else torch_code.through_classes
     result = evaluate(m, known_function(m, follower),
-                        [m.wrap_known(function), *(value_of(m, v, twins) for v in given)])
+                        [wrap_known(m, function), *(value_of(m, v, twins) for v in given)])
     if isinstance(result, Const) and result.real is NotImplemented:
         raise Break(Reason.OPERATION_FAILED, "NotImplemented from __torch_function__")
     return result
@@ -160,7 +161,7 @@ def value_of(m: Machine, real: Any, found: dict[int, tuple[Any, Value]]) -> Valu
     if id(real) in found:
         return found[id(real)][1]
     if isinstance(real, type) and real in _mirrored:
-        return m.wrap_known(_mirrored[real]())
+        return wrap_known(m, _mirrored[real]())
     if isinstance(real, (tuple, list)):
         items = [value_of(m, v, found) for v in real]
         return TupleValue(items) if isinstance(real, tuple) else ListValue(items)
@@ -168,7 +169,7 @@ def value_of(m: Machine, real: Any, found: dict[int, tuple[Any, Value]]) -> Valu
         made = DictValue(dict)
         made.overlay.update({k: value_of(m, v, found) for k, v in real.items()})
         return made
-    return m.wrap_new(real)
+    return wrap_new(m, real)
 
 
 # ---- the stack

@@ -17,6 +17,7 @@ from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.generators import GeneratorOfNumbers
 from sot.values.numbers import DynamicNumber
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
     from torch import fx
@@ -156,7 +157,7 @@ def set_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 # ---- the states that all share
 def default_generator(m: Machine) -> GeneratorOfNumbers:
-    found = m.wrap_known(torch.default_generator)
+    found = wrap_known(m, torch.default_generator)
     assert isinstance(found, GeneratorOfNumbers)
     return found
 

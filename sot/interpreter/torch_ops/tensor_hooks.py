@@ -24,7 +24,7 @@ from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 numbers = itertools.count()
 

@@ -41,6 +41,7 @@ from sot.values.generators import GeneratorOfNumbers
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from torch import fx
@@ -213,7 +214,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if not changed and not has_tensor(result) and result is not None:
         for value in found.values():
             value.ref.see()
-        return m.wrap_new(result)
+        return wrap_new(m, result)
     if result is None and not found:
         raise Break(Reason.SIDE_EFFECT, name)
     failures.expect(m, name)
@@ -395,10 +396,10 @@ def structure(m: Machine, node: fx.Node, result: Any, found: dict[int, TensorVal
         found[id(result)] = value
         return value
     if isinstance(result, (tuple, list)) and has_tensor(result):
-        items = [structure(m, m.builder.item(node, i, v), v, found) if has_tensor(v) else m.wrap_new(v)
+        items = [structure(m, m.builder.item(node, i, v), v, found) if has_tensor(v) else wrap_new(m, v)
                  for i, v in enumerate(result)]
         return ListValue(items) if isinstance(result, list) else TupleValue(items, type(result))
-    return NONE if result is None else m.wrap_new(result)
+    return NONE if result is None else wrap_new(m, result)
 
 
 def _type_of(fake: torch.Tensor) -> type:

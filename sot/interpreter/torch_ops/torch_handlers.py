@@ -41,10 +41,11 @@ from sot.values.base import ABSENT, NONE, Const, Value, boolean
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 Module = torch.nn.Module
 CALL_IMPL = Module._call_impl
@@ -93,7 +94,7 @@ def _set_state(setter: Any) -> None:
 def _read_state(reader: Any) -> None:
     @handles(reader)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return m.wrap_new(reader(*(a.constant() for a in args)))
+        return wrap_new(m, reader(*(a.constant() for a in args)))
 
 
 for _setter in (*STATE_SETTERS.keys() - {*FLAGS}, *STATE_PAIRS, *LEAVING):
@@ -108,7 +109,7 @@ def _flag(reader: Any, setter: Any = None) -> None:
         found = reader()
         if not any(changed is setter for changed, _, _ in m.state_log):
             m.guard(FlagGuard(known(reader, reader.__name__), found))
-        return m.wrap_new(found)
+        return wrap_new(m, found)
 
     @handles(*[setter] * (setter is not None))
     def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -356,7 +357,7 @@ def call_scripted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
     original = scripted_original(self_.real)
     if original is None or self_.origin is None:
         raise Break(Reason.OPAQUE_CALL, str(self_))
-    return m.wrap(original, Attr(self_.origin, "_torchdynamo_inline")).call(m, rest, kwargs)
+    return wrap(m, original, Attr(self_.origin, "_torchdynamo_inline")).call(m, rest, kwargs)
 
 
 @handles(user_annotations.NotToStatic.__call__)

@@ -13,7 +13,7 @@ from sot.values.objects.instances import ObjectValue
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 KEEP_IN_INIT = (StopIteration, SystemExit, ImportError)     # besides ``args``, what C code makes of them
 MAKE_TRACEBACK = _hook.plain(traceback_of)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from sot.guards.origin import Item, Length
 from sot.values.base import Const, Value
 from sot.values.numbers import arithmetic, compare, is_dynamic
+from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
-    from sot.values.machine import Machine
     from sot.values.objects import ListValue
+    from sot.values.protocols import Machine
 
 
 def length(m: Machine, value: ListValue) -> Value | None:
@@ -45,4 +46,4 @@ def element(m: Machine, value: ListValue, key: Value) -> Value | None:
     if not compare(m, ">=", before, Const(-index if index < 0 else index + 1)).real:
         return None
     assert value.origin is not None
-    return m.wrap(value.real[index], Item(value.origin, index))
+    return wrap(m, value.real[index], Item(value.origin, index))

@@ -8,13 +8,14 @@ from sot.guards.guards import HasKeyGuard, IsGuard, KeysGuard
 from sot.guards.origin import Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, Value
+from sot.values.constants import compares_by_python, is_constant
 from sot.values.objects.keys import PythonKey, finish
+from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 DELETED: Any = object()
 
@@ -141,13 +142,13 @@ class DictValue(ObjectValue):
         if not present:
             m.guard(HasKeyGuard(self.origin, key, False))
             return ABSENT
-        value = m.wrap(dict.__getitem__(self.base, key), self.item_origin(key))
+        value = wrap(m, dict.__getitem__(self.base, key), self.item_origin(key))
         self.loaded[key] = value
         return value
 
     def refuse_python_keys(self, m: Machine) -> None:
         """A break if looking for a key may call user code."""
-        if not self.plain_keys and any(type(k) is not str and m.compares_by_python(k) for k in self.base):
+        if not self.plain_keys and any(type(k) is not str and compares_by_python(k) for k in self.base):
             raise Break(Reason.UNSUPPORTED, f"{self}, with keys that Python code compares,")
         self.plain_keys = True
 
@@ -176,7 +177,7 @@ class DictValue(ObjectValue):
                 return key
             old = self.origin is not None and key in self.base
             origin = KeyAt(self.origin, index_of(key, self.base)) if old else None  # type: ignore[arg-type]
-            found = Const(key) if origin is None or m.is_constant(key) else m.wrap(key, origin)
+            found = Const(key) if origin is None or is_constant(key) else wrap(m, key, origin)
             self.key_values[key] = found
         return found
 

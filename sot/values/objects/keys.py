@@ -12,7 +12,7 @@ from sot.support.errors import Break, NotRebuildable, Reason
 from sot.values.base import Value
 
 if TYPE_CHECKING:
-    from sot.values.emitter import Emitter
+    from sot.values.protocols import Emitter
 
 
 class PythonKey:

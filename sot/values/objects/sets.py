@@ -12,8 +12,7 @@ from sot.values.objects.keys import finish
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 
 class SetValue(ObjectValue):

@@ -8,8 +8,7 @@ from sot.values.objects.instances import DictValue, written_by
 from sot.values.objects.sequences import TupleValue
 
 if TYPE_CHECKING:
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 
 class MappingProxy(Value):

@@ -13,6 +13,7 @@ from sot.values.base import Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
 from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue, growing
 from sot.values.tensor import TensorValue, refuse_instances
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -27,11 +28,11 @@ def len_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return run_native(m, len, value.real)
     if isinstance(value, (ListValue, TupleValue, SetValue)) and not overridden(m, value, "__len__"):
         varying = growing.length(m, value) if isinstance(value, ListValue) else None
-        return m.wrap_new(len(value.items)) if varying is None else varying
+        return wrap_new(m, len(value.items)) if varying is None else varying
     if isinstance(value, DictValue) and not overridden(m, value, "__len__"):
-        return m.wrap_new(len(value.keys(m)))
+        return wrap_new(m, len(value.keys(m)))
     if isinstance(value, MappingProxy):
-        return m.wrap_new(len(value.of.keys(m)))
+        return wrap_new(m, len(value.of.keys(m)))
     if isinstance(value, Opaque):
         raise Break(Reason.OPAQUE_VALUE, str(value))
     raw = slot(m, value, "__len__")
@@ -50,7 +51,7 @@ def tensor_len(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     if value.fake.dim() == 0:
         m.throw(TypeError, "len() of a 0-d tensor")
     return m.torch_call("call_function", len, [value], {}) if m.modes or asked(m, value) else (
-        m.wrap_new(value.fake.shape[0]))
+        wrap_new(m, value.fake.shape[0]))
 
 
 @handles(torch.Tensor.__iter__)

@@ -28,6 +28,7 @@ from sot.support.registry import HANDLERS, handles, polyfills
 from sot.values.base import ABSENT, FALSE, NONE, Const, Value, boolean
 from sot.values.iterators import SequenceIterator
 from sot.values.objects import DictValue, ExceptionValue, MappingProxy, SetValue, TupleValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -373,7 +374,7 @@ for _raw in both("__ne__"):
 @handles(*both("__len__"), *(vars(t)["__len__"] for ts in VIEW_TYPES.values() for t in ts if "__len__" in vars(t)))
 def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_ = args[0]
-    return m.wrap_new(len((self_.of if isinstance(self_, MappingProxy) else table_of(self_)).keys(m)))
+    return wrap_new(m, len((self_.of if isinstance(self_, MappingProxy) else table_of(self_)).keys(m)))
 
 
 @handles(*both("__iter__"), *(vars(t)["__iter__"] for ts in VIEW_TYPES.values() for t in ts))

@@ -22,6 +22,7 @@ from sot.polyfills import operators as polyfill
 from sot.support.registry import handles
 from sot.values.base import NONE, Const, NotConstant, Value, boolean
 from sot.values.objects import ListValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
 
@@ -144,7 +145,7 @@ def count(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     answers: list[Any] = [None] if items is None else [equal(m, v, wanted) for v in items]
     if None in answers:
         return m.enter(polyfill.count_in, [self_, wanted])
-    return m.wrap_new(answers.count(True))
+    return wrap_new(m, answers.count(True))
 
 
 @handles(list.index, tuple.index, deque.index, operator.indexOf)
@@ -157,7 +158,7 @@ def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if same is None:
             return m.enter(polyfill.index_in, [self_, wanted, Const(i), Const(last), Const("value not found")])
         if same:
-            return m.wrap_new(i)
+            return wrap_new(m, i)
     return m.throw(ValueError, f"{described(m, wanted)} is not in {self_.pytype.__name__}")
 
 

@@ -28,6 +28,7 @@ from sot.values.base import NONE, Const, Value
 from sot.values.iterators import ReversedIterator, SequenceIterator, SliceValue
 from sot.values.objects import ListValue, TupleValue, growing
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,7 +245,7 @@ HANDLERS[list.__contains__] = HANDLERS[tuple.__contains__] = HANDLERS[deque.__co
 @handles(list.__len__, tuple.__len__, deque.__len__)
 def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     varying = growing.length(m, args[0]) if isinstance(args[0], ListValue) else None
-    return m.wrap_new(len(items_of(m, args[0]))) if varying is None else varying
+    return wrap_new(m, len(items_of(m, args[0]))) if varying is None else varying
 
 
 @handles(list.__iter__, tuple.__iter__, deque.__iter__)

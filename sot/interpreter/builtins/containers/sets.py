@@ -11,6 +11,7 @@ from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import NONE, Const, Value, boolean
 from sot.values.objects import ExceptionValue, MappingProxy, SetValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +176,7 @@ def copy(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(*both("__len__"))
 def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return m.wrap_new(len(own_members(m, args[0])))
+    return wrap_new(m, len(own_members(m, args[0])))
 
 
 @handles(*both("__iter__"))

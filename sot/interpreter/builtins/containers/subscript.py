@@ -36,6 +36,7 @@ from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
 from sot.values.numbers import is_dynamic
 from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -96,7 +97,7 @@ def constant_item(m: Machine, obj: Const, key: Value) -> Value:
     if isinstance(real, type):
         return class_item(m, obj, key)
     if isinstance(real, types.MappingProxyType) and isinstance(key, Const) and key.real in real:
-        return m.wrap_known(real[key.real])
+        return wrap_known(m, real[key.real])
     if foldable(obj, "__getitem__"):
         if isinstance(key, TensorValue):
             key = m.torch_call("call_function", operator.index, [key], {})

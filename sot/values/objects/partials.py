@@ -10,8 +10,7 @@ from sot.values.base import Value
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
-    from sot.values.emitter import Emitter
-    from sot.values.machine import Machine
+    from sot.values.protocols import Emitter, Machine
 
 
 class PartialValue(ObjectValue):

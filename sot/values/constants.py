@@ -1,0 +1,58 @@
+"""What is known by its value: numbers, text, classes and the like; and what belongs to a library."""
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import re
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import torch
+
+SCALARS = (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float16,
+           np.float32, np.float64, np.complex64, np.complex128)
+EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
+               range, slice, torch.nn.attention.SDPBackend)
+NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed along without being looked at
+NUMPY_SCALARS = (np.number, np.bool_)
+DTYPES = frozenset(type(np.dtype(scalar)) for scalar in SCALARS)
+SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
+IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+                  types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
+                  types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
+                  functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
+                  torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
+                  np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
+KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
+CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
+LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
+
+
+
+def is_constant(value: Any) -> bool:
+    """Is it a number, a string, a class or the like: immutable, and known by its value?"""
+    kind = type(value)
+    return (kind in CONSTANT_TYPES or kind in DTYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
+            or kind.__module__ == "typing"
+            or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
+
+
+def is_library(name: str | None) -> bool:
+    """Is it a module of torch, NumPy or the standard library?"""
+    return bool(name) and name.partition(".")[0] in LIBRARIES and name != "__main__"  # type: ignore[union-attr]
+
+
+def is_fixed(name: str | None) -> bool:
+    """Is it a module of a library whose functions and classes are not guarded? torch.nn's are: programs patch them."""
+    return is_library(name) and not f"{name}.".startswith("torch.nn.")
+
+
+def compares_by_python(key: Any) -> bool:
+    """Does a user's code say which keys of a dict are equal to this one, or what its hash is?"""
+    if type(key) is tuple:
+        return any(compares_by_python(k) for k in key)
+    methods: tuple[Any, Any] = type(key).__eq__, type(key).__hash__
+    return any(isinstance(f, types.FunctionType) and not is_library(f.__module__) for f in methods)

@@ -103,7 +103,7 @@ class TensorValue(Value):
         if self.fake.grad_fn is None:
             return NONE
         if real is not None and version_of(self.fake) == self.ref.version:
-            return m.wrap_attr(self, "grad_fn", real.grad_fn)
+            return wrap_attr(m, self, "grad_fn", real.grad_fn)
         return GradFn(self)
 
     def _through_class(self, m: Machine, name: str) -> Value | None:

@@ -30,15 +30,16 @@ PER_CAPTURE = 0.03
 PER_OPERATION = 0.002
 PER_FRAME = 0.0004
 SAVED_PER_OPERATION = 3e-6
+PER_CALL = 9e-6             # guards, and calling a graph
 TO_COME = 300.0             # how much longer a program is expected to run, if it has just begun
 
 JUST_BEGUN = 1.0            # before that nothing can be told
 
-FRAMES_PER_OPERATION = 40   # more frames than that are bookkeeping, which costs more to follow than it gives
+FRAMES_PER_OPERATION = 20   # more frames than that are bookkeeping, which costs more to follow than it gives
 OPERATIONS_PER_BREAK = 8    # fewer do not pay for leaving and entering the function again
 PATIENCE = 4                # calls for which code waits for a caller that may be captured, and inline it
 PATIENCE_IN_MODULE = 100
-FREE_RECAPTURES = 3         # more of one function are the rarer, the more there have been
+DEARER = 4.0                # how many times as much each further capture of a function has to give
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Work:
     @property
     def saved(self) -> float:
         """By a captured call, in seconds."""
-        return SAVED_PER_OPERATION * self.per_call
+        return SAVED_PER_OPERATION * self.per_call - PER_CALL
 
     @property
     def is_dense(self) -> bool:
@@ -143,11 +144,12 @@ class Policy:
 
     def pays(self, work: Work, now: float, times: float = 1.0) -> bool:
         """Is the gain expected to be more than the cost, or to be that when it is so many ``times`` as much?"""
-        return work.is_dense and self.calls_to_come(work, now) * work.saved * times > work.cost
+        return work.is_dense and self.to_come(work.calls, now) * work.saved * times > work.cost
 
-    def calls_to_come(self, work: Work, now: float) -> float:
+    def to_come(self, calls: int, now: float) -> float:
+        """How many calls are expected after these."""
         passed = now - (self.since if self.since is not None else now)
-        return work.calls / (passed + JUST_BEGUN) * (TO_COME + passed)
+        return calls / (passed + JUST_BEGUN) * (TO_COME + passed)
 
     def waits(self, code: CodeType, work: Work, now: float, is_users: Callable[[CodeType], bool]) -> bool:
         """Is there a caller that may be captured at its next call, and has this code in it?"""
@@ -181,12 +183,13 @@ class Policy:
     # ---- captures of one function again
     def may_recapture(self, code: CodeType, captures: int, misses: int) -> bool:
         """Is code captured again, of which no entry fits a call, for the time number ``misses`` since the last of its
-        ``captures``? The more of them there were, the rarer that is."""
+        ``captures``?"""
         if self.takes_all:
             return True
-        if captures >= FREE_RECAPTURES and misses < 4 ** (captures - FREE_RECAPTURES + 2):
+        work, now = work_of(code), self.clock()
+        if self.to_come(misses, now) * work.saved <= work.cost * DEARER ** (captures - 1):
             return False
-        if work_of(code).cost > self.allowance():
+        if work.cost > self.allowance(now):
             self.left_out[code.co_qualname] += 1
             return False
         return True

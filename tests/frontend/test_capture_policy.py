@@ -191,11 +191,27 @@ def test_a_function_whose_captures_never_fit_is_captured_ever_more_rarely(progra
     assert looked_into(made).count("pick") <= 6
 
 
-def test_recaptures_become_rarer():
-    policy = Policy(Budget(0.2, 2), Clock(), before=0.0)
-    code = (lambda: 0).__code__
-    needed = [next(n for n in range(1, 10**6) if policy.may_recapture(code, captures, n)) for captures in range(1, 6)]
-    assert needed == sorted(needed) and needed[0] == 1 and needed[-1] > 100
+def test_recaptures_become_rarer(program):
+    made, net = program(), Net()
+    net(torch.ones(2, 3)), net(torch.ones(2, 3))
+    code = Net.forward.__code__
+    needed = [next(n for n in range(1, 10**5) if made.policy.may_recapture(code, captures, n))
+              for captures in range(1, 5)]
+    assert needed[0] < 40 and all(more > 2 * before for before, more in zip(needed, needed[1:]))
+
+
+def test_one_batch_of_another_size_is_no_reason_to_capture_again(program):
+    made, net = program(), Net()
+    for i in range(200):
+        net(torch.ones(5 if i % 100 == 99 else 2, 3))
+    assert looked_into(made) == ["forward"]
+
+
+def test_sizes_that_keep_changing_are(program):
+    made, net = program(), Net()
+    for i in range(300):
+        net(torch.ones(2 + i, 3))
+    assert looked_into(made) == ["forward"] * 2
 
 
 def test_the_model_of_costs():

@@ -21,17 +21,10 @@ from sot.guards.assumptions import Assumptions, Point
 from sot.guards.guards import Guard
 from sot.guards.origin import Arg, Origin, known
 from sot.guards.symbols import Symbols
-from sot.interpreter import entering, wrapping
+from sot.interpreter import entering
 from sot.interpreter.frame import PUSH, Frame, argument_count
-from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.numpy_ops.memory import ArrayMemory
-from sot.interpreter.objects import attributes, calls, class_statements
 from sot.interpreter.outcomes import Mark, Touch
-from sot.interpreter.torch_ops import (
-    overrides,
-    torch_handlers,
-)
-from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import PyRaise, Reason, Skip
 from sot.support.limits import unrolling
 from sot.support.own_code import is_own
@@ -52,14 +45,6 @@ DEPTH_LIMIT = 200
 class Machine:
     """Executes one root frame symbolically."""
 
-    attributes = attributes
-    classes = class_statements
-    calls = calls
-    torch_call = torch_call
-    array_call = numpy_arrays.array_call
-    set_data = torch_handlers.set_data
-    through_overrides = staticmethod(overrides.through_overrides)
-    is_followed_tensor = staticmethod(wrapping.is_followed_tensor)
 
     def __init__(self, function: FunctionType, code: Code, inputs: tuple, state: GlobalState,
                  assumptions: Assumptions) -> None:

@@ -18,13 +18,12 @@ from sot.graph import GeneratorRef
 from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
 from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, known
 from sot.guards.tensor_guards import TensorGuard
-from sot.interpreter.numpy_ops import numpy_arrays
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException
 from sot.torch_compat.functions import DISABLED, is_in_transform
 from sot.torch_compat.tensors import Layout, plain_tensor
-from sot.values.arrays import ArrayValue
+from sot.values.arrays import ArrayValue, may_call_numpy
 from sot.values.base import NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
 from sot.values.constants import (
@@ -92,7 +91,7 @@ def existing(m: Machine, real: Any, origin: Origin) -> Value:
     kind = type(real)
     if issubclass(kind, NUMPY_SCALARS) and m.varies.number(origin):
         m.guard(TypeGuard(origin, kind))
-        if kind in SCALARS and numpy_arrays.is_enabled(m):
+        if kind in SCALARS and may_call_numpy(m):
             return ArrayValue.existing(m, real, origin)
         return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
     if kind in EQUAL_TYPES or kind in DTYPES or issubclass(kind, NUMPY_SCALARS):
@@ -377,7 +376,7 @@ def _generator(m: Machine, real: torch.Generator, origin: Origin) -> Value:
 
 
 def _array(m: Machine, real: np.ndarray, origin: Origin) -> Value:
-    if not numpy_arrays.is_enabled(m):
+    if not may_call_numpy(m):
         return OtherTensor(real, origin, "a NumPy array")
     return ArrayValue.existing(m, real, origin)
 

@@ -18,14 +18,13 @@ from sot.guards.guards import TypeGuard
 from sot.guards.origin import Length, Origin
 from sot.guards.tensor_guards import ArrayGuard, layout_of
 from sot.support.errors import Break, Reason
-from sot.values.base import Const, OtherTensor, Value
-from sot.values.callables import BoundMethod
+from sot.values.base import OtherTensor, Value
 from sot.values.constants import SCALARS
-from sot.values.wrapping import wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
 
+CASTS_BY_TYPE = int(np.__version__.partition(".")[0]) >= 2      # before, the values of numbers had a say
 SIZE_LIMIT = 1 << 28        # bytes of a specimen
 VIEWS = frozenset(("T", "mT", "real", "imag"))
 
@@ -129,21 +128,11 @@ class ArrayValue(Value):
         what = "a NumPy array" if self.is_array else "a number of NumPy"
         return Break(Reason.OTHER_TENSOR, f"{self} is {what}")
 
-    def load_attr(self, m: Machine, name: str) -> Value:
-        if name in METADATA:
-            found = METADATA[name](self.layout)
-            return Const(found) if name == "dtype" else wrap_new(m, found)
-        if name in VIEWS and self.is_array:
-            return m.array_call("call_function", getattr, [self, Const(name)], {})
-        if name == "__class__":
-            return wrap_known(m, self.pytype)
-        found = getattr(self.pytype, name, None)
-        if found is None:
-            message = f"{self.pytype.__module__}.{self.pytype.__name__!r} object has no attribute {name!r}"
-            raise Break(Reason.OPERATION_FAILED, message)
-        if callable(found):
-            return BoundMethod(Const(found), self, name)
-        raise self.refusal()
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        """A number of NumPy's, which is a number of Python to an operation on tensors."""
+        if not as_number or self.is_array or self.pytype is np.bool_ or not may_call_numpy(m):
+            raise self.refusal()
+        return self.ref
 
     def truth(self, m: Machine) -> bool | None:
         raise self.refusal()
@@ -168,3 +157,8 @@ def existing_ref(m: Machine, value: ArrayValue) -> ArrayRef:
     made.value = value
     m.input_origins[id(made)] = origin
     return made
+
+
+def may_call_numpy(m: Machine) -> bool:
+    """May NumPy be called by the graph?"""
+    return CASTS_BY_TYPE and not m.assumptions.compiles and m.builder.region is None and m.watch is None and not m.modes

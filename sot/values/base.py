@@ -9,12 +9,17 @@ Whatever a family does not answer raises ``Break``: Python then does it, for rea
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from sot.guards.guards import EqualsGuard, short
 from sot.guards.origin import Origin
 from sot.support.errors import Break, NotRebuildable, Reason
+from sot.support.registry import Registry
+from sot.values.constants import DTYPES_OF_PYTHON, GRAPH_CONSTANTS
 
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
@@ -36,6 +41,21 @@ class NotConstant(Exception):
     """The value is not a constant of the trace."""
 
 
+class Answers(Registry[tuple[type, str], Callable[..., Any]]):
+    """What needs the interpreter to be answered, by the class of a value and the question: its rows are added there. A
+    class without a row has that of its base."""
+
+    def of(self, kind: type, question: str) -> Callable[..., Any]:
+        row = self.get((kind, question))
+        if row is None:
+            row = next(self[base, question] for base in kind.__mro__ if (base, question) in self)
+            self[kind, question] = row
+        return row
+
+
+ANSWERS = Answers("an answer")
+
+
 class Value:
     """One object of the captured program."""
 
@@ -50,11 +70,11 @@ class Value:
 
     def load_attr(self, m: Machine, name: str) -> Value:
         """``value.name``"""
-        return m.attributes.load(m, self, name)
+        return ANSWERS.of(type(self), "load_attr")(m, self, name)
 
     def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         """``value(*args, **kwargs)``"""
-        return m.attributes.call_special(m, self, "__call__", args, kwargs)
+        return ANSWERS.of(type(self), "call")(m, self, args, kwargs)
 
     def truth(self, m: Machine) -> bool | None:
         """``bool(value)`` if it is known without running user code, else None."""
@@ -73,6 +93,12 @@ class Value:
         if self.pytype.__hash__ is object.__hash__ and self.pytype.__eq__ is object.__eq__:
             return self if self.real is ABSENT else self.real
         raise Break(Reason.UNSUPPORTED, f"hashing {self}")
+
+    # ---- what the graph asks
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        """The value as an argument of an operation on tensors. ``found`` gets the tensors in it; ``as_number`` if even
+        a float may differ there from call to call."""
+        raise Break(Reason.OPAQUE_VALUE, f"{self} as an argument of a tensor operation")
 
     # ---- what emission asks
     def rebuild(self, e: Emitter) -> str:
@@ -118,8 +144,15 @@ class Const(Value):
         hash(self.real)
         return self.real
 
-    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return m.calls.call_known(m, self, args, kwargs)
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        real = self.real
+        if isinstance(real, np.number):     # a float too, whose text is no Python
+            return real.item()
+        if isinstance(real, GRAPH_CONSTANTS):
+            return real
+        if isinstance(real, type) and real in DTYPES_OF_PYTHON:
+            return DTYPES_OF_PYTHON[real]
+        return super().graph_argument(m, found, as_number)
 
     def rebuild(self, e: Emitter) -> str:
         return e.literal(self.real)
@@ -216,6 +249,9 @@ class Opaque(Value):
     def refusal(self, what: str, reason: Reason = Reason.OPAQUE_VALUE) -> Break:
         """The break for something that is asked of it."""
         return Break(reason, what)
+
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        raise self.refusal(f"{self} as an argument of a tensor operation")
 
     def key(self) -> Any:
         if self.pytype.__hash__ is object.__hash__:

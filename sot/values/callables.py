@@ -124,9 +124,6 @@ class FunctionValue(Value):
             for i, (name, cell) in enumerate(zip(real.__code__.co_freevars, real.__closure__ or (), strict=True)))
         return self
 
-    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return m.calls.call_function(m, self, args, kwargs)
-
     def truth(self, m: Machine) -> bool | None:
         return True
 
@@ -214,9 +211,6 @@ class SuperValue(Value):
 
     def __init__(self, cls: type, self_: Value) -> None:
         self.cls, self.self_ = cls, self_
-
-    def load_attr(self, m: Machine, name: str) -> Value:
-        return m.attributes.load_super(m, self, name)
 
     def rebuild(self, e: Emitter) -> str:
         return e.variable(self, f"super({e.const(self.cls)}, {e.value(self.self_)})")

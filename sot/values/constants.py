@@ -28,6 +28,10 @@ IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescr
                   np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
 KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
+# Types of Python that stand for dtypes.
+DTYPES_OF_PYTHON = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
+                   torch.memory_format, type(Ellipsis), slice, range)
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 

@@ -7,7 +7,7 @@ Whoever asks for more raises ``NeededNow``: capture begins again, and breaks whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sot.guards.assumptions import Point, RestartCapture
 from sot.support.errors import NotRebuildable
@@ -31,6 +31,9 @@ class NeededNow(RestartCapture, NotConstant):
 class DeferredScalar(Value):
     """An int, float or bool, or an array of NumPy's that has the memory of a tensor. ``bits`` are those that an int has
     at most, if that is known; ``reading`` is what has just this number."""
+
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        raise self.needed()
 
     def __init__(self, pytype: type, points: frozenset[Point], write: Callable[[Emitter], str], bits: float = 64,
                  depth: int = 0, reading: Reading | None = None) -> None:

@@ -7,11 +7,18 @@ import torch
 
 from sot.graph import GeneratorRef
 from sot.guards.origin import Origin
+from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, Value
 from sot.values.wrapping import wrap_attr
 
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
+
+
+def refuse_draws(m: Machine) -> None:
+    """A break where the graph would not have Python's random state."""
+    if m.assumptions.compiles or m.modes or m.builder.region is not None:
+        raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
 
 
 class GeneratorOfNumbers(Value):
@@ -28,6 +35,16 @@ class GeneratorOfNumbers(Value):
         if name == "device":
             return Const(torch.device("cpu")) if self.real is ABSENT else wrap_attr(m, self, name, self.real.device)
         return super().load_attr(m, name)
+
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> GeneratorRef:
+        refuse_draws(m)
+        return self.of_cpu(m).ref
+
+    def of_cpu(self, m: Machine) -> GeneratorOfNumbers:
+        """The generator itself; a break if it is not the CPU's."""
+        if self.load_attr(m, "device").constant().type != "cpu":
+            raise Break(Reason.RANDOM, "a generator that is not the CPU's, or")
+        return self
 
     def truth(self, m: Machine) -> bool | None:
         return True

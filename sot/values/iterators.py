@@ -240,6 +240,9 @@ class SliceValue(Value):
     def truth(self, m: Machine) -> bool | None:
         return True
 
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> slice:
+        return slice(*(v.graph_argument(m, found) for v in self.slice_parts))
+
     def rebuild(self, e: Emitter) -> str:
         return e.variable(self, f"slice({', '.join(e.value(v) for v in self.slice_parts)})")
 

@@ -98,6 +98,11 @@ class DynamicNumber(LazyConst):
     def __str__(self) -> str:
         return term_text(self.term)
 
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        if self.varies and (self.pytype is int or as_number):
+            return self.ref(m)
+        return super().graph_argument(m, found, as_number)
+
 
 class VaryingRange(LazyConst):
     """``range(...)`` of numbers of which one varies; whoever asks for its elements makes them constants."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from torch import fx
 
-    from sot.graph import NumberRef, TensorRef
-    from sot.guards.assumptions import Variation
+    from sot.graph import GraphBuilder, NumberRef, TensorRef
+    from sot.guards.assumptions import Assumptions, Variation
     from sot.guards.guards import Guard
     from sot.guards.origin import Origin
     from sot.guards.symbols import Symbols
@@ -26,6 +26,9 @@ class Machine(Protocol):
     modes: tuple[Any, ...]                  # of ``__torch_function__``, which are active
     asks_classes: bool                      # does torch ask arguments' classes for __torch_function__?
     array_memory: Any
+    assumptions: Assumptions
+    builder: GraphBuilder
+    watch: list[Any] | None                 # what has been touched in the branch that is followed
 
     @property
     def symbols(self) -> Symbols:
@@ -57,24 +60,6 @@ class Machine(Protocol):
 
     def settle(self, items: list) -> list[Any]:
         """The Values of a list that may hold Lazy places."""
-
-    @property
-    def attributes(self) -> Any: ...
-
-    @property
-    def calls(self) -> Any: ...
-
-    @property
-    def torch_call(self) -> Any: ...
-
-    @property
-    def array_call(self) -> Any: ...
-
-    @property
-    def set_data(self) -> Any: ...
-
-    @property
-    def through_overrides(self) -> Any: ...
 
 
 class Emitter(Protocol):

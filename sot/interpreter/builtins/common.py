@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import operator
 import types
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from sot.interpreter.loop import evaluate
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS
 from sot.values import numbers
@@ -63,13 +63,17 @@ def host(m: Machine, value: Value, depth: int = 0) -> Any:
     if depth > HOST_DEPTH:      # C code may have no stack for it
         raise NotConstant(value)
     depth += 1
-    if isinstance(value, TupleValue):
+    if isinstance(value, TupleValue) and not value.has_attrs:
         return make_tuple(value.pytype, [host(m, v, depth) for v in m.settle(value.items)])
     if isinstance(value, ListValue) and value.pytype in (list, collections.deque):
         items = [host(m, v, depth) for v in m.settle(value.items)]
         return items if value.pytype is list else collections.deque(items, value.maxlen)
     if isinstance(value, SetValue):
-        return value.pytype(host(m, v, depth) for v in value.items_list(m) or ())
+        members = [host(m, v, depth) for v in value.items_list(m) or ()]
+        made = value.pytype(members)
+        if [*made] != members:      # in another order
+            raise NotConstant(value)
+        return made
     if isinstance(value, DictValue) and value.pytype in HOST_DICTS and value.owner is None and not value.namespace:
         return value.pytype((host(m, value.key_value(m, k), depth), host(m, value.get(m, k), depth))
                             for k in value.keys(m))
@@ -91,7 +95,7 @@ def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
 def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
     """Call a pure function for real; what it raises is raised in the captured program."""
     try:
-        with np.errstate(all="raise") if any(isinstance(a, np.generic) for a in args) else nullcontext():
+        with np.errstate(all="raise"):
             result = function(*args, **kwargs)
     except (RecursionError, MemoryError, FloatingPointError) as e:
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
@@ -107,10 +111,13 @@ def throw_like(m: Machine, error: Exception) -> Any:
     raise Break(Reason.OPERATION_FAILED, str(error))
 
 
-def fold(m: Machine, function: Any, values: list[Value]) -> Value | None:
+def fold(m: Machine, function: Any, values: list[Value], named: dict[str, Value] | None = None) -> Value | None:
     """The result of a pure function if all values are constants in depth, else None."""
-    found = hosts(m, values)
-    return None if found is None else run_native(m, function, *found)
+    named = named or {}
+    found = hosts(m, [*values, *named.values()])
+    if found is None:
+        return None
+    return run_native(m, function, *found[:len(values)], **dict(zip(named, found[len(values):], strict=True)))
 
 
 # ---- slots of types -----------------------------------------------------------------------------------------
@@ -327,7 +334,7 @@ def truth_of(m: Machine, value: Value | None, default: bool = False) -> bool:
 def index_of(m: Machine, value: Value) -> int:
     """``operator.index(value)``"""
     if isinstance(value, TensorValue):
-        value = m.torch_call("call_function", operator.index, [value], {})
+        value = torch_call(m, "call_function", operator.index, [value], {})
     if isinstance(value, Const):
         try:
             return operator.index(value.real)

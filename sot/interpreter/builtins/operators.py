@@ -30,7 +30,7 @@ from sot.interpreter.numpy_ops import numpy_arrays, numpy_functions
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
-from sot.interpreter.torch_ops.overrides import is_duck
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
@@ -41,7 +41,7 @@ from sot.values.callables import BoundMethod
 from sot.values.constants import is_constant
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber
-from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
+from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue
 from sot.values.text import TextValue, joined, made_later, percent_of_numbers
 from sot.values.wrapping import wrap_known
@@ -118,15 +118,15 @@ def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | No
     other = b if isinstance(a, TensorValue) else a
     if isinstance(other, (TensorValue, DynamicNumber)) or (
             isinstance(other, Const) and isinstance(other.real, NUMBERS)):
-        return m.torch_call("call_function", function, [a, b], {})
-    if is_duck(other):
+        return torch_call(m, "call_function", function, [a, b], {})
+    if isinstance(other, ObjectValue) and other.is_duck:
         names = [n for f, *n in (*BINARY.values(), *COMPARE.values()) if f is function]
         if isinstance(a, TensorValue) or not names or slot(m, other, names[0][0]) is None:
-            return m.torch_call("call_function", function, [a, b], {})
+            return torch_call(m, "call_function", function, [a, b], {})
     if isinstance(other, Opaque):
         raise other.refusal(f"{other} as an operand")
     if isinstance(other, Const) and function in (operator.eq, operator.ne):
-        return m.torch_call("call_function", function, [a, b], {})
+        return torch_call(m, "call_function", function, [a, b], {})
     if isinstance(other, (Const, TupleValue, ListValue)) and other.pytype in EXACT:
         raise Break(Reason.OPERATION_FAILED, unsupported(function.__name__, a, b))
     return None
@@ -138,7 +138,7 @@ Candidate = tuple[Any, Value, Value]       # (raw method, the object it is of, t
 def candidate(m: Machine, obj: Value, name: str, other: Value) -> list[Candidate]:
     """The special method as a candidate, unless it is known to answer NotImplemented."""
     if isinstance(obj, TensorValue):
-        if is_duck(other):
+        if isinstance(other, ObjectValue) and other.is_duck:
             raise Break(Reason.UNSUPPORTED, f"{name} of a tensor and {other}, which has __torch_function__,")
         return []                          # its operators know no objects of other classes
     raw = slot(m, obj, name)
@@ -322,7 +322,7 @@ def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> 
     if isinstance(a, TensorNumber):
         return tensor_numbers.negative(m, a, symbol)
     if isinstance(a, TensorValue):
-        return m.torch_call("call_function", function, [a], {})
+        return torch_call(m, "call_function", function, [a], {})
     result = call_slot(m, a, name, [])
     return m.throw(TypeError, f"bad operand type for {symbol}: {a.pytype.__name__!r}") if result is None else result
 
@@ -430,7 +430,7 @@ def round_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if result is not None:
             return result
     if isinstance(number, TensorValue):
-        return m.torch_call("call_function", round, given, {})
+        return torch_call(m, "call_function", round, given, {})
     result = call_slot(m, number, "__round__", given[1:])
     return _needs(m, "round", number) if result is None else result
 
@@ -452,7 +452,7 @@ def _number(kind: type, *names: str) -> Any:
         if len(args) == len(values) == 1 and isinstance(args[0], ArrayValue) and kind is not complex:
             return numpy_functions.item(m, args[0], kind)
         if len(values) == 1 and isinstance(args[0] if args else None, TensorValue):
-            return m.torch_call("call_function", kind, args, {})
+            return torch_call(m, "call_function", kind, args, {})
         if len(args) == 1 and not kwargs:
             refuse_opaque(args[0])
             for name in names:
@@ -479,7 +479,7 @@ def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(value, Const) and foldable(value, "__index__"):
         return run_native(m, operator.index, value.real)
     if isinstance(value, TensorValue):
-        return m.torch_call("call_function", operator.index, [value], {})
+        return torch_call(m, "call_function", operator.index, [value], {})
     result = call_slot(m, value, "__index__", [])
     if result is None:
         m.throw(TypeError, f"{value.pytype.__name__!r} object cannot be interpreted as an integer")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.values.base import Const, Value
 from sot.values.tensor import TensorBool, TensorNumber, TensorValue
@@ -46,7 +47,7 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         raise unsupported(symbol)
     if not all(fits(v, kind, plain) for v in (a, b)) or plain in ("/", "//", "%") and not is_divisor(b):
         raise unsupported(symbol)
-    result = m.torch_call("call_function", FUNCTIONS[plain], [operand(m, v, kind) for v in (a, b)], {})
+    result = torch_call(m, "call_function", FUNCTIONS[plain], [operand(m, v, kind) for v in (a, b)], {})
     assert isinstance(result, TensorValue)
     return TensorBool(result.ref) if plain in COMPARISONS else TensorNumber(result.ref, kind)
 
@@ -71,7 +72,7 @@ def is_divisor(value: Value) -> bool:
 def operand(m: Machine, value: Value, kind: type) -> Value:
     if isinstance(value, TensorNumber):
         tensor: Value = TensorValue(value.ref)
-        return tensor if value.pytype is kind else m.torch_call("call_method", "double", [tensor], {})
+        return tensor if value.pytype is kind else torch_call(m, "call_method", "double", [tensor], {})
     return Const(kind(value.constant()))
 
 
@@ -84,13 +85,13 @@ def beside_tensor(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     function = FUNCTIONS.get(symbol) if symbol not in INPLACE else INPLACE[symbol]
     if function is None or dtype not in EXACT or symbol in INPLACE and (number is a or dtype is not tensor.fake.dtype):
         raise unsupported(symbol)
-    converted = m.torch_call("call_method", "to", [TensorValue(number.ref), Const(dtype)], {})
-    return m.torch_call("call_function", function, [tensor, converted] if number is b else [converted, tensor], {})
+    converted = torch_call(m, "call_method", "to", [TensorValue(number.ref), Const(dtype)], {})
+    return torch_call(m, "call_function", function, [tensor, converted] if number is b else [converted, tensor], {})
 
 
 def negative(m: Machine, value: TensorNumber, symbol: str) -> Value:
     if symbol != "-" or value.pytype is bool:
         raise unsupported(symbol)
-    result = m.torch_call("call_function", operator.neg, [TensorValue(value.ref)], {})
+    result = torch_call(m, "call_function", operator.neg, [TensorValue(value.ref)], {})
     assert isinstance(result, TensorValue)
     return TensorNumber(result.ref, value.pytype)

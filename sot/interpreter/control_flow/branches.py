@@ -34,6 +34,7 @@ from sot.interpreter.control_flow.speculate import (
     follow,
 )
 from sot.interpreter.frame import Frame
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import ExceptionValue
@@ -117,10 +118,10 @@ def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | 
         m.asserted[text] = raised.pytype, tuple(a.constant() for a in raised.args)
     value: Value = TensorValue(test.ref)
     if not holds:
-        value = m.torch_call("call_function", torch.logical_not, [value], {})
+        value = torch_call(m, "call_function", torch.logical_not, [value], {})
     if test.ref.fake.device.type != "cpu":
-        value = m.torch_call("call_method", "cpu", [value], {})
-    m.torch_call("call_function", torch._assert_async, [value, Const(text)], {})
+        value = torch_call(m, "call_method", "cpu", [value], {})
+    torch_call(m, "call_function", torch._assert_async, [value, Const(text)], {})
 
 
 def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]) -> Any:

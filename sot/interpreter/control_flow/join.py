@@ -24,6 +24,7 @@ from sot.interpreter.control_flow.merge_values import (
 from sot.interpreter.control_flow.speculate import ARRIVED, RETURNED, End, Refusal
 from sot.interpreter.frame import Frame
 from sot.interpreter.loop import return_value
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.torch_compat.global_state import STATE_SETTERS
 from sot.values.base import ABSENT, Const, Value, boolean
 from sot.values.callables import CellValue
@@ -231,7 +232,7 @@ def copied(m: Machine, ref: TensorRef) -> TensorRef:
 
 
 def made(m: Machine, kind: str, target: Any, args: list[Value], **kwargs: Value) -> TensorRef:
-    value = m.torch_call(kind, target, args, kwargs)
+    value = torch_call(m, kind, target, args, kwargs)
     assert isinstance(value, TensorValue)
     return value.ref
 

@@ -10,6 +10,7 @@ from sot.bytecode.flow import flow_of, ways
 from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import no_keywords, take
 from sot.interpreter.control_flow import failures
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -68,9 +69,9 @@ def as_truth(m: Machine, value: Value) -> TensorBool:
     assert isinstance(value, TensorValue)
     result: Value = value
     if value.fake.dim():
-        result = m.torch_call("call_method", "reshape", [result, TupleValue([])], {})
+        result = torch_call(m, "call_method", "reshape", [result, TupleValue([])], {})
     if value.fake.dtype is not torch.bool:
-        result = m.torch_call("call_method", "bool", [result], {})
+        result = torch_call(m, "call_method", "bool", [result], {})
     assert isinstance(result, TensorValue)
     return TensorBool(result.ref)
 
@@ -78,7 +79,7 @@ def as_truth(m: Machine, value: Value) -> TensorBool:
 def inverted(m: Machine, truth: bool | Value) -> Value:
     """``not truth``, of what ``decide`` answers or its Value."""
     if isinstance(truth, TensorBool):
-        made = m.torch_call("call_function", torch.logical_not, [TensorValue(truth.ref)], {})
+        made = torch_call(m, "call_function", torch.logical_not, [TensorValue(truth.ref)], {})
         assert isinstance(made, TensorValue)
         return TensorBool(made.ref)
     return boolean(not (truth.constant() if isinstance(truth, Value) else truth))
@@ -97,7 +98,7 @@ def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return result if result is ENTERED else boolean(result)
     if not isinstance(args[0], TensorValue) or args[0].ref is not result.ref:
         return result
-    copied = m.torch_call("call_method", "clone", [args[0]], {})    # the tensor may be changed later
+    copied = torch_call(m, "call_method", "clone", [args[0]], {})    # the tensor may be changed later
     assert isinstance(copied, TensorValue)
     return TensorBool(copied.ref)
 

@@ -58,11 +58,13 @@ def deferred(m: Machine, value: Value, what: str) -> Write:
         return lambda e: e.value(value)
     if contains_varying(m, value):
         return display(m, value, what)
+    if isinstance(value, TupleValue):
+        m.settle(value.items)
     try:
-        host = m.calls.host(m, value)
+        constant = value.constant()
     except (NotConstant, RecursionError):
         return display(m, value, what)
-    return lambda e: e.literal(host)
+    return lambda e: e.literal(constant)
 
 
 def contains_varying(m: Machine, value: Value) -> bool:

@@ -27,8 +27,9 @@ from sot.interpreter.torch_ops import deferred_scalars
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.tensors import storage_id
-from sot.values.arrays import SCALARS, ArrayRef, ArrayValue, Layout
+from sot.values.arrays import ArrayRef, ArrayValue, Layout, may_call_numpy
 from sot.values.base import FALSE, NONE, Const, Value
+from sot.values.constants import SCALARS
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import SliceValue
 from sot.values.numbers import DynamicNumber
@@ -40,17 +41,11 @@ if TYPE_CHECKING:
 
 PLAIN = (int, float, complex, bool, str, type(None), type(Ellipsis), range, torch.dtype, torch.device)
 NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
-CASTS_BY_TYPE = int(np.__version__.partition(".")[0]) >= 2      # before, the values of numbers had a say
 # A warning is a break: of NumPy's own Python code, or about the caller, which is this file.
 FILTER = "error", None, Warning, re.compile(rf"(numpy\b.*|{re.escape(__name__)})\Z"), 0
 
 
 # ---- arguments --------------------------------------------------------------------------------------------------
-def is_enabled(m: Machine) -> bool:
-    """May NumPy be called by the graph?"""
-    return CASTS_BY_TYPE and not m.assumptions.compiles and m.builder.region is None and m.watch is None and not m.modes
-
-
 def among(*values: Value) -> bool:
     return any(isinstance(v, ArrayValue) for v in values)
 
@@ -170,7 +165,7 @@ def array_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         lent: which it must be allowed to write to, though it does not.
         positions: which hold positions, of which an array may be too short.
     """
-    if not is_enabled(m):
+    if not may_call_numpy(m):
         raise Break(Reason.OPAQUE_CALL, f"numpy.{name_of(target)}")
     before = m.builder.mark()
     try:
@@ -285,7 +280,7 @@ def tensor_of(m: Machine, function: Callable[..., Any], args: list[Value], kwarg
 
 def to_array(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> ArrayValue | None:
     """``tensor.numpy()``; None where capture does not do that."""
-    if len(args) != 1 or not isinstance(args[0], TensorValue) or kwargs.keys() - {"force"} or not is_enabled(m):
+    if len(args) != 1 or not isinstance(args[0], TensorValue) or kwargs.keys() - {"force"} or not may_call_numpy(m):
         return None
     force, fake = kwargs.get("force", FALSE), args[0].fake
     if not isinstance(force, Const) or not deferred_scalars.has_array(fake) or is_symbolic(fake) or (
@@ -296,13 +291,6 @@ def to_array(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> ArrayVa
     named = {"force": bool(force.real)} if kwargs else {}
     node = m.builder.record_array("call_method", "numpy", (args[0].ref,), named, layout, m.stack_trace())
     return made(layout, m.array_memory.of(fake), node)
-
-
-def number(m: Machine, value: ArrayValue) -> ArrayRef:
-    """A number of NumPy's as an argument of an operation on tensors, to which it is a number of Python."""
-    if value.is_array or value.pytype is np.bool_ or not is_enabled(m):
-        raise value.refusal()
-    return value.ref
 
 
 # ---- when the graph runs ----------------------------------------------------------------------------------------

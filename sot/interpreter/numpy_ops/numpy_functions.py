@@ -13,21 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from sot.interpreter.builtins.common import fold
 from sot.interpreter.builtins.pure import NUMPY
 from sot.interpreter.entering import make_generator
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.torch_ops import deferred_scalars
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills.iteration import by_index
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values.arrays import SCALARS, ArrayValue
-from sot.values.base import Const, Opaque, Value
-from sot.values.callables import known_function
+from sot.values.arrays import METADATA, SCALARS, VIEWS, ArrayValue
+from sot.values.base import ANSWERS, Const, Opaque, Value
+from sot.values.callables import BoundMethod, known_function
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import SliceValue
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -80,7 +83,7 @@ def call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str
         return found
     given = [v if str(i) in data else fixed(m, v) for i, v in enumerate(args)]
     named = {k: v if k in ("out", "where") else fixed(m, v) for k, v in kwargs.items()}
-    return m.array_call(kind, target, given, named, quiet=quiet and "dtype" not in kwargs, **more)
+    return numpy_arrays.array_call(m, kind, target, given, named, quiet=quiet and "dtype" not in kwargs, **more)
 
 
 def refuse_others(m: Machine, values: list[Value]) -> None:
@@ -94,7 +97,7 @@ def refuse_others(m: Machine, values: list[Value]) -> None:
 def folded(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The result of a function of constants, unless it is an array."""
     try:
-        return m.calls.fold(m, real, args, kwargs)
+        return fold(m, real, args, kwargs)
     except Break as stop:
         if stop.reason is Reason.OPAQUE_VALUE:
             return None
@@ -136,7 +139,7 @@ def method(name: str, data: str, quiet: bool, writes: bool = False) -> Handler:
 def not_ours(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value], name: str) -> Value:
     """A method of a number that is a constant, or of something else."""
     if real is not None and args and isinstance(args[0], Const):
-        if (found := m.calls.fold(m, real, args, kwargs)) is not None:
+        if (found := fold(m, real, args, kwargs)) is not None:
             return found
     refuse_others(m, args)
     raise Break(Reason.OPAQUE_CALL, f"{name} of NumPy's")
@@ -173,7 +176,7 @@ def asking(target: Any) -> Handler:
         if any(isinstance(v, TensorValue) for v in args):
             raise Break(Reason.OPAQUE_CALL, f"{target.__name__} of a tensor")
         given = [Const(v.layout.specimen()) if isinstance(v, ArrayValue) else v for v in args]
-        found = m.calls.fold(m, target, given, kwargs)
+        found = fold(m, target, given, kwargs)
         if found is None:
             raise Break(Reason.OPAQUE_CALL, f"numpy.{target.__name__}")
         return found
@@ -202,7 +205,7 @@ def operate(m: Machine, target: Any, *operands: Value, inplace: Any = None) -> V
         if not isinstance(value, OPERANDS) or value.pytype in (str, bytes) or (
                 isinstance(value, (ListValue, TupleValue)) and value.pytype not in (list, tuple)):
             raise value.refusal(str(value)) if isinstance(value, Opaque) else arrays_refusal(operands)
-    return m.array_call("call_function", target, list(operands), {}, quiet=target in QUIET,
+    return numpy_arrays.array_call(m, "call_function", target, list(operands), {}, quiet=target in QUIET,
                         written=(0,) if writes else ())
 
 
@@ -214,7 +217,7 @@ def beside_tensor(m: Machine, target: Any, *operands: Value) -> Value:
     """A number of NumPy's beside a tensor is a number; of arrays there torch warns."""
     if any(isinstance(v, ArrayValue) and v.is_array for v in operands):
         raise arrays_refusal(operands)
-    return m.torch_call("call_function", target, list(operands), {})
+    return torch_call(m, "call_function", target, list(operands), {})
 
 
 # ---- subscripts -------------------------------------------------------------------------------------------------
@@ -253,7 +256,7 @@ def getitem(m: Machine, obj: ArrayValue, key: Value) -> Value:
         m.throw(IndexError, f"index {key.real} is out of bounds for axis 0 with size {shape[0]}")
     key = refuse_key(m, key, False)
     at = (1,) if any(isinstance(v, ArrayValue) for v in parts_of(m, key)) else ()
-    return m.array_call("call_function", operator.getitem, [obj, key], {}, positions=at)
+    return numpy_arrays.array_call(m, "call_function", operator.getitem, [obj, key], {}, positions=at)
 
 
 def setitem(m: Machine, obj: ArrayValue, key: Value, value: Value) -> None:
@@ -263,8 +266,8 @@ def setitem(m: Machine, obj: ArrayValue, key: Value, value: Value) -> None:
     is_single = isinstance(value, Const) or isinstance(value, ArrayValue) and not value.layout.shape
     key = refuse_key(m, key, is_single)
     at = (1,) if any(isinstance(v, ArrayValue) for v in parts_of(m, key)) else ()
-    m.array_call("call_function", operator.setitem, [obj, key, value], {}, quiet=fits(obj, value), written=(0,),
-                 positions=at)
+    numpy_arrays.array_call(m, "call_function", operator.setitem, [obj, key, value], {}, quiet=fits(obj, value),
+                            written=(0,), positions=at)
 
 
 def fits(obj: ArrayValue, value: Value) -> bool:
@@ -346,3 +349,22 @@ def from_numpy(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue):
         raise Break(Reason.OPAQUE_CALL, "torch.from_numpy")
     return numpy_arrays.tensor_of(m, torch.from_numpy, args, kwargs)
+
+
+# ---- attributes
+@ANSWERS.add((ArrayValue, "load_attr"))
+def load_attr(m: Machine, obj: ArrayValue, name: str) -> Value:
+    if name in METADATA:
+        found = METADATA[name](obj.layout)
+        return Const(found) if name == "dtype" else wrap_new(m, found)
+    if name in VIEWS and obj.is_array:
+        return numpy_arrays.array_call(m, "call_function", getattr, [obj, Const(name)], {})
+    if name == "__class__":
+        return wrap_known(m, obj.pytype)
+    found = getattr(obj.pytype, name, None)
+    if found is None:
+        message = f"{obj.pytype.__module__}.{obj.pytype.__name__!r} object has no attribute {name!r}"
+        raise Break(Reason.OPERATION_FAILED, message)
+    if callable(found):
+        return BoundMethod(Const(found), obj, name)
+    raise obj.refusal()

@@ -6,6 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.frame import DISCARD
+from sot.interpreter.objects import class_statements
 from sot.interpreter.objects.attributes import OF_C, has_dict, property_part
 from sot.interpreter.objects.computed_attributes import CHAIN, WRITABLE, function_attrs, load_slot
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
@@ -63,7 +64,7 @@ def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> Non
         obj.store_attr(m, name, value)
         return
     if isinstance(obj, Const) and (made := m.made_classes.get(id(obj.real))) is not None:
-        m.classes.store(m, made, name, value)
+        class_statements.store(m, made, name, value)
         return
     if obj.real is builtins:
         raise Skip(Reason.WATCHES, f"what sets {name} of builtins")     # by which capture works, too

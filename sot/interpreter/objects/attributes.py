@@ -23,7 +23,7 @@ from sot.support import user_annotations
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
-from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value
+from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue, SuperValue
 from sot.values.constants import is_library
 from sot.values.objects import DictValue, ObjectValue, TupleValue
@@ -38,6 +38,7 @@ BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, type
                    type(np.random.Generator.random))      # of Cython
 
 
+@ANSWERS.add((Value, "load_attr"))
 def load(m: Machine, obj: Value, name: str) -> Value:
     """``obj.name``; raises AttributeError in the captured program when there is none."""
     if isinstance(obj, Const):
@@ -267,6 +268,7 @@ def load_module(m: Machine, obj: Const, name: str) -> Value:
     return wrap(m, real, Attr(known(module, module.__name__), name))
 
 
+@ANSWERS.add((SuperValue, "load_attr"))
 def load_super(m: Machine, sup: SuperValue, name: str) -> Value:
     """``super(cls, self_).name``"""
     self_ = sup.self_
@@ -309,3 +311,9 @@ def call_special(m: Machine, obj: Value, name: str, args: list[Value], kwargs: d
     if method is ENTERED:
         raise Break(Reason.UNSUPPORTED, f"{name}, which Python code has to find,")
     return method.call(m, args, kwargs)
+
+
+@ANSWERS.add((Value, "call"))
+def call_object(m: Machine, obj: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``obj(*args, **kwargs)``, by ``__call__``"""
+    return call_special(m, obj, "__call__", args, kwargs)

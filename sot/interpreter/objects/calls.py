@@ -10,12 +10,12 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from sot.guards.guards import short
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.classes import SEEN_THROUGH
+from sot.interpreter.builtins.common import fold
 from sot.interpreter.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
 from sot.interpreter.builtins.numbers_ import may_vary, of_numbers
 from sot.interpreter.builtins.pure import PURE
@@ -28,13 +28,12 @@ from sot.interpreter.torch_ops.torch_calls import is_operation, operation
 from sot.interpreter.watchers import refuse_watcher
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
-from sot.support.errors import Break, PyRaise, Reason, Skip
+from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.callables import compiled_original, is_left_to_python
-from sot.values.base import ABSENT, ENTERED, Const, NotConstant, Value
+from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, Value
 from sot.values.callables import FunctionValue, known_function
-from sot.values.objects import DictValue, ExceptionValue, ListValue, TupleValue
-from sot.values.wrapping import wrap, wrap_new
+from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -52,6 +51,7 @@ DEBUGGERS = frozenset({"pdb", "bdb", "ipdb", "pudb", "pydevd", "debugpy", "code"
 NO_INSTANCES = 1 << 7       # Py_TPFLAGS_DISALLOW_INSTANTIATION
 
 # ---- things without Python code
+@ANSWERS.add((Const, "call"))
 def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a constant: a class, a builtin, an operation."""
     real = const.real
@@ -123,34 +123,6 @@ def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
     return m.enter(polyfill.type_call, [const, *args], kwargs)
 
 
-def host(m: Machine, value: Value) -> Any:
-    """The Python object of a value that is a constant, or a display of constants made by the program."""
-    if isinstance(value, (TupleValue, ListValue)):
-        m.settle(value.items)
-    if isinstance(value, ListValue) and value.pytype is list:
-        return [host(m, v) for v in value.items]
-    if isinstance(value, DictValue) and value.pytype is dict:
-        return {k: host(m, value.get(m, k)) for k in value.keys(m)}
-    return value.constant()
-
-
-def fold(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """Call a pure function of constants for real; None if an argument is not one."""
-    try:
-        given = [host(m, a) for a in args]
-        named = {k: host(m, v) for k, v in kwargs.items()}
-    except NotConstant:
-        return None
-    try:
-        with np.errstate(all="raise"):
-            result = real(*given, **named)
-    except FloatingPointError as e:
-        raise Break(Reason.OPERATION_FAILED, f"{e}, of which NumPy warns") from None
-    except Exception as e:
-        raise PyRaise(ExceptionValue(type(e), [wrap_new(m, a) for a in e.args])) from None
-    return wrap_new(m, result)
-
-
 # ---- Python functions
 def guarded_repr(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``__repr__`` in a wrapper that keeps objects which hold themselves from being written for ever."""
@@ -166,6 +138,7 @@ def guarded_repr(m: Machine, function: FunctionValue, args: list[Value], kwargs:
     return result
 
 
+@ANSWERS.add((FunctionValue, "call"))
 def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a Python function: one that capture knows otherwise, a generator function, or one to follow."""
     if function.real is not ABSENT:

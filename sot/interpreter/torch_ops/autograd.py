@@ -13,6 +13,7 @@ from torch.nn.modules._functions import BackwardHookFunction
 
 from sot.interpreter.loop import trial
 from sot.interpreter.objects import attributes
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import Const, Value
@@ -44,7 +45,7 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     result = trial(m, forward, inputs if new_style else [context, *inputs])
     if new_style:
         trial(m, attributes.load_from_class(m, cls, "setup_context"), [context, TupleValue(inputs), result])
-    return m.torch_call("call_function", node_target(cls), inputs, {})
+    return torch_call(m, "call_function", node_target(cls), inputs, {})
 
 
 def needs_grad(value: Value) -> bool:

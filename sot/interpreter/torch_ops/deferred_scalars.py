@@ -69,17 +69,19 @@ def count(m: Machine, point: Point) -> None:
     m.readings[point] = done + 1, begin
 
 
-def read(m: Machine, name: str, tensor: Value) -> Value | None:
-    """``tensor.item()``, ``tensor.tolist()``, ``int(tensor)`` or ``float(tensor)``, to be read after the graph; None
+def begin_to_read(m: Machine, name: str, tensor: Value) -> bool:
+    """May ``tensor.item()``, ``tensor.tolist()``, ``int(tensor)`` or ``float(tensor)`` be read after the graph? Not
     where that would not be the same."""
     point = here(m)
     if not can_read(m, point) or not isinstance(tensor, TensorValue) or not can_wait(name, tensor.fake):
-        return None
+        return False
     count(m, point)
-    if tensor.fake.requires_grad or overrides_operations(tensor.pytype):
-        detached = m.torch_call("call_method", "detach", [tensor], {})
-        assert isinstance(detached, TensorValue)
-        tensor = detached
+    return True
+
+
+def read(m: Machine, name: str, tensor: TensorValue) -> Value:
+    """What is read after the graph off a tensor for which ``begin_to_read`` has said yes, and that needs no grad."""
+    point = here(m)
     method = name if name == "tolist" else "item"
     reading = Reading(ShownTensor(m, tensor, f"{{}}.{method}()"), frozenset({point}))
     fake = tensor.fake

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.torch_ops.torch_calls import set_state
+from sot.interpreter.torch_ops.torch_calls import set_state, torch_call
 from sot.support.registry import handles
 from sot.torch_compat import functions
 from sot.torch_compat.global_state import exit_dual_level, level_function
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def _operation(target: Callable[..., Any]) -> None:
     @handles(target)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return m.torch_call("call_function", target, args, kwargs)
+        return torch_call(m, "call_function", target, args, kwargs)
 
 
 WRAPPING = ("_add_batch_dim", "_remove_batch_dim", "_wrap_for_grad", "_unwrap_for_grad", "_make_dual", "_unpack_dual")

@@ -16,6 +16,7 @@ from sot.graph import TensorRef
 from sot.guards.guards import IsGuard, LengthGuard
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.autograd_nodes import history
@@ -87,7 +88,7 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
 def gradients_of(m: Machine, outputs: Value, inputs: Value, given: dict[str, Value]) -> Value:
     """The operation itself. On the fakes, too, it frees what autograd has saved, which no rollback brings back."""
     m.undoable(lambda: setattr(m.builder, "freed_in_vain", True))
-    return m.torch_call("call_function", torch.autograd.grad, [outputs, inputs], given)
+    return torch_call(m, "call_function", torch.autograd.grad, [outputs, inputs], given)
 
 
 def refuse_plain(m: Machine) -> None:
@@ -98,9 +99,9 @@ def refuse_plain(m: Machine) -> None:
 def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
     before = leaf.load_attr(m, "grad")
     if before is NONE or before.real is None:
-        leaf.store_attr(m, "grad", m.torch_call("call_function", new_gradient, [leaf, gradient], {}))
+        leaf.store_attr(m, "grad", torch_call(m, "call_function", new_gradient, [leaf, gradient], {}))
     elif isinstance(before, TensorValue) and not before.fake.requires_grad:
-        m.torch_call("call_method", "add_", [before, gradient], {})
+        torch_call(m, "call_method", "add_", [before, gradient], {})
     else:
         raise Break(Reason.UNSUPPORTED, "backward() to a .grad that requires grad")
 
@@ -109,9 +110,9 @@ def accumulate_recorded(m: Machine, leaf: TensorValue, gradient: TensorValue) ->
     """The same where gradients can be differentiated: nothing is added in place."""
     before = leaf.load_attr(m, "grad")
     if before is NONE or before.real is None:
-        leaf.store_attr(m, "grad", m.torch_call("call_function", new_gradient, [leaf, gradient], {}))
+        leaf.store_attr(m, "grad", torch_call(m, "call_function", new_gradient, [leaf, gradient], {}))
     elif isinstance(before, TensorValue):
-        leaf.store_attr(m, "grad", m.torch_call("call_function", operator.add, [before, gradient], {}))
+        leaf.store_attr(m, "grad", torch_call(m, "call_function", operator.add, [before, gradient], {}))
     else:
         raise Break(Reason.UNSUPPORTED, f"backward() to {before}")
 

@@ -27,10 +27,11 @@ from sot.support.registry import handles
 from sot.torch_compat import functions
 from sot.torch_compat.functions import DISABLED, NoSubclasses
 from sot.torch_compat.global_state import DeviceContext, device_constructors
-from sot.torch_compat.tensors import convert_result, overrides_enabled
+from sot.torch_compat.tensors import overrides_enabled
 from sot.values.base import NONE, Const, Value, boolean
 from sot.values.callables import known_function
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
+from sot.values.objects.instances import Duck, has_override
 from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap_known, wrap_new
 
@@ -53,24 +54,10 @@ class Notes(TorchFunctionMode):
         raise Noted(*given)
 
 
-class Duck:
-    """Among the arguments of an operation: an object that is no tensor, and whose class has ``__torch_function__``."""
-
-    def __init__(self, value: ObjectValue) -> None:
-        self.value = value
-
-
-def is_duck(value: Value) -> bool:
-    return isinstance(value, ObjectValue) and has_override(value.pytype)
-
-
-def has_override(kind: type) -> bool:
-    return getattr(kind, "__torch_function__", DISABLED) is not DISABLED
-
-
 def asked(m: Machine, value: Value) -> bool:
     """Does torch ask the class of this argument?"""
-    return m.asks_classes and (overrides_operations(value.pytype) if isinstance(value, TensorValue) else is_duck(value))
+    return m.asks_classes and (overrides_operations(value.pytype) if isinstance(value, TensorValue) else
+                               isinstance(value, ObjectValue) and value.is_duck)
 
 
 def is_seen_through(m: Machine, code: CodeType, args: list[Value]) -> bool:
@@ -256,58 +243,6 @@ def set_asking(m: Machine, asks: bool) -> Value:
     m.undoable(lambda: setattr(m, "asks_classes", before))
     m.asks_classes = asks
     return NONE
-
-
-# ---- instances of subclasses
-@handles(torch.Tensor.as_subclass)
-def as_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The same memory as an instance of another class: in the graph a view, and given its class after the graph."""
-    tensor, kind = args if len(args) == 2 and not kwargs else (NONE, NONE)
-    if not isinstance(tensor, TensorValue) or not isinstance(kind, Const) or not m.is_followed_tensor(kind.real) or (
-            id(kind.real) in m.made_classes):
-        raise Break(Reason.OPAQUE_CALL, "Tensor.as_subclass")
-    asking, m.asks_classes = m.asks_classes, False
-    modes, m.modes = m.modes, ()
-    try:
-        made = m.torch_call("call_function", torch.ops.aten.alias.default, [tensor], {})
-    finally:
-        m.asks_classes, m.modes = asking, modes
-    made.pytype = kind.real
-    return made
-
-
-@handles(torch.Tensor.__new__)
-def new_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``Subclass(tensor)``, where the class has no ``__new__``."""
-    kind, *data = args
-    if not isinstance(kind, Const) or kind.real is torch.Tensor or kwargs or len(data) != 1 or asked(m, data[0]):
-        raise Break(Reason.OPAQUE_CALL, f"{kind}()")
-    return as_subclass(m, [*data, kind], {})
-
-
-@handles(torch.Tensor._make_subclass)
-def make_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A detached instance of a subclass; one that requires grad is a leaf, and left to Python."""
-    kind, data = args if len(args) == 2 and not kwargs else (NONE, NONE)
-    if not isinstance(kind, Const) or not isinstance(data, TensorValue) or asked(m, data) or m.modes:
-        raise Break(Reason.OPAQUE_CALL, "Tensor._make_subclass")
-    return as_subclass(m, [m.torch_call("call_method", "detach", [data], {}), kind], {})
-
-
-@handles(convert_result)
-def converted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What ``Tensor.__torch_function__`` does with results: all that are tensors become instances of the class."""
-    result, kind = args
-    cls = kind.constant()
-    if cls is torch.Tensor:
-        return result
-    if isinstance(result, TensorValue):
-        return result if issubclass(result.pytype, cls) else as_subclass(m, args, {})
-    if isinstance(result, TupleValue):
-        return TupleValue([converted(m, [v, kind], {}) for v in m.settle(result.items)], result.pytype)
-    if isinstance(result, ListValue):
-        return ListValue([converted(m, [v, kind], {}) for v in m.settle(result.items)], result.pytype)
-    return result
 
 
 @handles(torch_code.stays_plain)

@@ -14,7 +14,7 @@ from sot.interpreter.builtins.common import take
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, Value
-from sot.values.generators import GeneratorOfNumbers
+from sot.values.generators import GeneratorOfNumbers, refuse_draws
 from sot.values.numbers import DynamicNumber
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_known
@@ -58,17 +58,11 @@ NODES = (new_generator, seed_generator, generator_state, set_generator_state, se
 
 def record(m: Machine, function: Any, *args: Any, result: Any = None) -> fx.Node:
     """The node of a call, which changes the random state or depends on it."""
-    refuse(m)
+    refuse_draws(m)
     m.builder.fake_mode.draws = True
     node = m.builder.record("call_function", function, args, {}, result, m.stack_trace())
     node.meta["draws"] = True
     return node
-
-
-def refuse(m: Machine) -> None:
-    """A break where the graph would not have Python's random state."""
-    if m.assumptions.compiles or m.modes or m.builder.region is not None:
-        raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
 
 
 def seed_argument(m: Machine, value: Value) -> Any:
@@ -106,9 +100,9 @@ def make(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def of_cpu(m: Machine, value: Value) -> GeneratorOfNumbers:
-    if not isinstance(value, GeneratorOfNumbers) or value.load_attr(m, "device").constant().type != "cpu":
+    if not isinstance(value, GeneratorOfNumbers):
         raise Break(Reason.RANDOM, "a generator that is not the CPU's, or")
-    return value
+    return value.of_cpu(m)
 
 
 def note_seed(m: Machine, generator: GeneratorOfNumbers, seed: Value | None) -> None:
@@ -201,11 +195,3 @@ def initial_seed_of_all(m: Machine, args: list[Value], kwargs: dict[str, Value])
 @handles(torch.random.seed)
 def any_seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
-
-
-def graph_argument(m: Machine, value: GeneratorOfNumbers) -> GeneratorRef:
-    """A generator as an argument of an operation that draws."""
-    refuse(m)
-    return of_cpu(m, value).ref
-
-

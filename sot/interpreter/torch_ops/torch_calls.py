@@ -21,7 +21,7 @@ from sot.graph.refs import version_of
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.control_flow import failures
 from sot.interpreter.numpy_ops import numpy_arrays
-from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides, random_state
+from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.fake_tensors import (
@@ -34,13 +34,9 @@ from sot.torch_compat.fake_tensors import (
 )
 from sot.torch_compat.global_state import undo_of
 from sot.torch_compat.tensors import storage_id
-from sot.values.arrays import ArrayValue
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
-from sot.values.deferred_scalars import DeferredScalar
-from sot.values.generators import GeneratorOfNumbers
-from sot.values.numbers import DynamicNumber
-from sot.values.objects import DictValue, ListValue, TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.objects import ListValue, TupleValue
+from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
@@ -48,10 +44,6 @@ if TYPE_CHECKING:
 
     from sot.interpreter.machine import Machine
 
-# Types of Python that stand for dtypes.
-DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
-GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
-                   torch.memory_format, type(Ellipsis), slice, range)
 
 NO_DATA = "its data is not allocated yet"     # what a fake tensor says whose values are read in C++
 
@@ -118,45 +110,6 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     return torch_call(m, "call_method", name, args, kwargs)
 
 
-def argument(m: Machine, value: Value, found: dict[int, TensorValue], as_number: bool = False) -> Any:
-    """A Value as an argument of a graph node; ``as_number`` if even a float may differ there from call to call."""
-    if isinstance(value, TensorValue):
-        found[id(value.ref.fake)] = value
-        return value.ref
-    if overrides.is_duck(value):
-        found[id(value)] = value    # type: ignore[assignment]
-        return overrides.Duck(value)    # type: ignore[arg-type]
-    if isinstance(value, GeneratorOfNumbers):
-        return random_state.graph_argument(m, value)
-    if isinstance(value, DeferredScalar):
-        raise value.needed()
-    if isinstance(value, ArrayValue):
-        if not as_number:
-            raise value.refusal()
-        return numpy_arrays.number(m, value)
-    if isinstance(value, DynamicNumber) and value.varies and (value.pytype is int or as_number):
-        return value.ref(m)
-    if isinstance(value, Const) and isinstance(value.real, np.number):     # a float too, whose text is no Python
-        return value.real.item()
-    if isinstance(value, Const) and isinstance(value.real, GRAPH_CONSTANTS):
-        return value.real
-    if isinstance(value, Const) and isinstance(value.real, type) and value.real in DTYPES:
-        return DTYPES[value.real]
-    if isinstance(value, TupleValue):
-        items = [argument(m, v, found) for v in m.settle(value.items)]
-        if value.pytype in (tuple, torch.Size) or not hasattr(value.pytype, "_fields"):
-            return tuple(items)
-        return tuple.__new__(value.pytype, items)
-    if isinstance(value, ListValue) and value.pytype is list:
-        return [argument(m, v, found) for v in m.settle(value.items)]
-    if isinstance(value, DictValue) and value.pytype is dict:
-        return {k: argument(m, value.get(m, k), found) for k in value.keys(m)}
-    if hasattr(value, "slice_parts"):
-        return slice(*(argument(m, v, found) for v in value.slice_parts))
-    what = f"{value} as an argument of a tensor operation"
-    raise value.refusal(what) if isinstance(value, Opaque) else Break(Reason.OPAQUE_VALUE, what)
-
-
 # Functions for which a number of NumPy's is more than a number: its type is the dtype of what they make.
 TENSOR_MAKERS = torch.tensor, torch.as_tensor, torch.asarray
 KEEP_NUMPYS_TYPES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
@@ -181,8 +134,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return numpy_arrays.tensor_of(m, target, args, kwargs)
     found: dict[int, TensorValue] = {}
     numbers = takes_numbers(target)
-    graph_args = tuple(argument(m, v, found, numbers) for v in args)
-    graph_kwargs = {k: argument(m, v, found, numbers) for k, v in kwargs.items()}
+    graph_args = tuple(v.graph_argument(m, found, numbers) for v in args)
+    graph_kwargs = {k: v.graph_argument(m, found, numbers) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     refuse_numpy(name, args)
     if m.modes or any(overrides.asked(m, value) for value in found.values()):
@@ -202,8 +155,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         result, call = run_on_fakes(m, kind, name, asked, reason, numbers and is_concrete(name, graph_args, found))
     except Break as stop:
         is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs
-        if is_read and (number := deferred_scalars.read(m, name, args[0])) is not None:
-            return number
+        if is_read and deferred_scalars.begin_to_read(m, name, args[0]):
+            return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
     refuse_changes(m, name)
     m.note_assumptions()
@@ -229,6 +182,15 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if call[0] is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
     return made
+
+
+def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:
+    """The number, or the list of numbers, that is read off a tensor after the graph."""
+    if tensor.fake.requires_grad or overrides_operations(tensor.pytype):
+        detached = torch_call(m, "call_method", "detach", [tensor], {})
+        assert isinstance(detached, TensorValue)
+        tensor = detached
+    return deferred_scalars.read(m, name, tensor)
 
 
 def refuse_numpy(name: str, args: list[Value]) -> None:

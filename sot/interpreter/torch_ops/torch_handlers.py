@@ -11,10 +11,11 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from sot import _hook
 from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
 from sot.guards.origin import Attr, known
-from sot.interpreter.builtins.common import refuse, take
+from sot.interpreter.builtins.common import host, refuse, take
 from sot.interpreter.objects import attribute_stores
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops import overrides, torch_calls
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import torch_code
 from sot.support import user_annotations
 from sot.support.errors import Break, NotRebuildable, Reason
@@ -113,7 +114,7 @@ def _flag(reader: Any, setter: Any = None) -> None:
 
     @handles(*[setter] * (setter is not None))
     def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return set_flag(m, setter, *(m.calls.host(m, a) for a in args))
+        return set_flag(m, setter, *(host(m, a) for a in args))
 
 
 for _setter, _reader in FLAG_READERS.items():
@@ -232,8 +233,8 @@ def of_varying(m: Machine, data: Value, kwargs: dict[str, Value]) -> Value | Non
     if dtype.real is torch.int64 and numbers[0].pytype is not int:
         return None
     options = {**kwargs, "dtype": Const(torch.int64)} if numbers[0].pytype is int and dtype.real is None else kwargs
-    made: list[Value] = [m.torch_call("call_function", torch.full, [TupleValue([]), v], options) for v in numbers]
-    return m.torch_call("call_function", torch.stack, [ListValue(made)], {}) if several else made[0]
+    made: list[Value] = [torch_call(m, "call_function", torch.full, [TupleValue([]), v], options) for v in numbers]
+    return torch_call(m, "call_function", torch.stack, [ListValue(made)], {}) if several else made[0]
 
 
 def _constructor(function: Any) -> None:
@@ -244,7 +245,7 @@ def _constructor(function: Any) -> None:
             return m.enter(torch_code.tensor_of_tensors, args, kwargs)
         if len(args) == 1 and (made := of_varying(m, args[0], kwargs)) is not None:
             return made
-        return m.torch_call("call_function", function, args, kwargs)
+        return torch_call(m, "call_function", function, args, kwargs)
 
 
 for _function in (torch.tensor, torch.as_tensor):
@@ -259,7 +260,7 @@ def new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if not sizes or m.modes or overrides.asked(m, args[0]):
             raise Break(Reason.OPAQUE_CALL, "Tensor.new")
         args = [args[0], *sizes]
-    return m.torch_call("call_method", "new", args, kwargs)
+    return torch_call(m, "call_method", "new", args, kwargs)
 
 
 def _old_constructor(cls: Any) -> None:
@@ -270,7 +271,7 @@ def _old_constructor(cls: Any) -> None:
         if not isinstance(data, (ListValue, TupleValue)) or not data.items or not all(
                 isinstance(v, Const) and type(v.real) in (int, kind) for v in m.settle(data.items)):
             raise Break(Reason.OPAQUE_CALL, f"torch.{cls.__name__}")
-        return m.torch_call("call_function", torch.tensor, args, {"dtype": Const(cls.dtype), "device": Const("cpu")})
+        return torch_call(m, "call_function", torch.tensor, args, {"dtype": Const(cls.dtype), "device": Const("cpu")})
 
 
 for _class in (torch.FloatTensor, torch.DoubleTensor, torch.LongTensor, torch.IntTensor):
@@ -331,8 +332,8 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(condition, TensorValue) or (condition.fake.dtype, condition.fake.device.type) != (
             torch.bool, "cpu"):
         raise Break(Reason.TENSOR_VALUE, "torch._check_tensor_all")
-    holds = m.torch_call("call_method", "_is_all_true", [condition], {})
-    m.torch_call("call_function", torch._assert_async, [holds], {})
+    holds = torch_call(m, "call_method", "_is_all_true", [condition], {})
+    torch_call(m, "call_function", torch._assert_async, [holds], {})
     return NONE
 
 

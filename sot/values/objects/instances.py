@@ -7,6 +7,7 @@ from sot import _hook
 from sot.guards.guards import HasKeyGuard, IsGuard, KeysGuard
 from sot.guards.origin import Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.support.errors import Break, Reason
+from sot.torch_compat.functions import DISABLED
 from sot.values.base import ABSENT, Const, Value
 from sot.values.constants import compares_by_python, is_constant
 from sot.values.objects.keys import PythonKey, finish
@@ -29,6 +30,17 @@ def empty_slot(obj: object, name: str) -> None:
 
 
 EMPTY_SLOT = _hook.plain(empty_slot)
+
+
+class Duck:
+    """Among the arguments of an operation: an object that is no tensor, and whose class has ``__torch_function__``."""
+
+    def __init__(self, value: ObjectValue) -> None:
+        self.value = value
+
+
+def has_override(kind: type) -> bool:
+    return getattr(kind, "__torch_function__", DISABLED) is not DISABLED
 
 
 class ObjectValue(Value):
@@ -55,6 +67,21 @@ class ObjectValue(Value):
                     self._attrs = DictValue(dict, real, attribute(self.origin, "__dict__", self.pytype))
             self._attrs.owner = self
         return self._attrs
+
+    @property
+    def is_duck(self) -> bool:
+        """Is it no tensor, but has a class that torch asks?"""
+        return has_override(self.pytype)
+
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        if self.is_duck:
+            found[id(self)] = self
+            return Duck(self)
+        return self.graph_contents(m, found)
+
+    def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
+        """A container as an argument of an operation on tensors."""
+        return super().graph_argument(m, found)
 
     @property
     def has_attrs(self) -> bool:
@@ -183,6 +210,11 @@ class DictValue(ObjectValue):
 
     def values(self, m: Machine) -> list[Value]:
         return [self.get(m, k) for k in self.keys(m)]
+
+    def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
+        if self.pytype is not dict:
+            return super().graph_contents(m, found)
+        return {k: self.get(m, k).graph_argument(m, found) for k in self.keys(m)}
 
     # ---- writing
     def snapshot(self) -> Callable[[], None]:

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sot.guards.origin import Origin
 from sot.support.errors import article
 from sot.values.base import ABSENT, Lazy, NotConstant, Value
@@ -37,6 +39,12 @@ class TupleValue(ObjectValue):
 
     def items_list(self, m: Machine) -> list[Value] | None:
         return m.settle(self.items)
+
+    def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
+        items = [v.graph_argument(m, found) for v in m.settle(self.items)]
+        if self.pytype in (tuple, torch.Size) or not hasattr(self.pytype, "_fields"):
+            return tuple(items)
+        return tuple.__new__(self.pytype, items)
 
     def key(self) -> Any:
         return tuple(v.key() if isinstance(v, Value) else v.real for v in self.items)
@@ -153,6 +161,11 @@ class ListValue(ObjectValue):
 
     def items_list(self, m: Machine) -> list[Value] | None:
         return m.settle(self.items)
+
+    def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
+        if self.pytype is not list:
+            return super().graph_contents(m, found)
+        return [v.graph_argument(m, found) for v in m.settle(self.items)]
 
     def elements(self, e: Emitter) -> str:
         return ", ".join(e.value(v) for v in self.items)

@@ -7,6 +7,7 @@ import torch
 
 from sot.interpreter.builtins.common import call_slot, foldable, is_native, overridden, run_native, slot, take
 from sot.interpreter.torch_ops.overrides import asked
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import Const, Opaque, Value, boolean
@@ -50,7 +51,7 @@ def tensor_len(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
         raise Break(Reason.OPAQUE_VALUE, str(value))
     if value.fake.dim() == 0:
         m.throw(TypeError, "len() of a 0-d tensor")
-    return m.torch_call("call_function", len, [value], {}) if m.modes or asked(m, value) else (
+    return torch_call(m, "call_function", len, [value], {}) if m.modes or asked(m, value) else (
         wrap_new(m, value.fake.shape[0]))
 
 
@@ -76,7 +77,7 @@ def parameter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(data, TensorValue) or m.assumptions.compiles:
         raise Break(Reason.UNSUPPORTED, "making a parameter")
     refuse_instances("making a parameter", [data])
-    return m.torch_call("call_function", torch.nn.Parameter, [data, requires_grad or Const(True)], {})
+    return torch_call(m, "call_function", torch.nn.Parameter, [data, requires_grad or Const(True)], {})
 
 
 @handles(torch.nn.Buffer)
@@ -85,9 +86,9 @@ def buffer(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(data, TensorValue) or (data.fake.requires_grad and m.assumptions.compiles):
         raise Break(Reason.UNSUPPORTED, "making a buffer")
     refuse_instances("making a buffer", [data])
-    made = m.torch_call("call_method", "detach", [data], {})
+    made = torch_call(m, "call_method", "detach", [data], {})
     assert isinstance(made, TensorValue)
     if data.fake.requires_grad:
-        m.torch_call("call_method", "requires_grad_", [made], {})
+        torch_call(m, "call_method", "requires_grad_", [made], {})
     made.attrs = {"persistent": persistent or Const(True), "_is_buffer": Const(True)}
     return made

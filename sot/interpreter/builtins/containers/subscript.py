@@ -26,6 +26,7 @@ from sot.interpreter.frame import DISCARD
 from sot.interpreter.numpy_ops import numpy_functions
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import elements
+from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
@@ -51,7 +52,7 @@ def getitem(m: Machine, obj: Value, key: Value) -> Value:
             obj, key = selected(m, obj, key)
             if isinstance(key, TupleValue) and not key.items:
                 return obj
-        return m.torch_call("call_function", operator.getitem, [obj, key], {})
+        return torch_call(m, "call_function", operator.getitem, [obj, key], {})
     if isinstance(key, DeferredScalar):
         raise key.needed()
     if isinstance(obj, ArrayValue):
@@ -81,7 +82,7 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
         elif v.pytype in (int, slice):
             dim, seen = dim - 1, seen + 1
             if is_dynamic(v):
-                obj = m.torch_call("call_function", torch.select, [obj, Const(dim), v], {})
+                obj = torch_call(m, "call_function", torch.select, [obj, Const(dim), v], {})
                 continue
         rest.insert(0, v)
     return obj, TupleValue(rest)
@@ -100,7 +101,7 @@ def constant_item(m: Machine, obj: Const, key: Value) -> Value:
         return wrap_known(m, real[key.real])
     if foldable(obj, "__getitem__"):
         if isinstance(key, TensorValue):
-            key = m.torch_call("call_function", operator.index, [key], {})
+            key = torch_call(m, "call_function", operator.index, [key], {})
         result = fold(m, operator.getitem, [obj, key])
         if result is not None:
             return result
@@ -130,7 +131,7 @@ def class_item(m: Machine, obj: Const, key: Value) -> Value:
 def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
     """``obj[key] = value``; a frame that is pushed drops its result."""
     if isinstance(obj, TensorValue):
-        m.torch_call("call_function", operator.setitem, [obj, elements.with_tensors(key), value], {})
+        torch_call(m, "call_function", operator.setitem, [obj, elements.with_tensors(key), value], {})
         return None
     if isinstance(key, DeferredScalar):
         raise key.needed()
@@ -185,7 +186,7 @@ def contains(m: Machine, container: Value, item: Value) -> Value:
 
 def tensor_contains(m: Machine, container: TensorValue, item: Value) -> Value:
     """Truth of a tensor: torch answers from the values, so a break; but no tensor contains a string."""
-    return m.torch_call("call_method", "__contains__", [container, item], {})
+    return torch_call(m, "call_method", "__contains__", [container, item], {})
 
 
 def among(m: Machine, items: list[Value], item: Value) -> bool | None:

@@ -1,0 +1,167 @@
+"""Attributes of tensors, their truth and their elements: metadata is a constant, the rest is an operation."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.graph.refs import version_of
+from sot.guards.guards import HasKeyGuard
+from sot.guards.origin import Attr
+from sot.interpreter.objects import attributes
+from sot.interpreter.objects.lookup import is_data_descriptor, lookup, no_attribute
+from sot.interpreter.torch_ops.overrides import through_overrides
+from sot.interpreter.torch_ops.torch_calls import torch_call
+from sot.interpreter.torch_ops.torch_handlers import set_data
+from sot.support.errors import Break, Reason
+from sot.torch_compat.fake_tensors import is_symbolic
+from sot.values.base import ABSENT, ANSWERS, NONE, Const, Value
+from sot.values.callables import BoundMethod
+from sot.values.objects import DELETED
+from sot.values.tensor import BASIC, METADATA, VIEWS, GradFn, TensorValue, overrides_operations
+from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+@ANSWERS.add((TensorValue, "load_attr"))
+def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
+    if tensor.pytype not in BASIC and (not hasattr(torch.Tensor, name) or name == "__torch_function__"):
+        return load_of_subclass(m, tensor, name)
+    if name in tensor.attrs:
+        held = tensor.attrs[name]
+        return missing_attr(m, tensor, name) if held is DELETED else held
+    if overrides_operations(tensor.pytype) and (answer := through_class(m, tensor, name)) is not None:
+        return answer
+    if name == "nbytes" and is_symbolic(tensor.fake):
+        return wrap_new(m, tensor.fake.numel() * tensor.fake.itemsize)
+    if name in METADATA:
+        return metadata(m, tensor, name)
+    if name in VIEWS:
+        return torch_call(m, "call_function", getattr, [tensor, Const(name)], {})
+    if name == "__class__":
+        return wrap_known(m, tensor.pytype)
+    if name == "grad" and tensor.ref.real is not None:
+        return wrap_attr(m, tensor, name, tensor.ref.real.grad)
+    if name == "grad" and tensor.fake.is_leaf:
+        return NONE
+    if name == "grad_fn":
+        return grad_fn(m, tensor)
+    found = getattr(tensor.pytype, name, None)
+    if found is None:
+        return instance_attr(m, tensor, name)
+    if callable(found):
+        if tensor.ref.real is not None and name in tensor.ref.real.__dict__:    # hidden by an attribute of that name
+            return wrap_attr(m, tensor, name, tensor.ref.real.__dict__[name])
+        return BoundMethod(Const(found), tensor, name)
+    raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+
+
+def grad_fn(m: Machine, tensor: TensorValue) -> Value:
+    """What the fake has is of the type that it has in the program, but where the history began before the frame."""
+    real = tensor.ref.real
+    if tensor.fake.grad_fn is None:
+        return NONE
+    if real is not None and version_of(tensor.fake) == tensor.ref.version:
+        return wrap_attr(m, tensor, "grad_fn", real.grad_fn)
+    return GradFn(tensor)
+
+
+def through_class(m: Machine, tensor: TensorValue, name: str) -> Value | None:
+    """An attribute that torch has, of a tensor whose class is asked for it; None if it is not."""
+    if name == "__class__" or callable(getattr(torch.Tensor, name, None)):
+        return None
+    if m.asks_classes and not m.modes:
+        return through_overrides(m, "call_function", getattr, (tensor.ref, name), {}, {id(tensor.ref.fake): tensor})
+    if name in ("grad", "grad_fn"):     # emitted code would read it, and ask the class
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of an instance of {tensor.pytype.__qualname__}")
+    return None
+
+
+def load_of_subclass(m: Machine, tensor: TensorValue, name: str) -> Value:
+    """An attribute that torch.Tensor does not have, by Python's protocol."""
+    tensor.ref.see()
+    raw, owner = lookup(m, tensor.pytype, name)
+    if raw is not ABSENT and is_data_descriptor(raw):
+        return attributes.get_data(m, tensor, raw, owner, name)
+    if name in tensor.attrs and tensor.attrs[name] is not DELETED:
+        return tensor.attrs[name]
+    real = tensor.ref.real
+    if real is not None and name not in tensor.attrs:
+        if name in real.__dict__:
+            return wrap_attr(m, tensor, name, real.__dict__[name])
+        if tensor.origin is None:
+            raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+        m.guard(HasKeyGuard(Attr(tensor.origin, "__dict__"), name, False))
+    if raw is not ABSENT:
+        return attributes.bind(m, tensor, tensor.pytype, raw, owner, name)
+    return attributes.missing(m, tensor, name)
+
+
+def metadata(m: Machine, tensor: TensorValue, name: str) -> Value:
+    answer = None
+    if m.modes:
+        answer = through_overrides(m, "call_function", getattr, (tensor.ref, name), {}, {id(tensor.ref.fake): tensor})
+    return wrap_new(m, getattr(tensor.fake, name)) if answer is None else answer
+
+
+def instance_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
+    tensor.ref.see()
+    real = tensor.ref.real
+    if real is not None and name in real.__dict__:
+        return wrap_attr(m, tensor, name, real.__dict__[name])
+    if real is None or not hasattr(real, name):
+        if real is not None and tensor.origin is not None:
+            m.guard(HasKeyGuard(Attr(tensor.origin, "__dict__"), name, False))
+        return missing_attr(m, tensor, name)
+    raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
+
+
+def missing_attr(m: Machine, tensor: TensorValue, name: str) -> Any:
+    return no_attribute(m, f"{tensor.pytype.__name__!r} object has no attribute {name!r}", name, tensor)
+
+
+@ANSWERS.add((TensorValue, "store_attr"))
+def store_attr(m: Machine, tensor: TensorValue, name: str, value: Value | None) -> None:
+    """Write ``.grad``, ``.data`` or an attribute of the user's; ``None`` deletes it."""
+    tensor.ref.see()      # it may be the tensor that another one is at another call
+    if overrides_operations(tensor.pytype) and hasattr(torch.Tensor, name):
+        raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {tensor}, which its class may override,")
+    if name == "requires_grad" and value is not None:
+        torch_call(m, "call_method", "requires_grad_", [tensor, value], {})
+        return
+    if name == "data" and isinstance(value, TensorValue):
+        return set_data(m, tensor, value)
+    native, _ = lookup(None, tensor.pytype, name)
+    if name == "grad" and (value is None or not may_be_grad(tensor, value)):
+        raise Break(Reason.SIDE_EFFECT, f"setting .grad of {tensor}")
+    if name != "grad" and is_data_descriptor(native):
+        raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {tensor}")
+    if value is None:
+        tensor.load_attr(m, name)     # raises if there is none
+    before = dict(tensor.attrs)
+    m.touch(tensor, lambda: setattr(tensor, "attrs", before))
+    tensor.attrs = {**before, name: DELETED if value is None else value}
+
+
+def may_be_grad(tensor: TensorValue, value: Value) -> bool:
+    if isinstance(value, TensorValue):
+        mine, its = tensor.fake, value.fake
+        return value is not tensor and (mine.shape, mine.dtype, mine.device) == (its.shape, its.dtype, its.device)
+    return isinstance(value, Const) and value.real is None
+
+
+@ANSWERS.add((TensorValue, "truth"))
+def truth(m: Machine, tensor: TensorValue) -> bool | None:
+    result = torch_call(m, "call_function", bool, [tensor], {}, reason=Reason.TENSOR_TRUTH)
+    return bool(result.constant())
+
+
+@ANSWERS.add((TensorValue, "items_list"))
+def items_list(m: Machine, tensor: TensorValue) -> list[Value] | None:
+    if tensor.fake.dim() == 0:
+        raise Break(Reason.OPERATION_FAILED, "iteration over a 0-d tensor")
+    if m.modes or m.asks_classes and overrides_operations(tensor.pytype):
+        torch_call(m, "call_method", "dim", [tensor], {})      # which torch asks for, too
+    return torch_call(m, "call_method", "unbind", [tensor, Const(0)], {}).items_list(m)

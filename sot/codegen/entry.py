@@ -17,7 +17,7 @@ from sot.codegen.graph_call import GraphCall
 from sot.codegen.names import Walk
 from sot.codegen.source import compiled_function, entry_source, legend
 from sot.guards.guard_program import GuardProgram
-from sot.torch_compat.global_state import NO_MODES, GlobalState
+from sot.torch_compat.global_state import NO_MODES, NO_TRACER, GlobalState
 
 
 def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exit, state: GlobalState,
@@ -51,8 +51,9 @@ def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exi
     loaded = tuple(program.node(origin) for origin in walk.given.values())
     inputs = tuple(program.node(origin) for origin in call.inputs) if direct else ()
     nodes, pairs, groups = program.finish()
+    modes = NO_MODES if call.compiled is None or program.compares_threads else (*NO_MODES, NO_TRACER)
     entry = _hook.Entry(
-        nodes, pairs, groups, ((state.check, True), *NO_MODES), callback,
+        nodes, pairs, groups, ((state.check, True), *modes), callback,
         function if answer is None and index < 0 else None, tuple(n.index for n in loaded),
         call.compiled if direct else None, tuple(n.index for n in inputs),
         call.recover(names, code) if direct else None, len(call.results), index, answer, code, exit.leaves)

@@ -38,8 +38,9 @@ from sot.support.errors import CaptureError, CaptureStop, Reason, Skip
 from sot.support.limits import unrolling
 from sot.support.places import Place, is_installed
 from sot.support.registry import HANDLERS
+from sot.torch_compat.callables import torch_compiles
 from sot.torch_compat.fake_tensors import new_fake_mode
-from sot.torch_compat.global_state import GlobalState, in_function_transform, in_mode
+from sot.torch_compat.global_state import GlobalState, in_function_transform, in_mode, in_tracer
 from sot.torch_compat.hooks import has_saved_tensors_hooks, module_tagger, no_saved_tensors_hooks
 from sot.torch_compat.tensors import without_subclasses
 from sot.values.base import NONE
@@ -96,7 +97,7 @@ class Translator:
     def answer(self, function: FunctionType, inputs: Inputs) -> Callable | None:
         """The entry for a call of a function in scope, None if Python is to run it."""
         code = function.__code__
-        if in_function_transform() or in_mode():
+        if in_function_transform() or in_mode() or in_tracer():
             return None
         hooked = has_saved_tensors_hooks()
         if hooked and self.compiler.compiles:
@@ -249,6 +250,7 @@ atexit.register(_hook.close)     # then modules lose their contents, and ours co
 def load() -> None:
     """Import what torch imports late, lest it count as the time of a first call, and leave alone what runs once."""
     new_fake_mode()
+    _hook.step_aside_for(torch_compiles)
     HANDLERS[module_tagger()] = lambda m, args, kwargs: NONE
     _hook.leave_alone(LazyModuleMixin._infer_parameters.__code__)
 

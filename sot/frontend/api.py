@@ -305,7 +305,7 @@ def original(target: Any, who: str = "to_static") -> Callable[..., Any]:
         raise TargetError(f"{name_of(target)} is marked not_to_static; remove the mark to translate it")
     if isinstance(target, Translated):
         return target.__wrapped__
-    if isinstance(target, MethodType) and isinstance(target.__func__, Translated):
+    if type(target) is MethodType and isinstance(target.__func__, Translated):
         return MethodType(target.__func__.__wrapped__, target.__self__)
     if not callable(target):
         refuse(who, target)
@@ -414,6 +414,6 @@ def translation_of(target: object) -> StaticFunction | StaticModule | None:
     if found is None:
         is_module = isinstance(target, torch.nn.Module) or isinstance(target, type)
         found = getattr(target, "forward", None) if is_module else target
-    if isinstance(found, MethodType):
+    if type(found) is MethodType:
         found = found.__func__
     return found if isinstance(found, StaticFunction | StaticModule) else None

@@ -84,7 +84,8 @@ class GuardProgram:
 
     Arguments:
         inputs: those of the call that is captured.
-        guards: what must hold; ``left`` are those of them that C cannot check.
+        guards: what must hold; ``left`` are those of them that C cannot check. Those of tensors compare the dispatch
+            keys that a thread adds, too.
         examples: the tensors that guards were made of.
     """
 
@@ -97,6 +98,7 @@ class GuardProgram:
         self.groups: list[tuple[Node, ...]] = []
         guards = [*guards]
         tensors = [g for g in guards if isinstance(g, TensorGuard)]
+        self.compares_threads = any(isinstance(g, TensorGuard | AnyTensorGuard) for g in guards)
         self.left: list[Guard] = [g for g in guards if not isinstance(g, TensorGuard) and not self.add(g)]
         if not self.add_tensors(tensors):
             self.left += tensors
@@ -424,7 +426,7 @@ def module_forward(module: torch.nn.Module) -> tuple[FunctionType | None, Any, _
             builder.check(builder.item(builder.held(vars(torch.nn.modules.module)), name), "empty")
     except NotInC:
         same = False
-    if not same or not isinstance(forward, FunctionType):
+    if not same or type(forward) is not FunctionType:
         return None, owner, None
     prelude = _hook.Entry(*builder.finish(), (), None, None, (), None, (), None, 0, -1, _hook.PLAIN,
                           forward.__code__, False)

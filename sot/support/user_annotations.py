@@ -25,18 +25,22 @@ from sot import _hook
 MARK = "_sot_dynamic_dims"      # an attribute of tensors
 IGNORED_MODULES: set[str] = set()
 NO_BINDING = (MethodType, staticmethod, classmethod)
+SEEN_THROUGH = (FunctionType, MethodType)
 
 
 # ---- objects in the place of a function -----------------------------------------------------------------
-class Wrapper:
+class Wrapper(_hook.Binding):
     """A callable in the place of ``__wrapped__``: same name, signature, attributes, and binding to instances.
 
     In a class body it makes methods as a function does. What it has not itself is looked up in what it wraps.
     A copy is the wrapper of a copy, so of a function it is this very object; a function's wrapper is pickled
     by name, as functions are.
+
+    ``isinstance`` takes it for a function or method if it wraps one, so that inspect and torch's compilers, which read
+    code, read that of what it wraps.
     """
 
-    __slots__ = ("__wrapped__", "_binds", "__dict__", "__weakref__")
+    __slots__ = ("__wrapped__", "__dict__", "__weakref__")
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._binds = hasattr(type(fn), "__get__") and not isinstance(fn, NO_BINDING)
@@ -45,8 +49,10 @@ class Wrapper:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        return self if instance is None or not self._binds else MethodType(self, instance)
+    @property   # type: ignore[misc]
+    def __class__(self) -> type:
+        kind = type(self.__wrapped__)
+        return kind if kind in SEEN_THROUGH else type(self)
 
     def __getattr__(self, name: str) -> Any:
         if name in Wrapper.__slots__:  # half made: there is nothing to ask yet
@@ -170,7 +176,7 @@ def in_module(value: object) -> InModule | None:
 
 def is_not_to_static(value: object) -> bool:
     """Is it a function, method or module instance that is marked not_to_static?"""
-    if isinstance(value, MethodType):
+    if type(value) is MethodType:
         value = value.__func__
     return isinstance(value, (NotToStatic, NotToStaticModule)) or isinstance(in_module(value), NotToStaticModule)
 

@@ -5,6 +5,7 @@ import functools
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import get_eval_frame_callback as torch_compiles  # noqa: F401  None: not this thread
 from torch.jit import _state as jit_state
 
 from sot.torch_compat.global_state import in_mode

@@ -51,6 +51,17 @@ def in_mode() -> bool:
     return any(count() for count, _ in NO_MODES[:2])
 
 
+def in_tracer() -> bool:
+    """Is torch.jit.trace recording what this thread does? It wants the program's operations, each as Python calls it.
+
+    Entries that compare tensors need not ask: the tracer has a dispatch key of its own, which their guards see.
+    """
+    return NO_TRACER[0]() is not NO_TRACER[1]
+
+
+NO_TRACER = (torch._C._get_tracing_state, None)
+
+
 def random_state(*generators: torch.Generator) -> tuple:
     """The states of torch's default generators, the CPU's and, if there is one in use, the current GPU's; of these."""
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
@@ -63,11 +74,6 @@ def set_random_state(state: tuple, *generators: torch.Generator) -> None:
         torch.cuda.set_rng_state(state[1])
     for generator, its in zip(generators, state[2:], strict=True):
         generator.set_state(its)
-
-
-COMPILING_FLAGS = tuple(f for f in (
-    torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
-    getattr(torch._utils, "is_compiling", None)) if f is not None)
 
 
 # What takes a change of state back: a function and its arguments.

@@ -5,6 +5,7 @@ import functools
 import inspect
 import itertools
 import logging
+from types import FunctionType
 
 import torch
 from harness import check
@@ -59,6 +60,10 @@ class Placeholders(nn.Module):
         elif count != features.shape[0]:
             raise ValueError(message)
         return features.sum() + mask
+
+
+# Such libraries are told that they are compiled; other code is told what Python tells it.
+Placeholders.forward = FunctionType(Placeholders.forward.__code__, {**globals(), "__name__": "transformers.vision"})
 
 
 def test_message_of_a_check_that_holds():

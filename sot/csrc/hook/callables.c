@@ -205,3 +205,34 @@ PyTypeObject RescuedType = {
     .tp_weaklistoffset = offsetof(Rescued, weakrefs),
     .tp_members = rescued_members,
 };
+
+/* ---- Binding: makes methods as a function does, without a Python frame that torch.compile would capture ------- */
+
+typedef struct {
+    PyObject_HEAD
+    char binds;
+} Binding;
+
+static PyObject *binding_get(PyObject *self, PyObject *instance, PyObject *Py_UNUSED(owner))
+{
+    if (instance == NULL || Py_IsNone(instance) || !((Binding *)self)->binds) {
+        return Py_NewRef(self);
+    }
+    return PyMethod_New(self, instance);
+}
+
+static PyMemberDef binding_members[] = {
+    {"_binds", T_BOOL, offsetof(Binding, binds), 0, "does an instance get a method?"},
+    {0},
+};
+
+PyTypeObject BindingType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "sot._hook.Binding",
+    .tp_doc = "Base of objects that a class body may hold in the place of a function.",
+    .tp_basicsize = sizeof(Binding),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_new = PyType_GenericNew,
+    .tp_descr_get = binding_get,
+    .tp_members = binding_members,
+};

@@ -193,6 +193,11 @@ static PyObject *answer_directly(Direct *self, PyObject *module, PyObject *const
 static PyObject *call_target(Direct *self, PyObject *module, PyObject *const *args, size_t nargsf, PyObject *kwnames)
 {
     PyObject *target = module != NULL ? PyObject_GetAttr(module, self->target) : Py_NewRef(self->target);
+    if (target != NULL && another_compiler_works(PyThreadState_Get())) {
+        PyObject *result = PyObject_Vectorcall(target, args, nargsf, kwnames);
+        Py_DECREF(target);
+        return result;
+    }
     Registration *registration = target != NULL ? this_thread() : NULL;
     if (registration == NULL) {
         Py_XDECREF(target);
@@ -231,7 +236,7 @@ static PyObject *direct_vectorcall(PyObject *object, PyObject *const *args, size
     }
     Py_INCREF(self);
     PyObject *answer = NULL;
-    if (self->function != NULL
+    if (self->function != NULL && !another_compiler_works(PyThreadState_Get())
         && (self->prelude == NULL || entry_program_holds(self->prelude, &module, 1))) {
         answer = answer_directly(self, module, args, PyVectorcall_NARGS(nargsf), kwnames);
         if (answer == MISS) {

@@ -251,7 +251,8 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
 static inline int is_ours_to_look_at(PyThreadState *tstate, PyCodeObject *code)
 {
     return (code->co_flags & KIND_FLAGS) == FUNCTION_FLAGS && !is_watched(tstate)
-        && current_evaluator(tstate) == evaluate; /* else another compiler is at work, above us */
+        && current_evaluator(tstate) == evaluate /* else another compiler is at work, above us */
+        && !another_compiler_works(tstate);
 }
 
 PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)

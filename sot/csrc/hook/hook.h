@@ -101,6 +101,10 @@ void register_callback(Registration *self, PyObject *callback);
 void count_callback(PyObject *before, PyObject *after);
 void uninstall(PyInterpreterState *interp);
 
+/* Does torch.compile evaluate this thread's frames, above us or below? Then they are its own to capture. */
+int another_compiler_works(PyThreadState *tstate);
+PyObject *step_aside_for(PyObject *module, PyObject *question);
+
 /* ---- slot.c ------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -238,7 +242,7 @@ PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf);
 
 /* ---- direct_calls.c, callables.c ---------------------------------------------------------------- */
 
-extern PyTypeObject DirectType, PlainType, RescuedType;
+extern PyTypeObject DirectType, PlainType, RescuedType, BindingType;
 PyObject *plain(PyObject *module, PyObject *fn);
 
 #endif

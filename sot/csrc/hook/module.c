@@ -326,6 +326,8 @@ static PyMethodDef methods[] = {
     {"is_generic_lookup", is_generic_lookup, METH_O, "Is it what object.__getattribute__ is, in whichever class?"},
     {"special_method", (PyCFunction)(void (*)(void))special_method, METH_FASTCALL,
      "special_method(object, name): a method of its class, bound, as a `with` statement finds it."},
+    {"step_aside_for", step_aside_for, METH_O,
+     "Frames are left to another compiler while this function, written in C, answers anything but None."},
     {"use_tensor_api", use_tensor_api, METH_O, "Compares tensors by sot._tensors from now on, whose `api` this is."},
     {"use_slow_tensors", use_slow_tensors, METH_VARARGS,
      "use_slow_tensors(include, exclude): what tells the dispatch keys that the thread adds to and takes from tensors'."},
@@ -355,7 +357,7 @@ static int prepare(void)
 {
     if (PyType_Ready(&SentinelType) < 0 || PyType_Ready(&RegistrationType) < 0
         || PyType_Ready(&PlainType) < 0 || PyType_Ready(&TailType) < 0
-        || PyType_Ready(&RescuedType) < 0 || PyType_Ready(&DirectType) < 0 || PyType_Ready(&CallbackType) < 0
+        || PyType_Ready(&BindingType) < 0 || PyType_Ready(&RescuedType) < 0 || PyType_Ready(&DirectType) < 0 || PyType_Ready(&CallbackType) < 0
         || PyType_Ready(&EntryType) < 0) {
         return -1;
     }
@@ -378,6 +380,7 @@ PyMODINIT_FUNC PyInit__hook(void)
                            || PyModule_AddObjectRef(module, "Callback", (PyObject *)&CallbackType) < 0
                            || PyModule_AddObjectRef(module, "Direct", (PyObject *)&DirectType) < 0
                            || PyModule_AddObjectRef(module, "Rescued", (PyObject *)&RescuedType) < 0
+                           || PyModule_AddObjectRef(module, "Binding", (PyObject *)&BindingType) < 0
                            || PyModule_AddObjectRef(module, "Entry", (PyObject *)&EntryType) < 0)) {
         Py_CLEAR(module);
     }

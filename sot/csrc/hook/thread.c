@@ -63,6 +63,33 @@ void uninstall(PyInterpreterState *interp)
     }
 }
 
+/* ---- another compiler --------------------------------------------------------------------------- */
+
+static PyObject *other_compiler; /* a function in C that answers None while no other compiler is at work in this thread */
+
+PyObject *step_aside_for(PyObject *Py_UNUSED(module), PyObject *question)
+{
+    Py_XSETREF(other_compiler, Py_NewRef(question));
+    Py_RETURN_NONE;
+}
+
+/* It is asked only while an evaluator of somebody else's is installed. */
+int another_compiler_works(PyThreadState *tstate)
+{
+    _PyFrameEvalFunction current = current_evaluator(tstate);
+    _PyFrameEvalFunction other = current == evaluate ? evaluate_before : current;
+    if (other == _PyEval_EvalFrameDefault || other_compiler == NULL) {
+        return 0;
+    }
+    PyObject *answer = PyObject_CallNoArgs(other_compiler);
+    int works = answer != Py_None;
+    if (answer == NULL) {
+        PyErr_Clear();
+    }
+    Py_XDECREF(answer);
+    return works;
+}
+
 /* ---- the callback ------------------------------------------------------------------------------- */
 
 /* A Registration holds a thread's callback. It lives in the dict of the thread's state, which Python

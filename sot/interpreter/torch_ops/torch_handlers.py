@@ -21,8 +21,7 @@ from sot.support import user_annotations
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.torch_compat import functions
-from sot.torch_compat.callables import scripted_original
-from sot.torch_compat.compiling_flags import COMPILING_FLAGS, is_question, is_told
+from sot.torch_compat.callables import COMPILING_FLAGS, is_question, is_told, scripted_original
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import (
     FLAG_READERS,

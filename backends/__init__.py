@@ -6,7 +6,7 @@ Nothing here knows of Python frames: this package imports torch and itself only.
 from __future__ import annotations
 
 from sot.backends.errors import BackendError, BackendUnavailableError, BackendWarning, UnknownBackendError
-from sot.backends.modes import ModeError, with_mode
+from sot.backends.modes import ModeError, OptionsError, with_mode, with_options
 from sot.backends.registry import (
     Backend,
     backend_name,
@@ -24,6 +24,7 @@ __all__ = [
     "BackendUnavailableError",
     "BackendWarning",
     "ModeError",
+    "OptionsError",
     "UnknownBackendError",
     "backend_name",
     "call_backend",
@@ -33,4 +34,5 @@ __all__ = [
     "rescued",
     "unregister_backend",
     "with_mode",
+    "with_options",
 ]

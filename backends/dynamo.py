@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from sot.backends.errors import BackendUnavailableError
+from sot.backends.errors import BackendUnavailableError, OptionsError
 from sot.torch_compat import compilers
 
 # What torch says late or not at all: the name of the backend, what it needs, whether that is here.
@@ -66,11 +66,19 @@ class DynamoBackend:
         known = compilers.dynamo_modes(self.name)
         return {mode: DynamoBackend(self.name, options) for mode, options in known.items()}
 
+    def with_options(self, options: Mapping[str, Any]) -> DynamoBackend:
+        """The same with options: for inductor, names of its configuration. Raises OptionsError for others."""
+        chosen = {name.replace("-", "_"): value for name, value in options.items()}
+        if self.name == "inductor" and (unknown := compilers.unknown_options(chosen)):
+            raise OptionsError(f"inductor has no option {unknown[0]!r}")
+        return DynamoBackend(self.name, chosen)
+
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         check_requirements(self.name)
         compile_graph = compilers.dynamo_backend(self.name)
         mode, fakes = compilers.fake_inputs(gm, example_inputs)
         with compilers.compiling(mode):
             if self.options:
-                return compile_graph(gm, fakes, config_patches=dict(self.options))
+                keyword = "config_patches" if self.name == "inductor" else "options"
+                return compile_graph(gm, fakes, **{keyword: dict(self.options)})
             return compile_graph(gm, fakes)

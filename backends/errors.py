@@ -19,6 +19,10 @@ class BackendWarning(UserWarning):
     """A graph that a backend was to run runs eagerly; the message says why."""
 
 
+class OptionsError(BackendError, ValueError):
+    """Options that the backend does not know, or a mode beside them."""
+
+
 def one_line(error: BaseException) -> str:
     """The class of an exception and the first line of what it says."""
     first = str(error).strip().partition("\n")[0]

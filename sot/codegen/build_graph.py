@@ -14,12 +14,14 @@ import torch
 from sot.codegen.spent_results import Spent, spent_of
 from sot.graph import GeneratorRef, NumberRef, TensorRef
 from sot.guards.assumptions import RestartCapture
-from sot.guards.origin import Origin
+from sot.guards.origin import Attr, Item, Origin
 from sot.guards.terms import leaves
 from sot.interpreter.torch_ops import gradients
 from sot.interpreter.trace import Trace
 from sot.torch_compat.global_state import SET_GRAD, StateChange, turns_grad_on
 from sot.torch_compat.tensors import plain_example, storage_id
+
+WEIGHTS = "_parameters", "_buffers"      # of a module
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Graph:
         inputs: where they come from.
         real: the inputs of the captured call.
         examples: what a backend is shown of them: plain tensors, SymInts for numbers that vary.
+        weights: which of them are parameters and buffers of modules.
         floats: where the floats among its inputs come from.
         changes: what it does to its surroundings.
         states: the changes of torch's global state that are part of it.
@@ -81,6 +84,7 @@ class Graph:
     inputs: tuple[Origin, ...]
     real: tuple[Any, ...]
     examples: tuple[Any, ...]
+    weights: frozenset[int]
     floats: frozenset[Origin]
     changes: Changes
     states: tuple[StateChange, ...]
@@ -114,11 +118,18 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
               if isinstance(ref, NumberRef) and type(ref.real) is float for leaf in leaves(origin)}
     redone = changes.inputs or changes.traceless or changes.hooks or changes.generators or (
         builder.fake_mode.draws and not changes.keeps_random)
-    return Graph(name, module, builder.operations, origins, real, tuple(map(plain_example, real)), frozenset(floats),
+    return Graph(name, module, builder.operations, origins, real, tuple(map(plain_example, real)),
+                 frozenset(i for i, (o, v) in enumerate(zip(origins, real, strict=True)) if is_weight(o, v)),
+                 frozenset(floats),
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
                  gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
                  spent_of(builder, module, results),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
+
+
+def is_weight(origin: Origin, real: Any) -> bool:
+    table = origin.base if isinstance(origin, Item) else None
+    return isinstance(table, Attr) and table.name in WEIGHTS and isinstance(real, torch.Tensor)
 
 
 def check_layouts(trace: Trace) -> None:

@@ -10,6 +10,7 @@ import torch
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
+from sot.codegen.number_tensors import number_places, taking_numbers, with_number_tensors
 from sot.codegen.spent_results import detach_results, has_gradients, with_spent_results
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.numpy_ops.numpy_arrays import raising
@@ -20,6 +21,7 @@ from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
+from sot.torch_compat.compilers import mark_static_inputs
 from sot.torch_compat.global_state import (
     FLAGS,
     REGIONS,
@@ -62,17 +64,29 @@ class GraphCompiler:
 
     def compile(self, graph: Graph, record: Capture) -> Compiled:
         """What is called for a graph. Raises RestartCapture, BackendError."""
+        if not (graph.floats and self.compiles):
+            return self.compile_as_given(graph, record)
+        places, tensors = number_places(graph), with_number_tensors(graph)
+        try:
+            if tensors is not None:
+                return Compiled(taking_numbers(self.compile_as_given(tensors, record).call, places), False)
+        except BackendError:
+            pass        # the number is needed as it is
+        raise RestartCapture("the backend compiles its graph, and would take a float for a constant",
+                             constant=graph.floats)
+
+    def compile_as_given(self, graph: Graph, record: Capture) -> Compiled:
         record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
         before = nodes_of(graph.module)
+        mark_static_inputs(graph.module, graph.weights)
         # It may trace with proxies, whose class torch has to ask.
         grad = graph.turns_grad_on or torch.is_grad_enabled()
         with record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True):
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
-        if graph.floats and not as_it_is:
-            raise RestartCapture("the backend compiles its graph, and would take a float for a constant",
-                                 constant=graph.floats)
         self.compiles = self.compiles or not as_it_is
+        if graph.floats and not as_it_is:
+            return self.compile(graph, record)
         if not as_it_is and graph.shows_leaves:
             raise RestartCapture(COMPILES, compiles=True)
         return Compiled(self.wrapped(made, graph, as_it_is, record), as_it_is and nodes_of(graph.module) == before)

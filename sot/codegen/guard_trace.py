@@ -3,17 +3,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sot.codegen.build_graph import Graph
+from sot.codegen.build_graph import Graph, is_weight
 from sot.codegen.compile_graph import Compiled
 from sot.guards.guards import Guard
-from sot.guards.origin import Attr, Item
 from sot.guards.tensor_guards import AnyTensorGuard, TensorGuard
 from sot.interpreter.trace import Line, Trace
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.values.classes import is_of_made_class
-from sot.values.tensor import TensorValue
-
-WEIGHTS = "_parameters", "_buffers"      # of a module
 
 
 def guards_of(trace: Trace, graph: Graph | None, compiled: Compiled | None) -> Mapping[Guard, Line]:
@@ -38,12 +34,7 @@ def with_free_weights(guards: Mapping[Guard, Line], trace: Trace) -> Mapping[Gua
     twice. Arguments keep their guards, which say what a caller did otherwise.
     """
     trace.graph.pass_on_seen()
-    free = {value.origin for value in trace.tensors if is_weight(value) and not value.ref.is_seen}
+    free = {value.origin for value in trace.tensors if value.origin is not None and not value.ref.is_seen
+            and is_weight(value.origin, value.ref.real) and not is_symbolic(value.ref.fake)}
     return {AnyTensorGuard(g.origin, type(trace.examples[g])) if isinstance(g, TensorGuard) and g.origin in free else g:
             line for g, line in guards.items()}
-
-
-def is_weight(tensor: TensorValue) -> bool:
-    """Is it a parameter or buffer of a module, whose sizes do not vary?"""
-    table = tensor.origin.base if isinstance(tensor.origin, Item) else None
-    return isinstance(table, Attr) and table.name in WEIGHTS and not is_symbolic(tensor.ref.fake)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any, NoReturn, TypeVar, overload
 
 import torch
 
 from sot._hook import Direct, plain
-from sot.backends import Backend, backend_name, lookup_backend, with_mode
+from sot.backends import Backend, OptionsError, backend_name, lookup_backend, with_mode, with_options
 from sot.checking.calls import beside_python, call_module, rate_of
 from sot.driver.translator import Translator
 from sot.frontend.input_spec import CallCheck
@@ -61,6 +61,7 @@ class Settings:
     control_flow: str = "break"
     check: float | None = None
     mode: str | None = None
+    options: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         self.compiler()
@@ -70,7 +71,9 @@ class Settings:
 
     def compiler(self) -> Backend:
         """What compiles the graphs. Raises UnknownBackendError, ModeError or another BackendError."""
-        return with_mode(lookup_backend(self.backend), self.mode)
+        if self.options and self.mode not in (None, "default"):
+            raise OptionsError(f"mode {self.mode!r} and options both choose a configuration: give one of them")
+        return with_options(with_mode(lookup_backend(self.backend), self.mode), self.options)
 
     def translator(self) -> Translator:
         return Translator(self.compiler(), full_graph=self.full_graph, dynamic=self.dynamic,
@@ -89,6 +92,7 @@ class Settings:
     def __str__(self) -> str:
         more = ", full_graph" if self.full_graph else ", control_flow 'graph'" if self.control_flow == "graph" else ""
         more += "" if self.mode is None else f", mode {self.mode!r}"
+        more += "" if not self.options else f", options {dict(self.options)}"
         more += "" if self.dynamic is None else f", dynamic={self.dynamic}"
         return f"backend {backend_name(lookup_backend(self.backend))!r}{more}"
 
@@ -233,14 +237,16 @@ def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
 def to_static(fn_or_module: None = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
               control_flow: str = "break", check: float | None = None,
-              mode: str | None = None) -> Callable[[F], F]: ...
+              mode: str | None = None, options: Mapping[str, Any] | None = None) -> Callable[[F], F]: ...
 @overload
 def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
-              control_flow: str = "break", check: float | None = None, mode: str | None = None) -> F: ...
+              control_flow: str = "break", check: float | None = None, mode: str | None = None,
+              options: Mapping[str, Any] | None = None) -> F: ...
 def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
-              control_flow: str = "break", check: float | None = None, mode: str | None = None) -> Any:
+              control_flow: str = "break", check: float | None = None, mode: str | None = None,
+              options: Mapping[str, Any] | None = None) -> Any:
     """Translate a function or a module into graphs while it runs. A decorator, with or without arguments.
 
     Arguments:
@@ -264,13 +270,15 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
             SOT_CHECK. A difference is a CheckWarning; see sot.checking.
         mode: what the backend is to spend on a graph, by a name that the backend knows: inductor has those of
             torch.compile ("reduce-overhead", "max-autotune", ...). None is its "default".
+        options: what the backend is told beside the graph. inductor takes names of its configuration; a function is
+            called with ``options=``.
 
     Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError, ModeError or another
     BackendError for the backend and its mode, InputSpecError for the input_spec, ValueError for control_flow.
     """
     if dynamic not in (None, True, False):
         raise TargetError(f"dynamic is None, True or False, not {short(dynamic)}")
-    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode)
+    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode, options)
     return functools.partial(translate, settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)
 

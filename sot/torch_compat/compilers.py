@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -39,6 +39,12 @@ def dynamo_backend(name: str) -> Any:
 def dynamo_modes(name: str) -> dict[str, dict[str, Any]]:
     """The modes of a backend, and what each sets in its configuration: only inductor has some."""
     return dict(_import("torch._inductor").list_mode_options()) if name == "inductor" else {}
+
+
+def unknown_options(options: Collection[str]) -> list[str]:
+    """Those that inductor's configuration does not have."""
+    known = _import("torch._inductor").list_options()
+    return [name for name in options if name not in known]
 
 
 # ---- example inputs ----
@@ -117,6 +123,22 @@ def compiling_graph(gm: GraphModule) -> Iterator[None]:
     """
     with compiling(symbolic_mode(gm) or FakeTensorMode(allow_non_fake_inputs=True)):
         yield
+
+
+def mark_static_inputs(gm: GraphModule, which: Collection[int]) -> None:
+    """Say which inputs of a graph are parameters and buffers, the same tensors at each call.
+
+    AOTAutograd reads it where torch.compile leaves it, and tells inductor: these are not copied for CUDA graphs, nor
+    looked at for their alignment.
+    """
+    if not which:
+        return
+    gm.meta["dynamo_compile_id"] = None
+    gm._param_name_to_source = {}  # type: ignore[assignment]
+    for i, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        node._dynamo_source = None
+        if i in which:
+            node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"}
 
 
 # ---- autograd ahead of time ----

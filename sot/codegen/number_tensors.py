@@ -1,0 +1,202 @@
+"""Floats that change from call to call, for a backend that compiles: they are inputs, as tensors of float64 without a
+dimension. A backend would take a float for a constant, and compile the graph again for each.
+
+In the graph a number stands beside tensors whose dtype it does not change, so there it is cast to that dtype. What
+takes no tensor in the place of a number is written otherwise, or the number stays a constant.
+"""
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from sot.codegen.build_graph import Graph
+from sot.torch_compat.fake_tensors import FakeTensor
+
+FILLED = frozenset(("full", "full_like", "new_full", "tensor", "as_tensor", "scalar_tensor"))
+SCALED = {"alpha": ("add", "sub", "rsub"), "value": ("addcmul", "addcdiv")}     # a number that scales an operand
+HALF = torch.float16, torch.bfloat16
+
+
+class NoTensor(Exception):
+    """An operation that needs a number as it is."""
+
+
+def with_number_tensors(graph: Graph) -> Graph | None:
+    """The same graph with tensors in the place of its floats; None if there is an operation that takes none."""
+    try:
+        return Writer(graph).written()
+    except NoTensor:
+        return None
+
+
+def taking_numbers(compiled: Callable[..., Any], which: Sequence[int]) -> Callable[..., Any]:
+    """What takes floats at these places, and hands them on as tensors."""
+    def call(*args: Any) -> Any:
+        given = list(args)
+        for i in which:
+            given[i] = torch.tensor(given[i], dtype=torch.float64)
+        return compiled(*given)
+    return call
+
+
+def number_places(graph: Graph) -> list[int]:
+    return [i for i, given in enumerate(graph.real) if type(given) is float]
+
+
+class Writer:
+    """The graph that is being written, and the nodes of the old one in it. ``numbers`` are tensors there."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.new = graph, fx.Graph()
+        self.nodes: dict[fx.Node, fx.Node] = {}
+        self.numbers: set[fx.Node] = set()
+        fakes = (node.meta.get("example_value") for node in graph.module.graph.nodes)
+        self.mode = next((v.fake_mode for v in fakes if isinstance(v, FakeTensor)), None)
+
+    def written(self) -> Graph:
+        places = number_places(self.graph)
+        if self.mode is None:
+            raise NoTensor
+        for i, node in enumerate(self.graph.module.graph.find_nodes(op="placeholder")):
+            self.copy(node)
+            if i in places:
+                self.become_number(node)
+        for node in self.graph.module.graph.nodes:
+            if node.op != "placeholder":
+                self.write(node)
+        module = fx.GraphModule(self.graph.module, self.new, class_name=type(self.graph.module).__name__)
+        module.meta.update(self.graph.module.meta)
+        given = [torch.tensor(v, dtype=torch.float64) if i in places else v for i, v in enumerate(self.graph.real)]
+        examples = [given[i] if i in places else v for i, v in enumerate(self.graph.examples)]
+        return dataclasses.replace(self.graph, module=module, real=tuple(given), examples=tuple(examples),
+                                   floats=frozenset())
+
+    def copy(self, node: fx.Node) -> None:
+        self.nodes[node] = self.new.node_copy(node, self.nodes.__getitem__)
+
+    def become_number(self, node: fx.Node) -> None:
+        assert self.mode is not None
+        with self.mode:
+            self.nodes[node].meta["example_value"] = torch.empty((), dtype=torch.float64)
+        self.numbers.add(node)
+
+    def write(self, node: fx.Node) -> None:
+        found = [n for n in node.all_input_nodes if n in self.numbers]
+        if not found:
+            self.copy(node)
+        elif not any(isinstance(n.meta.get("example_value"), torch.Tensor) for n in (node, *node.all_input_nodes)):
+            self.compute(node)
+        else:
+            self.operate(node)
+
+    def compute(self, node: fx.Node) -> None:
+        """A number that is computed from others: Python's arithmetic is that of tensors of float64."""
+        target = node.target
+        self.copy(node)
+        module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "").removeprefix("_sym_")
+        if module in ("math", "torch") and hasattr(torch, name):
+            self.nodes[node].target = getattr(torch, name)
+        elif module != "_operator":
+            raise NoTensor
+        self.become_number(node)
+        if not isinstance(self.result(self.nodes[node]), torch.Tensor):
+            raise NoTensor
+
+    def operate(self, node: fx.Node) -> None:
+        """An operation on tensors: its numbers are cast, and its result must be what it was."""
+        name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).strip("_")
+        if name in FILLED:
+            return self.fill(node)
+        cast = self.cast_to(node)
+        kwargs = dict(node.kwargs)
+        args = list(node.args)
+        for keyword, names in SCALED.items():
+            scale, place = kwargs.get(keyword), 0 if name == "rsub" else 1
+            if isinstance(scale, fx.Node) and scale in self.numbers:
+                if name not in names or place >= len(args):
+                    raise NoTensor
+                del kwargs[keyword]
+                scale = cast(scale)
+                args[place] = self.new.call_method("mul", (self.moved(args[place]), scale))
+        args = [v if isinstance(v, fx.Node) and v.graph is self.new else self.moved(v, cast) for v in args]
+        kwargs = {key: self.moved(v, cast) for key, v in kwargs.items()}
+        if name.startswith("clamp") or name == "clip":      # numbers or tensors, not both
+            args = [args[0], *map(self.tensor_like(cast), args[1:])]
+            kwargs = {key: self.tensor_like(cast)(v) for key, v in kwargs.items()}
+        self.put(node, node.op, node.target, tuple(args), kwargs)
+
+    def fill(self, node: fx.Node) -> None:
+        """Memory filled with a number: first with 0, then with what it is."""
+        numbers = [n for n in node.all_input_nodes if n in self.numbers]
+        value = node.meta["example_value"]
+        if len(numbers) != 1 or not isinstance(value, torch.Tensor) or value.requires_grad:
+            raise NoTensor
+        zero = {numbers[0]: 0.0}
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: zero.get(n) if n in zero else self.nodes[n])
+        memory = self.new.create_node(node.op, node.target, args, {**kwargs, "dtype": value.dtype})
+        self.put(node, "call_method", "fill_", (memory, self.nodes[numbers[0]]), {})
+
+    def put(self, node: fx.Node, kind: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+        made = self.nodes[node] = self.new.create_node(kind, target, args, kwargs, name=node.name)
+        made.meta = dict(node.meta)
+        want, got = node.meta.get("example_value"), self.result(made)
+        if isinstance(want, torch.Tensor) and not (isinstance(got, torch.Tensor) and (
+                got.dtype, got.shape, got.device) == (want.dtype, want.shape, want.device)):
+            raise NoTensor
+
+    # ---- values
+    def cast_to(self, node: fx.Node) -> Callable[[fx.Node], fx.Node]:
+        """What casts a number to the dtype that it has beside the tensors of an operation."""
+        beside = [v for n in node.all_input_nodes if n not in self.numbers
+                  and isinstance(v := n.meta.get("example_value"), torch.Tensor)]
+        dtype = torch.get_default_dtype()
+        if beside:
+            dtype = torch.result_type(beside[0], 1.0)
+            for tensor in beside[1:]:
+                dtype = torch.promote_types(dtype, torch.result_type(tensor, 1.0))
+        dtype = dtype.to_real() if dtype.is_complex else dtype
+        if dtype in HALF and any(tensor.dim() for tensor in beside):
+            dtype = torch.float32
+
+        def cast(number: fx.Node) -> fx.Node:
+            made = self.new.call_method("to", (self.nodes[number], dtype))
+            assert self.mode is not None
+            with self.mode:
+                made.meta["example_value"] = torch.empty((), dtype=dtype)
+            return made
+        return cast
+
+    def moved(self, value: Any, cast: Callable[[fx.Node], fx.Node] | None = None) -> Any:
+        """A value of the old graph in the new one."""
+        return fx.node.map_arg(value, lambda n: cast(n) if cast is not None and n in self.numbers else self.nodes[n])
+
+    def tensor_like(self, cast: Callable[[fx.Node], fx.Node]) -> Callable[[Any], Any]:
+        def tensor(value: Any) -> Any:
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return self.new.call_function(torch.tensor, (value,))
+            return value
+        return tensor
+
+    def result(self, node: fx.Node) -> Any:
+        """What an operation gives on fresh fake tensors."""
+        assert self.mode is not None
+
+        def fresh(n: fx.Node) -> Any:
+            value = n.meta["example_value"] if "example_value" in n.meta else self.result(n)
+            if not isinstance(value, torch.Tensor):
+                return value
+            return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+        try:
+            with self.mode, torch.no_grad():
+                args, kwargs = fx.node.map_arg((node.args, node.kwargs), fresh)
+                if node.op == "call_method":
+                    return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+                if node.op == "call_function":
+                    return node.target(*args, **kwargs)  # type: ignore[operator]
+        except Exception as error:
+            raise NoTensor from error
+        raise NoTensor

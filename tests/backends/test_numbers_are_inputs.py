@@ -1,0 +1,158 @@
+"""Floats that change from call to call: a backend that compiles gets a graph with the number, and one without."""
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from harness import Programs
+
+import sot
+from sot.backends import lookup_backend
+
+programs = Programs()
+X = torch.linspace(-1, 1, 8)
+I, Z, HALF = torch.arange(8), torch.tensor(2.0), torch.ones(8, dtype=torch.bfloat16)
+HELD = SimpleNamespace(temperature=1.0)
+FACTOR = 1.0
+
+
+class Compiling:
+    """A backend that compiles, and counts."""
+
+    def __init__(self, inner="aot_eager"):
+        self.graphs, self.inner = 0, lookup_backend(inner)
+
+    def __call__(self, gm, inputs):
+        self.graphs += 1
+        return self.inner(gm, inputs)
+
+
+@programs
+def a_factor(v):
+    return (X - v) * v / (1 - v) + v ** 2
+
+
+@programs
+def beside_other_dtypes(v):
+    return I * v, I + v, Z * v, HALF * v, X.to(torch.complex64) * v
+
+
+@programs
+def functions_of_math(v):
+    return X * math.sqrt(v) * math.exp(-v)
+
+
+@programs
+def a_step_size(v):
+    return X.clone().add_(X, alpha=-v), torch.addcmul(X, X, X, value=v), X.lerp(I.float(), v)
+
+
+@programs
+def new_tensors(v):
+    return torch.full((3,), v), torch.tensor(v), torch.full_like(X, v), X.new_full((2,), v, dtype=torch.float64)
+
+
+@programs
+def limits(v):
+    return X.clamp(-v, v), X.clamp(min=v), torch.where(X > v, X, v), X.masked_fill(X > 0, v)
+
+
+@programs
+def assignments(v):
+    y = X.clone()
+    y[2:4] = v
+    y[0] = v
+    return y
+
+
+@programs
+def a_power(v):
+    return X.abs() ** v + v ** X
+
+
+@programs
+def an_attribute(v):
+    HELD.temperature = v
+    return (X / HELD.temperature).softmax(0)
+
+
+@programs
+def a_global(v):
+    global FACTOR
+    FACTOR = v
+    return X * FACTOR
+
+
+@programs
+def gradients(v):
+    w = (X * 2).requires_grad_()
+    return torch.autograd.grad((w * v).square().sum(), w)
+
+
+@programs.each
+def test_a_number_that_changes_is_compiled_twice(fn):
+    backend = Compiling()
+    translated = sot.to_static(fn, backend=backend)
+    for i in range(6):
+        value = 0.3 * 0.9 ** i
+        torch.testing.assert_close(translated(value), fn(value))
+    assert backend.graphs <= 2
+
+
+def test_a_number_that_is_needed_as_it_is_stays_right():
+    backend = Compiling()
+
+    def f(v):
+        return F.leaky_relu(X, v), F.dropout(X, v, training=True).shape
+    translated = sot.to_static(f, backend=backend)
+    for i in range(3):
+        torch.testing.assert_close(translated(0.5 + 0.1 * i), f(0.5 + 0.1 * i))
+
+
+def test_the_eager_backend_gets_the_number_itself():
+    def f(v):
+        return HALF * v + v
+    translated = sot.to_static(f, backend="eager")
+    for i in range(4):
+        assert torch.equal(translated(0.3 * 0.9 ** i), f(0.3 * 0.9 ** i))
+
+
+def test_weights_are_static_inputs():
+    from torch._inductor import compile_fx
+
+    seen = []
+
+    def spy(gm, inputs, **kwargs):
+        seen.append(set(kwargs.get("static_input_idxs") or ()))
+        return gm.forward
+    m = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).eval()
+
+    def f(x, y):
+        return m(x) + y
+    with torch.no_grad():
+        sot.to_static(f, backend=lambda gm, inputs: compile_fx.compile_fx(gm, inputs, inner_compile=spy))(
+            torch.ones(2, 4), torch.ones(4))
+    assert len(seen) == 1 and len(seen[0]) == 6     # two weights, two biases, two statistics; not x and y
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_options_that_the_backend_does_not_know_are_refused(backend):
+    with pytest.raises(sot.backends.OptionsError):
+        sot.to_static(a_factor, backend=backend, options={"epilog_fusion": True})
+
+
+def test_options_and_mode_are_passed_on():
+    asked = []
+
+    def backend(gm, inputs, **kwargs):
+        asked.append(kwargs)
+        return gm.forward
+    sot.to_static(lambda x: x + 1, backend=backend, options={"a": 1})(X)
+    sot.to_static(lambda x: x + 1, backend=backend, mode="fast")(X)
+    assert asked == [{"options": {"a": 1}}, {"mode": "fast"}]
+    assert lookup_backend("inductor").with_options({"epilogue-fusion": True}).options == {"epilogue_fusion": True}
+    with pytest.raises(sot.backends.OptionsError, match="both"):
+        sot.to_static(lambda x: x, backend="inductor", options={"epilogue_fusion": True}, mode="max-autotune")

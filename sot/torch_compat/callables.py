@@ -1,4 +1,4 @@
-"""Functions that torch has wrapped: left alone, compiled, scripted; what code is told that asks whether it is compiled."""
+"""Functions that torch has wrapped: left alone, compiled, scripted; what code is told that asks if it is compiled."""
 from __future__ import annotations
 
 import functools

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from sot.backends import BackendError, UnknownBackendError
 from sot.frontend import cache_command
-from sot.frontend.global_mode import enable
+from sot.frontend.global_mode import enable_all
 from sot.frontend.stages import stages as stages_page
 from sot.reports import compare, model
 from sot.reports.build import report_of
@@ -180,7 +180,7 @@ def run_program(program: Program, backend: str, include: str, exclude: str) -> t
     recording = Recording(str(program))
     with program.arguments():
         try:
-            switch = enable(backend=backend, include=words(include), exclude=words(exclude))
+            switch = enable_all(backend=backend, include=words(include), exclude=words(exclude))
         except (SotError, BackendError, UnknownBackendError) as e:
             fail(str(e))
         with switch:

@@ -27,13 +27,13 @@ from sot.guards.guards import short
 from sot.reports import recording
 from sot.reports.build import report_of
 from sot.reports.recording import Recording
-from sot.support.limits import budget
+from sot.support.limits import EVERYTHING, Budget, budget
 
 Modules = ModuleType | str | Iterable[ModuleType | str]
 
 
 def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: Modules = ()) -> Switch:
-    """Translate every function that is called from now on; also as ``with sot.enable():``.
+    """Translate what is called from now on, where that pays (see SOT_BUDGET); also as ``with sot.enable():``.
 
     It counts for this thread. In the main thread it counts for every other one, too, now or later, that has not called
     enable or disable itself.
@@ -45,8 +45,17 @@ def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: M
 
     Raises UnknownBackendError or another BackendError for the backend, TargetError for what is no module.
     """
+    return start(backend, include, exclude, budget())
+
+
+def enable_all(*, backend: str | Backend = "auto", include: Modules = (), exclude: Modules = ()) -> Switch:
+    """The same, for who wants to see what can be captured: unless SOT_BUDGET says otherwise, whether it pays or not."""
+    return start(backend, include, exclude, budget() if os.environ.get("SOT_BUDGET") else EVERYTHING)
+
+
+def start(backend: str | Backend, include: Modules, exclude: Modules, budget: Budget) -> Switch:
     scope = Scope(module_names(include), module_names(exclude))
-    program = WholeProgram(translator_for(backend), Policy(budget()), scope)
+    program = WholeProgram(translator_for(backend), Policy(budget), scope)
     program.load()
     return Switch(program.callback)
 
@@ -117,7 +126,10 @@ def record_from_environment() -> None:
     """Write a report at exit, if SOT_REPORT asks for one."""
     path = report_path()
     if path and recording.current is None and threading.current_thread() is threading.main_thread():
-        write_at_exit(Recording(" ".join(sys.argv) or "python").start(), path)
+        recorded = Recording(" ".join(sys.argv) or "python").start()
+        if (program := program_of(get_callback())) is not None:
+            recorded.left_out = program.policy.left_out
+        write_at_exit(recorded, path)
 
 
 def report_path() -> Path | None:

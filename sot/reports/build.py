@@ -60,6 +60,7 @@ def report_of(recording: Recording) -> Report:
         recompiles=[recompile_of(c) for c, _ in captured if c.recompile_reasons and c.graph],
         stages=list(stages_of(captured, recording.started)),
         files=files_of(graphs, breaks, recording.in_python),
+        left_out=[name for name, _ in recording.left_out.most_common()],
     )
 
 

@@ -177,6 +177,7 @@ class Report:
     recompiles: list[Recompile]
     stages: list[Stage]
     files: list[SourceFile]
+    left_out: list[str] = field(default_factory=list)   # functions that Python ran because SOT_BUDGET was used up
     version: int = VERSION
 
     @property

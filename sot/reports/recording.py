@@ -46,6 +46,7 @@ class Recording:
         self.outcome = "finished"
         self.captures: list[tuple[Capture, Runs]] = []
         self.in_python: Counter[Place] = Counter()
+        self.left_out: Counter[str] = Counter()     # functions for which the budget had nothing left
         self.clock, self.started, self.elapsed = time.time(), time.perf_counter(), 0.0
         self._open: dict[int, Runs] = {}
 

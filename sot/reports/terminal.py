@@ -40,6 +40,10 @@ def summary(report: Report) -> Group:
             text = Text(f"{again.name}, at {at(again.begins or again.function)}{causes}")
             parts.append(Padding(text, (0, 2), expand=False))
         parts += more(len(report.recompiles) - RECOMPILES_SHOWN, "function")
+    if report.left_out:
+        parts.append(Text("Not captured for lack of budget (SOT_BUDGET)", style="bold"))
+        parts += (Padding(Text(name), (0, 2), expand=False) for name in report.left_out[:FUNCTIONS_SHOWN])
+        parts += more(len(report.left_out) - FUNCTIONS_SHOWN, "function")
     return Group(*parts)
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from rich.console import Console
 from translating import X
 
 import sot
@@ -14,7 +15,12 @@ from sot import _hook
 from sot.driver.capture_policy import PATIENCE, Policy, Verdict, Work
 from sot.driver.translator import Translator
 from sot.driver.whole_program import WholeProgram
+from sot.frontend.global_mode import enable_all
 from sot.frontend.switch import Switch
+from sot.reports.build import report_of
+from sot.reports.page import page
+from sot.reports.recording import Recording, recorded
+from sot.reports.terminal import show
 from sot.support import limits
 from sot.support.limits import Budget
 
@@ -178,6 +184,30 @@ def test_a_budget_that_means_nothing_is_refused(monkeypatch, text):
     monkeypatch.setenv("SOT_BUDGET", text)
     with pytest.raises(sot.SotError, match="it takes the share of the running time"):
         sot.enable()
+
+
+def test_the_report_says_what_was_left_for_lack_of_budget(program, capsys):
+    recording = Recording("program")
+    with recorded(recording):
+        made, net = program(Budget(0, 0)), Net()
+        recording.left_out = made.policy.left_out
+        for _ in range(100):
+            net(torch.ones(2, 3))
+    report = report_of(recording)
+    assert report.left_out == ["Net.forward"] and "lack of budget" in page(report)
+    show(report, Console())
+    assert "Net.forward" in capsys.readouterr().out
+
+
+def test_who_asks_what_can_be_captured_gets_everything(monkeypatch, backend):
+    monkeypatch.setenv("SOT_BUDGET", "")
+
+    def once(x):
+        return x + 1
+    for enable, count in [(sot.enable, 0), (enable_all, 1)]:
+        with enable(backend=backend):
+            once(X)
+        assert len(backend.graphs) == count
 
 
 # ---- captures again ---------------------------------------------------------------------------------------

@@ -128,6 +128,9 @@ class ArrayValue(Value):
         what = "a NumPy array" if self.is_array else "a number of NumPy"
         return Break(Reason.OTHER_TENSOR, f"{self} is {what}")
 
+    def array_argument(self, m: Machine) -> ArrayRef:
+        return self.ref
+
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         """A number of NumPy's, which is a number of Python to an operation on tensors."""
         if not as_number or self.is_array or self.pytype is np.bool_ or not may_call_numpy(m):

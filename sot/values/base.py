@@ -37,6 +37,9 @@ ENTERED: Any = _Marker("entered")      # the answer will be the result of a fram
 ABSENT: Any = _Marker("absent")        # no such item or attribute
 
 
+HOST_DEPTH = 200
+
+
 class NotConstant(Exception):
     """The value is not a constant of the trace."""
 
@@ -67,6 +70,23 @@ class Value:
     def constant(self) -> Any:
         """The Python object, for values that are fully known and immutable; else NotConstant."""
         raise NotConstant(self)
+
+    def host(self, m: Machine, depth: int = 0) -> Any:
+        """A Python object equal to the value, for a pure function to read and forget; else NotConstant.
+
+        Unlike ``constant()`` it looks into lists, dicts and sets, whose copies must not be kept or changed.
+        """
+        raise NotConstant(self)
+
+    def deeper(self, depth: int) -> int:
+        """The depth of what a container holds, which has a limit: C code may have no stack for it."""
+        if depth > HOST_DEPTH:
+            raise NotConstant(self)
+        return depth + 1
+
+    def length(self, m: Machine) -> Value | None:
+        """``len(value)`` by the builtin type, if it is known without running user code."""
+        return None
 
     def load_attr(self, m: Machine, name: str) -> Value:
         """``value.name``"""
@@ -100,6 +120,10 @@ class Value:
         a float may differ there from call to call."""
         raise Break(Reason.OPAQUE_VALUE, f"{self} as an argument of a tensor operation")
 
+    def array_argument(self, m: Machine) -> Any:
+        """The value as an argument of an operation on arrays."""
+        raise Break(Reason.OPAQUE_VALUE, f"{self} as an argument of NumPy's")
+
     # ---- what emission asks
     def rebuild(self, e: Emitter) -> str:
         """The expression of the value in emitted code; called at most once a value by the emitter."""
@@ -127,6 +151,12 @@ class Const(Value):
 
     def constant(self) -> Any:
         return self.real
+
+    def host(self, m: Machine, depth: int = 0) -> Any:
+        return self.real
+
+    def array_argument(self, m: Machine) -> Any:
+        return ANSWERS.of(type(self), "array_argument")(m, self)
 
     def truth(self, m: Machine) -> bool | None:
         kind = type(self.real)

@@ -32,6 +32,9 @@ class DeferredScalar(Value):
     """An int, float or bool, or an array of NumPy's that has the memory of a tensor. ``bits`` are those that an int has
     at most, if that is known; ``reading`` is what has just this number."""
 
+    def array_argument(self, m: Machine) -> Any:
+        raise self.needed()
+
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         raise self.needed()
 

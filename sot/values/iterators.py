@@ -240,6 +240,13 @@ class SliceValue(Value):
     def truth(self, m: Machine) -> bool | None:
         return True
 
+    def host(self, m: Machine, depth: int = 0) -> slice:
+        depth = self.deeper(depth)
+        return slice(*(v.host(m, depth) for v in self.slice_parts))
+
+    def array_argument(self, m: Machine) -> slice:
+        return slice(*(v.array_argument(m) for v in self.slice_parts))
+
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> slice:
         return slice(*(v.graph_argument(m, found) for v in self.slice_parts))
 

@@ -98,6 +98,9 @@ class DynamicNumber(LazyConst):
     def __str__(self) -> str:
         return term_text(self.term)
 
+    def array_argument(self, m: Machine) -> Any:
+        return self.ref(m) if self.varies else super().array_argument(m)
+
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         if self.varies and (self.pytype is int or as_number):
             return self.ref(m)

@@ -9,7 +9,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.builtins.common import host, hosts, refuse, run_native, slot, take
+from sot.interpreter.builtins.common import hosts, refuse, run_native, slot, take
 from sot.interpreter.objects import attributes
 from sot.interpreter.unwinding import handled_outside
 from sot.interpreter.wrapping import is_plain_class
@@ -186,7 +186,7 @@ def exception_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 def enum_call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A member by its value."""
     try:
-        cls, *values = (host(m, a) for a in args)
+        cls, *values = (a.host(m) for a in args)
         missing: Any = getattr(cls, "_missing_", None)
         if len(values) == 1 and not is_library(getattr(missing, "__module__", None)) and (
                 not is_constant(values[0]) or values[0] not in cls._value2member_map_):

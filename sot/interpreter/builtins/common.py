@@ -24,16 +24,13 @@ from sot.values import numbers
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.constants import compares_by_python, is_constant, is_library
-from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
+from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.objects import (
-    DictValue,
     ListValue,
-    MappingProxy,
     ObjectValue,
     SetValue,
     TupleValue,
     guard_key,
-    make_tuple,
 )
 from sot.values.objects.keys import PythonKey
 from sot.values.tensor import TensorNumber, TensorValue, see_both
@@ -47,47 +44,14 @@ SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.Bui
               types.ClassMethodDescriptorType)
 EXACT = frozenset({list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict,
                    collections.defaultdict, str, bytes, int, float, bool, complex, range, slice, type(None)})
-HOST_DICTS = (dict, collections.OrderedDict)
 HOST_LIMIT = 200_000
-HOST_DEPTH = 200
 
 
 # ---- constants in depth -----------------------------------------------------------------------------------
-def host(m: Machine, value: Value, depth: int = 0) -> Any:
-    """A Python object equal to the value, for a pure function to read and forget; else NotConstant.
-
-    Unlike ``constant()`` it looks into lists, dicts and sets, whose copies must not be kept or changed.
-    """
-    if isinstance(value, Const):
-        return value.real
-    if depth > HOST_DEPTH:      # C code may have no stack for it
-        raise NotConstant(value)
-    depth += 1
-    if isinstance(value, TupleValue) and not value.has_attrs:
-        return make_tuple(value.pytype, [host(m, v, depth) for v in m.settle(value.items)])
-    if isinstance(value, ListValue) and value.pytype in (list, collections.deque):
-        items = [host(m, v, depth) for v in m.settle(value.items)]
-        return items if value.pytype is list else collections.deque(items, value.maxlen)
-    if isinstance(value, SetValue):
-        members = [host(m, v, depth) for v in value.items_list(m) or ()]
-        made = value.pytype(members)
-        if [*made] != members:      # in another order
-            raise NotConstant(value)
-        return made
-    if isinstance(value, DictValue) and value.pytype in HOST_DICTS and value.owner is None and not value.namespace:
-        return value.pytype((host(m, value.key_value(m, k), depth), host(m, value.get(m, k), depth))
-                            for k in value.keys(m))
-    if isinstance(value, SliceValue):
-        return slice(*(host(m, v, depth) for v in value.slice_parts))
-    if isinstance(value, MappingProxy) and value.kind != "values":
-        return getattr(host(m, value.of, depth), value.kind)()
-    raise NotConstant(value)
-
-
 def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
     """``host`` of each, or None if one is not constant, or holds itself."""
     try:
-        return [host(m, v) for v in values]
+        return [v.host(m) for v in values]
     except (NotConstant, RecursionError):
         return None
 

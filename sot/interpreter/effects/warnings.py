@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import Guard
 from sot.guards.origin import Attr, Emit, known
-from sot.interpreter.builtins.common import host
 from sot.interpreter.effects.output import UNKNOWN, Write, defer, deferred, replay
 from sot.interpreter.frame import Frame
 from sot.support.errors import Break, Reason
@@ -106,7 +105,7 @@ class CatchWarnings(ObjectValue):
 
 @handles(warnings.catch_warnings)
 def catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = {k: host(m, v) for k, v in kwargs.items()}
+    given = {k: v.host(m) for k, v in kwargs.items()}
     if args or given.get("record") or given.get("module"):
         raise Break(Reason.SIDE_EFFECT, "catch_warnings that records")
     return CatchWarnings(given)

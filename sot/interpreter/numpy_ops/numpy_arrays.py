@@ -28,11 +28,8 @@ from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.tensors import storage_id
 from sot.values.arrays import ArrayRef, ArrayValue, Layout, may_call_numpy
-from sot.values.base import FALSE, NONE, Const, Value
+from sot.values.base import ANSWERS, FALSE, NONE, Const, Value
 from sot.values.constants import SCALARS
-from sot.values.deferred_scalars import DeferredScalar
-from sot.values.iterators import SliceValue
-from sot.values.numbers import DynamicNumber
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -57,23 +54,9 @@ def holds(m: Machine, value: Value, kind: type[Value] = ArrayValue) -> bool:
     return isinstance(value, kind)
 
 
-def argument(m: Machine, value: Value) -> Any:
-    """A Value as an argument of a node."""
-    if isinstance(value, ArrayValue):
-        return value.ref
-    if isinstance(value, DeferredScalar):
-        raise value.needed()
-    if isinstance(value, DynamicNumber) and value.varies:
-        return value.ref(m)
-    if isinstance(value, SliceValue):
-        return slice(*(argument(m, v) for v in value.slice_parts))
-    if isinstance(value, TupleValue) and value.pytype in (tuple, torch.Size):
-        return tuple(argument(m, v) for v in m.settle(value.items))
-    if isinstance(value, ListValue) and value.pytype is list:
-        return [argument(m, v) for v in m.settle(value.items)]
-    if isinstance(value, Const):
-        return constant(m, value.real)
-    raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of NumPy's")
+@ANSWERS.add((Const, "array_argument"))
+def constant_argument(m: Machine, value: Const) -> Any:
+    return constant(m, value.real)
 
 
 def constant(m: Machine, real: Any) -> Any:
@@ -169,8 +152,8 @@ def array_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         raise Break(Reason.OPAQUE_CALL, f"numpy.{name_of(target)}")
     before = m.builder.mark()
     try:
-        graph_args = tuple(argument(m, v) for v in args)
-        graph_kwargs = {k: argument(m, v) for k, v in kwargs.items()}
+        graph_args = tuple(v.array_argument(m) for v in args)
+        graph_kwargs = {k: v.array_argument(m) for k, v in kwargs.items()}
         writes = [ref for ref in refs_in((tuple(graph_args[i] for i in written), graph_kwargs.get("out")))
                   if isinstance(ref, ArrayRef)]
         at = [*refs_in(tuple(graph_args[i] for i in positions))]

@@ -11,7 +11,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from sot import _hook
 from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
 from sot.guards.origin import Attr, known
-from sot.interpreter.builtins.common import host, refuse, take
+from sot.interpreter.builtins.common import refuse, take
 from sot.interpreter.objects import attribute_stores
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops import overrides, torch_calls
@@ -113,7 +113,7 @@ def _flag(reader: Any, setter: Any = None) -> None:
 
     @handles(*[setter] * (setter is not None))
     def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return set_flag(m, setter, *(host(m, a) for a in args))
+        return set_flag(m, setter, *(a.host(m) for a in args))
 
 
 for _setter, _reader in FLAG_READERS.items():

@@ -1,6 +1,7 @@
 """Objects with attributes, and dicts, which hold those: an instance's ``__dict__`` is a dict of the program."""
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
@@ -8,7 +9,7 @@ from sot.guards.guards import HasKeyGuard, IsGuard, KeysGuard
 from sot.guards.origin import Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.support.errors import Break, Reason
 from sot.torch_compat.functions import DISABLED
-from sot.values.base import ABSENT, Const, Value
+from sot.values.base import ABSENT, Const, NotConstant, Value
 from sot.values.constants import compares_by_python, is_constant
 from sot.values.objects.keys import PythonKey, finish
 from sot.values.wrapping import wrap
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
 
 DELETED: Any = object()
+HOST_DICTS = (dict, OrderedDict)
 
 
 def empty_slot(obj: object, name: str) -> None:
@@ -210,6 +212,15 @@ class DictValue(ObjectValue):
 
     def values(self, m: Machine) -> list[Value]:
         return [self.get(m, k) for k in self.keys(m)]
+
+    def host(self, m: Machine, depth: int = 0) -> Any:
+        if self.pytype not in HOST_DICTS or self.owner is not None or self.namespace:
+            raise NotConstant(self)
+        depth = self.deeper(depth)
+        return self.pytype((self.key_value(m, k).host(m, depth), self.get(m, k).host(m, depth)) for k in self.keys(m))
+
+    def length(self, m: Machine) -> Value:
+        return Const(len(self.keys(m)))
 
     def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
         if self.pytype is not dict:

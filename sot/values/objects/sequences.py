@@ -1,15 +1,17 @@
 """Tuples, lists and deques."""
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.guards.origin import Origin
+from sot.guards.origin import Item, Length, Origin
 from sot.support.errors import article
-from sot.values.base import ABSENT, Lazy, NotConstant, Value
-from sot.values.objects import growing
+from sot.values.base import ABSENT, Const, Lazy, NotConstant, Value
+from sot.values.numbers import arithmetic, compare, is_dynamic
 from sot.values.objects.instances import ObjectValue
+from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +41,20 @@ class TupleValue(ObjectValue):
 
     def items_list(self, m: Machine) -> list[Value] | None:
         return m.settle(self.items)
+
+    def host(self, m: Machine, depth: int = 0) -> Any:
+        if self.has_attrs:
+            raise NotConstant(self)
+        depth = self.deeper(depth)
+        return make_tuple(self.pytype, [v.host(m, depth) for v in m.settle(self.items)])
+
+    def length(self, m: Machine) -> Value:
+        return Const(len(self.items))
+
+    def array_argument(self, m: Machine) -> Any:
+        if self.pytype not in (tuple, torch.Size):
+            return super().array_argument(m)
+        return tuple(v.array_argument(m) for v in m.settle(self.items))
 
     def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
         items = [v.graph_argument(m, found) for v in m.settle(self.items)]
@@ -156,11 +172,54 @@ class ListValue(ObjectValue):
     def truth(self, m: Machine) -> bool | None:
         if hasattr(self.pytype, "__bool__"):
             return None
-        length = growing.length(m, self)
-        return bool(self.items) if length is None else length.truth(m)
+        return self.length(m).truth(m)
 
     def items_list(self, m: Machine) -> list[Value] | None:
         return m.settle(self.items)
+
+    def host(self, m: Machine, depth: int = 0) -> Any:
+        if self.pytype not in (list, deque):
+            raise NotConstant(self)
+        depth = self.deeper(depth)
+        items = [v.host(m, depth) for v in m.settle(self.items)]
+        return items if self.pytype is list else deque(items, self.maxlen)
+
+    def array_argument(self, m: Machine) -> Any:
+        return [v.array_argument(m) for v in m.settle(self.items)] if self.pytype is list else super().array_argument(m)
+
+    # ---- lists that are longer at each call, because the program appends to them
+    def length(self, m: Machine) -> Value:
+        """Nothing of a list is guarded before it is looked into. Once its length has differed from what a guard asked
+        for, it is a number that varies, until the elements are asked for."""
+        before = self.length_before(m)
+        if before is None:
+            return Const(len(self.items))
+        return before if not self.added else arithmetic(m, "+", before, Const(len(self.added)))   # type: ignore
+
+    def length_before(self, m: Machine) -> Value | None:
+        """The length before the frame ran, if that varies and nobody has looked into the list."""
+        open_ended = self.pytype is list or self.pytype is deque and not self.added
+        if not (open_ended and self.is_open) or self.origin is None or not m.varies.number(Length(self.origin)):
+            return None
+        return m.varying_number(len(self.real), Length(self.origin))
+
+    def element(self, m: Machine, key: Value) -> Value | None:
+        """``value[key]`` of such a list, if the key is a constant and there is that element; it guards only that the
+        list reaches so far."""
+        if not isinstance(key, Const) or key.pytype is not int or is_dynamic(key):
+            return None
+        before = self.length_before(m)
+        if before is None:
+            return None
+        index = key.real
+        if -len(self.added) <= index < 0:
+            return m.settle_at(self.added, index)
+        if index < 0:
+            index += len(self.added)
+        if not compare(m, ">=", before, Const(-index if index < 0 else index + 1)).real:
+            return None
+        assert self.origin is not None
+        return wrap(m, self.real[index], Item(self.origin, index))
 
     def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
         if self.pytype is not list:

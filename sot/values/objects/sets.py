@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import OrderGuard
 from sot.guards.origin import Origin
-from sot.values.base import ABSENT, NotConstant, Value, constants
+from sot.values.base import ABSENT, Const, NotConstant, Value, constants
 from sot.values.objects.instances import ObjectValue
 from sot.values.objects.keys import finish
 
@@ -38,6 +38,17 @@ class SetValue(ObjectValue):
         if self.pytype is not frozenset:
             raise NotConstant(self)
         return frozenset(constants(list(self.items.values())))
+
+    def host(self, m: Machine, depth: int = 0) -> Any:
+        depth = self.deeper(depth)
+        members = [v.host(m, depth) for v in self.items_list(m) or ()]
+        made = self.pytype(members)
+        if [*made] != members:      # in another order
+            raise NotConstant(self)
+        return made
+
+    def length(self, m: Machine) -> Value:
+        return Const(len(self.items))
 
     def snapshot(self) -> Callable[[], None]:
         items, changed = dict(self.items), self.changed

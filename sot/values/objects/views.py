@@ -1,9 +1,9 @@
 """Views of dicts."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sot.values.base import Value
+from sot.values.base import Const, NotConstant, Value
 from sot.values.objects.instances import DictValue, written_by
 from sot.values.objects.sequences import TupleValue
 
@@ -24,6 +24,14 @@ class MappingProxy(Value):
         if self.kind == "values":
             return self.of.values(m)
         return [TupleValue([self.of.key_value(m, k), self.of.get(m, k)]) for k in self.of.keys(m)]
+
+    def host(self, m: Machine, depth: int = 0) -> Any:
+        if self.kind == "values":
+            raise NotConstant(self)
+        return getattr(self.of.host(m, self.deeper(depth)), self.kind)()
+
+    def length(self, m: Machine) -> Value:
+        return Const(len(self.of.keys(m)))
 
     def truth(self, m: Machine) -> bool | None:
         return bool(self.of.keys(m))

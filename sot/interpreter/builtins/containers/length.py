@@ -12,7 +12,6 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
-from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue, growing
 from sot.values.tensor import TensorValue, refuse_instances
 from sot.values.wrapping import wrap_new
 
@@ -27,15 +26,10 @@ def len_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return tensor_len(m, args, kwargs)
     if isinstance(value, Const) and foldable(value, "__len__"):
         return run_native(m, len, value.real)
-    if isinstance(value, (ListValue, TupleValue, SetValue)) and not overridden(m, value, "__len__"):
-        varying = growing.length(m, value) if isinstance(value, ListValue) else None
-        return wrap_new(m, len(value.items)) if varying is None else varying
-    if isinstance(value, DictValue) and not overridden(m, value, "__len__"):
-        return wrap_new(m, len(value.keys(m)))
-    if isinstance(value, MappingProxy):
-        return wrap_new(m, len(value.of.keys(m)))
     if isinstance(value, Opaque):
         raise Break(Reason.OPAQUE_VALUE, str(value))
+    if not overridden(m, value, "__len__") and (found := value.length(m)) is not None:
+        return found
     raw = slot(m, value, "__len__")
     if raw is None or isinstance(value, SliceValue):
         m.throw(TypeError, f"object of type {value.pytype.__name__!r} has no len()")

@@ -10,7 +10,6 @@ from sot.interpreter.builtins.common import (
     NOT_IMPLEMENTED,
     call_slot,
     equal,
-    host,
     hosts,
     is_none,
     key_of,
@@ -457,7 +456,7 @@ def mapping_proxy(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
 
 @handles(*(cls.__class_getitem__ for cls in (dict, OrderedDict, defaultdict)))
 def class_getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return run_native(m, types.GenericAlias, *(host(m, a) for a in args))
+    return run_native(m, types.GenericAlias, *(a.host(m) for a in args))
 
 
 polyfills(collections._count_elements)(fill.count_elements)  # type: ignore[attr-defined]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import (
     equal,
-    host,
     index_of,
     is_none,
     run_native,
@@ -164,7 +163,7 @@ def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 def described(m: Machine, value: Value) -> str:
     try:
-        return repr(host(m, value))
+        return repr(value.host(m))
     except NotConstant:
         return "value"
 
@@ -200,4 +199,4 @@ def sort(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(list.__class_getitem__, tuple.__class_getitem__)
 def class_getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return run_native(m, types.GenericAlias, *(host(m, a) for a in args))
+    return run_native(m, types.GenericAlias, *(a.host(m) for a in args))

@@ -10,7 +10,6 @@ from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import (
     NOT_IMPLEMENTED,
     has_own_index,
-    host,
     hosts,
     index_of,
     is_none,
@@ -26,7 +25,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import NONE, Const, Value
 from sot.values.iterators import ReversedIterator, SequenceIterator, SliceValue
-from sot.values.objects import ListValue, TupleValue, growing
+from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_new
 
@@ -108,7 +107,7 @@ def new_size(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch.Size.numel)
 def size_numel(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return run_native(m, torch.Size.numel, torch.Size(host(m, args[0])))
+    return run_native(m, torch.Size.numel, torch.Size(args[0].host(m)))
 
 
 @handles(list.__new__)
@@ -192,7 +191,7 @@ def getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return m.enter(polyfill.item_by_index, [self_, key])
     cut = as_slice(m, key)
     if isinstance(self_, (ListValue, TupleValue)) and cut is None:
-        found = growing.element(m, self_, key) if isinstance(self_, ListValue) else None
+        found = self_.element(m, key) if isinstance(self_, ListValue) else None
         if found is not None:
             return found
         what = next(name for base, name in BASES.items() if issubclass(self_.pytype, base))
@@ -244,7 +243,7 @@ HANDLERS[list.__contains__] = HANDLERS[tuple.__contains__] = HANDLERS[deque.__co
 
 @handles(list.__len__, tuple.__len__, deque.__len__)
 def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    varying = growing.length(m, args[0]) if isinstance(args[0], ListValue) else None
+    varying = args[0].length(m) if isinstance(args[0], ListValue) else None
     return wrap_new(m, len(items_of(m, args[0]))) if varying is None else varying
 
 

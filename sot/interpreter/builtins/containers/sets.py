@@ -5,7 +5,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins import iteration
-from sot.interpreter.builtins.common import NOT_IMPLEMENTED, host, key_of, no_keywords, run_native, take
+from sot.interpreter.builtins.common import NOT_IMPLEMENTED, key_of, no_keywords, run_native, take
 from sot.polyfills import containers as fill
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles
@@ -302,4 +302,4 @@ _register()
 
 @handles(set.__class_getitem__, frozenset.__class_getitem__)
 def class_getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return run_native(m, types.GenericAlias, *(host(m, a) for a in args))
+    return run_native(m, types.GenericAlias, *(a.host(m) for a in args))

@@ -17,7 +17,6 @@ from sot.interpreter.builtins.common import (
     equal,
     fold,
     foldable,
-    host,
     no_keywords,
     slot,
     take,
@@ -168,7 +167,7 @@ def contains(m: Machine, container: Value, item: Value) -> Value:
         return tensor_contains(m, container, item)
     if isinstance(container, Const) and foldable(container, "__contains__"):
         try:
-            found = host(m, item)
+            found = item.host(m)
         except NotConstant:
             found = None
         else:

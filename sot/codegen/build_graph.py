@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot.codegen.spent_results import Spent, spent_of
+from sot.codegen.spent_results import Spent, has_gradients, spent_of
 from sot.graph import GeneratorRef, NumberRef, TensorRef
 from sot.guards.assumptions import RestartCapture
 from sot.guards.origin import Attr, Item, Origin
@@ -95,6 +95,13 @@ class Graph:
     shows_leaves: bool
     spent: Spent
     can_free_weights: bool
+
+    @property
+    def can_be_cut(self) -> bool:
+        """May parts of it be compiled on their own? Not where they depend on each other by more than tensors."""
+        return not (self.states or self.floats or self.shows_leaves or self.asserted or self.changes.hooks
+                    or has_gradients(self.module)
+                    or any(isinstance(v, torch.SymInt | torch.SymFloat) for v in self.examples))
 
     @property
     def has_generator(self) -> bool:

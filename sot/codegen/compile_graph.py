@@ -11,6 +11,7 @@ from sot.backends import Backend, BackendError, backend_name, call_backend, resc
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
 from sot.codegen.number_tensors import number_places, taking_numbers, with_number_tensors
+from sot.codegen.pieces import in_pieces
 from sot.codegen.spent_results import detach_results, has_gradients, with_spent_results
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.numpy_ops.numpy_arrays import raising
@@ -114,13 +115,16 @@ class GraphCompiler:
         if not graph.numpy and not graph.has_generator and not any(
                 graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
             return call_backend(self.backend, graph.module, examples)
-        try:
-            compiled = call_backend(self.backend, graph.module, examples)
-        except BackendError:
-            raise RestartCapture(COMPILES, compiles=True) from None
-        if not is_as_it_is(compiled, graph.module):
-            raise RestartCapture(COMPILES, compiles=True)
-        return compiled
+        if not self.compiles:
+            try:
+                compiled = call_backend(self.backend, graph.module, examples)
+                if is_as_it_is(compiled, graph.module):
+                    return compiled
+            except BackendError:
+                pass
+        if graph.can_be_cut and (pieces := in_pieces(graph.module, self.backend, ONLY_AS_IT_IS)) is not None:
+            return pieces
+        raise RestartCapture(COMPILES, compiles=True)
 
     def wrapped(self, call: Callable[..., Any], graph: Graph, as_it_is: bool, record: Capture) -> Callable[..., Any]:
         """A compiled graph that raises and leaves what the program would, and is compared with it if asked for."""

@@ -1,0 +1,89 @@
+"""A graph with operations that only PyTorch can run, for a backend that compiles: what lies between them is compiled.
+
+Seeds and generators of random numbers, calls of NumPy's, checkpoints and hooks are lost, or fixed, when a graph is
+traced. They are called as they are, one after the other with the compiled pieces; autograd goes through all of them.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.passes.split_module import split_module
+
+from sot.backends import Backend, call_backend
+
+
+class Piece:
+    """What the backend makes of a part of the graph, when that is first called."""
+
+    def __init__(self, backend: Backend, module: fx.GraphModule) -> None:
+        self.backend, self.module = backend, module
+        self.compiled: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self.compiled is None:
+            self.compiled = call_backend(self.backend, self.module, args)
+        results = self.compiled(*args)
+        return results[0] if self.is_one else results
+
+    @property
+    def is_one(self) -> bool:
+        (output,) = self.module.graph.find_nodes(op="output")
+        return len(output.args[0]) == 1
+
+
+def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) -> Callable[..., Any] | None:
+    """What is called for a graph, in which ``plain`` are the functions that are called as they are; None without a
+    piece to compile."""
+    number, was_plain = -1, False
+    place: dict[fx.Node, int] = {}
+    kinds: dict[int, bool] = {}
+    for node in module.graph.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        now = is_plain(node, plain)
+        if number < 0 or now != was_plain:
+            number += 1
+            kinds[number] = now
+        place[node], was_plain = number, now
+    if all(kinds.values()):
+        return None
+    whole = split_module(module, module, place.__getitem__, keep_original_order=True)
+    for name, part in [*whole.named_children()]:
+        at = name.removeprefix("submod_")
+        if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[int(at)]:
+            returns_tuple(part)
+            delattr(whole, name)
+            setattr(whole, name, Called(Piece(backend, part)))
+    whole.recompile()
+    return lambda *args: whole.forward(*args)
+
+
+class Called(torch.nn.Module):
+    """A piece in the place of its module."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__()
+        self.forward = piece
+
+
+def returns_tuple(part: fx.GraphModule) -> None:
+    """Backends are given graphs that return a tuple."""
+    (output,) = part.graph.find_nodes(op="output")
+    if not isinstance(output.args[0], (tuple, list)):
+        output.args = ((),) if output.args[0] is None else ((output.args[0],),)
+        part.recompile()
+
+
+def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
+    """Is it called as it is? So is what takes or gives anything but tensors and numbers."""
+    return node.target in plain or "warns" in node.meta or not all(
+        is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes))
+
+
+def is_traced(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(is_traced, value))
+    return isinstance(value, (torch.Tensor, int, float, bool))

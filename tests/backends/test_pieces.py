@@ -1,0 +1,75 @@
+"""Graphs with operations that only PyTorch can run: a backend that compiles gets what lies between them."""
+from __future__ import annotations
+
+import numpy as np
+import torch
+from harness import Programs, tensors
+from torch.utils.checkpoint import checkpoint
+
+import sot
+from sot.backends import lookup_backend
+
+programs = Programs()
+torch.manual_seed(0)
+LINEAR = torch.nn.Linear(3, 3)
+G = torch.Generator()
+
+
+@programs
+def a_generator(x):
+    return (x * 2).sin() + torch.rand(3, generator=G)
+
+
+@programs
+def a_seed(x):
+    y = x.cos() * 2
+    torch.manual_seed(3)
+    return y + torch.rand(3)
+
+
+@programs
+def arrays(x):
+    return (x * torch.from_numpy(np.cos(np.arange(3.0, dtype=np.float32)))).cos()
+
+
+@programs
+def a_checkpoint(x):
+    return checkpoint(LINEAR, x.sin(), use_reentrant=False).sin() + 1
+
+
+@programs
+def a_checkpoint_with_dropout(x):
+    return checkpoint(lambda v: torch.nn.functional.dropout(LINEAR(v), 0.5), x.sin(), use_reentrant=False) * 2
+
+
+@programs
+def views_that_are_changed(x):
+    y = x.sin()
+    first = y[:2]
+    torch.manual_seed(1)
+    first.add_(torch.rand(2))
+    return y, first
+
+
+def seen(f):
+    x = torch.linspace(0, 1, 3).requires_grad_()
+    LINEAR.zero_grad()
+    G.manual_seed(1)
+    torch.manual_seed(1)
+    found = [*tensors(f(x))]
+    sum(t.sum() for t in found).backward()
+    return [*found, x.grad, LINEAR.weight.grad, torch.rand(2), torch.rand(2, generator=G)]
+
+
+@programs.each
+def test_what_lies_between_is_compiled(fn):
+    graphs = []
+
+    def backend(gm, inputs):
+        graphs.append(gm)
+        return lookup_backend("aot_eager")(gm, inputs)
+    translated = sot.to_static(fn, backend=backend, full_graph=True)
+    for _ in range(2):
+        torch.testing.assert_close(seen(translated), seen(fn))
+        count = len(graphs)
+    assert count == len(graphs) > 1

@@ -29,6 +29,7 @@ from sot.guards.guards import (
 from sot.guards.origin import Inputs, TensorPart
 from sot.guards.tensor_guards import TensorGuard, ValuesGuard
 from sot.reports.records import RecompileReason
+from sot.reports.wording import said
 from sot.support.limits import Entries
 from sot.torch_compat.global_state import GlobalState
 from sot.values.numbers import NUMBER_TYPES
@@ -74,7 +75,7 @@ def message(name: str, reasons: list[RecompileReason], inputs: Inputs, count: in
     seen = ", ".join(dict.fromkeys(expected(r.guard) for r in reversed(of_kind)))     # type: ignore[arg-type]
     place = next((f" (needed at {r.file}:{r.line})" for r in of_kind if r.file), "")
     now = of_kind[0].text.rpartition(", got ")[2]
-    return (f"{start}. The guard on {origin} kept failing{place}: it was {seen}, and is now {now}. "
+    return (f"{start}. The guard on {said(str(origin), {})} kept failing{place}: it was {seen}, and is now {now}. "
             f"{remedy(of_kind[0].guard, inputs)} Or raise the limit with SOT_ENTRIES.")     # type: ignore[arg-type]
 
 

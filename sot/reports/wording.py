@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from sot.bytecode.frame_layout import CALL
+from sot.bytecode.frame_layout import CALL, SLOT
 from sot.guards.guards import CodeGuard, Guard
 from sot.guards.origin import Arg, Item, Origin, same_key
 
-STACK = re.compile(r"__stack_\d+")
+PART = r"(?:\[[^\[\]]*\]|\.\w+)*"       # of a value: items and attributes of it
+STACK = re.compile(rf"__stack_\d+{PART}")
+REST = re.compile(rf"(?<!\w){CALL}(?!\w){PART}")
 Names = dict[str, str]
 
 
@@ -25,7 +27,7 @@ def names_in(guards: Iterable[Guard]) -> Names:
             prefix, code = str(guard.origin).removesuffix("[0]"), guard.parts[0]
             for i, name in enumerate(code.co_varnames[:code.co_argcount], 1):
                 inner = guard.name.replace("<locals>.", "")
-                names[f"{prefix}[{i}]"] = f"a value computed in {inner}" if STACK.fullmatch(name) else (
+                names[f"{prefix}[{i}]"] = f"a value computed in {inner}" if name.startswith(SLOT) else (
                     f"{inner}'s {name}")
     return dict(sorted(names.items(), key=lambda item: -len(item[0])))
 
@@ -36,7 +38,8 @@ def said(sentence: str, names: Names) -> str:
         return sentence
     for part, name in names.items():
         sentence = sentence.replace(part, name)
-    return STACK.sub("a value computed before the break", sentence)
+    sentence = STACK.sub("a value computed before the break", sentence)
+    return REST.sub("a value of the function that goes on after the break", sentence)
 
 
 def is_inner(origin: Origin | None) -> bool:

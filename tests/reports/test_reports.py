@@ -6,6 +6,7 @@ import torch
 from translating import X, scale
 
 import sot
+from sot.reports import wording
 from sot.reports.build import report_of
 from sot.reports.compare import compare
 from sot.reports.model import ReportError, load
@@ -320,3 +321,20 @@ def test_assert_captured_shows_what_broke():
 def test_assert_captured_wants_a_graph():
     with pytest.raises(AssertionError, match="there is no graph"):
         sot.assert_captured(lambda a: a + 1, 2)
+
+
+# ---- names ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("sentence", "said"), [
+    ("expected __stack_0 == 3, got 4", "expected a value computed before the break == 3, got 4"),
+    ("expected __stack_1[0].shape[1] == 3, got 4", "expected a value computed before the break == 3, got 4"),
+    ("expected __call[4] == 3, got 4", "expected a value of the function that goes on after the break == 3, got 4"),
+    ("expected __call[1][2].n == 3, got 4",
+     "expected a value of the function that goes on after the break == 3, got 4"),
+    ("expected __call[1] == 3, got 4", "expected train's epoch == 3, got 4"),
+    ("expected __call[1].lr == 3, got 4", "expected train's epoch.lr == 3, got 4"),
+    ("expected Net.__call__ is the one of Net", "expected Net.__call__ is the one of Net"),
+    ("expected self.__dict__['epoch'] == 3, got 4", "expected self.__dict__['epoch'] == 3, got 4"),
+])
+def test_sentences_have_the_names_of_the_program(sentence, said):
+    names = {"__call[1]": "train's epoch"} if "epoch" in said and "self" not in said else {}
+    assert wording.said(sentence, names) == said

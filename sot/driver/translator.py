@@ -40,7 +40,7 @@ from sot.support.places import Place, is_installed
 from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import torch_compiles
 from sot.torch_compat.fake_tensors import new_fake_mode
-from sot.torch_compat.global_state import GlobalState, in_function_transform, in_mode, in_tracer
+from sot.torch_compat.global_state import Before, GlobalState, in_function_transform, in_mode, in_tracer
 from sot.torch_compat.hooks import has_saved_tensors_hooks, module_tagger, no_saved_tensors_hooks
 from sot.torch_compat.tensors import without_subclasses
 from sot.values.base import NONE
@@ -103,14 +103,20 @@ class Translator:
         if hooked and self.compiler.compiles:
             return None
         _touched.of(code)
-        with TURNS.turn() as how:
-            if how == "waited" and _hook.is_skipped(code, self.callback):
-                return None
-            if how == "waited" and (entry := self.states.of(code).fitting(inputs)) is not None:
-                return entry        # another thread has made it
-            if not how or self.program is not None and not self.pays_again(self.program.policy, code):
-                return None
-            return self.capture(function, inputs, hooked)
+        set_back = functools.partial(set_all_back, Before(), TURNS.is_mine())
+        return _hook.undisturbed(set_back, self.take_turn, function, inputs, hooked)
+
+    def take_turn(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
+        """As ``answer``, when the thread's turn has come; ``answer`` ends it."""
+        code = function.__code__
+        how = TURNS.take()
+        if how == "waited" and _hook.is_skipped(code, self.callback):
+            return None
+        if how == "waited" and (entry := self.states.of(code).fitting(inputs)) is not None:
+            return entry        # another thread has made it
+        if not how or self.program is not None and not self.pays_again(self.program.policy, code):
+            return None
+        return self.capture(function, inputs, hooked)
 
     def pays_again(self, policy: Policy, code: CodeType) -> bool:
         """Is code captured in a whole program, of which no entry fits?"""
@@ -235,6 +241,13 @@ class Translator:
             _hook.skip(code, self.callback)
         if any(entry.has_graph for entry in entries):
             recompile_limit.warn(code, record.name, reasons(entries, inputs), inputs, len(entries))
+
+
+def set_all_back(before: Before, mine: bool) -> None:
+    """Whatever has interrupted a capture, torch and other threads must not notice."""
+    before.restore()
+    if not mine:
+        TURNS.give_up()
 
 
 def drop_entries(states: CodeTable[CodeState]) -> None:

@@ -106,6 +106,7 @@ class Machine:
 
     def release(self) -> None:
         """Let go of everything, the user's objects among it: values refer to each other in circles."""
+        self.builder.fake_mode.forget_tensors()
         for frame in self.frames:
             frame.stack.clear()
             frame.locals.clear()

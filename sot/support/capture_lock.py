@@ -3,8 +3,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 
 
 class Turns:
@@ -18,16 +17,23 @@ class Turns:
     def renew(self) -> None:
         self.lock = threading.RLock()
 
-    @contextmanager
-    def turn(self) -> Iterator[str]:
-        """How it was got: "at once", "waited", or "" if somebody else has not finished in time."""
-        lock = self.lock
-        how = "at once" if lock.acquire(blocking=False) else "waited" if lock.acquire(timeout=self.WAIT) else ""
-        try:
-            yield how
-        finally:
-            if how:
-                lock.release()
+    def is_mine(self) -> bool:
+        return bool(self.lock._is_owned())      # type: ignore[attr-defined]
+
+    def give_up(self) -> None:
+        """Release the lock, if this thread has it."""
+        with suppress(RuntimeError):    # it is not ours, or not any more
+            while True:
+                self.lock.release()
+
+    def take(self) -> str:
+        """How it was got: "at once", "waited", or "" if somebody else has not finished in time.
+
+        ``give_up`` gives it back, once for however many captures within captures.
+        """
+        if self.is_mine() or self.lock.acquire(blocking=False):
+            return "at once"
+        return "waited" if self.lock.acquire(timeout=self.WAIT) else ""
 
 
 TURNS = Turns()

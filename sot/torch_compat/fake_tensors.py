@@ -48,6 +48,12 @@ class RecordingFakeMode(FakeTensorMode):
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
+    def forget_tensors(self) -> None:
+        """Drop the weak references to tensors that it has made fakes of: ``swap_tensors`` refuses what has any."""
+        describer = self.fake_tensor_converter.meta_converter.describer
+        describer.lookup_tensor.data.clear()
+        describer.lookup_storage.data.clear()
+
 
 def new_fake_mode() -> RecordingFakeMode:
     return RecordingFakeMode(allow_non_fake_inputs=False)

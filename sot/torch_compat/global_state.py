@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,8 +14,11 @@ from torch._C._dynamo.guards import GlobalStateGuard
 from torch._functorch import predispatch
 from torch.utils._device import DeviceContext as DeviceContext
 from torch.utils._device import _device_constructors as device_constructors  # noqa: F401
+from torch.utils._python_dispatch import _pop_mode
 
 from sot.torch_compat.hooks import refuse_saved_tensors_hooks
+
+QUIET = logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch._prims_common")
 
 
 class GlobalState:
@@ -235,6 +240,38 @@ def leave_regions() -> None:
         functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
     with contextlib.suppress(RuntimeError):     # it was not entered
         exit_dual_level(0)
+
+
+class Before:
+    """What capture changes of torch while it lasts; ``restore()`` sets it back, as often as it is called.
+
+    Each part of capture sets back what it changes. An interrupt between a change and the ``try`` around it, in torch's
+    code or ours, would leave it.
+    """
+
+    def __init__(self) -> None:
+        c = torch._C
+        self.functions, self.dispatchers = c._len_torch_function_stack(), c._len_torch_dispatch_stack()
+        self.grad = torch.is_grad_enabled()
+        self.dtype = torch.get_default_dtype()
+        self.collects = gc.isenabled()
+        self.levels = [(log, log.level) for log in QUIET]
+
+    def restore(self) -> None:
+        c = torch._C
+        while c._len_torch_function_stack() > self.functions:
+            c._pop_torch_function_stack()
+        while c._len_torch_dispatch_stack() > self.dispatchers:
+            _pop_mode()
+        if torch.is_grad_enabled() != self.grad:
+            c._set_grad_enabled(self.grad)
+        if torch.get_default_dtype() is not self.dtype:
+            c._set_default_dtype(self.dtype)
+        if gc.isenabled() != self.collects:
+            (gc.enable if self.collects else gc.disable)()
+        for log, level in self.levels:
+            if log.level != level:
+                log.setLevel(level)
 
 
 PURE_STATE_READS = frozenset({

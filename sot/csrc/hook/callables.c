@@ -206,6 +206,40 @@ PyTypeObject RescuedType = {
     .tp_members = rescued_members,
 };
 
+/* ---- undisturbed: what is set back whatever happens ----------------------------------------------------------- */
+
+#define MANY_TRIES 1000
+
+/* undisturbed(restore, function, *args): calls the function, then `restore`. That is done in C, where no signal is
+   handled: what interrupts `restore` (Ctrl-C, MemoryError) is raised once a call of it has come to its end. */
+PyObject *undisturbed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count < 2) {
+        PyErr_SetString(PyExc_TypeError, "undisturbed() needs two callables");
+        return NULL;
+    }
+    PyObject *result = PyObject_Vectorcall(args[1], args + 2, count - 2, NULL);
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    for (int i = 0; i < MANY_TRIES; i++) {
+        PyObject *done = PyObject_CallNoArgs(args[0]);
+        if (done != NULL) {
+            Py_DECREF(done);
+            break;
+        }
+        if (type == NULL) {
+            PyErr_Fetch(&type, &value, &traceback);
+        } else {
+            PyErr_Clear();
+        }
+    }
+    if (type != NULL) {
+        Py_CLEAR(result);
+        PyErr_Restore(type, value, traceback);
+    }
+    return result;
+}
+
 /* ---- Binding: makes methods as a function does, without a Python frame that torch.compile would capture ------- */
 
 typedef struct {

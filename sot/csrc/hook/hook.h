@@ -244,5 +244,6 @@ PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf);
 
 extern PyTypeObject DirectType, PlainType, RescuedType, BindingType;
 PyObject *plain(PyObject *module, PyObject *fn);
+PyObject *undisturbed(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 #endif

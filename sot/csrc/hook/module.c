@@ -326,6 +326,8 @@ static PyMethodDef methods[] = {
     {"is_generic_lookup", is_generic_lookup, METH_O, "Is it what object.__getattribute__ is, in whichever class?"},
     {"special_method", (PyCFunction)(void (*)(void))special_method, METH_FASTCALL,
      "special_method(object, name): a method of its class, bound, as a `with` statement finds it."},
+    {"undisturbed", (PyCFunction)(void (*)(void))undisturbed, METH_FASTCALL,
+     "undisturbed(restore, function, *args): calls the function, then restore() until it has come to its end."},
     {"step_aside_for", step_aside_for, METH_O,
      "Frames are left to another compiler while this function, written in C, answers anything but None."},
     {"use_tensor_api", use_tensor_api, METH_O, "Compares tensors by sot._tensors from now on, whose `api` this is."},

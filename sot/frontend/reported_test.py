@@ -7,7 +7,7 @@ import pytest
 
 from sot._hook import plain
 from sot.frontend.cli import violations
-from sot.frontend.global_mode import enable
+from sot.frontend.global_mode import enable_all
 from sot.reports.build import report_of
 from sot.reports.recording import Recording
 from sot.support.user_annotations import observed
@@ -24,7 +24,7 @@ def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], obje
         raise pytest.UsageError(f"{request.node.nodeid}: the mark sot takes {', '.join(LIMITS)} and backend, by name, "
                                 f"not {unknown}")
     recording = Recording(request.node.nodeid)
-    with enable(backend=backend):
+    with enable_all(backend=backend):
         recording.start()
         try:
             def report() -> object:

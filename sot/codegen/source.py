@@ -10,6 +10,7 @@ from sot import _hook
 from sot.codegen.names import BUILT_IN, Names
 from sot.interpreter.frame import argument_count
 from sot.support.errors import Reason, Skip
+from sot.support.own_code import BUILTINS
 
 Plain = type(_hook.plain(len))
 WORD = re.compile(r"\w+")
@@ -34,6 +35,7 @@ def compiled_function(source: str, name: str, objects: dict[str, Any], user: Cod
         compiled = compile(source, user.co_filename, "exec")
     except (SyntaxError, RecursionError, MemoryError) as error:       # all three say: nested too deeply
         raise Skip(Reason.DEPTH, str(error)) from error
+    objects["__builtins__"] = BUILTINS
     exec(compiled, objects)
     function = objects.pop(name)
     function.__code__ = on_one_line(function.__code__, user)

@@ -36,6 +36,7 @@ from sot.support import limits
 from sot.support.capture_lock import TURNS
 from sot.support.errors import CaptureError, CaptureStop, Reason, Skip
 from sot.support.limits import unrolling
+from sot.support.own_code import builtins_are_replaced
 from sot.support.places import Place, is_installed
 from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import torch_compiles
@@ -89,6 +90,8 @@ class Translator:
     # ---- the hook's question
     def _callback(self, function: FunctionType, inputs: Inputs) -> Callable | None:
         """The entry for a call, None if Python is to run it."""
+        if builtins_are_replaced():
+            return None
         code = function.__code__
         if self.scope.leaves_alone(code, str(function.__globals__.get("__name__")), self.callback):
             return None

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from sot._hook import plain
 from sot.guards.guards import Guard, TypeGuard, short
 from sot.guards.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart
 from sot.support.errors import article
-from sot.torch_compat.tensors import Layout, TensorChecks, plain_tensor, tensor_spec, tensor_summary
+from sot.torch_compat.tensors import Layout, TensorChecks, ask, plain_tensor, tensor_spec, tensor_summary
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,29 @@ class ValuesGuard(Guard):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ValuesGuard) and self.origin == other.origin
+
+
+ASK = plain(ask)
+
+
+@dataclass(frozen=True)
+class FactGuard(Guard):
+    """A tensor has this under a name of ``ASKED``."""
+
+    name: str
+    value: object
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(ASK)}({emit.ref(self.origin)}, {self.name!r}) == {self.value!r}"
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and bool(ask(value, self.name) == self.value)
+
+    def seen(self, value: object) -> str:
+        return short(ask(value, self.name)) if isinstance(value, torch.Tensor) else short(value)
+
+    def __str__(self) -> str:
+        return f"{self.origin}.{self.name} == {self.value}"
 
 
 OWNS_DATA = 4       # of the flags of an array: it makes no difference to what is computed

@@ -81,6 +81,7 @@ class Machine:
         self.hooked = False             # has the trace put a hook on a tensor?
         self.code, self.inputs = code.code, inputs
         self.called_in_handler = sys.exception() is not None
+        self.names_guarded: set[int] = set()    # of which functions, see names_used.py
         self.steps = 0
         self.unrolling = unrolling()
         self.generators: list[GeneratorValue] = []      # all but those that contextlib takes care of

@@ -24,7 +24,7 @@ from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorExcep
 from sot.torch_compat.functions import DISABLED, is_in_transform
 from sot.torch_compat.tensors import Layout, plain_tensor
 from sot.values.arrays import ArrayValue, may_call_numpy
-from sot.values.base import NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
+from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
 from sot.values.constants import (
     DTYPES,
@@ -35,10 +35,11 @@ from sot.values.constants import (
     NUMPY_SCALARS,
     SCALARS,
     SINGLETONS,
+    cannot_change,
     compares_by_python,
     is_constant,
-    is_fixed,
     is_library,
+    module_of,
 )
 from sot.values.generators import GeneratorOfNumbers
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
@@ -53,20 +54,17 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
 
 
-def library_owned(origin: Origin) -> bool:
-    """Does the origin lie directly in the namespace or class of a library that is not guarded?"""
-    return _owned(origin, is_fixed)
-
-
-def _owned(origin: Origin, by: Callable[[str | None], bool]) -> bool:
+def owner_of(origin: Origin) -> Any:
+    """The module, class or namespace in which a name was looked up, ABSENT for something else."""
     base = getattr(origin, "namespace", None) or getattr(origin, "base", None)
     held = getattr(base, "held", None)
-    if held is None:
-        return False
-    owner = held.value
-    if isinstance(owner, dict):
-        return by(owner.get("__name__"))
-    return by(owner.__name__ if isinstance(owner, types.ModuleType) else getattr(owner, "__module__", None))
+    return ABSENT if held is None else held.value
+
+
+def stays(origin: Origin) -> bool:
+    """Is what an origin names the same at every call, without a guard?"""
+    owner = owner_of(origin)
+    return owner is not ABSENT and cannot_change(owner)
 
 
 # ---- existing objects -----------------------------------------------------------------------------------
@@ -101,7 +99,7 @@ def existing(m: Machine, real: Any, origin: Origin) -> Value:
         return _builtin_method(m, real, origin)
     if kind in IDENTITY_TYPES or kind.__module__ == "typing" or (
             issubclass(kind, KNOWN_BY_IDENTITY) and not isinstance(kind.__getattribute__, types.FunctionType)):
-        if not library_owned(origin):
+        if not stays(origin):
             m.guard(IsGuard(origin, real))
         return Const(real, origin)
     return shared(m, real, origin)
@@ -256,8 +254,8 @@ def function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
         if value.origin is not None and value.origin != origin:
             m.guard(IsGuard(origin, real) if not per_call(origin) else SameGuard(origin, value.origin))
         return value
-    if _owned(origin, is_library):
-        if not library_owned(origin):
+    if (owner := owner_of(origin)) is not ABSENT and is_library(module_of(owner)):
+        if not stays(origin):
             m.guard(IsGuard(origin, real))
         value = FunctionValue.existing(m, real, known(real, real.__qualname__))
     else:
@@ -341,7 +339,7 @@ def _builtin_method(m: Machine, real: types.BuiltinFunctionType, origin: Origin)
     """A method of an existing object that is made of C code, such as ``items.append``."""
     owner, descriptor = real.__self__, getattr(type(real.__self__), real.__name__, None)
     if not isinstance(descriptor, types.MethodDescriptorType):
-        if not library_owned(origin):
+        if not stays(origin):
             m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
     m.guard(TypeGuard(origin, type(real)))

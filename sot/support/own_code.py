@@ -1,6 +1,7 @@
-"""Which files of code are this package's own: their frames are no frames of the user's program."""
+"""Which files of code are this package's own: their frames are no frames of the user's program. Its builtins."""
 from __future__ import annotations
 
+import builtins
 import os
 from pathlib import Path
 
@@ -13,3 +14,20 @@ FOLDERS = tuple({str(folder) + os.sep for path in (PACKAGE, PACKAGE / "graph", P
 def is_own(file: str) -> bool:
     """Is this file, as ``co_filename`` has it, one of the package's?"""
     return file.startswith(FOLDERS)
+
+
+# What emitted code and polyfills use, whatever the program puts in place of a builtin.
+BUILTINS = dict(vars(builtins))
+# A program may replace these: neither capture nor torch works by them.
+REPLACEABLE = frozenset({"print", "input", "open", "breakpoint", "help", "exit", "quit", "copyright", "credits",
+                         "license", "__import__", "__doc__", "__name__", "__spec__", "__loader__", "__package__", "_"})
+_NOW = vars(builtins)
+_USED = tuple((name, value) for name, value in BUILTINS.items() if name not in REPLACEABLE)
+
+
+def builtins_are_replaced() -> bool:
+    """Has the program replaced a builtin that capture itself uses? Its own code would run the replacement."""
+    for name, value in _USED:
+        if name not in _NOW or _NOW[name] is not value:
+            return True
+    return False

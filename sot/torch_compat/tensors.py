@@ -12,6 +12,7 @@ from torch._C._dynamo.guards import TensorGuards
 
 from sot import _hook
 from sot.torch_compat import native
+from sot.torch_compat.functions import TensorBase
 
 Layout = tuple[Sequence[int | None], Sequence[int | None]]      # sizes and strides; None is any
 
@@ -124,3 +125,67 @@ def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
     """How often each has been changed in place; no subclass is asked."""
     with without_subclasses():
         return tuple(t._version for t in tensors)
+
+
+# ---- attributes -------------------------------------------------------------------------------------------
+# Each attribute and method of torch.Tensor that gives no tensor is in one of three tables; a test walks them.
+# CONSTANT follows from what the guard on a tensor compares, and is read off the fake tensor.
+# ASKED does not; it is read off the real tensor and gets a guard of its own.
+# LEFT is left to Python, as is all that stands in no table.
+
+# Attributes that follow from dtype, shape, strides, device, layout, requires_grad and dispatch keys.
+CONSTANT_ATTRIBUTES = frozenset({
+    "shape", "dtype", "device", "ndim", "requires_grad", "layout", "itemsize", "nbytes", "is_cuda", "is_cpu",
+    "is_sparse", "is_quantized", "is_meta", "is_mps", "is_xla", "is_mkldnn", "is_nested", "is_sparse_csr", "is_xpu",
+    "is_vulkan", "is_ipu", "is_mtia", "is_maia"})
+# Methods, and functions of torch, likewise.
+CONSTANT_METHODS = frozenset({
+    "size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "get_device", "is_contiguous",
+    "is_complex", "is_floating_point", "is_signed", "is_conj", "is_neg", "is_inference", "is_same_size", "type",
+    "dim_order", "__len__", "__dlpack_device__", "_is_zerotensor", "dense_dim", "sparse_dim", "storage_type",
+    "is_distributed", "_has_symbolic_sizes_strides"})
+# Of functions of torch that take tensors and give none, these are constants, too.
+CONSTANT_FUNCTIONS = frozenset({
+    "is_tensor", "is_storage", "result_type", "can_cast", "promote_types", "broadcast_shapes", "numel",
+    "_has_compatible_shallow_copy_type", "len", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset",
+    "eq", "ne", "__eq__", "__ne__",     # with what is no tensor
+    "has_names", "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "typename"})
+
+# What tells values: a fake tensor knows those of a constant, and refuses for any other.
+VALUES = frozenset({"item", "tolist", "bool", "int", "float", "complex", "index", "is_nonzero", "equal", "allclose",
+                    "__contains__", "__bool__", "__int__", "__float__", "__complex__", "__index__", "__nonzero__",
+                    "__long__"})
+CONSTANT_RESULTS = CONSTANT_METHODS | CONSTANT_FUNCTIONS | VALUES
+
+_Reader = Callable[[torch.Tensor], Any]
+# Attributes and methods without arguments that do not follow from it, by what reads them past any override.
+ASKED_ATTRIBUTES = frozenset({"is_leaf", "output_nr", "retains_grad"})
+ASKED: dict[str, _Reader] = {
+    "_is_view": torch.Tensor._is_view, "storage_offset": torch.Tensor.storage_offset,
+    **{name: vars(TensorBase)[name].__get__ for name in ASKED_ATTRIBUTES}}
+ASKED_METHODS = frozenset(ASKED) - ASKED_ATTRIBUTES
+
+
+def ask(tensor: torch.Tensor, name: str) -> Any:
+    """What a tensor has under one of these names, whatever its class or a patch says."""
+    with without_subclasses():
+        return ASKED[name](tensor)
+
+
+# Left to Python: memory, counts, history, hooks, values.
+LEFT = frozenset({
+    # where the memory is, and who shares it
+    "data_ptr", "const_data_ptr", "is_shared", "is_pinned", "is_set_to", "untyped_storage", "storage", "_typed_storage",
+    "share_memory_", "_cdata", "_use_count", "_fix_weakref", "__dlpack__", "__dlpack_c_exchange_api__",
+    "__cuda_array_interface__", "record_stream", "__sizeof__",
+    # how often it was changed, and what autograd has
+    "_version", "_base", "_grad", "_grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype",
+    "_rev_view_func_unsafe", "_view_func", "_view_func_unsafe",
+    # its values, as something else
+    "numpy", "__array__", "__repr__", "__str__", "__format__", "__reversed__", "apply_", "map_", "map2_",
+    # what strided tensors have not, or what is of another age
+    "_nnz", "_dimI", "_dimV", "is_coalesced", "q_scale", "q_zero_point", "q_per_channel_axis", "qscheme", "names",
+    "has_names", "name", "volatile", "reinforce", "eig", "lstsq", "lu", "solve", "symeig",
+    # how Python copies, keeps and shows it
+    "__reduce__", "__reduce_ex__", "_reduce_ex_internal", "__getstate__", "__setstate__", "__deepcopy__", "__dir__",
+    "__array_priority__", "_clear_non_serializable_cached_data", "module_load"})

@@ -49,9 +49,21 @@ def is_library(name: str | None) -> bool:
     return bool(name) and name.partition(".")[0] in LIBRARIES and name != "__main__"  # type: ignore[union-attr]
 
 
-def is_fixed(name: str | None) -> bool:
-    """Is it a module of a library whose functions and classes are not guarded? torch.nn's are: programs patch them."""
-    return is_library(name) and not f"{name}.".startswith("torch.nn.")
+IMMUTABLE_TYPE = 1 << 8        # Py_TPFLAGS_IMMUTABLETYPE
+
+
+def module_of(owner: Any) -> str | None:
+    """The name of the module that an owner of names is, or is defined in."""
+    if isinstance(owner, dict):
+        return owner.get("__name__")
+    return owner.__name__ if isinstance(owner, types.ModuleType) else getattr(owner, "__module__", None)
+
+
+def cannot_change(owner: Any) -> bool:
+    """Is it a class of C code, which takes no assignment, or a namespace of ours?"""
+    if isinstance(owner, type):
+        return bool(owner.__flags__ & IMMUTABLE_TYPE)
+    return str(module_of(owner)).startswith("sot.")
 
 
 def compares_by_python(key: Any) -> bool:

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 
     from sot.values.protocols import Emitter, Machine
 
-# Attributes that are metadata: read off the fake tensor, as constants.
-METADATA = frozenset({"shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "is_cpu", "layout",
-                      "is_sparse", "is_quantized", "is_meta", "is_mps", "is_xla", "is_mkldnn", "is_nested", "is_leaf",
-                      "itemsize", "nbytes", "is_sparse_csr", "is_xpu", "is_vulkan", "is_ipu", "is_mtia", "is_maia",
-                      "output_nr", "retains_grad"})
 # Attributes that are operations.
 VIEWS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 

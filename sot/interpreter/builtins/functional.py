@@ -16,6 +16,7 @@ from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
 from sot.interpreter.builtins.containers import subscript
 from sot.interpreter.objects import computed_attributes
+from sot.interpreter.objects.tensor_facts import fact
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.wrapping import is_plain_class, per_call
 from sot.polyfills import functional as polyfill
@@ -267,7 +268,7 @@ def deep_tensor(m: Machine, value: TensorValue) -> Value:
     """A clone, where nothing tells it from a copy of the storage: no gradient, no attribute, no view of anything."""
     fake = value.fake
     held = value.real is not ABSENT and vars(value.real)
-    if (value.pytype is not torch.Tensor or fake.requires_grad or value.attrs or held or fake._is_view()
+    if (value.pytype is not torch.Tensor or fake.requires_grad or value.attrs or held or fact(m, value, "_is_view").real
             or fake.is_conj() or fake.is_neg() or not fake.is_contiguous()):
         refuse_copy(value)
     return torch_call(m, "call_function", torch.clone, [value], {})

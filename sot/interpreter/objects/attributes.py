@@ -25,7 +25,7 @@ from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
 from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue, SuperValue
-from sot.values.constants import is_library
+from sot.values.constants import cannot_change, is_library
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 from sot.values.wrapping import wrap, wrap_attr, wrap_known
 
@@ -216,7 +216,7 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
             found = getattr(cls, name)
         except AttributeError as e:
             return like_real(m, e, wrap_known(m, cls))
-        if made is None and name in ("__bases__", "__mro__") and not is_library(cls.__module__):
+        if made is None and name in ("__bases__", "__mro__") and not cannot_change(cls):
             m.guard(IsGuard(Attr(known(cls, cls.__qualname__), name), found))
         return wrap_known(m, found)
     raw, owner = lookup(m, cls, name)
@@ -261,11 +261,16 @@ def load_module(m: Machine, obj: Const, name: str) -> Value:
     value = m.namespaces[id(module.__dict__)].get(m, name) if id(module.__dict__) in m.namespaces else ABSENT
     if value is not ABSENT:
         return value
+    held = Attr(known(module, module.__name__), "__dict__")
     try:
         real = getattr(module, name)
     except AttributeError as e:
+        m.guard(HasKeyGuard(held, name, False))
         return like_real(m, e, obj)
-    return wrap(m, real, Attr(known(module, module.__name__), name))
+    if name in vars(module) or not is_library(module.__name__):
+        return wrap(m, real, Attr(known(module, module.__name__), name))
+    m.guard(HasKeyGuard(held, name, False))     # a library's __getattr__ gives the same at each call
+    return wrap_known(m, real)
 
 
 @ANSWERS.add((SuperValue, "load_attr"))

@@ -23,6 +23,7 @@ from sot.interpreter.entering import make_generator
 from sot.interpreter.frame import PUSH_WHOLE
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import class_value, lookup
+from sot.interpreter.objects.names_used import guard_names
 from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
 from sot.interpreter.watchers import refuse_watcher
@@ -148,6 +149,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
         if is_operation(function.real) and not m.modes and not overrides.is_seen_through(m, function.code, args):
             return operation(m, function.real, args, kwargs)
         if is_among(PURE, function.real) and (found := fold(m, function.real, args, kwargs)) is not None:
+            guard_names(m, function.real)
             return found
         if function.code in SEEN_THROUGH:
             return guarded_repr(m, function, args, kwargs)

@@ -7,7 +7,7 @@ from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr, ClassAttr, known
 from sot.support.errors import Break, PyRaise, Reason
 from sot.values.base import ABSENT, Const, Value
-from sot.values.constants import is_fixed
+from sot.values.constants import cannot_change
 from sot.values.objects import ExceptionValue
 from sot.values.wrapping import wrap, wrap_new
 
@@ -22,7 +22,7 @@ def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
     for owner in cls.__mro__:
         if name in owner.__dict__:
             return owner.__dict__[name], owner
-        if m is not None and not is_fixed(owner.__module__):
+        if m is not None and not cannot_change(owner):
             m.guard(HasKeyGuard(Attr(known(owner, owner.__qualname__), "__dict__"), name, False))
     return ABSENT, object
 

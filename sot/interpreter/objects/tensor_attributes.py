@@ -5,20 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.graph.refs import version_of
 from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import is_data_descriptor, lookup, no_attribute
+from sot.interpreter.objects.tensor_facts import fact, has_changed, is_replaced, refuse_replaced, resolved
 from sot.interpreter.torch_ops.overrides import through_overrides
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.torch_ops.torch_handlers import set_data
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.tensors import ASKED_ATTRIBUTES, CONSTANT_ATTRIBUTES
 from sot.values.base import ABSENT, ANSWERS, NONE, Const, Value
 from sot.values.callables import BoundMethod
 from sot.values.objects import DELETED
-from sot.values.tensor import BASIC, METADATA, VIEWS, GradFn, TensorValue, overrides_operations
+from sot.values.tensor import BASIC, VIEWS, GradFn, TensorValue, overrides_operations
 from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
     if tensor.pytype not in BASIC and (not hasattr(torch.Tensor, name) or name == "__torch_function__"):
         return load_of_subclass(m, tensor, name)
+    replaced, owner = resolved(m, tensor.pytype, name)
+    if is_replaced(replaced, name):
+        return attributes.bind(m, tensor, tensor.pytype, replaced, owner, name)
     if name in tensor.attrs:
         held = tensor.attrs[name]
         return missing_attr(m, tensor, name) if held is DELETED else held
@@ -36,13 +40,15 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
         return answer
     if name == "nbytes" and is_symbolic(tensor.fake):
         return wrap_new(m, tensor.fake.numel() * tensor.fake.itemsize)
-    if name in METADATA:
+    if name in CONSTANT_ATTRIBUTES or name in ASKED_ATTRIBUTES:
         return metadata(m, tensor, name)
     if name in VIEWS:
         return torch_call(m, "call_function", getattr, [tensor, Const(name)], {})
     if name == "__class__":
         return wrap_known(m, tensor.pytype)
     if name == "grad" and tensor.ref.real is not None:
+        if tensor.pytype is torch.Tensor:
+            fact(m, tensor, "is_leaf")      # first: torch warns of the .grad of another tensor
         return wrap_attr(m, tensor, name, tensor.ref.real.grad)
     if name == "grad" and tensor.fake.is_leaf:
         return NONE
@@ -61,10 +67,12 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
 def grad_fn(m: Machine, tensor: TensorValue) -> Value:
     """What the fake has is of the type that it has in the program, but where the history began before the frame."""
     real = tensor.ref.real
+    if real is not None and not has_changed(tensor):
+        return wrap_attr(m, tensor, "grad_fn", real.grad_fn)
     if tensor.fake.grad_fn is None:
         return NONE
-    if real is not None and version_of(tensor.fake) == tensor.ref.version:
-        return wrap_attr(m, tensor, "grad_fn", real.grad_fn)
+    if real is not None:
+        raise Break(Reason.UNSUPPORTED, f"reading .grad_fn of {tensor}, which has been changed,")
     return GradFn(tensor)
 
 
@@ -103,7 +111,9 @@ def metadata(m: Machine, tensor: TensorValue, name: str) -> Value:
     answer = None
     if m.modes:
         answer = through_overrides(m, "call_function", getattr, (tensor.ref, name), {}, {id(tensor.ref.fake): tensor})
-    return wrap_new(m, getattr(tensor.fake, name)) if answer is None else answer
+    if answer is not None:
+        return answer
+    return fact(m, tensor, name) if name in ASKED_ATTRIBUTES else wrap_new(m, getattr(tensor.fake, name))
 
 
 def instance_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
@@ -160,6 +170,7 @@ def truth(m: Machine, tensor: TensorValue) -> bool | None:
 
 @ANSWERS.add((TensorValue, "items_list"))
 def items_list(m: Machine, tensor: TensorValue) -> list[Value] | None:
+    refuse_replaced(m, tensor, "__iter__")
     if tensor.fake.dim() == 0:
         raise Break(Reason.OPERATION_FAILED, "iteration over a 0-d tensor")
     if m.modes or m.asks_classes and overrides_operations(tensor.pytype):

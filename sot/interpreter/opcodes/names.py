@@ -7,12 +7,14 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import NULL_FIRST, Instr
-from sot.guards.origin import known
+from sot.guards.guards import HasKeyGuard
+from sot.guards.origin import Attr, Global, Item, known
 from sot.interpreter.control_flow.merge_values import Undecided
 from sot.interpreter.frame import PUSH_THEN_NULL
 from sot.interpreter.objects import attribute_stores
 from sot.interpreter.opcodes.table import op
 from sot.support.errors import Break, PyRaise, Reason
+from sot.support.own_code import BUILTINS, is_own
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, SuperValue
 from sot.values.objects import ExceptionValue, TupleValue
@@ -165,11 +167,18 @@ def load_global(m: Machine, frame: Frame, instr: Instr) -> None:
 def builtin(m: Machine, frame: Frame, name: str) -> Value:
     found = frame.namespace.get("__builtins__", builtins)
     held = found.__dict__ if isinstance(found, ModuleType) else found
+    if is_own(frame.native.co_filename):        # in place of C code, which looks up nothing
+        return wrap_known(m, BUILTINS[name])
+    written = m.namespaces.get(id(held))
+    if written is not None and (value := written.get(m, name)) is not ABSENT:
+        return value
+    namespace = known(held, "builtins")
     if name not in held:
+        m.guard(HasKeyGuard(namespace, name, False))
         error = ExceptionValue(NameError, [Const(f"name {name!r} is not defined")])
         error.slots = {"name": Const(name)}
         raise PyRaise(error)
-    return wrap_known(m, held[name])
+    return wrap(m, held[name], Global(namespace, name))
 
 
 @op("STORE_GLOBAL")
@@ -237,25 +246,44 @@ def delete_attr(m: Machine, frame: Frame, instr: Instr) -> None:
 # ---- modules
 @op("IMPORT_NAME")
 def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
-    """A module that is loaded already is a constant; to load one is an effect."""
+    """A module that is loaded already is a constant, as long as it is the one in ``sys.modules``; to load one is an
+    effect."""
     names, level = frame.stack.pop().constant(), frame.stack.pop().constant()
-    package = frame.namespace.get("__package__") or frame.namespace.get("__name__", "")
     base = instr.arg
     if level:
+        package = frame.namespace.get("__package__") or frame.namespace.get("__name__", "")
         parent = package.rsplit(".", level - 1)[0]
         base = f"{parent}.{instr.arg}" if instr.arg else parent
-    if base not in sys.modules or any(
-            not hasattr(sys.modules[base], n) and f"{base}.{n}" not in sys.modules for n in names or () if n != "*"):
+    if not is_own(frame.native.co_filename) and builtin(m, frame, "__import__").real is not __import__:
+        raise Break(Reason.IMPORT, f"{base}, by a function in place of __import__")
+    module = loaded_module(m, base)
+    if module is None or not isinstance(module.real, ModuleType) or not all(
+            name == "*" or hasattr(module.real, name) or submodule(m, module.real, name) for name in names or ()):
         raise Break(Reason.IMPORT, base)
-    frame.stack.append(Const(sys.modules[base] if names else sys.modules[base.partition(".")[0]]
-                             if not level else sys.modules[base]))
+    if not names and not level:
+        module = loaded_module(m, base.partition(".")[0]) or module
+    frame.stack.append(module)
+
+
+def loaded_module(m: Machine, name: str) -> Value | None:
+    """What ``sys.modules`` has under a name, None for nothing."""
+    found = sys.modules.get(name)
+    return None if found is None else wrap(m, found, Item(known(sys.modules, "sys.modules"), name))
+
+
+def submodule(m: Machine, module: ModuleType, name: str) -> Value | None:
+    """What ``from module import name`` gives where the module has no such attribute: a module that is loaded."""
+    m.guard(HasKeyGuard(Attr(known(module, module.__name__), "__dict__"), name, False))
+    return loaded_module(m, f"{module.__name__}.{name}")
 
 
 @op("IMPORT_FROM")
 def import_from(m: Machine, frame: Frame, instr: Instr) -> None:
     module = frame.stack[-1]
-    full = f"{module.real.__name__}.{instr.arg}"
-    if not hasattr(module.real, instr.arg) and full in sys.modules:
-        frame.stack.append(Const(sys.modules[full]))
-    else:
+    if hasattr(module.real, instr.arg):
         m.push_result(module.load_attr(m, instr.arg))
+        return
+    found = submodule(m, module.real, instr.arg)
+    if found is None:
+        raise Break(Reason.IMPORT, instr.arg)
+    frame.stack.append(found)

@@ -16,6 +16,7 @@ from sot.graph import TensorRef
 from sot.guards.guards import IsGuard, LengthGuard
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
+from sot.interpreter.objects.tensor_facts import guarded
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -148,6 +149,9 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
             raise Break(Reason.UNSUPPORTED, "a gradient of something computed before the captured function")
         if leaf is not None:
             found[id(leaf)] = m.leaves[id(leaf)]
+    for given in found.values():
+        if given.ref.real is not None and id(given.ref.fake) not in m.made_leaves:
+            guarded(m, given, "is_leaf")
     if m.hooked or any(has_hooks(m, leaf) for leaf in found.values()):
         raise Break(Reason.UNSUPPORTED, "a gradient that goes through hooks, inside the captured function,")
     return list(found.values())

@@ -21,6 +21,7 @@ from sot.graph.refs import version_of
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.control_flow import failures
 from sot.interpreter.numpy_ops import numpy_arrays
+from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
@@ -33,7 +34,7 @@ from sot.torch_compat.fake_tensors import (
     is_symbolic,
 )
 from sot.torch_compat.global_state import undo_of
-from sot.torch_compat.tensors import storage_id
+from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_id
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
@@ -107,6 +108,8 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     renamed = isinstance(real, types.FunctionType) and vars(torch.Tensor).get(name) is not real
     if renamed and overrides.asked(m, args[0]):     # other arguments are handed over
         raise Break(Reason.OPAQUE_CALL, f"a wrapper of Tensor.{name}")
+    if name in ASKED_METHODS and len(args) == 1 and not m.modes and not overrides.asked(m, args[0]):
+        return tensor_facts.fact(m, args[0], name)
     return torch_call(m, "call_method", name, args, kwargs)
 
 
@@ -132,6 +135,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     """Run an operation on the fakes and record it; see the head of the file."""
     if args and target in TENSOR_MAKERS and numpy_arrays.holds(m, args[0]):
         return numpy_arrays.tensor_of(m, target, args, kwargs)
+    refuse_replaced_operator(m, kind, target, args)
     found: dict[int, TensorValue] = {}
     numbers = takes_numbers(target)
     graph_args = tuple(v.graph_argument(m, found, numbers) for v in args)
@@ -165,6 +169,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     check_result(m, name, result, found)
     changed = any(value.ref.fake.requires_grad != before[key][0] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
+        if name.partition(".")[0] not in CONSTANT_RESULTS:
+            raise Break(Reason.TENSOR_VALUE, name)
         for value in found.values():
             value.ref.see()
         return wrap_new(m, result)
@@ -207,8 +213,6 @@ def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known
     """A break for what no graph does as the program does it."""
     if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
         raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
-    if name == "storage_offset" and m.places_unknown:
-        raise Break(Reason.TENSOR_VALUE, name)
     if name.startswith("quantize_per_"):
         raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
     if "out" in call[2]:
@@ -226,6 +230,19 @@ def record(m: Machine, name: str, call: known_values.Call, result: Any, written:
         for shown in m.shown:
             shown.note_change(m, node, written)
     return node
+
+
+def refuse_replaced_operator(m: Machine, kind: str, target: Any, args: list[Value]) -> None:
+    """A break where the program has put a function of its own into the place of an operator of tensors."""
+    if kind == "call_method":
+        name = target if target.startswith("__") else ""
+    else:
+        name = target.__name__ if getattr(target, "__module__", None) in ("_operator", "builtins") else ""
+    if not name:
+        return
+    for prefix, value in zip(("__", "__r"), args, strict=False):
+        if isinstance(value, TensorValue):
+            tensor_facts.refuse_replaced(m, value, f"{prefix}{name.strip('_')}__")
 
 
 def gives_back(name: str, *args: Any, **kwargs: Any) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from sot.interpreter.builtins.common import call_slot, foldable, is_native, overridden, run_native, slot, take
+from sot.interpreter.objects.tensor_facts import refuse_replaced
 from sot.interpreter.torch_ops.overrides import asked
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def len_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, = take("len", args, kwargs, "obj", required=1)
     if isinstance(value, TensorValue):
+        refuse_replaced(m, value, "__len__")
         return tensor_len(m, args, kwargs)
     if isinstance(value, Const) and foldable(value, "__len__"):
         return run_native(m, len, value.real)

@@ -1,0 +1,101 @@
+"""What capture finds of tensors by itself: methods, which a program may replace, and what no tensor guard compares.
+
+The latter is read off the real tensor, and guarded. Of a tensor that the trace has made the fake one tells; where that
+depends on an input, the input is guarded.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from sot.graph.refs import version_of
+from sot.guards.guards import IsGuard
+from sot.guards.origin import ClassAttr, known
+from sot.guards.tensor_guards import FactGuard
+from sot.interpreter.objects.lookup import lookup
+from sot.support.errors import Break, Reason
+from sot.torch_compat.tensors import ask, storage_id
+from sot.values.base import ABSENT, Value
+from sot.values.tensor import BASIC, TensorValue
+from sot.values.wrapping import wrap_new
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+ORIGINAL = {cls: dict(vars(cls)) for cls in BASIC}
+
+
+def resolved(m: Machine, cls: type, name: str) -> tuple[Any, type]:
+    """What a class of tensors has under a name by which capture knows something itself; the same at each call."""
+    raw, owner = lookup(m, cls, name)
+    if raw is not ABSENT and owner in ORIGINAL:     # and none of C code, which stays
+        m.guard(IsGuard(ClassAttr(known(owner, owner.__qualname__), name), raw))
+    return raw, owner
+
+
+def is_replaced(raw: Any, name: str) -> bool:
+    """Is it a function that the program has put into the place of a method of tensors, or beside those?"""
+    return isinstance(raw, FunctionType) and not any(raw is known.get(name) for known in ORIGINAL.values())
+
+
+def refuse_replaced(m: Machine, tensor: TensorValue, name: str) -> None:
+    """A break where the program has put a function of its own into the place of an operator of tensors."""
+    if is_replaced(resolved(m, tensor.pytype, name)[0], name):
+        raise Break(Reason.OPAQUE_CALL, f"{name} of tensors, which is not torch's own,")
+
+
+def fact(m: Machine, tensor: TensorValue, name: str) -> Value:
+    """``tensor.name`` or ``tensor.name()``, for a name among those that are asked."""
+    if name == "storage_offset":
+        return storage_offset(m, tensor)
+    changed = has_changed(tensor)
+    if tensor.ref.real is not None and (not changed or name == "is_leaf"):
+        found = guarded(m, tensor, name)
+        if not changed and not (m.hooked and name == "retains_grad"):
+            return wrap_new(m, found)
+    if changed and name != "is_leaf" or m.hooked and name == "retains_grad":
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of {tensor}, which has been changed,")
+    return of_fake(m, tensor, name)
+
+
+def guarded(m: Machine, tensor: TensorValue, name: str) -> Any:
+    """What an input has under a name, from now on the same at each call."""
+    if tensor.origin is None:
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of {tensor}")
+    tensor.ref.see()
+    real: Any = tensor.ref.real
+    found = ask(real, name)
+    m.guard(FactGuard(tensor.origin, name, found))
+    return found
+
+
+def storage_offset(m: Machine, tensor: TensorValue) -> Value:
+    """That of a view of an input depends on the input's."""
+    if m.places_unknown:
+        raise Break(Reason.TENSOR_VALUE, "storage_offset")
+    for other in inputs_sharing(m, tensor):
+        guarded(m, other, "storage_offset")
+    if tensor.ref.real is not None and not has_changed(tensor):
+        return wrap_new(m, ask(tensor.ref.real, "storage_offset"))
+    return of_fake(m, tensor, "storage_offset")
+
+
+def of_fake(m: Machine, tensor: TensorValue, name: str) -> Value:
+    tensor.ref.see()
+    return wrap_new(m, m.builder.run("call_function", ask, (tensor.ref, name), {}))
+
+
+def inputs_sharing(m: Machine, tensor: TensorValue) -> Iterator[TensorValue]:
+    """The inputs that share memory with a tensor, it among them if it is one."""
+    memory = storage_id(tensor.ref.fake)
+    for _, value in [*m.by_id.values()]:
+        if isinstance(value, TensorValue) and value.ref.real is not None and storage_id(value.ref.fake) == memory:
+            yield value
+
+
+def has_changed(tensor: TensorValue) -> bool:
+    """Has the trace changed an input in place, or what autograd is to do with it?"""
+    ref = tensor.ref
+    return ref.real is not None and (version_of(ref.fake) != ref.version
+                                     or ref.fake.requires_grad != ref.real.requires_grad)

@@ -1,0 +1,198 @@
+"""What capture has found by name is what the next call finds by that name, or it is captured again.
+
+Programs replace functions while they run, test suites all the time: functions of C, builtins, methods of tensors,
+modules. Each case calls a translated function, replaces what a name stands for, calls it again, and once more when the
+name stands for what it did before.
+"""
+import builtins
+import contextlib
+import functools
+import math
+import operator
+import os
+import posixpath
+import sys
+import textwrap
+import time
+import types
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import sot
+
+X = torch.arange(6.0).reshape(2, 3) / 3
+MISSING = object()
+
+
+@contextlib.contextmanager
+def replaced(owner, name, value):
+    before = vars(owner).get(name, MISSING)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if before is MISSING:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+def agree(fn, owner, name, value):
+    """A function and its translation, before, while and after a name stands for something else."""
+    g = sot.to_static(fn, backend="eager")
+    before = fn(X)
+    for _ in range(3):
+        torch.testing.assert_close(g(X), before)
+    with replaced(owner, name, value):
+        expected, found, again = fn(X), g(X), g(X)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(again, expected)
+    torch.testing.assert_close(g(X), before)
+
+
+def joined(*parts):
+    return "joined"
+
+
+def uses_the_library(x):
+    return x * len(textwrap.dedent("  a\n  b")) + len(os.path.join("a", "b"))
+
+
+def reduces(x):
+    return x * functools.reduce(operator.add, [1, 2, 3])
+
+
+@pytest.mark.parametrize("owner, name, value, fn", [
+    (math, "sqrt", lambda v: 100.0, lambda x: x * math.sqrt(4)),
+    (math, "pi", 3.0, lambda x: x * math.pi),
+    (time, "time", lambda: 5.0, lambda x: x * 0 + time.time() * 0 + (time.time() == 5.0)),
+    (os.path, "exists", lambda p: True, lambda x: x * 2 if os.path.exists("/nowhere") else x),
+    (posixpath, "join", joined, uses_the_library),
+    (os, "getenv", lambda *a: "7", lambda x: x * float(os.getenv("SOT_NOT_SET", "1"))),
+    (os, "fspath", lambda p: "longer than before", lambda x: x * len(os.path.join("a", "b"))),
+    (operator, "add", lambda a, b: a * 10 + b, reduces),
+    (functools, "reduce", lambda f, v: 7, reduces),
+    (torch.cuda, "is_available", lambda: True, lambda x: x * 3 if torch.cuda.is_available() else x),
+    (torch, "get_num_threads", lambda: 9, lambda x: x * torch.get_num_threads()),
+    (torch.distributed, "is_initialized", lambda: True, lambda x: x * 5 if torch.distributed.is_initialized() else x),
+    (torch, "relu", torch.sin, lambda x: torch.relu(x - 1)),
+    (F, "gelu", F.relu, lambda x: F.gelu(x - 1)),
+    (F, "gelu", mock.MagicMock(side_effect=torch.cos), lambda x: F.gelu(x - 1)),
+], ids=lambda v: v if isinstance(v, str) else "")
+def test_of_a_module(owner, name, value, fn):
+    agree(fn, owner, name, value)
+
+
+@pytest.mark.parametrize("name, value, fn", [
+    ("len", lambda v: 50, lambda x: x * len([1, 2]) + max(1, 2)),
+    ("max", lambda *v: 50, lambda x: x * len([1, 2]) + max(1, 2)),
+    ("isinstance", lambda v, c: False, lambda x: x * 2 if isinstance(x, torch.Tensor) else x),
+    ("range", lambda n: [5, 6], lambda x: sum((x * i for i in range(3)), x)),
+    ("float", lambda v: 8.0, lambda x: x * float("2")),
+    ("type", lambda v: int, lambda x: x * (2 if type(x) is int else 3)),
+    ("sorted", lambda v: [9], lambda x: x * sorted([3, 2])[0]),
+    ("new_builtin", 3.0, lambda x: x * getattr(builtins, "new_builtin", 1)),
+], ids=lambda v: v if isinstance(v, str) else "")
+def test_builtins(name, value, fn):
+    agree(fn, builtins, name, value)
+
+
+def test_a_name_that_appears():
+    def f(x):
+        try:
+            return x * appearing  # noqa: F821
+        except NameError:
+            return x - 1
+    agree(f, builtins, "appearing", 4.0)
+    agree(f, sys.modules[__name__], "appearing", 5.0)
+    agree(lambda x: x * getattr(math, "appearing", 2), math, "appearing", 5.0)
+
+
+def test_a_print_of_the_program():
+    """Whoever replaces ``print`` is still captured."""
+    said = []
+    with replaced(builtins, "print", lambda *v: said.append(v)):
+        f = sot.to_static(lambda x: (print("a"), x + 1)[1], backend="eager")
+        f(X), f(X)
+    assert ("a",) in said
+
+
+@pytest.mark.parametrize("name, value, fn", [
+    ("sin", lambda s: s * 100, lambda x: x.sin() + 1),
+    ("reshape", lambda s, *a: s * 7, lambda x: x.reshape(-1)),
+    ("dim", lambda s: 7, lambda x: x * x.dim()),
+    ("ndim", property(lambda s: 7), lambda x: x * x.ndim),
+    ("T", property(lambda s: s * 7), lambda x: x.T),
+    ("__add__", lambda s, o: s * 100, lambda x: x + 1),
+    ("__radd__", lambda s, o: s * 100, lambda x: 1 + x),
+    ("__neg__", lambda s: s * 100, lambda x: -x),
+    ("__lt__", lambda s, o: s * 7, lambda x: x < 2),
+    ("__truediv__", lambda s, o: s * 7, lambda x: x / 2),
+    ("__getitem__", lambda s, o: s * 100, lambda x: x[0]),
+    ("__len__", lambda s: 7, lambda x: x * len(x)),
+    ("__iter__", lambda s: iter([s.reshape(-1)]), lambda x: torch.cat([*x])),
+    ("brand_new", lambda s: s * 3, lambda x: x.brand_new() if hasattr(x, "brand_new") else x),
+], ids=lambda v: v if isinstance(v, str) else "")
+def test_of_tensors(name, value, fn):
+    agree(fn, torch.Tensor, name, value)
+
+
+def module(name, **contents):
+    made = types.ModuleType(name)
+    vars(made).update(contents)
+    return made
+
+
+@pytest.mark.parametrize("names", [("m_replaced",), ("m_replaced.inner", "m_replaced")], ids=str)
+def test_modules_that_a_function_imports(names):
+    def whole(x):
+        import m_replaced
+        return x * m_replaced.v
+
+    def part(x):
+        from m_replaced import v
+        return x * v
+
+    def inner(x):
+        import m_replaced.inner as i
+        from m_replaced import inner as j
+        return x * i.v + j.v
+
+    def made(v):
+        below = module("m_replaced.inner", v=v + 1)
+        return {"m_replaced": module("m_replaced", v=v, inner=below, __path__=[]), "m_replaced.inner": below}
+
+    for fn in (whole, part, inner):
+        g = sot.to_static(fn, backend="eager")
+        for modules in (made(2.0), made(3.0)):
+            with mock.patch.dict(sys.modules, modules):
+                for _ in range(2):
+                    torch.testing.assert_close(g(X), fn(X))
+        with mock.patch.dict(sys.modules, {**made(4.0), "m_replaced": None}), pytest.raises(ImportError):
+            g(X)
+
+
+def test_an_import_that_the_program_replaces():
+    def f(x):
+        import math as m
+        return x * m.tau
+    agree(f, builtins, "__import__", lambda *a: module("other", tau=2.0))
+
+
+class Base:
+    pass
+
+
+class Derived(Base):
+    def __init__(self):
+        self.here = 3.0
+
+
+@pytest.mark.parametrize("owner", [Base, Derived])
+def test_an_attribute_that_a_class_gains(owner):
+    made = Derived()
+    agree(lambda x: x * getattr(made, "gained", 1.0), owner, "gained", 6.0)
+    agree(lambda x: x * made.here, owner, "here", property(lambda self: 7.0, lambda self, v: None))

@@ -36,7 +36,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": round, **{f"math.{name}": getattr(math, name) for name in (
         "floor", "ceil", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan",
         "fabs", "erf", "degrees", "radians")},
-    "math.prod": lambda *values: math.prod(values)}
+    "math.prod": lambda *values: math.prod(values), "sign": lambda value: math.copysign(1.0, value)}
 INFINITE = float("inf")
 # What the last operand is compared with lest Python raise. Names that are not here raise for no number.
 DOMAINS: dict[str, list[tuple[str, float]]] = {

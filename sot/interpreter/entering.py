@@ -11,7 +11,7 @@ from sot.interpreter import unroll_limit
 from sot.interpreter.frame import PUSH, Frame
 from sot.polyfills.rebuilt import REBUILT
 from sot.support.errors import Break, Reason
-from sot.values.base import ENTERED, Lazy, Value
+from sot.values.base import ABSENT, ENTERED, Lazy, Value
 from sot.values.callables import FunctionValue
 from sot.values.iterators import GeneratorValue, PolyfilledGenerator
 from sot.values.objects import DictValue, TupleValue
@@ -58,8 +58,8 @@ def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
         if names[i] not in bound:
             bound[names[i]] = settled(m, default)
     for name in names[positional:positional + keyword_only]:
-        if name not in bound and name in function.kwdefaults:
-            bound[name] = settled(m, function.kwdefaults[name])
+        if name not in bound and (default := keyword_default(m, function, name)) is not None:
+            bound[name] = settled(m, default)
     missing = [n for n in names[:positional + keyword_only] if n not in bound]
     if missing:
         raise Break(Reason.BAD_CALL, f"{function.name}() misses {', '.join(missing)}")
@@ -75,6 +75,17 @@ def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
     elif more:
         raise Break(Reason.BAD_CALL, f"{function.name}() got an unexpected keyword {next(iter(more))!r}")
     return bound
+
+
+def keyword_default(m: Machine, function: FunctionValue, name: str) -> Any:
+    """What a parameter is where it is not given, None if it has to be. The program may have changed the dict."""
+    held, real = function.made_kwdefaults, getattr(function.real, "__kwdefaults__", None)
+    if real is not None and id(real) in m.by_id:
+        held = m.by_id[id(real)][1]
+    if held is None:
+        return function.kwdefaults.get(name)
+    found = held.get(m, name)
+    return None if found is ABSENT else found
 
 
 def settled(m: Machine, value: Any) -> Value:

@@ -9,6 +9,7 @@ Whatever a family does not answer raises ``Break``: Python then does it, for rea
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -136,6 +137,12 @@ class Value:
         return f"{type(self).__name__}({self})"
 
 
+def is_written_exactly(number: complex) -> bool:
+    """Is what Python shows of it an expression for it? Of signs of zero, infinity and NaN that is not so."""
+    parts = number.real, number.imag
+    return all(map(math.isfinite, parts)) and not any(part == 0 and math.copysign(1, part) < 0 for part in parts)
+
+
 class Const(Value):
     """An immutable Python object, known during capture: a number, a string, a class, a dtype, ..."""
 
@@ -178,6 +185,8 @@ class Const(Value):
         real = self.real
         if isinstance(real, np.number):     # a float too, whose text is no Python
             return real.item()
+        if isinstance(real, complex) and not is_written_exactly(real):
+            raise Break(Reason.OPAQUE_VALUE, f"{real!r}, which has no text as a constant,")
         if isinstance(real, GRAPH_CONSTANTS):
             return real
         if isinstance(real, type) and real in DTYPES_OF_PYTHON:

@@ -104,6 +104,7 @@ class FunctionValue(Value):
         self.defaults: tuple = ()
         self.made_defaults: Value | None = None     # the tuple that they came in
         self.kwdefaults: dict[str, Any] = {}
+        self.made_kwdefaults: Any = None        # the dict of them, once the program has asked for it
         self.closure: tuple[CellValue, ...] = ()
         self.annotations: Value | None = None
         self.attrs: ObjectValue | None = None
@@ -138,7 +139,9 @@ class FunctionValue(Value):
                                 f"None, ({cells}))")
         if self.made_defaults is not None:
             e.line(f"{made}.__defaults__ = {e.value(self.made_defaults)}")
-        if self.kwdefaults:
+        if self.made_kwdefaults is not None:
+            e.line(f"{made}.__kwdefaults__ = {e.value(self.made_kwdefaults)}")
+        elif self.kwdefaults:
             pairs = ", ".join(f"{k!r}: {e.value(v)}" for k, v in self.kwdefaults.items())
             e.line(f"{made}.__kwdefaults__ = {{{pairs}}}")
         if self.annotations is not None:

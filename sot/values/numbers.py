@@ -7,6 +7,7 @@ makes it a constant after all.
 """
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -73,6 +74,8 @@ class DynamicNumber(LazyConst):
                 machine.note_assumptions()
             else:
                 machine.guard(RelationGuard(self.origin, "==", self.term, self._value))
+                if self.pytype is float and self._value == 0.0:     # and -0.0 is another number
+                    machine.guard(RelationGuard(self.origin, "==", ("sign", self.term), math.copysign(1, self._value)))
         return self._value
 
     def symbol(self, m: Machine) -> Any:

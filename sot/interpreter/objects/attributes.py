@@ -17,7 +17,14 @@ import torch
 from sot.guards.guards import HasKeyGuard, IsGuard
 from sot.guards.origin import Attr, ClassAttr, known
 from sot.interpreter.objects.computed_attributes import function_attrs, load_computed, load_slot, native_attr
-from sot.interpreter.objects.lookup import class_value, is_data_descriptor, like_real, lookup, no_attribute
+from sot.interpreter.objects.lookup import (
+    class_value,
+    guard_protocol,
+    is_data_descriptor,
+    like_real,
+    lookup,
+    no_attribute,
+)
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
@@ -67,6 +74,8 @@ def generic_load(m: Machine, obj: Value, name: str) -> Value:
     """``object.__getattribute__(obj, name)``, then ``__getattr__``."""
     cls = obj.pytype
     raw, owner = lookup(m, cls, name)
+    if raw is not ABSENT:
+        guard_protocol(m, type(raw))
     if raw is not ABSENT and is_data_descriptor(raw):
         return get_data(m, obj, raw, owner, name)
     value = instance_attr(m, obj, name)

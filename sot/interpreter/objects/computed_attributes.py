@@ -135,7 +135,12 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
     if name == "__defaults__":
         return obj.made_defaults or (TupleValue(list(obj.defaults)) if obj.defaults else NONE)
     if name == "__kwdefaults__" and obj.real is ABSENT:
-        return keyword_defaults(obj)
+        if not obj.kwdefaults:
+            return NONE
+        if obj.made_kwdefaults is None:
+            obj.made_kwdefaults = DictValue(dict)
+            obj.made_kwdefaults.overlay.update(obj.kwdefaults)
+        return obj.made_kwdefaults
     if name == "__dict__":
         return function_attrs(obj).attrs
     if obj.real is not ABSENT and obj.origin is not None:
@@ -157,12 +162,6 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
     if name == "__type_params__" and obj.real is ABSENT:
         return TupleValue([])
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of a function")
-
-
-def keyword_defaults(obj: FunctionValue) -> Value:
-    made = DictValue(dict)
-    made.overlay.update(obj.kwdefaults)
-    return made if obj.kwdefaults else NONE
 
 
 def function_attrs(obj: FunctionValue) -> ObjectValue:

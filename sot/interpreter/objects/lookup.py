@@ -3,11 +3,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sot.guards.guards import HasKeyGuard
+from sot.guards.guards import HasKeyGuard, IsGuard
 from sot.guards.origin import Attr, ClassAttr, known
 from sot.support.errors import Break, PyRaise, Reason
 from sot.values.base import ABSENT, Const, Value
-from sot.values.constants import cannot_change
+from sot.values.constants import cannot_change, is_library
 from sot.values.objects import ExceptionValue
 from sot.values.wrapping import wrap, wrap_new
 
@@ -32,6 +32,14 @@ def class_value(m: Machine, raw: Any, owner: type, name: str) -> Value:
     if (made := m.made_classes.get(id(owner))) is not None and (member := made.member(name)) is not None:
         return member
     return wrap(m, raw, ClassAttr(known(owner, owner.__qualname__), name))
+
+
+def guard_protocol(m: Machine, kind: type) -> None:
+    """Guard whether what a class holds is a descriptor, and of which kind: its own class may gain or lose methods."""
+    for name in () if cannot_change(kind) or is_library(kind.__module__) else ("__get__", "__set__", "__delete__"):
+        found, owner = lookup(m, kind, name)
+        if found is not ABSENT and not cannot_change(owner):
+            m.guard(IsGuard(ClassAttr(known(owner, owner.__qualname__), name), found))
 
 
 def is_data_descriptor(raw: Any) -> bool:

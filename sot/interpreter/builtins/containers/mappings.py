@@ -155,8 +155,8 @@ def defaultdict_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) ->
 def _fromkeys(cls: type) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         iterable, value = take("fromkeys", args, kwargs, "iterable", "value", required=1)
-        items = iteration.known_items(m, iterable)
-        if items is None or cls is defaultdict:
+        items = None if cls is defaultdict else iteration.known_items(m, iterable)      # which an iterator gives once
+        if items is None:
             return m.enter(fill.fromkeys, [Const(cls), iterable, value or NONE])
         made = DictValue(cls)
         for item in items:

@@ -29,6 +29,7 @@ from sot.torch_compat.global_state import (
     SET_GRAD,
     STATE_SETTERS,
     StateChange,
+    autocast_as_before,
     autocast_nesting,
     nest_autocast,
     net_states,
@@ -93,7 +94,20 @@ class GraphCompiler:
         return Compiled(self.wrapped(made, graph, as_it_is, record), as_it_is and nodes_of(graph.module) == before)
 
     def ask_backend(self, graph: Graph) -> Callable[..., Any]:
-        """What the backend makes of a graph. Raises RestartCapture if there is in it what is lost by that."""
+        """What the backend makes of a graph. Raises RestartCapture if there is in it what is lost by that.
+
+        AOTAutograd before torch 2.13 refuses a graph that leaves autocast changed. What is left is set after a
+        compiled graph anyway (``leaving_states``), so the graph that it is given takes it back.
+        """
+        undo = end_with(graph.module, autocast_as_before(graph.states))
+        compiled = self.ask_about_gradients(graph)
+        if is_as_it_is(compiled, graph.module):
+            undo()
+            return graph.module.forward
+        return compiled
+
+    def ask_about_gradients(self, graph: Graph) -> Callable[..., Any]:
+        """The same for a graph that may go backward."""
         if not has_gradients(graph.module):
             return self.ask_about_leaves(graph)
         undo = detach_results(graph.module, [i for i, _ in graph.spent.leaves])
@@ -151,6 +165,21 @@ class GraphCompiler:
 def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
     """What a graph consists of: a backend may change it in place, for the tensors that it was shown."""
     return [(node, node.op, node.target, node.args, node.kwargs) for node in module.graph.nodes]
+
+
+def end_with(module: torch.fx.GraphModule, calls: Sequence[tuple[Callable[..., Any], tuple]]) -> Callable[[], None]:
+    """Let a graph make calls at its end; what comes back undoes it."""
+    if not calls:
+        return lambda: None
+    with module.graph.inserting_before(*module.graph.find_nodes(op="output")):
+        made = [module.graph.call_function(function, args) for function, args in calls]
+    module.recompile()
+
+    def undo() -> None:
+        for node in made:
+            module.graph.erase_node(node)
+        module.recompile()
+    return undo
 
 
 def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:

@@ -220,6 +220,19 @@ def net_states(log: Sequence[StateChange]) -> list[tuple[Callable[..., Any], tup
     return [*((key[0], values) for key, values in new.items() if old[key] != values), *[(step, ())] * abs(nesting)]
 
 
+AUTOCAST_SETTERS = (torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled)
+
+
+def autocast_as_before(log: Sequence[StateChange]) -> list[tuple[Callable[..., Any], tuple]]:
+    """The calls that take back what a log leaves of autocast."""
+    first: dict[tuple, tuple] = {}
+    for setter, values, (_, undo) in log:
+        if setter in AUTOCAST_SETTERS:
+            first.setdefault((setter, *values[:-1]), undo)
+    left = {(setter, *values[:-1]) for setter, values in net_states(log)}
+    return [(key[0], values) for key, values in first.items() if key in left]
+
+
 def autocast_nesting() -> int:
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting()

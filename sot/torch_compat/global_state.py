@@ -250,7 +250,8 @@ def leave_regions() -> None:
     while _inference_modes:
         exit_inference_mode()
     if in_function_transform():
-        functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
+        with contextlib.suppress(RuntimeError):     # of torch 2.11, when all levels are left
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
     with contextlib.suppress(RuntimeError):     # it was not entered
         exit_dual_level(0)
 

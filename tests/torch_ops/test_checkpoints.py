@@ -127,12 +127,13 @@ def test_what_would_be_another_program_is_a_break(make):
 
 
 def test_memory_is_saved():
-    """The tensors in between are not kept for the backward pass."""
-    kept = []
-    translated = sot.to_static(Blocks(False), backend=Counter())
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
-        translated(torch.randn(2, 4, requires_grad=True)).sum()
-    assert len(kept) <= 3
+    """The tensors in between are not kept for the backward pass: no more of them than in plain PyTorch."""
+    def kept_by(model):
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+            model(torch.randn(2, 4, requires_grad=True)).sum()
+        return len(kept)
+    assert kept_by(sot.to_static(Blocks(False), backend=Counter())) <= kept_by(Blocks(False))
 
 
 @pytest.mark.parametrize("make", WHOLE.values(), ids=WHOLE)

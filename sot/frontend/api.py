@@ -145,6 +145,10 @@ class Translation(Inspected):
         raise NotImplementedError
 
 
+# The annotations of a translated function are those of the function; Python would find these first.
+del Translation.__annotations__
+
+
 class StaticFunction(Translation, Translated):
     """A function, method or other callable, called under a translator."""
 

@@ -1,8 +1,11 @@
 """CPython's own tests pass translated, or are named in cpython.EXPECTED with the reason why they cannot."""
+import importlib.util
+
 import cpython
 import pytest
 
 
+@pytest.mark.skipif(importlib.util.find_spec("test.test_list") is None, reason="CPython's own tests are not installed")
 @pytest.mark.parametrize("module", cpython.QUICK)
 def test_of_cpython(module):
     found = cpython.compare(module)

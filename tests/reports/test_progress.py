@@ -39,7 +39,10 @@ def program(tmp_path):
 
 def on_terminal(program, patience):
     """What the program writes to a terminal that is its stderr."""
-    ours, theirs = pty.openpty()
+    try:
+        ours, theirs = pty.openpty()
+    except OSError:
+        pytest.skip("there are no terminals here")
     try:
         done = program(patience, theirs)
     finally:

@@ -133,7 +133,8 @@ def named_results(x):
     m, t, q = torch.max(x, 0), x.topk(2), torch.linalg.qr(x)
     a, b = m
     return (m.values, m.indices, m[0], a, b, t, x.sort(), torch.svd(x).S, q.R.abs(), x.min(1), x.median(0).values,
-            torch.aminmax(x.detach()).max, torch.std_mean(x), x.cummax(0).indices, torch.frexp(x).mantissa, len(m), type(m))
+            torch.aminmax(x.detach()).max, torch.std_mean(x), x.cummax(0).indices, torch.frexp(x).mantissa, len(m),
+            type(m))
 
 
 @whole

@@ -175,20 +175,22 @@ def names_the_key() -> bool:
 
 
 NAMES_THE_KEY = names_the_key()
+ELEMENT = "a set element"
 
 
-def key_of(m: Machine, value: Value) -> Any:
+def key_of(m: Machine, value: Value, role: str = "a dict key", within: Value | None = None) -> Any:
     """The host object that stands for a value as dict key or set member; unhashable types raise TypeError."""
     if isinstance(value, TupleValue):
         if overridden(m, value, "__hash__") or overridden(m, value, "__eq__"):
             raise Break(Reason.UNSUPPORTED, f"hashing {value}")
-        return tuple(key_of(m, v) for v in m.settle(value.items))
+        return tuple(key_of(m, v, role, within or value) for v in m.settle(value.items))
     if isinstance(value, SetValue) and value.pytype is frozenset:
         return frozenset(value.items)
     if value.pytype.__hash__ is None:
+        words = f"unhashable type: {value.pytype.__name__!r}"
         if NAMES_THE_KEY:
-            raise Break(Reason.OPERATION_FAILED, f"{value} cannot be hashed")
-        m.throw(TypeError, f"unhashable type: {value.pytype.__name__!r}")
+            words = f"cannot use {(within or value).pytype.__name__!r} as {role} ({words})"
+        m.throw(TypeError, words)
     if isinstance(value, Const) and compares_by_python(value.unguarded):
         raise Break(Reason.UNSUPPORTED, f"hashing {value}")
     if isinstance(value, ObjectValue) and is_python(slot(m, value, "__hash__"), slot(m, value, "__eq__")):

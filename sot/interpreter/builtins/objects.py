@@ -346,7 +346,7 @@ def hash_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return call_slot(m, value, "__hash__", [])  # type: ignore[return-value]
     if isinstance(value, Const) and raw is not object.__hash__ and not isinstance(value.real, type):
         return run_native(m, hash, value.real)
-    if isinstance(value, TupleValue) and raw is tuple.__hash__:
+    if isinstance(value, TupleValue) and raw in (tuple.__hash__, torch.Size.__hash__):
         items = m.settle(value.items)
         return m.enter(polyfill.hash_tuple, [value]) if not all(isinstance(v, Const) for v in items) else run_native(
             m, hash, value.constant())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sot.bytecode import Instr
 from sot.interpreter.builtins import operators
-from sot.interpreter.builtins.common import key_of
+from sot.interpreter.builtins.common import ELEMENT, key_of
 from sot.interpreter.builtins.iteration import is_iterable, known_items
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.opcodes.table import op
@@ -45,7 +45,7 @@ def build_list(m: Machine, frame: Frame, instr: Instr) -> None:
 def build_set(m: Machine, frame: Frame, instr: Instr) -> None:
     made = SetValue({})
     for value in pop_many(frame, instr.arg):
-        made.items.setdefault(key_of(m, value), value)
+        made.items.setdefault(key_of(m, value, ELEMENT), value)
     frame.stack.append(made)
 
 
@@ -115,7 +115,7 @@ def set_update(m: Machine, frame: Frame, instr: Instr) -> None:
     if elements is None or not isinstance(members, SetValue):
         m.enter(language.update_set, [members, value], {}, DISCARD)
         return
-    keys = [key_of(m, e) for e in elements]
+    keys = [key_of(m, e, ELEMENT) for e in elements]
     m.touch(members)
     for key, element in zip(keys, elements, strict=True):
         members.items.setdefault(key, element)

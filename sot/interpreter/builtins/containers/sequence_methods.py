@@ -158,7 +158,23 @@ def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
             return m.enter(polyfill.index_in, [self_, wanted, Const(i), Const(last), Const("value not found")])
         if same:
             return wrap_new(m, i)
-    return m.throw(ValueError, f"{described(m, wanted)} is not in {self_.pytype.__name__}")
+    return m.throw(ValueError, not_found(self_.pytype, described(m, wanted)))
+
+
+class Wanted:
+    """What no sequence has."""
+
+    def __repr__(self) -> str:
+        return "<wanted>"
+
+
+def not_found(kind: type, what: str) -> str:
+    """What CPython says where ``index`` finds nothing, which differs from version to version."""
+    try:
+        next(base for base in (list, tuple, collections.deque) if issubclass(kind, base))().index(Wanted())
+    except ValueError as e:
+        return str(e).replace("<wanted>", what)
+    raise AssertionError("an empty sequence has nothing")
 
 
 def described(m: Machine, value: Value) -> str:

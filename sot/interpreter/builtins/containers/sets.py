@@ -5,7 +5,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins import iteration
-from sot.interpreter.builtins.common import NOT_IMPLEMENTED, key_of, no_keywords, run_native, take
+from sot.interpreter.builtins.common import ELEMENT, NOT_IMPLEMENTED, key_of, no_keywords, run_native, take
 from sot.polyfills import containers as fill
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles
@@ -29,7 +29,7 @@ def both(name: str) -> list[Any]:
 def made_of(m: Machine, items: list[Value], kind: type = set) -> SetValue:
     members: Members = {}
     for item in items:
-        members.setdefault(key_of(m, item), item)
+        members.setdefault(key_of(m, item, ELEMENT), item)
     return SetValue(members, kind)
 
 
@@ -113,7 +113,7 @@ def set_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(set.add)
 def add(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, item = take("add", args, kwargs, "self", "object", required=2)
-    target, key = mutable(self_), key_of(m, item)
+    target, key = mutable(self_), key_of(m, item, ELEMENT)
     if key not in target.items:
         target.add(m, key, item)
     return NONE
@@ -138,7 +138,7 @@ def wanted_key(m: Machine, item: Value) -> Any:
     """The key of what is looked for: a set stands for the frozenset of its members."""
     if isinstance(item, SetValue) and item.pytype.__hash__ is None:
         return frozenset(item.items)
-    return key_of(m, item)
+    return key_of(m, item, ELEMENT)
 
 
 def _without(m: Machine, target: SetValue, key: Any) -> bool:
@@ -189,7 +189,7 @@ def contains(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, item = take("__contains__", args, kwargs, "self", "object", required=2)
     if isinstance(item, SetValue) and item.pytype is not frozenset:
         return boolean(frozenset(item.items) in own_members(m, self_))
-    return boolean(key_of(m, item) in own_members(m, self_))
+    return boolean(key_of(m, item, ELEMENT) in own_members(m, self_))
 
 
 # ---- operations: on members, for the method (any iterable) and the operator (sets only)

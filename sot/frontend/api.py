@@ -146,7 +146,7 @@ class Translation(Inspected):
 
 
 # The annotations of a translated function are those of the function; Python would find these first.
-del Translation.__annotations__
+del Inspected.__annotations__, Translation.__annotations__
 
 
 class StaticFunction(Translation, Translated):

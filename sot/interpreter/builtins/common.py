@@ -189,7 +189,9 @@ def key_of(m: Machine, value: Value, role: str = "a dict key", within: Value | N
     if value.pytype.__hash__ is None:
         words = f"unhashable type: {value.pytype.__name__!r}"
         if NAMES_THE_KEY:
-            words = f"cannot use {(within or value).pytype.__name__!r} as {role} ({words})"
+            kind = (within or value).pytype
+            home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+            words = f"cannot use '{home}{kind.__qualname__}' as {role} ({words})"
         m.throw(TypeError, words)
     if isinstance(value, Const) and compares_by_python(value.unguarded):
         raise Break(Reason.UNSUPPORTED, f"hashing {value}")

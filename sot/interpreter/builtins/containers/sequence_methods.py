@@ -171,7 +171,8 @@ class Wanted:
 def not_found(kind: type, what: str) -> str:
     """What CPython says where ``index`` finds nothing, which differs from version to version."""
     try:
-        next(base for base in (list, tuple, collections.deque) if issubclass(kind, base))().index(Wanted())
+        empty: Any = next(base for base in (list, tuple, collections.deque) if issubclass(kind, base))()
+        empty.index(Wanted())
     except ValueError as e:
         return str(e).replace("<wanted>", what)
     raise AssertionError("an empty sequence has nothing")

@@ -18,6 +18,9 @@ FUNCTIONS = frozenset("""
     Abs ToFloat TruncToInt TruncToFloat CeilToInt FloorToInt RoundToInt floor ceiling Pow Mul Add Integer Symbol
     Eq Ne Ge Gt Le Lt Not And Or
 """.split())
+FORBIDDEN = ("aten.from_file", "aten.set_", "aten.set.", "aten._print", "aten.resize_", "aten.record_stream",
+             "aten.data", "aten._resize_output", "aten.save", "aten.load", "aten.set_data")
+LONGEST, LARGEST_POWER = 4000, 16      # an expression's text; an exponent, which is a number
 ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Constant, ast.Name, ast.Load,
               ast.Call, ast.keyword, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
 
@@ -44,8 +47,11 @@ def problem_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> st
     if folder == "data/sample_inputs":
         return f"{name} holds Python objects" if info.file_size else None
     if folder == "models":
+        model = json.loads(archive.read(info))
+        if (refused := next((t for t in targets(model) if not is_allowed(t)), None)) is not None:
+            return f"{name} calls {refused}, which is no operator on tensors that a saved model needs"
         return next((f"{name} has the expression {text!r}, which is no arithmetic"
-                     for text in expressions(json.loads(archive.read(info))) if not is_arithmetic(text)), None)
+                     for text in expressions(model) if not is_arithmetic(text)), None)
     if folder == "extra" or not folder or folder == ".data":
         return None
     return f"{name} is nothing that a model needs"
@@ -56,6 +62,26 @@ def config_problem(config: Any, name: str) -> str | None:
         if entry.get("use_pickle") or not str(entry.get("path_name")).startswith(WEIGHTS):
             return f"{weight} in {name} is a Python object, which can run code when it is read"
     return None
+
+
+def targets(data: Any) -> Iterator[str]:
+    """Every function that the nodes of a graph and its subgraphs call."""
+    if isinstance(data, dict):
+        if "target" in data and "inputs" in data:
+            yield str(data["target"])
+        for value in data.values():
+            yield from targets(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from targets(item)
+
+
+def is_allowed(target: str) -> bool:
+    """Is it an operator of ATen that names no file, a subgraph's, or arithmetic?"""
+    name = target.removeprefix("torch.ops.")
+    if not name.startswith("aten."):
+        return not target.startswith("torch.ops.") or name.startswith(("higher_order.", "prim", "sot."))
+    return not name.startswith(FORBIDDEN)
 
 
 def expressions(data: Any) -> Iterator[str]:
@@ -79,6 +105,8 @@ def is_arithmetic(text: str) -> bool:
         return False
     names = {id(node.args[0]) for node in ast.walk(tree)
              if isinstance(node, ast.Call) and is_symbol(node)}
+    if len(text) > LONGEST or not all(map(is_small_power, ast.walk(tree))):
+        return False
     return all(isinstance(node, ARITHMETIC) and is_harmless(node, id(node) in names) for node in ast.walk(tree))
 
 
@@ -89,6 +117,25 @@ def is_harmless(node: ast.AST, is_name: bool) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, bool | int | float) or is_name and str(node.value).isidentifier()
     return not isinstance(node, ast.Name) or not node.id.startswith("_")
+
+
+def is_small_power(node: ast.AST) -> bool:
+    """No tower of powers, which would take for ever to evaluate."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        base, exponent = node.left, node.right
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and "Pow" in node.func.id:
+        if len(node.args) != 2:
+            return False
+        base, exponent = node.args
+    else:
+        return True
+    if isinstance(exponent, ast.Call) and len(exponent.args) == 1:     # Integer(2)
+        exponent = exponent.args[0]
+    if isinstance(exponent, ast.UnaryOp):
+        exponent = exponent.operand
+    nested = any(isinstance(n, ast.Name) and "Pow" in n.id or isinstance(n, ast.Pow) for n in ast.walk(base))
+    return not nested and isinstance(exponent, ast.Constant) and isinstance(exponent.value, int | float) and (
+        exponent.value <= LARGEST_POWER)
 
 
 def is_symbol(node: ast.Call) -> bool:

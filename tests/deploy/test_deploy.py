@@ -13,7 +13,7 @@ from torch import nn
 import sot
 from sot import InputSpec
 from sot.deploy.errors import LoadError, SaveError
-from sot.deploy.safety import is_arithmetic
+from sot.deploy.safety import is_allowed, is_arithmetic
 
 
 class Net(nn.Module):
@@ -317,3 +317,16 @@ def test_onnx_gives_equal_results(tmp_path):
     x = torch.randn(5, 4)
     got = session.run(None, {session.get_inputs()[0].name: x.numpy()})
     torch.testing.assert_close(torch.from_numpy(got[0]), net(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("text", [
+    "Pow(Pow(Integer(9), Integer(9)), Integer(9))", "9**9**9", "s0**99999", "1+" * 3000 + "1"])
+def test_expressions_that_would_take_for_ever_are_refused(text):
+    assert not is_arithmetic(text)
+    assert is_arithmetic("Pow(Symbol('s0', integer=True), Integer(2))")
+
+
+def test_operators_that_name_files_are_refused():
+    assert not is_allowed("torch.ops.aten.from_file.default")
+    assert not is_allowed("torch.ops.strangers.write.default")
+    assert is_allowed("torch.ops.aten.add.Tensor") and is_allowed("_operator.mul")

@@ -104,7 +104,7 @@ def test_what_no_guard_on_a_tensor_compares(name):
     lambda x: copy.deepcopy(x) + 1 if not x.requires_grad else x,
     lambda x: x + (2 if x.view(2, 2)._is_view() else 3),
     lambda x: x * (torch.is_tensor(x) + torch.is_floating_point(x) + x.numel() + x.element_size()),
-], ids=str)
+], ids=lambda fn: f"line {fn.__code__.co_firstlineno}")
 def test_programs_that_ask(fn):
     made = inputs()
     for order in ([*made], [*made][::-1]):

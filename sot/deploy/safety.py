@@ -20,6 +20,12 @@ FUNCTIONS = frozenset("""
 """.split())
 FORBIDDEN = ("aten.from_file", "aten.set_", "aten.set.", "aten._print", "aten.resize_", "aten.record_stream",
              "aten.data", "aten._resize_output", "aten.save", "aten.load", "aten.set_data")
+# What graphs compute with sizes. No powers, shifts or factorials: a few of these make numbers that fill the memory.
+ARITHMETIC_OF = {
+    "_operator": {"add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "abs", "eq", "ne", "lt", "le", "gt",
+                  "ge", "and_", "or_", "xor", "not_", "invert", "getitem", "index"},
+    "math": {"ceil", "floor", "trunc", "sqrt", "log", "log2", "log10", "exp", "isnan", "isinf", "isfinite", "fabs"},
+}
 LONGEST, LARGEST_POWER = 4000, 16      # an expression's text; an exponent, which is a number
 ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Constant, ast.Name, ast.Load,
               ast.Call, ast.keyword, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
@@ -77,11 +83,23 @@ def targets(data: Any) -> Iterator[str]:
 
 
 def is_allowed(target: str) -> bool:
-    """Is it an operator of ATen that names no file, a subgraph's, or arithmetic?"""
-    name = target.removeprefix("torch.ops.")
-    if not name.startswith("aten."):
-        return not target.startswith("torch.ops.") or name.startswith(("higher_order.", "prim", "sot."))
-    return not name.startswith(FORBIDDEN)
+    """Is it an operator of ATen that names no file, a higher-order operator, or arithmetic?
+
+    torch finds a target by its attributes, one after the other, from ``torch``, ``math`` or ``operator``. So only
+    names of a known form are allowed: ``torch.hub.load`` and ``_operator.call`` would run whatever they are given.
+    """
+    module, _, name = target.rpartition(".")
+    if module in ARITHMETIC_OF:
+        return name in ARITHMETIC_OF[module]
+    if module == "torch":
+        return name.startswith("sym_")
+    parts = target.removeprefix("torch.ops.").split(".")
+    if not target.startswith("torch.ops.") or any(part.startswith("__") for part in parts[1:]):
+        return False
+    if parts[0] == "higher_order":
+        return len(parts) == 2
+    known = len(parts) == 3 and parts[0] in ("aten", "prims", "prim", "sot")
+    return known and not ".".join(parts).startswith(FORBIDDEN)
 
 
 def expressions(data: Any) -> Iterator[str]:

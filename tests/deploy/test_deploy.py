@@ -326,7 +326,17 @@ def test_expressions_that_would_take_for_ever_are_refused(text):
     assert is_arithmetic("Pow(Symbol('s0', integer=True), Integer(2))")
 
 
-def test_operators_that_name_files_are_refused():
-    assert not is_allowed("torch.ops.aten.from_file.default")
-    assert not is_allowed("torch.ops.strangers.write.default")
-    assert is_allowed("torch.ops.aten.add.Tensor") and is_allowed("_operator.mul")
+@pytest.mark.parametrize("target", [
+    "torch.ops.aten.from_file.default", "torch.ops.strangers.write.default", "torch.hub.load", "torch.save",
+    "torch.ops.load_library", "torch.ops.aten.add.Tensor.__class__", "torch.ops.aten.__class__.mro", "_operator.call",
+    "_operator.methodcaller", "_operator.pow", "math.factorial", "math.__loader__.load_module",
+    "torch.sym_max.__call__",
+    "#extension:1", "os.system", "torch.ops.higher_order.cond.__call__", "torch.sym_max.x"])
+def test_targets_that_could_do_more_than_compute_are_refused(target):
+    assert not is_allowed(target)
+
+
+@pytest.mark.parametrize("target", ["torch.ops.aten.add.Tensor", "torch.ops.higher_order.cond", "_operator.mul",
+                                    "torch.sym_max", "math.ceil"])
+def test_targets_that_compute_are_allowed(target):
+    assert is_allowed(target)

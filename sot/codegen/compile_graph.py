@@ -99,7 +99,10 @@ class GraphCompiler:
         AOTAutograd before torch 2.13 refuses a graph that leaves autocast changed. What is left is set after a
         compiled graph anyway (``leaving_states``), so the graph that it is given takes it back.
         """
-        undo = end_with(graph.module, autocast_as_before(graph.states))
+        before = autocast_as_before(graph.states)
+        if not before:
+            return self.ask_about_gradients(graph)
+        undo = end_with(graph.module, before)
         compiled = self.ask_about_gradients(graph)
         if is_as_it_is(compiled, graph.module):
             undo()
@@ -169,8 +172,6 @@ def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
 
 def end_with(module: torch.fx.GraphModule, calls: Sequence[tuple[Callable[..., Any], tuple]]) -> Callable[[], None]:
     """Let a graph make calls at its end; what comes back undoes it."""
-    if not calls:
-        return lambda: None
     with module.graph.inserting_before(*module.graph.find_nodes(op="output")):
         made = [module.graph.call_function(function, args) for function, args in calls]
     module.recompile()

@@ -185,7 +185,7 @@ LEFT = frozenset({
     "numpy", "__array__", "__repr__", "__str__", "__format__", "__reversed__", "apply_", "map_", "map2_",
     # what strided tensors have not, or what is of another age
     "_nnz", "_dimI", "_dimV", "is_coalesced", "q_scale", "q_zero_point", "q_per_channel_axis", "qscheme", "names",
-    "has_names", "name", "volatile", "reinforce", "eig", "lstsq", "lu", "solve", "symeig",
+    "has_names", "_update_names", "name", "volatile", "reinforce", "eig", "lstsq", "lu", "solve", "symeig",
     # how Python copies, keeps and shows it
     "__reduce__", "__reduce_ex__", "_reduce_ex_internal", "__getstate__", "__setstate__", "__deepcopy__", "__dir__",
     "__array_priority__", "_clear_non_serializable_cached_data", "module_load"})

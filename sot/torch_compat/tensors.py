@@ -186,6 +186,8 @@ LEFT = frozenset({
     # what strided tensors have not, or what is of another age
     "_nnz", "_dimI", "_dimV", "is_coalesced", "q_scale", "q_zero_point", "q_per_channel_axis", "qscheme", "names",
     "has_names", "_update_names", "name", "volatile", "reinforce", "eig", "lstsq", "lu", "solve", "symeig",
+    # what a class statement of 3.13 and later says of the class
+    "__annotate_func__", "__firstlineno__", "__static_attributes__",
     # how Python copies, keeps and shows it
     "__reduce__", "__reduce_ex__", "_reduce_ex_internal", "__getstate__", "__setstate__", "__deepcopy__", "__dir__",
     "__array_priority__", "_clear_non_serializable_cached_data", "module_load"})

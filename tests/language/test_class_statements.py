@@ -359,7 +359,7 @@ def test_annotations_are_those_of_the_class():
                 pass
         print(Config.__annotations__, Config.run.__annotations__)
         return x + 1, sorted(Config.__annotations__), Config.run.__annotations__
-    check(f, X)
+    check(f, X, again=False)
 
 
 def made_dataclass(x):

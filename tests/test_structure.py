@@ -122,3 +122,18 @@ def test_every_operation_of_kernels_is_written_in_triton():
     assert set(ops.REDUCTIONS) == set(expressions.REDUCE) == set(expressions.COMBINE)
     assert set(ops.SCANS) == set(expressions.SCAN)
     assert set(ops.DTYPES) == set(expressions.TYPES)
+
+
+# ---- tests end ----------------------------------------------------------------------------------------------------
+def waits_for_ever(call: ast.Call) -> bool:
+    """Is this a call that waits for a process or a thread, with no limit?"""
+    name = ast.unparse(call.func)
+    limited = any(keyword.arg == "timeout" for keyword in call.keywords)
+    runs = name in ("subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.check_output")
+    waits = name.endswith((".communicate", ".wait", ".join")) and not call.args
+    return (runs or waits) and not limited
+
+
+def test_a_test_waits_for_a_limited_time():
+    assert [f"{of(path)}:{node.lineno}" for path in TESTS for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and waits_for_ever(node)] == []

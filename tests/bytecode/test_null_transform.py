@@ -326,18 +326,19 @@ def in_processes(calls, folder, timeout):
         place.mkdir(parents=True)
         process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", "-c", f"from test_null_transform import *; {call}"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            errors="replace", env=env, cwd=place,
+            stdin=subprocess.DEVNULL, stdout=(place / "output").open("wb"), stderr=subprocess.STDOUT, env=env,
+            cwd=place,
         )
-        processes.append((process, place / "report.json"))
-    for process, path in processes:
+        processes.append((process, place))
+    for process, place in processes:
         try:
-            out, _ = process.communicate(timeout=timeout)
+            process.wait(timeout)
         except subprocess.TimeoutExpired:
             process.kill()
-            out, _ = process.communicate()
-        assert path.exists(), f"no report from process {process.returncode}: {out[-4000:]}"
-        yield json.loads(path.read_text())
+            process.wait(60)
+        out = (place / "output").read_text(errors="replace")    # no pipe: a process of its own may keep that open
+        assert (place / "report.json").exists(), f"no report from process {process.returncode}: {out[-4000:]}"
+        yield json.loads((place / "report.json").read_text())
 
 
 def test_calls_of_library_functions(tmp_path, record_property):

@@ -114,7 +114,7 @@ def test_the_program_that_is_saved_shows_it_again(tmp_path):
         sot.to_static(f, backend=cosine_for_sine, check=True)(*ARGS)
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run([sys.executable, tmp_path / "difference.py"], capture_output=True, text=True,
-                          env={"PYTHONPATH": f"{root}:{root / 'tests' / 'checking'}", "PATH": ""})
+                          env={"PYTHONPATH": f"{root}:{root / 'tests' / 'checking'}", "PATH": ""}, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("the output[0]: Tensor-likes are not close!")
 

@@ -24,7 +24,7 @@ def folder(monkeypatch, tmp_path):
 def run(path, **env):
     """What the program prints, run from another folder."""
     return subprocess.run([sys.executable, path], cwd="/", capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": str(ROOT)} | env)
+                          env=os.environ | {"PYTHONPATH": str(ROOT)} | env, timeout=300)
 
 
 def doubled(gm, inputs):

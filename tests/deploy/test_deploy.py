@@ -296,7 +296,7 @@ def test_the_program_that_made_it_is_not_needed(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", "import sot, torch; print(sot.load('m')(torch.ones(5, 4))['logits'].sum().item())"],
         cwd=tmp_path, capture_output=True, text=True,
-        env={"PYTHONPATH": str(Path(sot.__file__).parent.parent), "PATH": ""})
+        env={"PYTHONPATH": str(Path(sot.__file__).parent.parent), "PATH": ""}, timeout=300)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(net(torch.ones(5, 4))["logits"].sum().item())
 

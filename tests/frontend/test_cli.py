@@ -57,7 +57,8 @@ def program(tmp_path):
 def python(tmp_path, metadata):
     def run(*args, **env):
         variables = os.environ | {"PYTHONPATH": f"{ROOT}:{metadata}", "COLUMNS": "200"} | env
-        return subprocess.run([sys.executable, *args], cwd=tmp_path, env=variables, capture_output=True, text=True)
+        return subprocess.run([sys.executable, *args], cwd=tmp_path, env=variables, capture_output=True, text=True,
+                              timeout=300)
     return run
 
 

@@ -85,7 +85,7 @@ def test_the_output_in_the_readme_is_what_its_example_prints(tmp_path, monkeypat
     shown = re.search(r"What it prints:\n\n((?:    .*\n|\n)+)", text).group(1)
     (tmp_path / "first.py").write_text(CODE.findall(text)[0])
     done = subprocess.run([sys.executable, "first.py"], cwd=tmp_path, capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": str(ROOT)})
+                          env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=300)
     times = re.compile(r"[\d.]+ m?s\b")
     assert times.sub("?", done.stdout).split() == times.sub("?", shown).split(), done.stderr
 
@@ -94,7 +94,7 @@ def test_the_pages_build_without_a_warning(tmp_path):
     pytest.importorskip("furo")
     pytest.importorskip("myst_parser")
     done = subprocess.run([sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "docs", str(tmp_path)], cwd=ROOT,
-                          capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+                          capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "to_static" in (tmp_path / "api.html").read_text(encoding="utf-8")
     missing = {name for name in sot.__all__ if f'id="sot.{name}"' not in (tmp_path / "api.html").read_text("utf-8")}

@@ -343,7 +343,7 @@ print(len(f.captures), plain.__name__)
 def test_a_program_prints_what_was_captured(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True,
-                          env={"PYTHONPATH": str(Path(sot.__file__).parent.parent)})
+                          env={"PYTHONPATH": str(Path(sot.__file__).parent.parent)}, timeout=300)
     assert done.returncode == 0 and done.stderr == ""
     for text in ("# f, at program.py:4 in f", "def entry(a0, results):", "UNPACK_SEQUENCE",
                  "x is a float32 tensor of shape (3,) on cpu", "x.sin()", "f: 1 graph, 2 operations, no breaks",

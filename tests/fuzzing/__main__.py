@@ -65,7 +65,7 @@ def run_share(share: int, seed: int, count: int) -> tuple[Counter[str], int]:
         last = Path(folder, "last.py")
         command = [sys.executable, "-W", "ignore", "-m", "fuzzing", str(count), "--seed", str(seed)]
         command += ["--share", str(last)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=7200)
         if done.returncode:
             print(f"# seed {seed}: the process ended with {done.returncode}\n{done.stderr[-2000:]}\n{last.read_text()}")
             return Counter({"crashed": 1}), 1

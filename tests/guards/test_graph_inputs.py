@@ -75,7 +75,7 @@ def elsewhere(call):
     found = []
     thread = threading.Thread(target=lambda: found.append(call()))
     thread.start()
-    thread.join()
+    thread.join(300)
     return found[0]
 
 
@@ -152,5 +152,5 @@ def test_calls_of_several_threads():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert not failures

@@ -246,7 +246,7 @@ def in_threads(count, work):
     results, start = [None] * count, threading.Barrier(count)
 
     def run(i):
-        start.wait()
+        start.wait(300)
         try:
             results[i] = work(i)
         except BaseException as error:  # noqa: BLE001 - to be shown
@@ -256,7 +256,7 @@ def in_threads(count, work):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     return results
 
 
@@ -326,5 +326,5 @@ def test_a_program_ends_without_a_word():
         sys.modules["kept until the end"] = Late()
         print(plain(torch.ones(1)).item())
     """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr, done.returncode) == ("2.0\n", "", 0)

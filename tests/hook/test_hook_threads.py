@@ -120,17 +120,17 @@ def test_a_forked_child_keeps_only_its_own_thread():
     def other():
         _hook.set_callback(lambda function, arguments: None)
         ready.set()
-        done.wait()
+        done.wait(300)
         _hook.set_callback(None)
 
     thread = threading.Thread(target=other)
     thread.start()
-    ready.wait()
+    ready.wait(300)
     pid = os.fork()
     if pid == 0:
         os._exit(int(is_installed()))
     done.set()
-    thread.join()
+    thread.join(300)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
@@ -149,7 +149,7 @@ def test_many_threads_at_once():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert results == [[i] * 200 for i in range(8)]
     assert not is_installed()
 

@@ -412,7 +412,7 @@ def test_assignments_of_other_threads():
         translated(X)
     done.set()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert not failures and torch.equal(translated(X), total(X))
     gc.collect()
 
@@ -466,5 +466,5 @@ assert translated(torch.ones(1)).item() == 191.0 and seen == [(191.0, True), (18
 
 
 def test_before_a_setter_assigns_and_at_the_end_of_the_interpreter():
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "181.0\n", "")

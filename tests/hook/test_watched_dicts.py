@@ -261,7 +261,7 @@ def test_changes_of_other_threads(points):
         translated(X)
     done.set()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert not failures and torch.equal(translated(X), total(X))
 
 
@@ -315,5 +315,6 @@ for _ in range(12):
 @pytest.mark.skipif(not TELLS, reason="3.11 has no watchers of dicts")
 @pytest.mark.parametrize("taken", [True, False])
 def test_when_no_watcher_is_free_and_at_the_end_of_the_interpreter(taken):
-    done = subprocess.run([sys.executable, "-c", ALONE.format(taken=taken)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", ALONE.format(taken=taken)], capture_output=True, text=True,
+                          timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "181.0\n", "")

@@ -30,7 +30,7 @@ print(native.state())
 
 
 def run(*command: str, **env: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, cwd="/", env={**os.environ, **env})
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/", env={**os.environ, **env}, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -40,7 +40,7 @@ def sdist(tmp_path_factory) -> Path:
     """Built from a copy, so that the checkout gets no build folder."""
     checkout, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("sdist")
     kept = [name for name in os.listdir(ROOT) if not name.startswith((".", "build", "dist")) and ".egg" not in name]
-    subprocess.run(["cp", "-a", *(str(ROOT / name) for name in kept), str(checkout)], check=True)
+    subprocess.run(["cp", "-a", *(str(ROOT / name) for name in kept), str(checkout)], check=True, timeout=600)
     for built in checkout.rglob("*.so"):
         built.unlink()
     make = f"import os; os.chdir({str(checkout)!r})\n"

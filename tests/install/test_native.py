@@ -47,7 +47,8 @@ def compiler(tmp_path, monkeypatch):
 
 
 def run(**env):
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env={**os.environ, **env})
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env={**os.environ, **env},
+                          timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
@@ -152,7 +153,7 @@ def test_with_another_search_path_the_compiler_is_asked_again(cache, compiler, m
 
 def test_without_a_search_path_the_systems_own_is_taken(tmp_path):
     env = {"SOT_CACHE_DIR": str(tmp_path), "HOME": str(tmp_path)}
-    subprocess.run([sys.executable, "-m", "sot.torch_compat.native"], env=env, check=True, cwd=os.getcwd())
+    subprocess.run([sys.executable, "-m", "sot.torch_compat.native"], env=env, check=True, cwd=os.getcwd(), timeout=600)
     assert not [*(tmp_path / "native").glob("*.failed")]
 
 

@@ -1,7 +1,6 @@
 """Translated models in other processes: DistributedDataParallel, DataParallel, workers of a DataLoader, pickles."""
-import os
 import pickle
-import socket
+from datetime import timedelta
 
 import pytest
 import torch
@@ -28,16 +27,9 @@ def gradients(model, x):
     return [p.grad.clone() for p in model.parameters()]
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 # ---- DistributedDataParallel --------------------------------------------------------------------------------
-def train_on_one_of_two(rank, port, queue):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+def train_on_one_of_two(rank, meeting, queue):
+    dist.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=2, timeout=timedelta(seconds=120))
     torch.set_num_threads(1)
     found = {}
     data = torch.arange(8.0).reshape(2, 4)[rank:rank + 1]
@@ -56,15 +48,16 @@ def train_on_one_of_two(rank, port, queue):
     dist.destroy_process_group()
 
 
-def test_two_processes_average_their_gradients_as_ever():
+def test_two_processes_average_their_gradients_as_ever(tmp_path):
     context = mp.get_context("spawn")
-    queue, port = context.SimpleQueue(), free_port()
-    workers = [context.Process(target=train_on_one_of_two, args=(rank, port, queue)) for rank in range(2)]
+    queue = context.Queue()
+    workers = [context.Process(target=train_on_one_of_two, args=(rank, tmp_path / "meeting", queue), daemon=True)
+               for rank in range(2)]
     for worker in workers:
         worker.start()
-    found = queue.get()
+    found = queue.get(timeout=240)
     for worker in workers:
-        worker.join()
+        worker.join(300)
         assert worker.exitcode == 0
     want = found.pop("plain")
     for name, got in found.items():
@@ -96,7 +89,7 @@ def test_a_translated_function_in_the_workers_of_a_data_loader(method):
     normalize(torch.arange(4.0))
     data = Normalized()
     data[0]     # captured here already, which a forked worker inherits
-    loader = DataLoader(data, batch_size=3, num_workers=2, multiprocessing_context=method)
+    loader = DataLoader(data, batch_size=3, num_workers=2, multiprocessing_context=method, timeout=240)
     got = torch.cat(list(loader))
     torch.testing.assert_close(got, torch.stack([normalize(torch.arange(4.0) + i) for i in range(6)]))
 

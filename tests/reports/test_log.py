@@ -34,7 +34,7 @@ def run(tmp_path, **environment):
     done = subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {sys.path[0]!r})\n"
                            f"exec(compile(open({str(file)!r}).read(), {str(file)!r}, 'exec'))"],
                           env={"PYTHONPATH": ":".join(p for p in sys.path if p), **environment},
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout == "done\n", done.stderr
     return done.stderr
 

@@ -33,7 +33,7 @@ def program(tmp_path):
     def run(patience, stderr):
         return subprocess.run([sys.executable, "train.py", str(patience)], cwd=tmp_path, stdout=subprocess.PIPE,
                               stderr=stderr, text=True, env={"PYTHONPATH": str(Path(sot.__file__).parent.parent),
-                                                             "TERM": "xterm", "COLUMNS": "120"})
+                                                             "TERM": "xterm", "COLUMNS": "120"}, timeout=300)
     return run
 
 

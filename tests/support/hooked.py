@@ -55,5 +55,5 @@ def in_thread(fn):
     result = []
     thread = threading.Thread(target=lambda: result.append(fn()))
     thread.start()
-    thread.join()
+    thread.join(300)
     return result[0]

@@ -59,5 +59,5 @@ def compiled(files: Sequence[Path], folder: Path, jobs: int) -> list[dict[str, A
     running = [subprocess.Popen(
         [sys.executable, "-m", "sot.backends.triton.offline", "80,90", *map(str, files[i::jobs])],
         env=environment, stdout=subprocess.PIPE, text=True) for i in range(jobs) if files[i::jobs]]
-    texts = [process.communicate()[0] for process in running]
+    texts = [process.communicate(timeout=3000)[0] for process in running]
     return [json.loads(line) for text in texts for line in text.splitlines()]

@@ -21,7 +21,8 @@ def run(folder: Path, *arguments: str) -> str:
     file.write_text("# before\n" + BY_HAND)
     environment = os.environ | {"SOT_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run([sys.executable, str(BENCHMARK), "--dry-run", "--markdown", str(file), "--kept",
-                           str(folder / "gpu.jsonl"), *arguments], env=environment, capture_output=True, text=True)
+                           str(folder / "gpu.jsonl"), *arguments], env=environment, capture_output=True, text=True,
+                          timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     text, heading, rest = file.read_text().partition(BY_HAND)
     assert heading and not rest

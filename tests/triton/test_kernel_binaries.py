@@ -22,7 +22,7 @@ def run(folder: Path, *arguments: str) -> dict:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment |= {"SOT_CACHE_DIR": str(folder / "cache"), "TRITON_CACHE_DIR": str(folder / "triton")}
     done = subprocess.run([sys.executable, str(SUPPORT / "fake_gpu.py"), *arguments], env=environment,
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -104,5 +104,5 @@ def test_a_kernel_is_told_apart_by_the_functions_that_it_calls(tmp_path):
                "print(texts[0] == texts[1])")
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=environment, capture_output=True,
-                          text=True, check=True)
+                          text=True, check=True, timeout=300)
     assert done.stdout.split() == ["False"]

@@ -51,7 +51,7 @@ def test_another_process_finds_it():
                "def f(x): return x.cos() + 1\n"
                "sot.to_static(f, backend=made)(torch.ones(3)); print(made.made[0].found)")
     found = [subprocess.run([sys.executable, "-c", program, os.environ["SOT_CACHE_DIR"]], capture_output=True,
-                            text=True, check=True).stdout.strip() for _ in range(2)]
+                            text=True, check=True, timeout=300).stdout.strip() for _ in range(2)]
     assert found == ["False", "True"]
 
 
@@ -97,7 +97,7 @@ def test_writers_at_the_same_time_leave_a_whole_module():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
     assert (cache.folder() / "key.py").read_text() in texts
     assert not list(cache.folder().glob("*.new"))
 
@@ -122,7 +122,7 @@ def test_processes_at_the_same_time_leave_whole_files():
     running = [subprocess.Popen([sys.executable, "-c", program, letter], stderr=subprocess.PIPE, text=True)
                for letter in "abc"]
     for process in running:
-        _, said = process.communicate()
+        _, said = process.communicate(timeout=300)
         assert process.returncode == 0, said
     whole = [path for path in cache.folder().glob("*.cubin") if cache.find(path.stem, ".cubin")]
     assert all(len(set(path.read_text())) == 1 for path in whole)

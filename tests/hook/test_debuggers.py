@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -206,5 +207,20 @@ def test_the_stack_is_that_of_the_program():
     def fn(x):
         found, y = inner(x * 2)
         return found, y
+
+    check(fn, torch.ones(2))
+
+
+@pytest.mark.parametrize("ask", [
+    lambda: sorted(sys._getframe(1).f_locals), lambda: sorted(inspect.currentframe().f_back.f_locals),
+    lambda: sorted(inspect.stack(0)[1].frame.f_locals), lambda: sys._getframe(1),
+    lambda: sys._current_frames()[threading.get_ident()].f_back], ids=["_getframe", "f_back", "stack", "kept", "threads"])
+def test_a_frame_that_is_handed_out_is_the_functions_own(ask):
+    def fn(x):
+        before = 1
+        y = x * 2
+        found = ask()
+        after = before
+        return y, found if isinstance(found, list) else (sorted(found.f_locals), found.f_code.co_name), after
 
     check(fn, torch.ones(2))

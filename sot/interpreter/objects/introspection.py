@@ -19,6 +19,7 @@ from sot.values.objects import TupleValue
 from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
+    from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
 
 
@@ -96,13 +97,30 @@ for _function in (breakpoint, sys.breakpointhook, sys.settrace, sys.setprofile, 
     _watch(_function)
 
 
+# What step code has in common with the function whose frame it stands for.
+SAME_OF_FRAMES = frozenset({"f_lineno", "f_globals", "f_builtins"})
+SAME_OF_CODE = frozenset({"co_name", "co_qualname", "co_filename", "co_firstlineno"})
+
+
 @handles(sys._getframe, inspect.currentframe)
 def get_frame(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Python gives it. Whoever is on the stack has all its variables, be they used again or not; a function that looks
-    at itself, and may go on to do so, stays in one frame."""
-    own = not args or args[0].constant() == 0
+    """Python gives it. Who keeps a frame expects to find it where the function has gone on to, with the variables that
+    it has by then, so Python runs all of a function whose frame is asked for. It is enough to break for code that only
+    asks for names and lines, as all of the standard library does but for ``inspect``."""
     module = str(m.frames[-1].namespace.get("__name__")).partition(".")[0]
-    if own and module not in sys.stdlib_module_names:
-        raise Skip(Reason.FRAME, "a call of sys._getframe()")
+    if not asks_for_names(m.frames[-1]) and (module == "inspect" or module not in sys.stdlib_module_names):
+        raise Skip(Reason.FRAME, f"a call of sys._getframe() in {module}")
     m.shows_frames = True
     raise Break(Reason.FRAME, "a call of sys._getframe()")
+
+
+def asks_for_names(frame: Frame) -> bool:
+    """Is the result of the current instruction asked for nothing but what step code has as well?"""
+    following = [i.arg for i in frame.instrs[frame.pc:frame.pc + 2] if i.op == "LOAD_ATTR"]
+    return following[:1] == ["f_code"] and not SAME_OF_CODE.isdisjoint(following[1:]) or (
+        not SAME_OF_FRAMES.isdisjoint(following[:1]))
+
+
+@handles(sys._current_frames, sys._current_exceptions)
+def frames_of_threads(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Skip(Reason.FRAME, "a call of sys._current_frames()")

@@ -217,11 +217,16 @@ class LazyConst(Const):
         return self._value
 
     @property
+    def is_unread(self) -> bool:
+        """Has nobody looked at the value yet?"""
+        return self._machine is not None
+
+    @property
     def unguarded(self) -> Any:
         return self._value
 
     def rebuild(self, e: Emitter) -> str:
-        return e.ref(self.origin) if self._machine is not None else super().rebuild(e)
+        return e.ref(self.origin) if self.is_unread else super().rebuild(e)
 
     def __str__(self) -> str:
         return str(self.origin)

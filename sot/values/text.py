@@ -5,7 +5,7 @@ Checks format the message of an error that never happens. A break for each of th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.tensors import storage_id
 from sot.values.base import Const, LazyConst, NotConstant, Value
 from sot.values.deferred_scalars import DeferredScalar
-from sot.values.numbers import DynamicNumber, is_dynamic, is_finite
+from sot.values.numbers import is_finite
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from sot.guards.origin import Origin
     from sot.values.protocols import Emitter, Machine
 
-CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character only
+CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character, or its number
+FIELD = re.compile("%[^%a-zA-Z]*[hlL]?[a-zA-Z%]")
+SHOWN_AS_THEY_COME = (int, float, str)
 
 
 class TextValue(Value):
@@ -113,27 +115,21 @@ class VaryingText(Const):
         return "text that differs from call to call"
 
 
-class VaryingString(LazyConst):
-    """A string that existed before, as part of a text that varies."""
-
-    @property
-    def example(self) -> str:
-        return self._value
-
-
 def varying_text(m: Machine, text: str, origin: Origin) -> VaryingText:
     """A string that existed before, and has been another at another call."""
-    return VaryingText([ShownNumbers([VaryingString(m, text, origin)], str, str)])
+    return VaryingText([ShownNumbers([LazyConst(m, text, origin)], str, str)])
 
 
 def varies(value: Value) -> bool:
-    """Is it a number that varies, or text that does?"""
-    return is_dynamic(value) or isinstance(value, VaryingText) and value.varies
+    """Is it a number or text that varies, or that nobody has looked at yet?"""
+    if isinstance(value, VaryingText):
+        return value.varies
+    return isinstance(value, LazyConst) and value.is_unread and value.pytype in SHOWN_AS_THEY_COME
 
 
 def example_of(value: Any) -> Any:
-    """A number or text as it is in the captured call; looking at it is no reason for a guard if it varies."""
-    return value.example if isinstance(value, (DynamicNumber, VaryingText, VaryingString)) else value.real
+    """A number or text as it is in the captured call, without making it a constant."""
+    return value.unguarded
 
 
 def number_text(numbers: Sequence[Value], render: Callable[..., str], code: Callable[..., str]) -> VaryingText | None:
@@ -186,11 +182,21 @@ def display_of(kind: type, items: list[str]) -> str:
 def percent_of_numbers(m: Machine, text: Value, values: Value) -> VaryingText | None:
     """``text % values`` of numbers of which some vary."""
     form, numbers = text.constant(), m.settle(values.items) if isinstance(values, TupleValue) else [values]
-    if any(n.pytype is str for n in numbers) and CHARACTER.search(form):
+    if not any(map(varies, numbers)) or not all(isinstance(n, Const) for n in numbers) or CHARACTER.search(form):
         return None
-    if not all(is_finite(m, n).real for n in numbers if is_dynamic(n)):      # there is no %d of others
+    if not all(is_finite(m, n).real for n in whole_numbers(form, numbers) if n.pytype is float and varies(n)):
         return None
     return number_text(numbers, lambda *v: form % v, lambda *codes: f"({form!r} % ({', '.join(codes)},))")
+
+
+def whole_numbers(form: str, values: Sequence[Value]) -> Iterable[Value]:
+    """Those of the values that ``%d`` and the like make integers, or all if that cannot be told."""
+    fields = [field for field in FIELD.findall(form) if field[-1] != "%"]
+    if not any(field[-1] in "diouxX" for field in fields):
+        return ()
+    if len(fields) != len(values) or "*" in form:
+        return values
+    return (value for field, value in zip(fields, values, strict=True) if field[-1] in "diouxX")
 
 
 def made_later(*values: Value) -> bool:
@@ -201,8 +207,7 @@ def made_later(*values: Value) -> bool:
 def joined(parts: list[Value]) -> Value:
     """The text of an f-string of which a part shows a tensor, or a number that varies."""
     if all(isinstance(p, Const) for p in parts):
-        return VaryingText([piece for p in parts for piece in (
-            p.parts if isinstance(p, VaryingText) and p.varies else [p.real])])
+        return VaryingText([piece for p in parts for piece in pieces_of(p)])
     found: list[Const | ShownTensor | ShownNumber] = []
     for part in parts:
         if isinstance(part, TextValue):
@@ -212,6 +217,13 @@ def joined(parts: list[Value]) -> Value:
         else:
             raise Break(Reason.OPAQUE_VALUE, "a string made at run time")
     return TextValue(found)
+
+
+def pieces_of(text: Value) -> list[str | ShownNumbers]:
+    """A string as parts of a text that varies."""
+    if not varies(text):
+        return [text.real]
+    return text.parts if isinstance(text, VaryingText) else [ShownNumbers([text], str, str)]
 
 
 class ShownTensor:

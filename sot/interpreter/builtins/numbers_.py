@@ -30,7 +30,8 @@ OF_ONE = {int: "int", float: "float", abs: "abs", operator.abs: "abs", round: "r
 QUESTIONS = {math.isfinite: numbers.is_finite, math.isnan: numbers.is_nan, math.isinf: numbers.is_infinite}
 THEMSELVES = frozenset((operator.index, operator.pos))
 EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
-# That raise nothing, whatever the text is.
+# That raise nothing, whatever the text is. The others have arguments, which are looked at.
+PADDED = frozenset((str.ljust, str.rjust, str.center, str.zfill, str.replace, str.expandtabs))
 TEXT_TO_TEXT = frozenset((str.upper, str.lower, str.title, str.capitalize, str.casefold, str.swapcase, str.strip,
                           str.lstrip, str.rstrip, str.removeprefix, str.removesuffix))
 
@@ -52,9 +53,15 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
         if function is repr:
             return number_text(args, repr, "repr({})".format)
         spec = args[1].real if function is format and len(args) > 1 else ""
+        if spec.endswith("c"):      # a character, which not every number has
+            return None
         return number_text(args[:1], lambda n: format(n, spec), lambda n: f"format({n}, {spec!r})")
     if function in TEXT_TO_TEXT and varies(args[0]):
         return number_text(args, function, lambda *codes: f"str.{function.__name__}({', '.join(codes)})")
+    if function in PADDED and varies(args[0]) and all(isinstance(a, Const) for a in args):
+        rest = [a.real for a in args[1:]]
+        return number_text(args[:1], lambda text: function(text, *rest),
+                           lambda code: f"str.{function.__name__}({', '.join([code, *map(repr, rest)])})")
     if function is divmod and len(args) == 2:
         parts = arithmetic(m, "//", *args), arithmetic(m, "%", *args)
         return None if None in parts else TupleValue(list(parts))
@@ -66,7 +73,7 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
 
 
 FUNCTIONS: frozenset[Any] = frozenset((*OF_ONE, *QUESTIONS, *THEMSELVES, *EXTREMES, str, repr, format,
-                                            *TEXT_TO_TEXT, divmod, pow, math.prod, torch.Size.numel))
+                                            *TEXT_TO_TEXT, *PADDED, divmod, pow, math.prod, torch.Size.numel))
 
 
 def may_vary(value: Value) -> bool:

@@ -74,11 +74,10 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     if tensor_numbers.is_one(a, b):
         return tensor_numbers.binary(m, symbol, a, b)
     if isinstance(a, DynamicNumber) or isinstance(b, DynamicNumber):
-        varying = numbers.arithmetic(m, plain, a, b)
-        if varying is None and plain == "%" and a.pytype is str and isinstance(a, Const):
-            varying = percent_of_numbers(m, a, b)
-        if varying is not None:
+        if (varying := numbers.arithmetic(m, plain, a, b)) is not None:
             return varying
+    if plain == "%" and a.pytype is str and isinstance(a, Const) and (shown := percent_of_numbers(m, a, b)) is not None:
+        return shown
     if plain == "+" and made_later(a, b):
         return joined([a, b])
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):

@@ -51,13 +51,19 @@ SIMPLE = (Const, SliceValue, *CONTAINERS)
 
 def written(m: Machine, function: Any, value: Value, *names: str) -> Value | None:
     """``str``, ``repr`` or ``format`` of a constant in depth whose methods are not the user's."""
-    if not isinstance(value, SIMPLE) or not all(library_only(m, v, names) for v in parts(m, value)):
+    if not is_written_by_libraries(m, value, *names):
         return None
     if isinstance(value, CONTAINERS) and function is not ascii and (
             shown := text_of_container(m, function.__name__, value)) is not None:
         return shown
     found = hosts(m, [value])
     return None if found is None else run_native(m, function, found[0])
+
+
+def is_written_by_libraries(m: Machine, value: Value, *names: str) -> bool:
+    """Is it made of constants whose methods of these names are not the user's? This looks at none of them."""
+    return isinstance(value, SIMPLE) and all(
+        isinstance(v, SIMPLE) and library_only(m, v, names) for v in parts(m, value))
 
 
 def parts(m: Machine, value: Value) -> list[Value]:
@@ -162,8 +168,8 @@ def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return deferred_scalars.text(value, f"format({{}}, {escaped(form)})", lambda v: format(v, form), form)
     if isinstance(value, CONTAINERS) and slot(m, value, "__format__") is object.__format__:
         return object_format(m, [value, spec], {})
-    given = hosts(m, [value, spec])
-    if given is not None and written(m, str, value, "__format__", "__str__", "__repr__") is not None:
+    if is_written_by_libraries(m, value, "__format__", "__str__", "__repr__") and (
+            given := hosts(m, [value, spec])) is not None:
         return run_native(m, format, *given)
     if isinstance(value, TextValue):
         if spec.constant():
@@ -229,11 +235,11 @@ def bytes_join(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 @handles(str.__mod__)
 def percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     text, values = take("__mod__", args, kwargs, "self", "value", required=2)
+    if isinstance(values, DictValue):
+        text, values = without_names(m, text, values)
     if (shown := percent_of_numbers(m, text, values)) is not None:
         return shown
-    plain = all(library_only(m, v, ("__str__", "__repr__")) for v in parts(m, values) if not isinstance(v, TensorValue))
-    found = hosts(m, [text, values])
-    if found is not None and plain:
+    if is_written_by_libraries(m, values, "__str__", "__repr__") and (found := hosts(m, [text, values])) is not None:
         return run_native(m, str.__mod__, *found)
     given = m.settle(values.items) if isinstance(values, TupleValue) else [values]
     pieces = percent_pieces(text.constant())
@@ -247,6 +253,17 @@ def percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     rest = iter(given)
     return m.enter(polyfill.percent_pieces, [TupleValue([
         TupleValue([Const(p[0]), next(rest)]) if isinstance(p, tuple) else Const(p) for p in pieces])])
+
+
+def without_names(m: Machine, text: Value, values: DictValue) -> tuple[Value, Value]:
+    """``"%(a)d" % {"a": n}`` is ``"%d" % (n,)``; the same if it cannot be told so."""
+    fields = [field for field in PERCENT.finditer(text.constant()) if field["kind"] != "%"]
+    names = [field["name"] for field in fields]
+    if values.pytype is not dict or not all(name in values.keys(m) for name in names) or any(
+            "*" in field[0] for field in fields):
+        return text, values
+    form = PERCENT.sub(lambda field: field[0].replace(field[1] or "", "", 1), text.constant())
+    return Const(form), TupleValue([values.get(m, name) for name in names])
 
 
 def percent_pieces(text: str) -> list[str | tuple[str]] | None:
@@ -309,8 +326,9 @@ def str_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
                         lambda *codes: f"{form!r}.format({', '.join(map(operator.add, prefixes, codes))})")
     if shown is not None:
         return shown
-    if all(written(m, str, v, "__format__", "__str__", "__repr__") is not None for v in (*values, *kwargs.values())):
-        found = hosts(m, [*values, *kwargs.values()]) or []
+    given = [*values, *kwargs.values()]
+    if all(is_written_by_libraries(m, v, "__format__", "__str__", "__repr__") for v in given) and (
+            found := hosts(m, given)) is not None:
         named = dict(zip(kwargs, found[len(values):], strict=True))
         return run_native(m, str.format, form, *found[:len(values)], **named)
     pieces = format_pieces(form, values, kwargs)

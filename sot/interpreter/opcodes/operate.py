@@ -18,7 +18,7 @@ from sot.values.iterators import SliceValue
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, TupleValue
 from sot.values.tensor import TensorBool, TensorNumber, see_both
-from sot.values.text import VaryingText, joined
+from sot.values.text import joined, varies
 
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
@@ -233,7 +233,7 @@ def format_with_spec(m: Machine, frame: Frame, instr: Instr) -> None:
 def build_string(m: Machine, frame: Frame, instr: Instr) -> None:
     parts = frame.stack[-instr.arg:]
     del frame.stack[-instr.arg:]
-    if all(isinstance(p, Const) and not isinstance(p, VaryingText) for p in parts):
+    if all(isinstance(p, Const) and not varies(p) for p in parts):
         frame.stack.append(Const("".join(p.real for p in parts)))
     else:
         frame.stack.append(joined(parts))

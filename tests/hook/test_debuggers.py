@@ -214,7 +214,8 @@ def test_the_stack_is_that_of_the_program():
 @pytest.mark.parametrize("ask", [
     lambda: sorted(sys._getframe(1).f_locals), lambda: sorted(inspect.currentframe().f_back.f_locals),
     lambda: sorted(inspect.stack(0)[1].frame.f_locals), lambda: sys._getframe(1),
-    lambda: sys._current_frames()[threading.get_ident()].f_back], ids=["_getframe", "f_back", "stack", "kept", "threads"])
+    lambda: sys._current_frames()[threading.get_ident()].f_back],
+    ids=["_getframe", "f_back", "stack", "kept", "threads"])
 def test_a_frame_that_is_handed_out_is_the_functions_own(ask):
     def fn(x):
         before = 1

@@ -145,7 +145,7 @@ def number_ref(m: Machine, term: Term, example: Any = None, symbol: Any = None) 
             found = m.number_inputs[term] = NumberRef(symbol, example, term_text(term))
             m.input_origins[id(found)] = term
         return found
-    if not is_of_symbols(term) and all(type(m.varying_numbers[o]) is int for o in leaves(term)):
+    if is_computed_before(m, term, example):
         return number_ref(m, computed_before(term, m.varying_numbers))
     if isinstance(term, tuple):
         parts = tuple(number_ref(m, part) for part in term[1:])
@@ -153,6 +153,16 @@ def number_ref(m: Machine, term: Term, example: Any = None, symbol: Any = None) 
             symbol = m.symbols.value(term, m.varying_numbers)
         return NumberRef(symbol, example, "", on_numbers(term[0]), parts)
     return term
+
+
+def is_computed_before(m: Machine, term: Term, example: Any) -> bool:
+    """Is a number computed by Python, before the graph? The graph computes only what follows from sizes, and ints."""
+    if not isinstance(term, tuple):
+        return False
+    below = [*leaves(term)]
+    if not is_of_symbols(term) or any(type(m.varying_numbers.get(o)) is float for o in below):
+        return True
+    return type(example) is float and not all(isinstance(o, TensorPart) for o in below)
 
 
 def is_dynamic(value: Value) -> bool:
@@ -204,7 +214,7 @@ def is_float_power(m: Machine, base: Value, exponent: Value) -> bool:
         decays = base.pytype is float and 0 < base.real <= 1
         return decays and bool(compare(m, ">=", exponent, Const(0)).real)
     is_root = exponent.pytype is float and abs(exponent.real) <= 1
-    return is_root and bool(compare(m, ">", base, Const(0)).real)
+    return is_root and bool(compare(m, ">=" if exponent.real > 0 else ">", base, Const(0)).real)
 
 
 def computed(m: Machine, example: Any, term: Term) -> Value | None:

@@ -87,6 +87,17 @@ def a_global(v):
 
 
 @programs
+def numbers_of_python(v):
+    return X * abs(v - 0.25), X + min(v, 0.2), X - max(v, 0.1, v * 2), X * round(v * 20), X + int(v * 30), X / float(v)
+
+
+@programs
+def a_schedule(v):
+    step = v * 100
+    return X * min(step ** -0.5, step * 10 ** -1.5) * (0.5 * (1 + math.cos(math.pi * step / 200)))
+
+
+@programs
 def gradients(v):
     w = (X * 2).requires_grad_()
     return torch.autograd.grad((w * v).square().sum(), w)
@@ -99,6 +110,21 @@ def test_a_number_that_changes_is_compiled_twice(fn):
     for i in range(6):
         value = 0.3 * 0.9 ** i
         torch.testing.assert_close(translated(value), fn(value))
+    assert backend.graphs <= 2
+
+
+COUNTED = SimpleNamespace(step=0)
+
+
+def test_an_integer_is_compiled_twice_from_nought_on():
+    def step(n):
+        COUNTED.step = n
+        warm_up = min((n + 1) ** -0.5, n * 8 ** -1.5)
+        return X * (n / 2) + n ** 0.5, X / (1 - 0.9 ** (n + 1)), X * warm_up, X * COUNTED.step
+    backend = Compiling()
+    translated = sot.to_static(step, backend=backend)
+    for n in range(6):
+        torch.testing.assert_close(translated(n), step(n))
     assert backend.graphs <= 2
 
 

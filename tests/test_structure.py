@@ -25,7 +25,7 @@ LATE = {
     "sot/frontend/pytest_plugin.py": "pytest imports it in every project",
     "sot/guards/symbols.py": "sympy",
     "sot/reports/model.py": "jinja2, for who saves a page",
-    "sot/torch_compat/archive.py": "torch.export",
+    "sot/torch_compat/exporting/archive.py": "torch.export",
     "sot/torch_compat/compilers.py": "the compiler of torch.compile",
     "sot/torch_compat/hooks.py": "the compiler of torch.compile",
     "backends/selection.py": "Triton",

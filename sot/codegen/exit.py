@@ -42,9 +42,9 @@ def plain_exit() -> Exit:
     return Exit(Names(), PLAIN)
 
 
-def write_exit(trace: Trace) -> Exit:
+def write_exit(trace: Trace, emitter: type[Emitter] = Emitter) -> Exit:
     """What becomes of the values at the end of a trace. Raises NotRebuildable, RestartCapture."""
-    e = Emitter(trace)
+    e = emitter(trace)
     handed_on: list[HandedOn] = []
     try:
         if isinstance(trace.exit, Returned):

@@ -8,3 +8,7 @@ class SaveError(SotError, ValueError):
 
 class LoadError(SotError, ValueError):
     """The file is no model, is damaged, is of an unknown version, or could run code of its own."""
+
+
+class SaveWarning(UserWarning):
+    """What a saved model does not do that the program does."""

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from sot.deploy.errors import LoadError
+from sot.deploy.module import set_weight
 from sot.deploy.safety import inspect_archive
 from sot.deploy.saving import FORMAT, METADATA
-from sot.deploy.trace import set_weight
-from sot.torch_compat.archive import read_archive
+from sot.deploy.structure import restored
+from sot.torch_compat.exporting.archive import read_archive
 
 
 class Method:
@@ -22,6 +23,7 @@ class Method:
     def __init__(self, program: Any, layout: dict[str, Any]) -> None:
         self.program, self.graph = program, program.module()
         self.positional, self.keyword, self.constants = layout["positional"], layout["keyword"], layout["constants"]
+        self.result = layout["result"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError for arguments that were not among those that the method was saved with."""
@@ -30,7 +32,9 @@ class Method:
         if len(args) > len(names) or set(given) != set(names) or kwargs.keys() & set(names[:len(args)]):
             raise TypeError(f"this was saved with the arguments {', '.join(names)}; it got {len(args)} by position"
                             + (f" and {', '.join(kwargs)} by name" if kwargs else ""))
-        return self.graph(*(given[name] for name in self.positional), **{name: given[name] for name in self.keyword})
+        result = self.graph(*(given[name] for name in self.positional),
+                            **{name: given[name] for name in self.keyword})
+        return restored(result, self.result)
 
 
 class LoadedModel(torch.nn.Module):
@@ -42,33 +46,33 @@ class LoadedModel(torch.nn.Module):
 
     def __init__(self, methods: dict[str, Method], name: str, training: bool) -> None:
         super().__init__()
-        self.name, self.calls = name, methods
+        self._sot_name, self._sot_calls = name, methods
         self.training = training
         for method, call in methods.items():
             for weight, tensor in [*call.graph.named_parameters(), *call.graph.named_buffers()]:
                 if weight not in self._weights():
-                    set_weight(self, weight, tensor)
+                    set_weight(self, weight, tensor, weight in call.program.state_dict)
             if method != "forward":
                 setattr(self, method, call)
         self._share()
 
     @property
     def methods(self) -> tuple[str, ...]:
-        return tuple(self.calls)
+        return tuple(self._sot_calls)
 
     @property
     def programs(self) -> dict[str, Any]:
-        return {method: call.program for method, call in self.calls.items()}
+        return {method: call.program for method, call in self._sot_calls.items()}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return (self.calls.get("forward") or next(iter(self.calls.values())))(*args, **kwargs)
+        return (self._sot_calls.get("forward") or next(iter(self._sot_calls.values())))(*args, **kwargs)
 
     def train(self, mode: bool = True) -> LoadedModel:
         """Raises LoadError for another mode than the one that the model was saved in: a graph is of one mode."""
         if mode != self.training:
             was, other = ("train", "eval") if self.training else ("eval", "train")
-            raise LoadError(f"{self.name} was saved in {was} mode, and its graph computes that: save it in {other} "
-                            f"mode, too")
+            raise LoadError(f"{self._sot_name} was saved in {was} mode, and its graph computes that: save it in "
+                            f"{other} mode, too")
         return self
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> LoadedModel:
@@ -82,7 +86,7 @@ class LoadedModel(torch.nn.Module):
     def _share(self) -> None:
         """Let the graphs use the weights of this module: one tensor for a name, whichever method uses it."""
         weights = self._weights()
-        for graph in (call.graph for call in self.calls.values()):
+        for graph in (call.graph for call in self._sot_calls.values()):
             for name in [*dict(graph.named_parameters()), *dict(graph.named_buffers())]:
                 path, _, last = name.rpartition(".")
                 owner = graph.get_submodule(path)
@@ -90,7 +94,7 @@ class LoadedModel(torch.nn.Module):
                 table[last] = weights[name]
 
     def __repr__(self) -> str:
-        return f"LoadedModel({self.name}: {', '.join(self.methods)})"
+        return f"LoadedModel({self._sot_name}: {', '.join(self.methods)})"
 
 
 def load(path: str | os.PathLike[str]) -> LoadedModel:

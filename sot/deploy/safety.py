@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ WEIGHTS = ("weight_", "tensor_")        # what parts that hold plain numbers are
 FUNCTIONS = frozenset("""
     Max Min Mod PythonMod FloorDiv CleanDiv CeilDiv IntTrueDiv FloatTrueDiv Where ModularIndexing PowByNatural FloatPow
     Abs ToFloat TruncToInt TruncToFloat CeilToInt FloorToInt RoundToInt floor ceiling Pow Mul Add Integer Symbol
-    Eq Ne Ge Gt Le Lt Not And Or
+    Eq Ne Ge Gt Le Lt Not And Or Float Rational
 """.split())
 FORBIDDEN = ("aten.from_file", "aten.set_", "aten.set.", "aten._print", "aten.resize_", "aten.record_stream",
              "aten.data", "aten._resize_output", "aten.save", "aten.load", "aten.set_data")
@@ -26,6 +27,8 @@ ARITHMETIC_OF = {
                   "ge", "and_", "or_", "xor", "not_", "invert", "getitem", "index"},
     "math": {"ceil", "floor", "trunc", "sqrt", "log", "log2", "log10", "exp", "isnan", "isinf", "isfinite", "fabs"},
 }
+# The operators of ATen that have the name of a method.
+OPERATORS = {f"__{place}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for place in ("", "i")}
 LONGEST, LARGEST_POWER = 4000, 16      # an expression's text; an exponent, which is a number
 ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Constant, ast.Name, ast.Load,
               ast.Call, ast.keyword, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
@@ -94,7 +97,8 @@ def is_allowed(target: str) -> bool:
     if module == "torch":
         return name.startswith("sym_")
     parts = target.removeprefix("torch.ops.").split(".")
-    if not target.startswith("torch.ops.") or any(part.startswith("__") for part in parts[1:]):
+    if not target.startswith("torch.ops.") or any(part.startswith("__") for part in parts[1:]
+                                                  if part not in OPERATORS):
         return False
     if parts[0] == "higher_order":
         return len(parts) == 2
@@ -121,19 +125,20 @@ def is_arithmetic(text: str) -> bool:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    names = {id(node.args[0]) for node in ast.walk(tree)
-             if isinstance(node, ast.Call) and is_symbol(node)}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    texts: dict[int, Callable[[str], bool]] = {id(node.args[0]): str.isidentifier for node in calls if is_symbol(node)}
+    texts.update((id(node.args[0]), is_number) for node in calls if is_float(node))
     if len(text) > LONGEST or not all(map(is_small_power, ast.walk(tree))):
         return False
-    return all(isinstance(node, ARITHMETIC) and is_harmless(node, id(node) in names) for node in ast.walk(tree))
+    return all(isinstance(node, ARITHMETIC) and is_harmless(node, texts.get(id(node))) for node in ast.walk(tree))
 
 
-def is_harmless(node: ast.AST, is_name: bool) -> bool:
-    """``is_name``: is it the text that a symbol is named by?"""
+def is_harmless(node: ast.AST, is_text: Callable[[str], bool] | None) -> bool:
+    """``is_text``: what a text must be here, if there may be one: the name of a symbol, the digits of a float."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
     if isinstance(node, ast.Constant):
-        return isinstance(node.value, bool | int | float) or is_name and str(node.value).isidentifier()
+        return isinstance(node.value, bool | int | float) or is_text is not None and is_text(str(node.value))
     return not isinstance(node, ast.Name) or not node.id.startswith("_")
 
 
@@ -158,3 +163,14 @@ def is_small_power(node: ast.AST) -> bool:
 
 def is_symbol(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Name) and node.func.id == "Symbol" and bool(node.args)
+
+
+def is_float(node: ast.Call) -> bool:
+    """``Float('0.5', precision=53)``"""
+    return isinstance(node.func, ast.Name) and node.func.id == "Float" and len(node.args) == 1 and all(
+        keyword.arg == "precision" and isinstance(keyword.value, ast.Constant) and keyword.value.value == 53
+        for keyword in node.keywords)
+
+
+def is_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d{1,20}(\.\d{0,60})?(e[-+]?\d{1,3})?", text) is not None

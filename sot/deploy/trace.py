@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -12,12 +13,15 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from sot.deploy.errors import SaveError
+from sot.deploy.module import Captured, Leaf, Plan, Source, Update
+from sot.deploy.state import FloatOf, IntOf, SavedState
+from sot.deploy.structure import plain
+from sot.driver.translator import Translator
 from sot.frontend.api import Settings, StaticFunction
-from sot.guards.origin import Dim
+from sot.guards.origin import Dim, Origin
+from sot.guards.terms import Computed, Term
 from sot.support.errors import CaptureError, article
 from sot.support.user_annotations import name_of
-
-Source = tuple[str, Any]    # "argument", position; "size", (position, dimension); "weight", name; "value", it
 
 
 @dataclass
@@ -29,143 +33,180 @@ class Run:
     outputs: tuple
 
 
-class Captured(torch.nn.Module):
-    """A captured method as a module of its own: weights under the names they had, and the graph."""
+class Recorder:
+    """A backend that keeps the graph and what it is called with, and leaves the model's tensors as they were."""
 
-    def __init__(self, graph: GraphModule, sources: list[Source], results: list[Source], spec: Any,
-                 weights: dict[str, torch.Tensor], signature: inspect.Signature) -> None:
-        super().__init__()
-        self.graph, self.sources, self.results, self.spec = graph, sources, results, spec
-        for name, tensor in weights.items():
-            set_weight(self, name, tensor)
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
 
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return self.run(args, kwargs)
-        forward.__signature__ = signature       # type: ignore[attr-defined]
-        self.forward = forward
-
-    def run(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        leaves = pytree.tree_leaves((args, kwargs))
-        inputs = [self.get(source, leaves) for source in self.sources]
-        outputs = self.graph(*inputs)
-        results = [outputs[key] if kind == "output" else self.get((kind, key), leaves) for kind, key in self.results]
-        return pytree.tree_unflatten(results, self.spec)
-
-    def get(self, source: Source, leaves: list[Any]) -> Any:
-        kind, key = source
-        if kind == "argument":
-            return leaves[key]
-        if kind == "size":
-            return leaves[key[0]].shape[key[1]]
-        if kind == "weight":
-            path, _, name = key.rpartition(".")
-            return getattr(self.get_submodule(path), name)
-        return key
+    def __call__(self, module: GraphModule, example_inputs: Any) -> Callable[..., tuple]:
+        def run(*inputs: Any) -> tuple:
+            with unchanged(inputs):
+                outputs = module(*inputs)
+            self.runs.append(Run(module, inputs, outputs))
+            return outputs
+        return run
 
 
-def set_weight(root: torch.nn.Module, name: str, tensor: torch.Tensor) -> None:
-    """Put a weight under its dotted name, with plain modules for the parts of the name."""
-    *path, last = name.split(".")
-    for part in path:
-        if part not in root._modules:
-            root.add_module(part, torch.nn.Module())
-        root = root._modules[part]      # type: ignore[assignment]
-    if isinstance(tensor, torch.nn.Parameter):
-        root.register_parameter(last, tensor)
-    else:
-        root.register_buffer(last, tensor)
+@contextmanager
+def unchanged(values: Iterable[Any]) -> Iterator[None]:
+    """Give tensors back the contents that they had: running statistics change in train mode."""
+    before = [(value, value.detach().clone()) for value in values
+              if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)]
+    yield
+    with torch.no_grad():
+        for value, content in before:       # batch norm writes without a new version
+            if not value.is_inference() and not torch.equal(value, content):
+                value.copy_(content)
 
 
 def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, kwargs: dict[str, Any],
-            input_spec: Any) -> Captured:
-    """Call ``fn(*args, **kwargs)`` once and answer what was captured. Raises SaveError if that is not one whole graph.
+            input_spec: Any) -> tuple[Captured, Any, list[str]]:
+    """Call ``fn(*args, **kwargs)`` once. Answers what was captured, the shape of its result, and what is dropped.
 
     Arguments:
         fn: a function, or a bound method of ``owner``.
         owner: the module whose parameters and buffers are the weights.
         input_spec: the arguments that are given, by name, and which of their sizes may differ; see ``to_static``.
+
+    Raises SaveError if that is not one whole graph.
     """
-    runs: list[Run] = []
-
-    def backend(module: GraphModule, example_inputs: Any) -> Callable[..., tuple]:
-        def run(*inputs: Any) -> tuple:
-            outputs = module(*inputs)
-            runs.append(Run(module, inputs, outputs))
-            return outputs
-        return run
-
-    target = called(owner, input_spec) if owner is not None and fn == owner.forward else fn
-    call = StaticFunction(target, Settings(backend, full_graph=True, input_spec=input_spec))
-    name = name_of(fn)
+    recorder, name = Recorder(), name_of(fn)
+    target: Any = fn
+    if owner is not None and fn == owner.forward:
+        target = called(owner, inspect.signature(fn), input_spec)
+    elif not hasattr(fn, "__code__"):
+        target = called(fn, inspect.signature(fn), input_spec)
+    state = SavedState(target.__code__, owner)
+    settings = Settings(recorder, full_graph=True, input_spec=input_spec)
+    translator = Translator(settings.compiler(), full_graph=True, strict=True, exits=state.write)
+    call = StaticFunction(target, settings, translator)
     try:
         result = call(*args, **kwargs)
+        graphs = call.graphs
+        if not recorder.runs or len(graphs) != 1:
+            raise SaveError("it has no operation on tensors" if not recorder.runs else
+                            f"it is {len(graphs)} graphs, not one")
+        description = Description(recorder.runs[0], graphs[0].origins, owner, (args, kwargs), state)
+        value, kept = result
+        captured, shape = description.captured(value, kept, inspect.signature(fn))
     except CaptureError as e:
         raise SaveError(f"{name} cannot be saved: it is not captured whole. {e}") from e
-    graphs, effects = call.graphs, [effect for c in call.captures for effect in c.effects]
-    if not runs or len(graphs) != 1:
-        raise SaveError(f"{name} cannot be saved: " + (
-            "it has no operation on tensors" if not runs else f"it is {len(graphs)} graphs, not one"))
-    if effects:
-        raise SaveError(f"{name} cannot be saved: beside its graph it changes {', '.join(effects)}, and a "
-                        f"file has no place for that. Change tensors in place (buffer.add_(1)), or do it outside")
-    return described(name, runs[0], graphs[0].origins, owner, (args, kwargs), result, inspect.signature(fn))
+    except SaveError as e:
+        raise SaveError(f"{name} cannot be saved: {e}") from e
+    finally:
+        state.restore()
+        call.end()
+    return captured, shape, state.dropped
 
 
-def called(module: torch.nn.Module, given: Iterable[str]) -> FunctionType:
-    """A function that calls a module, with its hooks, and has the parameters of its forward that are given."""
+def called(target: Any, signature: inspect.Signature, given: Iterable[str]) -> FunctionType:
+    """A function that calls a module, with its hooks, or any callable, and has those of its parameters that are given.
+    """
     parameters = [p.replace(default=p.empty, annotation=p.empty)
-                  for p in inspect.signature(module.forward).parameters.values() if p.name in given]
+                  for p in signature.parameters.values() if p.name in given]
     signature = inspect.Signature(parameters)
     stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*{0}", inspect.Parameter.VAR_KEYWORD: "**{0}",
              inspect.Parameter.KEYWORD_ONLY: "{0}={0}"}
     arguments = ", ".join(stars.get(p.kind, "{0}").format(p.name) for p in parameters)
-    name = type(module).__qualname__
-    names: dict[str, Any] = {"module": module, "__name__": type(module).__module__}
-    exec(compile(f"def forward{signature}: return module({arguments})", f"<{name}>", "exec"), names)
+    name = type(target).__qualname__
+    names: dict[str, Any] = {"self": target, "__name__": type(target).__module__}
+    exec(compile(f"def forward{signature}: return self({arguments})", f"<{name}>", "exec"), names)
     return names["forward"]
 
 
-def described(name: str, run: Run, origins: tuple, owner: torch.nn.Module | None, arguments: Any, result: Any,
-              signature: inspect.Signature) -> Captured:
-    """Say of every input and every part of the result where it comes from."""
-    leaves = pytree.tree_leaves(arguments)
-    positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)}
-    names = {id(tensor): weight for weight, tensor in weights_of(owner)}
-    weights: dict[str, torch.Tensor] = {}
-    tensor_origins = {origin: value for origin, value in zip(origins, run.inputs, strict=True)
-                      if isinstance(value, torch.Tensor)}
+class Description:
+    """Says of every input of a graph, and of every part of the result, where it comes from."""
 
-    def source(value: Any, origin: Any) -> Source:
-        if id(value) in positions:
-            return "argument", positions[id(value)]
+    def __init__(self, run: Run, origins: tuple, owner: torch.nn.Module | None, arguments: Any,
+                 state: SavedState) -> None:
+        self.run, self.origins, self.state = run, origins, state
+        self.positions = {id(leaf): i for i, leaf in enumerate(pytree.tree_leaves(arguments))
+                          if isinstance(leaf, torch.Tensor)}
+        self.names = {id(tensor): name for name, tensor in tensors_of(owner)}
+        self.transient = transient_of(owner)
+        self.weights: dict[str, torch.Tensor] = {}
+        self.tensors = {origin: value for origin, value in zip(origins, run.inputs, strict=True)
+                        if isinstance(value, torch.Tensor)}
+        self.outputs = {id(value): i for i, value in enumerate(run.outputs)}
+
+    def captured(self, result: Any, kept: tuple, signature: inspect.Signature) -> tuple[Captured, Any]:
+        """The module, and the shape of its result."""
+        sources = [self.source(value, origin) for value, origin in zip(self.run.inputs, self.origins, strict=True)]
+        results: list[Source] = []
+
+        def leaf(value: Any) -> None:
+            results.append(self.result(value))
+        tree, shape = plain(result, leaf)
+        updates = []
+        for change, value in zip(self.state.kept, kept, strict=True):
+            self.weight(change.name, change.before)
+            updates.append(Update(change.name, self.result(value)))
+        spec = pytree.tree_structure(tree, is_leaf=lambda part: part is None)
+        plan = Plan(sources, results, spec, updates, signature)
+        return Captured(self.run.module, plan, self.weights, self.transient), shape
+
+    def source(self, value: Any, origin: Any) -> Source:
+        if id(value) in self.positions:
+            return "argument", self.positions[id(value)]
+        if origin in self.state.numbers and isinstance(value, torch.Tensor):     # graphs are given floats as tensors
+            return "weight", self.number(origin).key
+        if isinstance(origin, Computed) and isinstance(value, torch.Tensor):
+            return "float", self.number(origin)
         if isinstance(value, torch.Tensor):
-            weight = names.get(id(value), f"constant_{len(weights)}")
-            weights[weight] = value
-            return "weight", weight
-        if isinstance(origin, Dim) and id(tensor_origins.get(origin.base)) in positions:
-            return "size", (positions[id(tensor_origins[origin.base])], origin.index)
-        raise SaveError(f"{name} cannot be saved: its graph takes the number {origin}, which is no size of an "
-                        f"argument. Pass it as a tensor, or save with one value of it")
+            name = self.names.setdefault(id(value), f"constant_{len(self.weights)}")
+            return "weight", self.weight(name, value)
+        return "number", self.number(origin)
 
-    sources = [source(value, origin) for value, origin in zip(run.inputs, origins, strict=True)]
-    outputs = {id(value): i for i, value in enumerate(run.outputs)}
-    found, spec = pytree.tree_flatten(result)
-    results: list[Source] = []
-    for value in found:
-        if id(value) in outputs:
-            results.append(("output", outputs[id(value)]))
-        elif isinstance(value, torch.Tensor):
-            results.append(source(value, None))
-        elif value is None or isinstance(value, bool | int | float):
-            results.append(("value", value))
-        else:
-            raise SaveError(f"{name} cannot be saved: it returns {article(type(value).__qualname__)}; return tensors, "
-                            f"numbers, None, and lists, tuples and dicts of them")
-    return Captured(run.module, sources, results, spec, weights, signature)
+    def weight(self, name: str, value: Any) -> str:
+        if not isinstance(value, torch.Tensor):
+            value = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.int64)
+            self.transient.add(name)
+        self.weights.setdefault(name, value)
+        return name
+
+    def number(self, term: Term) -> Term:
+        """A term whose leaves are sources. Raises SaveError if one of them is neither a size nor state."""
+        if isinstance(term, tuple):
+            return (term[0], *map(self.number, term[1:]))
+        if not isinstance(term, Origin):
+            return term
+        if term in self.state.numbers:
+            before = next(kept.before for kept in self.state.kept if kept.name == self.state.numbers[term])
+            return Leaf("item", self.weight(self.state.numbers[term], before))
+        if isinstance(term, Dim) and id(self.tensors.get(term.base)) in self.positions:
+            return Leaf("size", (self.positions[id(self.tensors[term.base])], term.index))
+        if isinstance(term, Computed):
+            return self.number(term.term)
+        raise SaveError(f"its graph takes the number {term}, which is no size of an argument. Pass it as a tensor, or "
+                        f"save with one value of it")
+
+    def result(self, value: Any) -> Source:
+        """Where a part of the result comes from."""
+        if id(value) in self.outputs:
+            return "output", self.outputs[id(value)]
+        if isinstance(value, torch.Tensor):
+            return self.source(value, None)
+        if isinstance(value, IntOf | FloatOf):
+            return "number", self.number(value.term)
+        if value is None or isinstance(value, bool | int | float):
+            return "value", value
+        raise SaveError(f"it returns {article(type(value).__qualname__)}; return tensors, numbers, None, and lists, "
+                        f"tuples and dicts of them")
 
 
-def weights_of(owner: torch.nn.Module | None) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter and buffer by its first name; what has two names is there once."""
-    if owner is not None:
-        yield from owner.named_parameters()
-        yield from owner.named_buffers()
+def tensors_of(owner: torch.nn.Module | None) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter, buffer and attribute by its first name; what has two names is there once."""
+    seen: set[int] = set()
+    for prefix, module in owner.named_modules() if owner is not None else ():
+        for key, value in [*module._parameters.items(), *module._buffers.items(), *module.__dict__.items()]:
+            if isinstance(value, torch.Tensor) and id(value) not in seen:
+                seen.add(id(value))
+                yield f"{prefix}.{key}".lstrip("."), value
+
+
+def transient_of(owner: torch.nn.Module | None) -> set[str]:
+    """The names of tensors that are no part of the model's state_dict."""
+    state = owner.state_dict(keep_vars=True) if owner is not None else {}
+    held = {id(value) for value in state.values()}
+    return {name for name, value in tensors_of(owner) if id(value) not in held}

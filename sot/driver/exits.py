@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
@@ -36,7 +36,8 @@ TRANSFORMS = os.path.join(Path(torch.__file__).parent, "_functorch", "")
 
 @contextmanager
 def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalState, assumptions: Assumptions,
-             record: Capture, full_graph: bool) -> Iterator[tuple[Trace, Exit]]:
+             record: Capture, full_graph: bool, write: Callable[[Trace], Exit] = write_exit,
+             ) -> Iterator[tuple[Trace, Exit]]:
     """The trace of a call up to its exit, and that exit as it is written; both are void at the end.
 
     Raises Skip, RestartCapture; CaptureError at a break of a ``full_graph``.
@@ -44,7 +45,7 @@ def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalSt
     with Machine(function, code, inputs, state, assumptions) as machine:
         with record.timed("execute"), quiet(), paused_collector():
             try:
-                trace, exit = execute(machine, record, full_graph)
+                trace, exit = execute(machine, record, full_graph, write)
             finally:
                 machine.restore_state()
         counters = changed_numbers(trace) - assumptions.varying
@@ -53,14 +54,15 @@ def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalSt
         yield trace, exit
 
 
-def execute(machine: Machine, record: Capture, full_graph: bool) -> tuple[Trace, Exit]:
+def execute(machine: Machine, record: Capture, full_graph: bool,
+            write: Callable[[Trace], Exit]) -> tuple[Trace, Exit]:
     """Run a machine to the exit of its frame."""
     done = run(machine)
     assert done is not None
     if isinstance(done, Return):
         refuse_unclean(machine, going_on=False)
         try:
-            return written(machine, Returned(done.value))
+            return written(machine, Returned(done.value), write)
         except NotRebuildable as e:
             cause = Break(Reason.UNSUPPORTED, str(e))
     else:
@@ -68,10 +70,10 @@ def execute(machine: Machine, record: Capture, full_graph: bool) -> tuple[Trace,
     record.stopped = describe(machine, cause)
     if full_graph and cause.reason is not Reason.UNCAUGHT:
         raise CaptureError(f"full_graph=True, but capture stops: {record.stopped}. {record.stopped.hint}")
-    return leave_at(machine, cause)
+    return leave_at(machine, cause, write)
 
 
-def leave_at(machine: Machine, cause: Break) -> tuple[Trace, Exit]:
+def leave_at(machine: Machine, cause: Break, write: Callable[[Trace], Exit]) -> tuple[Trace, Exit]:
     """The exit at a break, as deep in the calls as frames can be resumed. Raises Skip if no frame can be."""
     reason, top = cause, len(machine.frames) - 1
     for depth in range(resumable_depth(machine), -1, -1):
@@ -79,16 +81,16 @@ def leave_at(machine: Machine, cause: Break) -> tuple[Trace, Exit]:
         refuse_unclean(machine, going_on=True)
         frames = tuple(map(Suspended.of, machine.frames))
         try:
-            return written(machine, Broken(cause, frames, machine.handled, cause.loop if depth == top else None))
+            return written(machine, Broken(cause, frames, machine.handled, cause.loop if depth == top else None), write)
         except NotRebuildable as e:
             reason = Break(Reason.UNSUPPORTED, str(e))
     raise Skip(reason.reason, reason.detail)
 
 
-def written(machine: Machine, exit: Returned | Broken) -> tuple[Trace, Exit]:
+def written(machine: Machine, exit: Returned | Broken, write: Callable[[Trace], Exit]) -> tuple[Trace, Exit]:
     """The trace up to an exit, and the exit as it is written. Raises NotRebuildable."""
     trace, guards = trace_of(machine, exit), len(machine.guards)
-    found = plain_exit() if isinstance(exit, Returned) and trace.operations == 0 else write_exit(trace)
+    found = plain_exit() if isinstance(exit, Returned) and trace.operations == 0 else write(trace)
     if len(machine.guards) != guards:
         raise AssertionError("a guard was added when the trace was done")
     return trace, found

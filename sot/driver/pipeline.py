@@ -17,7 +17,7 @@ from sot.bytecode.resume_origin import whole_code
 from sot.codegen.build_graph import build_graph
 from sot.codegen.compile_graph import GraphCompiler
 from sot.codegen.entry import make_entry
-from sot.codegen.exit import Exit
+from sot.codegen.exit import Exit, write_exit
 from sot.codegen.graph_call import call_of
 from sot.codegen.guard_trace import guards_of
 from sot.driver.capture_policy import Policy
@@ -70,6 +70,7 @@ class Tools:
         policy: decides what pays, where a whole program is translated.
         full_graph: is a break an error?
         shows_stages: are reports given the forms of each step as text?
+        write_exit: writes the exit of a trace.
     """
 
     compiler: GraphCompiler
@@ -78,6 +79,7 @@ class Tools:
     policy: Policy | None
     full_graph: bool
     shows_stages: bool = False
+    write_exit: Callable[[Trace], Exit] = write_exit
 
 
 def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry:
@@ -89,7 +91,7 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
     code, record = call.code, call.record
     instructions = decode(code)
     with executed(call.function, instructions, call.inputs, call.state, assumptions, record,
-                  tools.full_graph) as (trace, exit):
+                  tools.full_graph, tools.write_exit) as (trace, exit):
         if tools.policy is not None:
             refuse_poor(call, trace, tools, tools.policy)
         graph = build_graph(trace, exit.outputs, record.name)

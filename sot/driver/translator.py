@@ -20,6 +20,7 @@ from sot.backends import Backend, BackendError
 from sot.bytecode.frame_layout import SLOT
 from sot.bytecode.resume_origin import origin
 from sot.codegen.compile_graph import GraphCompiler
+from sot.codegen.exit import Exit, write_exit
 from sot.driver import recompile_limit
 from sot.driver.capture_policy import Policy
 from sot.driver.code_state import CodeState, CodeTable, new_state
@@ -29,6 +30,7 @@ from sot.driver.scope import EVERYTHING, Scope
 from sot.driver.whole_program import WholeProgram
 from sot.guards.assumptions import Assumptions, RestartCapture
 from sot.guards.origin import Arg, Inputs
+from sot.interpreter.trace import Trace
 from sot.interpreter.watchers import watches
 from sot.reports import log, recording
 from sot.reports.records import BreakRecord, Capture
@@ -63,12 +65,13 @@ class Translator:
         program: the whole program that it is for, if it is; then it is asked for what pays.
         scope: the modules that it is for.
         shows_stages: do records of captures have the form of each step as text?
+        exits: writes the exits of traces.
     """
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
                  dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0,
                  program: WholeProgram | None = None, scope: Scope = EVERYTHING,
-                 shows_stages: bool = False) -> None:
+                 shows_stages: bool = False, exits: Callable[[Trace], Exit] = write_exit) -> None:
         self.full_graph, self.program, self.scope = full_graph, program, scope
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
         self.compiler = GraphCompiler(backend, check, self.strict)
@@ -82,7 +85,7 @@ class Translator:
         self.captures: list[Capture] = []
         self.callback = program.callback if program is not None else _hook.Callback(self._callback)
         policy = program.policy if program is not None else None
-        self.tools = Tools(self.compiler, self.states, self.callback, policy, full_graph, shows_stages)
+        self.tools = Tools(self.compiler, self.states, self.callback, policy, full_graph, shows_stages, exits)
         _translators.add(self)
         weakref.finalize(self, drop_entries, self.states).atexit = False
         load()

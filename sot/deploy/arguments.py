@@ -1,0 +1,113 @@
+"""What an input_spec says of the arguments of a saved method: examples for its capture, and which sizes may differ."""
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from sot.deploy.errors import SaveError
+from sot.frontend.input_spec import InputSpec
+from sot.support.user_annotations import name_of
+
+SIZES = (7, 11, 13, 17, 19, 23, 29, 31)     # of dimensions that may differ, in examples: unlike each other, not 0 or 1
+Key = str       # of a dimension that may differ: its name, or "dimension 1 of x"
+
+
+class Dimensions:
+    """The dimensions that may differ, and the sizes that they have in examples.
+
+    Two dimensions without names may have to be equal (the batch of two arguments). Nobody says so: a first capture
+    takes all for different, and one that fails says which sizes did not fit. ``join`` makes these equal.
+    """
+
+    def __init__(self, entries: Mapping[str, Any]) -> None:
+        self.keys: dict[tuple[str, int], Key] = {}     # by the tensor, as messages name it, and the dimension
+        for where, spec in specs(entries):
+            for i, size in enumerate(spec.shape):
+                if not isinstance(size, int):
+                    self.keys[where, i] = size or f"dimension {i} of {where}"
+        unlike = dict.fromkeys(self.keys.values())
+        self.sizes = {key: SIZES[n % len(SIZES)] + 32 * (n // len(SIZES)) for n, key in enumerate(unlike)}
+        self._tried: set[int] = set()
+
+    def size(self, where: str, i: int, given: int | str | None) -> int:
+        return given if isinstance(given, int) else self.sizes[self.keys[where, i]]
+
+    def join(self, message: str) -> bool:
+        """Make two dimensions equal that an error names, or all of one position; False if there are no more."""
+        numbers = [int(text) for text in re.findall(r"\d+", message)]
+        unlike = sorted({size for size in self.sizes.values() if size in numbers}, key=numbers.index)
+        if len(unlike) > 1:
+            self._equate(unlike[:2])
+            return True
+        for position in sorted({i for _, i in self.keys} - self._tried):
+            self._tried.add(position)
+            found = {self.sizes[key] for (_, i), key in self.keys.items() if i == position}
+            if len(found) > 1:
+                self._equate(sorted(found))
+                return True
+        return False
+
+    def _equate(self, sizes: list[int]) -> None:
+        self.sizes = {key: sizes[0] if size in sizes else size for key, size in self.sizes.items()}
+
+
+def specs(entries: Mapping[str, Any]) -> Iterator[tuple[str, InputSpec]]:
+    """Every InputSpec with what messages call its tensor."""
+    for name, entry in entries.items():
+        for path, leaf in pytree.tree_flatten_with_path(entry)[0]:
+            if isinstance(leaf, InputSpec):
+                yield leaf.name or f"{name}{pytree.keystr(path)}", leaf
+
+
+def bind(fn: Callable[..., Any], spec: Any) -> inspect.BoundArguments:
+    """The entries as the arguments of a call."""
+    if spec is None:
+        raise SaveError(f"save needs an input_spec for {name_of(fn)}: what its arguments are, for example "
+                        f"[sot.InputSpec((None, 16))]")
+    try:
+        signature = inspect.signature(fn)
+        if isinstance(spec, Mapping):
+            return signature.bind(**spec)
+        return signature.bind(*(spec if isinstance(spec, list | tuple) else [spec]))
+    except TypeError as e:
+        raise SaveError(f"the input_spec does not fit {name_of(fn)}: {e}") from e
+
+
+def examples(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, Any]:
+    """Values that the entries describe."""
+    described = iter(list(specs(entries)))
+
+    def example(entry: Any) -> Any:
+        if not isinstance(entry, InputSpec):
+            return entry
+        where, spec = next(described)
+        shape = [dimensions.size(where, i, size) for i, size in enumerate(spec.shape)]
+        floats = spec.dtype.is_floating_point or spec.dtype.is_complex
+        return torch.randn(shape, dtype=spec.dtype) if floats else torch.zeros(shape, dtype=spec.dtype)
+    return {name: pytree.tree_map(example, entry) for name, entry in entries.items()}
+
+
+def dynamic_shapes(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, Any]:
+    """What torch.export wants to know about sizes that differ."""
+    named: dict[str, Any] = {}
+
+    def dynamic(entry: Any) -> Any:
+        if not isinstance(entry, InputSpec):
+            return None
+        return {i: named.setdefault(size, torch.export.Dim(size)) if isinstance(size, str) else torch.export.Dim.DYNAMIC
+                for i, size in enumerate(entry.shape) if not isinstance(size, int)} or None
+    return {name: pytree.tree_map(dynamic, entry) for name, entry in entries.items()}
+
+
+def has_specs(entry: Any) -> bool:
+    return any(isinstance(e, InputSpec) for e in pytree.tree_leaves(entry))
+
+
+def without_examples(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """For a check of the call: what is not described by an InputSpec is not checked."""
+    return {name: entry if has_specs(entry) else None for name, entry in entries.items()}

@@ -1,0 +1,142 @@
+"""A captured method as a module of its own, which torch.export takes."""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from sot.guards.symbols import on_numbers
+from sot.guards.terms import Term
+
+# "argument", position; "weight", name; "output", position; "number" or "float", term; "value", it
+Source = tuple[str, Any]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Where a term of numbers begins: ``size`` with an argument's position and a dimension; ``item`` with the name of a
+    buffer that holds a number."""
+
+    kind: str
+    key: Any
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a call makes of a buffer."""
+
+    name: str
+    source: Source
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a captured graph is called, and what is made of its outputs.
+
+    Arguments:
+        sources: of the graph's inputs.
+        results: the sources of the leaves of the result.
+        spec: the structure of the result.
+        updates: of buffers, after the graph.
+        signature: of the method.
+    """
+
+    sources: list[Source]
+    results: list[Source]
+    spec: Any
+    updates: list[Update]
+    signature: inspect.Signature
+
+
+class Captured(torch.nn.Module):
+    """Weights under the names they had, and the graph. ``transient`` has the names of weights that are no part of the
+    state_dict. Its own attributes have names that no model has."""
+
+    def __init__(self, graph: GraphModule, plan: Plan, weights: dict[str, torch.Tensor], transient: set[str]) -> None:
+        super().__init__()
+        self._sot_graph, self._sot_plan = graph, plan
+        for name, tensor in weights.items():
+            set_weight(self, name, tensor, name not in transient)
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return run(self, args, kwargs)
+        forward.__signature__ = plan.signature       # type: ignore[attr-defined]
+        self.__dict__["forward"] = forward
+
+
+def run(module: Captured, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """A call of a captured module."""
+    plan = module._sot_plan
+    call = Call(module, pytree.tree_leaves((args, kwargs)))
+    call.outputs = module._sot_graph(*map(call.get, plan.sources))
+    replaced = {update.name for update in plan.updates}
+    results = [call.get(source).clone() if source[0] == "weight" and source[1] in replaced else call.get(source)
+               for source in plan.results]
+    call.update(plan.updates)
+    return pytree.tree_unflatten(results, plan.spec)
+
+
+class Call:
+    """One call of a captured module: reads its sources."""
+
+    def __init__(self, module: Captured, leaves: list[Any]) -> None:
+        self.module, self.leaves = module, leaves
+        self.outputs: tuple = ()
+        self.items: dict[str, Any] = {}
+
+    def get(self, source: Source) -> Any:
+        kind, key = source
+        if kind == "argument":
+            return self.leaves[key]
+        if kind == "weight":
+            return weight_of(self.module, key)
+        if kind == "output":
+            return self.outputs[key]
+        if kind == "float":
+            return torch.full((), self.number(key), dtype=torch.float64)
+        return self.number(key) if kind == "number" else key
+
+    def number(self, term: Term) -> Any:
+        if isinstance(term, tuple):
+            return on_numbers(term[0])(*map(self.number, term[1:]))
+        if not isinstance(term, Leaf):
+            return term
+        if term.kind == "size":
+            position, dimension = term.key
+            return self.leaves[position].shape[dimension]
+        if term.key not in self.items:
+            self.items[term.key] = weight_of(self.module, term.key).item()
+        return self.items[term.key]
+
+    def update(self, updates: Iterable[Update]) -> None:
+        """Write the state that the call leaves: all is computed before any is written."""
+        found = [(weight_of(self.module, update.name), self.get(update.source)) for update in updates]
+        found = [(buffer, value.clone() if isinstance(value, torch.Tensor) else
+                  torch.full((), value, dtype=buffer.dtype)) for buffer, value in found]
+        for buffer, value in found:
+            buffer.copy_(value)
+
+
+def weight_of(module: torch.nn.Module, name: str) -> torch.Tensor:
+    path, _, last = name.rpartition(".")
+    return getattr(module.get_submodule(path), last)
+
+
+def set_weight(root: torch.nn.Module, name: str, tensor: torch.Tensor, persistent: bool = True) -> None:
+    """Put a weight under its dotted name, with plain modules for the parts of the name."""
+    *path, last = name.split(".")
+    for part in path:
+        if part not in root._modules:
+            root.add_module(part, torch.nn.Module())
+        root = root._modules[part]      # type: ignore[assignment]
+    if isinstance(tensor, torch.nn.Parameter):
+        root._parameters[last] = tensor     # not register_parameter: a weight may have the name of a method of ours
+        return
+    root._buffers[last] = tensor
+    if not persistent:
+        root._non_persistent_buffers_set.add(last)

@@ -1,0 +1,77 @@
+"""Sizes that may differ when a file is used: what layers take any size, and dimensions that must be equal."""
+import pytest
+import torch
+from torch import nn
+
+import sot
+from sot import InputSpec
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save_and_load(model, spec, **more):
+        return sot.load(sot.save(model, tmp_path / "m", input_spec=spec, **more))
+    return save_and_load
+
+
+class Masked(nn.Module):
+    def forward(self, x, lengths):
+        return x * (torch.arange(x.shape[1])[None] < lengths[:, None])[..., None]
+
+
+class Pairs(nn.Module):
+    def forward(self, batch):
+        return torch.cat([batch["a"] + batch["b"], batch["c"]], dim=1)
+
+
+def test_dimensions_that_must_be_equal_are_found(saved):
+    loaded = saved(Masked(), [InputSpec((None, None, 8)), InputSpec((None,), torch.long)])
+    for n, length in (3, 5), (2, 9):
+        x, lengths = torch.randn(n, length, 8), torch.arange(1, n + 1)
+        assert torch.equal(loaded(x, lengths), Masked()(x, lengths))
+
+
+def test_more_than_two_of_them(saved):
+    spec = {"a": InputSpec((None, None)), "b": InputSpec((None, None)), "c": InputSpec((None, None))}
+    loaded = saved(Pairs(), [spec])
+    batch = {"a": torch.randn(3, 4), "b": torch.randn(3, 4), "c": torch.randn(3, 6)}
+    assert torch.equal(loaded(batch), Pairs()(batch))
+
+
+@pytest.mark.parametrize(("make", "options"), [
+    (nn.LSTM, {"batch_first": True}), (nn.LSTM, {"bidirectional": True, "num_layers": 2}), (nn.LSTM, {"proj_size": 3}),
+    (nn.GRU, {"batch_first": True, "bidirectional": True}), (nn.RNN, {}), (nn.RNN, {"nonlinearity": "relu"}),
+], ids=str)
+def test_recurrent_layers_take_any_length(saved, make, options):
+    layer = make(4, 6, **options)
+    loaded = saved(layer, [InputSpec((None, None, 4))])
+    for shape in (3, 5, 4), (2, 9, 4):
+        x = torch.randn(shape)
+        (got, got_state), (want, want_state) = loaded(x), layer(x)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(got_state, want_state)
+        assert got.stride() == want.stride()
+
+
+def test_a_recurrent_layer_trains_on(saved):
+    layer = nn.LSTM(4, 6, batch_first=True)
+    loaded, x = saved(layer, [InputSpec((None, None, 4))]), torch.randn(3, 5, 4)
+    loaded(x)[0].square().sum().backward()
+    layer(x)[0].square().sum().backward()
+    for name, weight in layer.named_parameters():
+        torch.testing.assert_close(dict(loaded.named_parameters())[name].grad, weight.grad)
+
+
+def test_convolutions_take_any_size(saved):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1)).eval()
+    loaded = saved(model, [InputSpec((None, 3, None, None))])
+    for shape in (2, 3, 40, 24), (1, 3, 16, 16):
+        x = torch.randn(shape)
+        torch.testing.assert_close(loaded(x), model(x))
+
+
+def test_numbers_of_sizes_are_part_of_the_result(saved):
+    loaded = saved(lambda x: {"y": x * x.shape[0], "rows": x.shape[0], "half": x.shape[1] // 2}, [
+        InputSpec((None, None))])
+    got = loaded(torch.ones(3, 8))
+    assert (got["rows"], got["half"]) == (3, 4) and torch.equal(got["y"], torch.full((3, 8), 3.0))

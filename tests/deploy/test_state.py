@@ -1,0 +1,195 @@
+"""What a saved call does beside its graph: numbers and tensors of the model are kept, the rest dropped with a note."""
+import copy
+import logging
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import sot
+from sot import InputSpec
+from sot.deploy.errors import SaveError, SaveWarning
+
+log = logging.getLogger(__name__)
+
+
+class Stateful(nn.Module):
+    """Keeps numbers and tensors in every way that programs do."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.linear.uses = 0
+        self.calls, self.scale = 0, 1.0
+        self.register_buffer("average", torch.zeros(4))
+        self.total = torch.zeros(4)
+
+    def forward(self, x):
+        self.calls += 1
+        self.linear.uses += 2
+        y = self.linear(x)
+        self.scale *= 0.5
+        self.average = self.average * 0.9 + y.detach().mean(0) * 0.1
+        self.total += y.detach().sum(0)
+        return y * self.scale + self.calls + self.average
+
+
+class Collecting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.history, self.stats, self.last = [], {"calls": 0}, None
+
+    def forward(self, x):
+        y = self.linear(x)
+        self.history.append(y.mean())
+        self.stats["calls"] += 1
+        self.last = y
+        log.info("called")
+        print("called")
+        return y
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save_and_load(model, spec, **more):
+        return sot.load(sot.save(model, tmp_path / "m", input_spec=spec, **more))
+    return save_and_load
+
+
+def same(got, want):
+    torch.testing.assert_close(got, want)
+
+
+def test_numbers_and_tensors_of_a_model_are_kept(saved):
+    model = Stateful()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = saved(model, [InputSpec((None, 4))])
+    for n in 3, 2, 5:
+        x = torch.randn(n, 4)
+        same(loaded(x), model(x))
+    assert (loaded.calls.item(), loaded.linear.uses.item(), loaded.scale.item()) == (3, 6, 0.125)
+    same(loaded.average, model.average)
+    same(loaded.total, model.total)
+
+
+def test_kept_numbers_are_no_part_of_the_state_dict(saved):
+    model = Stateful()
+    assert set(saved(model, [InputSpec((None, 4))]).state_dict()) == set(model.state_dict())
+
+
+def test_saving_leaves_the_model_as_it_was(saved):
+    model = nn.Sequential(Stateful(), nn.BatchNorm1d(4), Collecting())
+    before = copy.deepcopy(model)
+    torch.manual_seed(0)
+    with pytest.warns(SaveWarning):
+        saved(model, [InputSpec((None, 4))])
+    assert torch.initial_seed() == 0 and torch.equal(torch.rand(2), torch.manual_seed(0) and torch.rand(2))
+    assert model[0].calls == 0 and model[0].scale == 1.0 and model[2].history == [] and model[2].last is None
+    assert model[2].stats == {"calls": 0}
+    for name, value in before.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name]), name
+    assert torch.equal(before[0].total, model[0].total)
+
+
+def test_other_effects_are_dropped_with_one_note(saved, capsys):
+    model = Collecting()
+    with pytest.warns(SaveWarning) as noted:
+        loaded = saved(model, [InputSpec((None, 4))])
+    assert len(noted) == 1
+    text = str(noted[0].message)
+    assert all(name in text for name in ("self.history", "self.stats", "self.last", "prints or logs"))
+    assert "defects" not in text and "globals" not in text
+    x = torch.randn(3, 4)
+    same(loaded(x), model.linear(x))
+    assert capsys.readouterr().out == ""
+
+
+def test_an_attribute_that_decides_what_is_computed_is_named(saved):
+    class Lazy(nn.Module):
+        ready = False
+
+        def __init__(self):
+            super().__init__()
+            self.linear, self.ready = nn.Linear(4, 4), False
+
+        def forward(self, x):
+            if not self.ready:
+                self.ready = True
+            return self.linear(x)
+
+    with pytest.warns(SaveWarning, match=r"self.ready \(which decides what the call computes: it stays False\)"):
+        saved(Lazy(), [InputSpec((None, 4))])
+
+
+def test_effects_of_a_function_are_dropped(saved):
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return x * 2
+
+    with pytest.warns(SaveWarning, match="calls"):
+        loaded = saved(f, [InputSpec((None,))])
+    same(loaded(torch.ones(3)), torch.full((3,), 2.0))
+    assert calls == []
+
+
+def test_the_state_before_a_call_may_be_returned(saved):
+    class Previous(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("held", torch.zeros(3))
+
+        def forward(self, x):
+            before, self.held = self.held, x * 2
+            return before
+
+    model = Previous()
+    loaded = saved(model, [InputSpec((3,))])
+    for _ in range(3):
+        x = torch.randn(3)
+        same(loaded(x), model(x))
+
+
+def test_a_cache_that_is_written_in_place_is_kept(saved):
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.keys = [torch.zeros(1, 8, 4) for _ in range(2)]
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x, at):
+            for keys in self.keys:
+                x = self.linear(x)
+                keys.index_copy_(1, at, x)
+                x = x + keys.sum(1, keepdim=True)
+            return x
+
+    model = Cached().eval()
+    with torch.no_grad():
+        loaded = saved(model, [InputSpec((1, 1, 4)), InputSpec((1,), torch.long)])
+        for step in range(4):
+            x, at = torch.randn(1, 1, 4), torch.tensor([step])
+            same(loaded(x, at), model(x, at))
+
+
+def test_a_number_read_from_a_tensor_is_refused_as_a_result(tmp_path):
+    with pytest.raises(SaveError, match="Return the tensor|needed as a Python number"):
+        sot.save(lambda x: (x + 1, x.sum().item()), tmp_path / "m", input_spec=[InputSpec((3,))])
+
+
+def test_kept_state_needs_no_program(tmp_path):
+    model = Stateful()
+    sot.save(model, tmp_path / "m", input_spec=[InputSpec((None, 4))])
+    code = "import sot, torch; m = sot.load('m'); m(torch.ones(2, 4)); print(m(torch.ones(3, 4)).sum().item())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+                          env={"PYTHONPATH": str(Path(sot.__file__).parent.parent), "PATH": ""})
+    assert done.returncode == 0, done.stderr
+    model(torch.ones(2, 4))
+    assert float(done.stdout) == pytest.approx(model(torch.ones(3, 4)).sum().item(), rel=1e-4)

@@ -18,7 +18,8 @@
    - Generators, coroutines, class and module bodies, skipped code, and everything that a debugger, a
      tracer or a profiler watches is left alone.
    - The callback and whatever plain() calls run with the callback hidden; entries run in its view.
-   - The evaluator is installed only while some thread has a callback.
+   - The evaluator is installed only while some thread has a callback, and not while those that there are only look on
+     and there is nothing to be seen (fall_asleep()).
    - Everything here is protected by the GIL; only `view` is per thread.
    - Entries belong to their code object, out of the garbage collector's sight: an entry which holds
      its own code object, even indirectly, keeps both alive until reset(). */

@@ -101,6 +101,13 @@ void register_callback(Registration *self, PyObject *callback);
 void count_callback(PyObject *before, PyObject *after);
 void uninstall(PyInterpreterState *interp);
 
+/* The evaluator is off although callbacks are set, which only look on; it comes back at the next tensor. `patience`: for
+   how many frames without tensor work it stays. */
+extern int asleep;
+extern unsigned long long patience;
+void fall_asleep(PyInterpreterState *interp);
+int wake_up(void);
+
 /* Does torch.compile evaluate this thread's frames, above us or below? Then they are its own to capture. */
 int another_compiler_works(PyThreadState *tstate);
 PyObject *step_aside_for(PyObject *module, PyObject *question);

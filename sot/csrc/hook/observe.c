@@ -17,9 +17,16 @@ static PyTypeObject *tensor_type, *module_type;
 static allocfunc allocate_before;
 static PyObject *forward_name;
 
+/* Frames since the last operation of this thread. */
+static PER_THREAD unsigned long long quiet;
+
 static PyObject *count_and_allocate(PyTypeObject *type, Py_ssize_t count)
 {
     observed.operations++;
+    quiet = 0;
+    if (asleep && wake_up()) {
+        observed.frames += patience; /* at least: nobody has counted those that have run */
+    }
     return allocate_before(type, count);
 }
 
@@ -77,6 +84,10 @@ PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame)
     Activation here = {code, innermost};
     innermost = &here;
     observed.frames++;
+    if (++quiet > patience) {
+        quiet = 0;
+        fall_asleep(tstate->interp);
+    }
     PyObject *result = evaluate_plainly(tstate, frame, 0);
     innermost = here.caller;
     if (observed.operations != before.operations) {

@@ -39,6 +39,38 @@ void find_stack(void)
 #endif
 }
 
+/* ---- asleep ------------------------------------------------------------------------------------- */
+
+/* While the evaluator is installed, the interpreter calls functions the slow way. Where only tensor work is of interest
+   and there has been none for long, we leave; the next tensor that torch makes calls us back (observe.c). Frames that
+   run by then are missed, so each time we wait twice as long before we leave: few are. */
+#define FIRST_PATIENCE 4096
+int asleep;
+unsigned long long patience = FIRST_PATIENCE;
+
+/* Only with nobody else above or below: who is called in between keeps the order of evaluators. */
+void fall_asleep(PyInterpreterState *interp)
+{
+    if (!asleep && _PyInterpreterState_GetEvalFrameFunc(interp) == evaluate
+        && evaluate_before == _PyEval_EvalFrameDefault) {
+        _PyInterpreterState_SetEvalFrameFunc(interp, evaluate_before);
+        asleep = 1;
+    }
+}
+
+/* Has it come back? */
+int wake_up(void)
+{
+    PyInterpreterState *interp = PyInterpreterState_Main();
+    if (!asleep || closed || _PyInterpreterState_GetEvalFrameFunc(interp) != evaluate_before) {
+        return 0;
+    }
+    _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
+    asleep = 0;
+    patience *= 2;
+    return 1;
+}
+
 /* ---- installing the evaluator ------------------------------------------------------------------- */
 
 static void install(PyInterpreterState *interp)
@@ -48,6 +80,7 @@ static void install(PyInterpreterState *interp)
         return; /* still there: adding ourselves again would make the chain a circle */
     }
     evaluate_above = NULL;
+    asleep = 0;
     evaluate_before = current;
     _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
 }
@@ -58,7 +91,7 @@ void uninstall(PyInterpreterState *interp)
     if (current == evaluate) {
         _PyInterpreterState_SetEvalFrameFunc(interp, evaluate_before);
         evaluate_above = NULL;
-    } else {
+    } else if (!asleep) {
         evaluate_above = current;
     }
 }
@@ -103,6 +136,7 @@ static int counts(PyObject *callback)
 /* The evaluator is there while somebody needs it. */
 void count_callback(PyObject *before, PyObject *after)
 {
+    wake_up();
     callbacks_set += counts(after) - counts(before);
     if (counts(after) && !counts(before) && callbacks_set == 1 && !closed) {
         install(PyInterpreterState_Main());

@@ -33,10 +33,14 @@ def backend():
 
 @pytest.fixture(autouse=True)
 def global_state():
-    """Every test leaves torch's modes as it found them, whatever it has interrupted."""
-    before = modes()
+    """Every test leaves torch's modes and the project's settings as it found them, whatever it has interrupted."""
+    before = modes(), settings()
     yield
-    assert modes() == before
+    assert (modes(), settings()) == before
+
+
+def settings():
+    return {name: value for name, value in os.environ.items() if name.startswith("SOT_")}
 
 
 def modes():

@@ -60,20 +60,16 @@ def wanted(name="tensors"):
 def test_another_torch_another_python_another_compiler_is_another_file(cache, compiler, monkeypatch):
     before = wanted()
     assert wanted() == before
-    monkeypatch.setattr(torch, "__version__", "2.99")
-    assert wanted() != before
-    monkeypatch.undo()
-    os.environ["SOT_CACHE_DIR"] = str(cache.parent)
-    try:
-        monkeypatch.setenv("CXX", "another")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "__version__", "2.99")
         assert wanted() != before
-        monkeypatch.setattr(sys, "version", "another")
-        third = wanted()
-        assert third != before
-        monkeypatch.setattr(native, "FLAGS", ["-O0"])
-        assert wanted() != third
-    finally:
-        del os.environ["SOT_CACHE_DIR"]
+    monkeypatch.setenv("CXX", "another")
+    assert wanted() != before
+    monkeypatch.setattr(sys, "version", "another")
+    third = wanted()
+    assert third != before
+    monkeypatch.setattr(native, "FLAGS", ["-O0"])
+    assert wanted() != third
 
 
 def test_a_torch_that_was_exchanged_for_one_of_the_same_version_is_noticed(cache, compiler, monkeypatch, tmp_path):

@@ -105,6 +105,38 @@ class Value:
         """The elements that iterating over the value gives, if known without running user code."""
         return None
 
+    def iterate(self, m: Machine) -> Value | None:
+        """``iter(value)`` if no user code has to make it, else None."""
+        return ANSWERS.of(type(self), "iterate")(m, self)
+
+    def backwards(self, m: Machine) -> Value:
+        """``reversed(value)``, for a value whose class has a ``__reversed__`` or is a sequence."""
+        return ANSWERS.of(type(self), "backwards")(m, self)
+
+    def getitem(self, m: Machine, key: Value) -> Value:
+        """``value[key]``"""
+        return ANSWERS.of(type(self), "getitem")(m, self, key)
+
+    def unary(self, m: Machine, symbol: str) -> Value | None:
+        """``-value``, ``~value`` or ``+value``; None if the value has no such operator."""
+        return ANSWERS.of(type(self), "unary")(m, self, symbol)
+
+    def load_slot(self, m: Machine, name: str) -> Value:
+        """``value.name`` where a descriptor made of C code keeps it: a slot, a field of a struct sequence."""
+        return ANSWERS.of(type(self), "load_slot")(m, self, name)
+
+    def load_computed(self, m: Machine, name: str) -> Value:
+        """``value.name`` where C code computes it."""
+        return ANSWERS.of(type(self), "load_computed")(m, self, name)
+
+    def load_held(self, m: Machine, name: str) -> Value | Any:
+        """What the object itself holds under a name (in its ``__dict__``), or ABSENT."""
+        return ANSWERS.of(type(self), "load_held")(m, self, name)
+
+    def set_attr(self, m: Machine, name: str, value: Value | None) -> None:
+        """``object.__setattr__(value, name, ...)``; ``object.__delattr__`` for None."""
+        ANSWERS.of(type(self), "set_attr")(m, self, name, value)
+
     def key(self) -> Any:
         """A host object that stands for the value as a dict key or set member."""
         try:

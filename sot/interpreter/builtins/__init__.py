@@ -9,6 +9,7 @@ from sot.interpreter.builtins import (  # noqa: F401
     objects,
     operators,
     pure,
+    reductions,
     text,
 )
 from sot.interpreter.builtins.containers import (  # noqa: F401

@@ -15,7 +15,6 @@ from sot.guards.guards import IsGuard, ResultGuard
 from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
 from sot.interpreter.builtins.containers import subscript
-from sot.interpreter.objects import computed_attributes
 from sot.interpreter.objects.tensor_facts import fact
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.wrapping import is_plain_class, per_call
@@ -64,7 +63,7 @@ def make_partial(m: Machine, cls: type, args: list[Value], kwargs: dict[str, Val
 
 
 def parts_of(m: Machine, value: ObjectValue) -> tuple[Value, list[Value], dict[str, Value]]:
-    function, given, keywords = (computed_attributes.load_slot(m, value, n) for n in ("func", "args", "keywords"))
+    function, given, keywords = (value.load_slot(m, n) for n in ("func", "args", "keywords"))
     if not isinstance(keywords, DictValue):
         raise Break(Reason.OPAQUE_VALUE, str(value))
     return function, given.items_list(m) or [], {k: keywords.get(m, k) for k in keywords.keys(m)}

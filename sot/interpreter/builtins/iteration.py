@@ -18,7 +18,6 @@ from sot.interpreter.builtins.common import (
     call_slot,
     foldable,
     has_own_index,
-    hosts,
     index_of,
     is_none,
     no_keywords,
@@ -37,7 +36,7 @@ from sot.interpreter.torch_ops.overrides import asked
 from sot.polyfills import iteration as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
-from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
+from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import known_function
 from sot.values.iterators import (
     CombinedIterator,
@@ -48,7 +47,7 @@ from sot.values.iterators import (
     ReversedIterator,
     SequenceIterator,
 )
-from sot.values.numbers import DynamicNumber, VaryingRange, is_dynamic
+from sot.values.numbers import VaryingRange, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, ListValue, MappingProxy, SetValue, TupleValue
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_new
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 LIMIT = 100_000         # elements that are listed at once
-MANY = 4                # numbers that vary, whose order is guarded
 LIST_ITERATOR: Any = type(iter([]))
 DEQUE_ITERATOR: Any = type(iter(collections.deque()))
 CONTAINERS = (ListValue, TupleValue, DictValue, SetValue)
@@ -71,39 +69,66 @@ def generator(m: Machine, function: Callable[..., Any], *args: Value) -> Value:
 
 
 # ---- iterators ----------------------------------------------------------------------------------------------
-def sequence_iterator(m: Machine, value: Value) -> IteratorValue:
+def elements_iterator(m: Machine, value: Value) -> IteratorValue:
     """Over the elements of a builtin container, past any override."""
-    if isinstance(value, ListValue):
-        return SequenceIterator(value, value.items, LIST_ITERATOR if issubclass(value.pytype, list) else DEQUE_ITERATOR)
-    if isinstance(value, TupleValue):
-        return SequenceIterator(value, value.items, type(iter(())))
-    if isinstance(value, DictValue):
-        return DictIterator("keys", value, value.keys(m))
-    if isinstance(value, MappingProxy):
-        return DictIterator(value.kind, value.of, value.of.keys(m))
+    return ANSWERS.of(type(value), "elements_iterator")(m, value)  # type: ignore[no-any-return]
+
+
+@ANSWERS.add((ListValue, "elements_iterator"))
+def list_iterator(m: Machine, value: ListValue) -> IteratorValue:
+    return SequenceIterator(value, value.items, LIST_ITERATOR if issubclass(value.pytype, list) else DEQUE_ITERATOR)
+
+
+@ANSWERS.add((TupleValue, "elements_iterator"))
+def tuple_iterator(m: Machine, value: TupleValue) -> IteratorValue:
+    return SequenceIterator(value, value.items, type(iter(())))
+
+
+@ANSWERS.add((DictValue, "elements_iterator"))
+def keys_iterator(m: Machine, value: DictValue) -> IteratorValue:
+    return DictIterator("keys", value, value.keys(m))
+
+
+@ANSWERS.add((SetValue, "elements_iterator"))
+def members_iterator(m: Machine, value: SetValue) -> IteratorValue:
+    return SequenceIterator(value, value.items_list(m) or [], type(iter(set())))
+
+
+@ANSWERS.add((MappingProxy, "elements_iterator"), (MappingProxy, "iterate"))
+def view_iterator(m: Machine, value: MappingProxy) -> IteratorValue:
+    return DictIterator(value.kind, value.of, value.of.keys(m))
+
+
+@ANSWERS.add((Value, "elements_iterator"))
+def items_iterator(m: Machine, value: Value) -> IteratorValue:
     items = value.items_list(m)
     if items is None:
         raise Break(Reason.OPAQUE_VALUE, str(value))
-    return SequenceIterator(value, items, type(iter(set())) if isinstance(value, SetValue) else type(iter("")))
+    return SequenceIterator(value, items, type(iter("")))
 
 
-def try_iter(m: Machine, value: Value) -> Value | None:
-    """The iterator over a value if no user code has to make it."""
-    if isinstance(value, (IteratorValue, GeneratorValue)):
-        return value
-    if isinstance(value, CONTAINERS):
-        return None if overridden(m, value, "__iter__") else sequence_iterator(m, value)
-    if isinstance(value, MappingProxy):
-        return sequence_iterator(m, value)
-    if isinstance(value, TensorValue):
-        if value.fake.dim() == 0:
-            m.throw(TypeError, "iteration over a 0-d tensor")
-        if has_another_length(m, value):
-            raise Break(Reason.LOOP, "a different number of times from call to call")
-        return SequenceIterator(None, value.items_list(m) or [], type(iter(())))
-    if isinstance(value, Const):
-        return constant_iterator(m, value)
+@ANSWERS.add((Value, "iterate"))
+def iterate_by_user_code(m: Machine, value: Value) -> Value | None:
     return None
+
+
+@ANSWERS.add((IteratorValue, "iterate"), (GeneratorValue, "iterate"))
+def iterate_itself(m: Machine, value: Value) -> Value | None:
+    return value
+
+
+@ANSWERS.add(*((kind, "iterate") for kind in CONTAINERS))
+def iterate_container(m: Machine, value: Value) -> Value | None:
+    return None if overridden(m, value, "__iter__") else elements_iterator(m, value)
+
+
+@ANSWERS.add((TensorValue, "iterate"))
+def iterate_rows(m: Machine, value: TensorValue) -> Value | None:
+    if value.fake.dim() == 0:
+        m.throw(TypeError, "iteration over a 0-d tensor")
+    if has_another_length(m, value):
+        raise Break(Reason.LOOP, "a different number of times from call to call")
+    return SequenceIterator(None, value.items_list(m) or [], type(iter(())))
 
 
 def has_another_length(m: Machine, tensor: TensorValue) -> bool:
@@ -113,7 +138,8 @@ def has_another_length(m: Machine, tensor: TensorValue) -> bool:
         leaves(m.symbols.term(rows)))
 
 
-def constant_iterator(m: Machine, value: Const) -> Value | None:
+@ANSWERS.add((Const, "iterate"))
+def iterate_constant(m: Machine, value: Const) -> Value | None:
     real = value.real
     if type(real) is range:
         return RangeIterator(real)
@@ -126,7 +152,7 @@ def constant_iterator(m: Machine, value: Const) -> Value | None:
 
 def get_iter(m: Machine, value: Value) -> Value:
     """``iter(value)``"""
-    found = try_iter(m, value)
+    found = value.iterate(m)
     if found is not None:
         return found
     if isinstance(value, Opaque):
@@ -152,18 +178,14 @@ def _blocked(value: Value) -> list[str]:
 
 def known_items(m: Machine, value: Value) -> list[Value] | None:
     """The elements of an iterable if no user code is needed; an iterator is used up. None otherwise."""
-    if isinstance(value, IteratorValue):
-        return drain(m, value)
-    if isinstance(value, CONTAINERS):
-        return None if overridden(m, value, "__iter__") else value.items_list(m)
-    if isinstance(value, TensorValue) and asked(m, value):
-        raise Break(Reason.UNSUPPORTED, f"what asks {value} for its length, which its class may override,")
-    if isinstance(value, (MappingProxy, TensorValue)):
+    if isinstance(value, TensorValue):
+        if asked(m, value):
+            raise Break(Reason.UNSUPPORTED, f"what asks {value} for its length, which its class may override,")
         return value.items_list(m)
-    if isinstance(value, Const):
-        found = constant_iterator(m, value)
-        return drain(m, found) if isinstance(found, IteratorValue) else None
-    return None
+    if isinstance(value, (*CONTAINERS, MappingProxy)):
+        return None if overridden(m, value, "__iter__") else value.items_list(m)
+    iterator = value.iterate(m)
+    return drain(m, iterator) if isinstance(iterator, IteratorValue) else None
 
 
 def is_iterable(m: Machine, value: Value) -> bool:
@@ -294,7 +316,7 @@ def range_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def enumerate_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     iterable, start = take("enumerate", args, kwargs, "iterable", "start", required=1)
     first = 0 if start is None else index_of(m, start)
-    iterator = try_iter(m, iterable)
+    iterator = iterable.iterate(m)
     if isinstance(iterator, IteratorValue):
         return CombinedIterator(enumerate, [iterator], first)
     if iterator is not None:
@@ -317,7 +339,7 @@ def iterators_of(m: Machine, values: list[Value]) -> list[Value] | None:
     """An iterator over each, if no user code is needed to make them."""
     found = []
     for value in values:
-        iterator = try_iter(m, value)
+        iterator = value.iterate(m)
         if iterator is None:
             return None
         found.append(iterator)
@@ -341,7 +363,7 @@ def map_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(filter)
 def filter_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     function, iterable = take("filter", args, kwargs, "function", "iterable", required=2)
-    iterator = try_iter(m, iterable)
+    iterator = iterable.iterate(m)
     if iterator is None:
         return m.enter(polyfill.filter_, args)
     if is_none(function) or (isinstance(function, Const) and function.real is bool):
@@ -354,147 +376,50 @@ def reversed_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, = take("reversed", args, kwargs, "sequence", required=1)
     if lookup(m, value.pytype, "__reversed__")[0] is None:
         m.throw(TypeError, f"{value.pytype.__name__!r} object is not reversible")
-    if isinstance(value, Const) and isinstance(value.real, enum.EnumMeta) and foldable(value, "__reversed__"):
-        return SequenceIterator(None, [Const(member) for member in list[Any](value.real)][::-1], reversed)
-    if slot(m, value, "__reversed__") is not None and not (isinstance(value, Const)):
-        if overridden(m, value, "__reversed__") or not isinstance(value, (*CONTAINERS, MappingProxy)):
-            return call_slot(m, value, "__reversed__", [])  # type: ignore[return-value]
-    elif isinstance(value, Const) and isinstance(value.real, range):
-        return RangeIterator(value.real[::-1])
-    if isinstance(value, TensorValue):
-        raise Break(Reason.UNSUPPORTED, "reversed() of a tensor")
-    if isinstance(value, SetValue):
-        m.throw(TypeError, f"{value.pytype.__name__!r} object is not reversible")
-    items = known_items(m, value) if isinstance(value, (*CONTAINERS, MappingProxy, Const)) else None
-    if items is not None and not overridden(m, value, "__getitem__"):
-        if isinstance(value, ListValue) and issubclass(value.pytype, list):
-            return ReversedIterator(value)
-        return SequenceIterator(None, items[::-1], reversed)
+    return value.backwards(m)
+
+
+@ANSWERS.add((Value, "backwards"))
+def by_its_method(m: Machine, value: Value) -> Value:
+    if slot(m, value, "__reversed__") is not None:
+        return call_slot(m, value, "__reversed__", [])  # type: ignore[return-value]
     if slot(m, value, "__getitem__") is None or slot(m, value, "__len__") is None:
         m.throw(TypeError, f"{value.pytype.__name__!r} object is not reversible")
     return m.enter(polyfill.reversed_, [value])
 
 
-# ---- reductions -------------------------------------------------------------------------------------------------
-@handles(sum)
-def sum_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    iterable, start = take("sum", args, kwargs, "iterable", "start", required=1)
-    items = known_items(m, iterable)
-    start = start or wrap_new(m, 0)
-    if items is None:
-        return m.enter(polyfill.sum_, [iterable, start])
-    count = 0
-    if isinstance(start, Const) and not is_dynamic(start):
-        while count < len(items) and isinstance(items[count], Const) and not is_dynamic(items[count]):
-            count += 1
-        start = run_native(m, sum, [v.real for v in items[:count]], start.real)
-    return m.enter(polyfill.sum_, [TupleValue(items[count:]), start]) if count < len(items) else start
+@ANSWERS.add((TensorValue, "backwards"))
+def rows_backwards(m: Machine, value: TensorValue) -> Value:
+    raise Break(Reason.UNSUPPORTED, "reversed() of a tensor")
 
 
-@handles(any)
-def any_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return _quantify(m, take("any", args, kwargs, "iterable", required=1)[0], True)
+@ANSWERS.add(*((kind, "backwards") for kind in (ListValue, TupleValue, DictValue, MappingProxy)))
+def container_backwards(m: Machine, value: Value) -> Value:
+    if slot(m, value, "__reversed__") is not None and overridden(m, value, "__reversed__"):
+        return call_slot(m, value, "__reversed__", [])  # type: ignore[return-value]
+    items = known_items(m, value)
+    if items is None or overridden(m, value, "__getitem__"):
+        return by_its_method(m, value)
+    if isinstance(value, ListValue) and issubclass(value.pytype, list):
+        return ReversedIterator(value)
+    return SequenceIterator(None, items[::-1], reversed)
 
 
-@handles(all)
-def all_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return _quantify(m, take("all", args, kwargs, "iterable", required=1)[0], False)
+@ANSWERS.add((SetValue, "backwards"))
+def members_backwards(m: Machine, value: SetValue) -> Value:
+    if slot(m, value, "__reversed__") is not None:
+        return call_slot(m, value, "__reversed__", [])  # type: ignore[return-value]
+    return m.throw(TypeError, f"{value.pytype.__name__!r} object is not reversible")
 
 
-def _quantify(m: Machine, iterable: Value, decisive: bool) -> Value:
-    items = known_items(m, iterable)
-    if items is None:
-        return m.enter(polyfill.any_ if decisive else polyfill.all_, [iterable])
-    for i, item in enumerate(items):
-        truth = item.truth(m) if isinstance(item, Const) else None
-        if truth is None:
-            return m.enter(polyfill.any_ if decisive else polyfill.all_, [TupleValue(items[i:])])
-        if truth is decisive:
-            return boolean(decisive)
-    return boolean(not decisive)
-
-
-@handles(min)
-def min_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return _extreme(m, "min", min, polyfill.smallest, args, kwargs)
-
-
-@handles(max)
-def max_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return _extreme(m, "max", max, polyfill.largest, args, kwargs)
-
-
-def _extreme(m: Machine, name: str, native: Any, function: Any, args: list[Value],
-             kwargs: dict[str, Value]) -> Value:
-    key, default = take(name, [], kwargs, "key", "default")
-    if not args:
-        m.throw(TypeError, f"{name} expected at least 1 argument, got 0")
-    if len(args) > 1 and default is not None:
-        m.throw(TypeError, f"Cannot specify a default for {name}() with multiple positional arguments")
-    items = args if len(args) > 1 else known_items(m, args[0])
-    given = boolean(default is not None)
-    if items is None:
-        return m.enter(function, [args[0], key or NONE, given, default or NONE])
-    if not items:
-        return default or run_native(m, native, [])     # which raises
-    if is_none(key):
-        found = hosts(m, items)
-        if found is not None:
-            index = run_native(m, lambda: found.index(native(found)))
-            return _same_kind(items, found, index.constant(), native)
-    return m.enter(function, [TupleValue(items), key or NONE, given, default or NONE])
-
-
-def _same_kind(items: list[Value], found: list, index: int, native: Any) -> Value:
-    """The element that ``min`` or ``max`` of the host values is, by identity."""
-    best = native(found)
-    return next((v for v, real in zip(items, found, strict=True) if real is best), items[index])
-
-
-def refuse_varying(m: Machine, items: list[Value], what: str) -> None:
-    """A break for many numbers that vary: what comes of them would hold for their order alone."""
-    if sum(isinstance(v, DynamicNumber) and v.varies for v in items) > MANY:
-        raise Break(Reason.UNSUPPORTED, f"{what} many numbers that change from call to call")
-
-
-# ---- sorting ------------------------------------------------------------------------------------------------------
-def sorted_natively(m: Machine, items: list[Value], reverse: bool) -> list[Value] | None:
-    """The elements in order if they are constants, else None."""
-    refuse_varying(m, items, "sorting")
-    found = hosts(m, items)
-    if found is None:
-        return None
-    order = sorting_order(m, found, reverse)
-    return [items[i] for i in order]
-
-
-def sorting_order(m: Machine, found: list, reverse: bool) -> list[int]:
-    try:
-        return sorted(range(len(found)), key=found.__getitem__, reverse=reverse)
-    except TypeError as e:
-        return m.throw(TypeError, str(e))
-
-
-@handles(sorted)
-def sorted_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    iterable, = take("sorted", args, {}, "iterable", required=1)
-    key, reverse = take("sorted", [], kwargs, "key", "reverse")
-    items = known_items(m, iterable)
-    if items is not None and is_none(key):
-        found = sorted_natively(m, items, truth_of(m, reverse))
-        if found is not None:
-            return ListValue(found)
-    if items is not None:
-        iterable = TupleValue(items)
-    return m.enter(polyfill.sorted_, [iterable, key or NONE, reverse or boolean(False)])
-
-
-@handles(polyfill.sort_order)
-def sort_order(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The order of keys: natively if they are constants."""
-    keys, reverse = args
-    found = hosts(m, known_items(m, keys) or [])
-    if found is None:
-        return m.enter(polyfill.merge_sort_order, args)
-    return wrap_new(m, sorting_order(m, found, truth_of(m, reverse)))
-
+@ANSWERS.add((Const, "backwards"))
+def constant_backwards(m: Machine, value: Const) -> Value:
+    real = value.real
+    if isinstance(real, enum.EnumMeta) and foldable(value, "__reversed__"):
+        return SequenceIterator(None, [Const(member) for member in list[Any](real)][::-1], reversed)
+    if type(real) is range:
+        return RangeIterator(real[::-1])
+    items = known_items(m, value)
+    if items is not None and not overridden(m, value, "__getitem__"):
+        return SequenceIterator(None, items[::-1], reversed)
+    return by_its_method(m, value)

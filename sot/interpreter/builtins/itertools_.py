@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import index_of, is_none, no_keywords, take
-from sot.interpreter.builtins.iteration import generator, known_items, try_iter
+from sot.interpreter.builtins.iteration import generator, known_items
 from sot.polyfills import itertools_ as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
@@ -104,7 +104,7 @@ def _lazily(native: Any, function: Any, at: int, *parameters: str, required: int
             raise Break(Reason.BAD_CALL, f"{native.__name__}()")
         given = take(native.__name__, args, kwargs, *parameters, required=required)
         given = [defaults[i] if v is None else v for i, v in enumerate(given)]
-        iterator = try_iter(m, given[at])
+        iterator = given[at].iterate(m)
         if iterator is None:
             return m.enter(polyfill.over, [wrap_known(m, function), Const(at), *given])
         given[at] = iterator
@@ -142,7 +142,7 @@ def islice(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     by = 1 if is_none(step) else index_of(m, step)
     if first < 0 or by < 1 or (last is not NONE and last.constant() < 0):
         m.throw(ValueError, "Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
-    iterator = try_iter(m, args[0])
+    iterator = args[0].iterate(m)
     rest = [wrap_new(m, first), last, wrap_new(m, by)]
     if iterator is None:
         return m.enter(polyfill.over, [wrap_known(m, polyfill.islice), Const(0), args[0], *rest])

@@ -245,7 +245,7 @@ def store(m: Machine, obj: Value, name: str, value: Value | None, generic: bool)
             descriptor = class_value(m, raw, owner, name)
             return m.enter(polyfill.call_for_effect, [wrap_known(m, setter), descriptor, obj, *given])
     if generic:
-        attribute_stores.generic_store(m, obj, name, value)
+        obj.set_attr(m, name, value)
     else:
         attribute_stores.store(m, obj, name, value)
     return NONE

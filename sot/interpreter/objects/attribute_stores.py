@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.objects import class_statements
 from sot.interpreter.objects.attributes import OF_C, has_dict, property_part
-from sot.interpreter.objects.computed_attributes import CHAIN, WRITABLE, function_attrs, load_slot
+from sot.interpreter.objects.computed_attributes import CHAIN, WRITABLE, function_attrs
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
 from sot.support.errors import Break, PyRaise, Reason, Skip
-from sot.values.base import ABSENT, ENTERED, NONE, Const, TracebackValue, Value
+from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, TracebackValue, Value
 from sot.values.callables import FunctionValue
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -46,30 +46,46 @@ def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
         assert isinstance(function, FunctionValue)
         m.enter(function, args, {}, DISCARD)
         return
-    generic_store(m, obj, name, value)
+    obj.set_attr(m, name, value)
 
 
-def generic_store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
-    """``object.__setattr__`` and ``object.__delattr__``"""
-    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and name in WRITABLE:
+@ANSWERS.add((Value, "set_attr"))
+def set_elsewhere(m: Machine, obj: Value, name: str, value: Value | None) -> None:
+    if obj.real is builtins:
+        raise Skip(Reason.WATCHES, f"what sets {name} of builtins")     # by which capture works, too
+    raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")
+
+
+@ANSWERS.add((FunctionValue, "set_attr"))
+def set_of_function(m: Machine, obj: FunctionValue, name: str, value: Value | None) -> None:
+    if obj.real is not ABSENT or value is None:
+        set_elsewhere(m, obj, name, value)
+    elif name in WRITABLE:
         fields = obj.fields
         m.undoable(lambda: setattr(obj, "fields", fields))
         obj.fields = {**fields, name: value}
-        return
-    if isinstance(obj, FunctionValue) and obj.real is ABSENT and value is not None and (
-            not name.startswith("__") or name in ("__wrapped__", "__isabstractmethod__")):
+    elif not name.startswith("__") or name in ("__wrapped__", "__isabstractmethod__"):
         function_attrs(obj).attrs.set(m, name, value)
-        return
-    if isinstance(obj, TensorValue):
-        obj.store_attr(m, name, value)
-        return
-    if isinstance(obj, Const) and (made := m.made_classes.get(id(obj.real))) is not None:
+    else:
+        set_elsewhere(m, obj, name, value)
+
+
+@ANSWERS.add((TensorValue, "set_attr"))
+def set_of_tensor(m: Machine, obj: TensorValue, name: str, value: Value | None) -> None:
+    obj.store_attr(m, name, value)
+
+
+@ANSWERS.add((Const, "set_attr"))
+def set_of_constant(m: Machine, obj: Const, name: str, value: Value | None) -> None:
+    made = m.made_classes.get(id(obj.real))
+    if made is None:
+        set_elsewhere(m, obj, name, value)
+    else:
         class_statements.store(m, made, name, value)
-        return
-    if obj.real is builtins:
-        raise Skip(Reason.WATCHES, f"what sets {name} of builtins")     # by which capture works, too
-    if not isinstance(obj, ObjectValue):
-        raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")
+
+
+@ANSWERS.add((ObjectValue, "set_attr"))
+def set_of_object(m: Machine, obj: ObjectValue, name: str, value: Value | None) -> None:
     raw, owner = lookup(m, obj.pytype, name)
     if raw is not ABSENT and takes_writes(raw):
         store_data(m, obj, raw, owner, name, value)
@@ -99,7 +115,7 @@ def store_data(m: Machine, obj: ObjectValue, raw: Any, owner: type, name: str, v
     elif isinstance(raw, types.MemberDescriptorType) and not isinstance(obj, TupleValue):
         if value is None:
             try:
-                load_slot(m, obj, name)
+                obj.load_slot(m, name)
             except PyRaise:
                 m.throw(AttributeError, name)
         if "__slots__" not in vars(owner) and not isinstance(obj, DictValue):

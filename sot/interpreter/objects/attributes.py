@@ -16,7 +16,7 @@ import torch
 
 from sot.guards.guards import HasKeyGuard, IsGuard
 from sot.guards.origin import Attr, ClassAttr, known
-from sot.interpreter.objects.computed_attributes import function_attrs, load_computed, load_slot, native_attr
+from sot.interpreter.objects.computed_attributes import function_attrs, native_attr
 from sot.interpreter.objects.lookup import (
     class_value,
     guard_protocol,
@@ -78,7 +78,7 @@ def generic_load(m: Machine, obj: Value, name: str) -> Value:
         guard_protocol(m, type(raw))
     if raw is not ABSENT and is_data_descriptor(raw):
         return get_data(m, obj, raw, owner, name)
-    value = instance_attr(m, obj, name)
+    value = obj.load_held(m, name)
     if value is not ABSENT:
         return value
     if raw is not ABSENT:
@@ -93,9 +93,9 @@ def get_data(m: Machine, obj: Value, raw: Any, owner: type, name: str) -> Value:
         getter = property_part(m, raw, owner, name, "fget")
         return getter.call(m, [obj], {})
     if isinstance(raw, types.MemberDescriptorType):
-        return load_slot(m, obj, name)
+        return obj.load_slot(m, name)
     if isinstance(raw, types.GetSetDescriptorType):
-        return load_computed(m, obj, name)
+        return obj.load_computed(m, name)
     if isinstance(raw, TUPLE_GETTER) and isinstance(obj, TupleValue):
         return m.settle_at(obj.items, raw.__reduce__()[1][0])
     getter, _ = lookup(None, type(raw), "__get__")
@@ -119,22 +119,33 @@ def property_part(m: Machine, raw: property, owner: type, name: str, part: str) 
     return wrap(m, function, Attr(ClassAttr(known(owner, owner.__qualname__), name), part))
 
 
-def instance_attr(m: Machine, obj: Value, name: str) -> Value | Any:
-    if isinstance(obj, (ObjectValue, FunctionValue)):
-        if isinstance(obj, FunctionValue):
-            obj = function_attrs(obj)
-        if obj._attrs is None and not has_dict(obj):
-            return ABSENT
-        return obj.attrs.get(m, name)
-    if isinstance(obj, Opaque):
-        return opaque_attr(m, obj, name)
-    if isinstance(obj, Const) and obj.unguarded is not None:
-        held = getattr(obj.unguarded, "__dict__", None)
-        if held is not None and name in held:
-            return wrap_known(m, held[name])
+@ANSWERS.add((Value, "load_held"))
+def held(m: Machine, obj: Value, name: str) -> Value | Any:
     return ABSENT
 
 
+@ANSWERS.add((ObjectValue, "load_held"))
+def held_by_object(m: Machine, obj: ObjectValue, name: str) -> Value | Any:
+    if obj._attrs is None and not has_dict(obj):
+        return ABSENT
+    return obj.attrs.get(m, name)
+
+
+@ANSWERS.add((FunctionValue, "load_held"))
+def held_by_function(m: Machine, obj: FunctionValue, name: str) -> Value | Any:
+    return held_by_object(m, function_attrs(obj), name)
+
+
+@ANSWERS.add((Const, "load_held"))
+def held_by_constant(m: Machine, obj: Const, name: str) -> Value | Any:
+    if obj.unguarded is not None:
+        found = getattr(obj.unguarded, "__dict__", None)
+        if found is not None and name in found:
+            return wrap_known(m, found[name])
+    return ABSENT
+
+
+@ANSWERS.add((Opaque, "load_held"))
 def opaque_attr(m: Machine, obj: Opaque, name: str) -> Value | Any:
     """What an object made of C code holds under a name: its ``__dict__`` can be read, but is not followed."""
     if obj.origin is None or obj.pytype.__getattribute__ is not object.__getattribute__:

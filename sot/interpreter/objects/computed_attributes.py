@@ -11,7 +11,7 @@ from sot.interpreter.loop import evaluate
 from sot.interpreter.objects.lookup import like_real, lookup
 from sot.interpreter.unwinding import handled_outside
 from sot.support.errors import Break, Reason
-from sot.values.base import ABSENT, NONE, Const, Opaque, TracebackValue, Value, boolean
+from sot.values.base import ABSENT, ANSWERS, NONE, Const, Opaque, TracebackValue, Value, boolean
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
 from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
@@ -35,34 +35,59 @@ def _full_names() -> bool:
 FULL_NAMES = _full_names()
 
 
-def load_slot(m: Machine, obj: Value, name: str) -> Value:
-    if isinstance(obj, ObjectValue):
-        if name == "__dict__":
-            return obj.attrs
-        if name == "__suppress_context__" and isinstance(obj, ExceptionValue):
-            return load_computed(m, obj, name)
-        found = obj.slots.get(name) or obj.slots_read.get(name)
-        if found is DELETED:
-            empty_slot(m, obj, name)
-        if found is not None:
-            return found
-        if name == "default_factory" and isinstance(obj, DictValue):
-            return obj.default_factory or NONE
-        if obj.real is not ABSENT:
-            if slot_is_empty(obj.real, name):
-                if obj.origin is not None:
-                    m.guard(EmptySlotGuard(obj.origin, name))
-                empty_slot(m, obj, name)
-            value = wrap_attr(m, obj, name, object.__getattribute__(obj.real, name))
-            obj.slots_read[name] = value
-            return value
-        if isinstance(obj, TupleValue) or isinstance(obj, ExceptionValue):
-            return struct_field(m, obj, name)
+@ANSWERS.add((ObjectValue, "load_slot"))
+def slot_of_object(m: Machine, obj: ObjectValue, name: str) -> Value:
+    if name == "__dict__":
+        return obj.attrs
+    found = obj.slots.get(name) or obj.slots_read.get(name)
+    if found is DELETED:
         empty_slot(m, obj, name)
-    if isinstance(obj, FunctionValue):
-        return load_of_function(m, obj, name)
-    if not isinstance(obj, Opaque):
-        return native_attr(m, obj, name)
+    if found is not None:
+        return found
+    if obj.real is ABSENT:
+        empty_slot(m, obj, name)
+    if slot_is_empty(obj.real, name):
+        if obj.origin is not None:
+            m.guard(EmptySlotGuard(obj.origin, name))
+        empty_slot(m, obj, name)
+    value = wrap_attr(m, obj, name, object.__getattribute__(obj.real, name))
+    obj.slots_read[name] = value
+    return value
+
+
+@ANSWERS.add((DictValue, "load_slot"))
+def slot_of_dict(m: Machine, obj: DictValue, name: str) -> Value:
+    if name == "default_factory" and name not in obj.slots and name not in obj.slots_read:
+        return obj.default_factory or NONE
+    return slot_of_object(m, obj, name)
+
+
+@ANSWERS.add((TupleValue, "load_slot"))
+def slot_of_tuple(m: Machine, obj: TupleValue, name: str) -> Value:
+    """A named field of a struct sequence such as ``torch.return_types.max``."""
+    if obj.real is not ABSENT or name == "__dict__" or name in obj.slots:
+        return slot_of_object(m, obj, name)
+    fields = [k for k in dir(obj.pytype) if type(getattr(obj.pytype, k)) is types.MemberDescriptorType]
+    if name in fields:
+        return m.settle_at(obj.items, getattr(obj.pytype(tuple(range(len(obj.items)))), name))
+    raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
+
+
+@ANSWERS.add((ExceptionValue, "load_slot"))
+def slot_of_exception(m: Machine, obj: ExceptionValue, name: str) -> Value:
+    if name == "__suppress_context__":
+        return obj.load_computed(m, name)
+    if obj.real is not ABSENT or name == "__dict__" or name in obj.slots:
+        return slot_of_object(m, obj, name)
+    if name == "value":
+        return obj.args[0] if obj.args else NONE
+    if name in ("name", "obj") and issubclass(obj.pytype, (AttributeError, NameError)):
+        return NONE     # not given; what Python raises by itself has them among its slots
+    raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
+
+
+@ANSWERS.add((Opaque, "load_slot"))
+def slot_of_opaque(m: Machine, obj: Opaque, name: str) -> Value:
     if obj.origin is None or slot_is_empty(obj.real, name):
         raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
     return wrap_attr(m, obj, name, getattr(obj.real, name))      # another at the next call, perhaps
@@ -74,43 +99,46 @@ def empty_slot(m: Machine, obj: Value, name: str) -> None:
     m.throw(AttributeError, f"{owner!r} object has no attribute {name!r}")
 
 
-def struct_field(m: Machine, obj: ObjectValue, name: str) -> Value:
-    """A named field of a struct sequence such as ``torch.return_types.max``; ``value`` of StopIteration."""
-    if isinstance(obj, TupleValue):
-        fields = [k for k in dir(obj.pytype) if type(getattr(obj.pytype, k)) is types.MemberDescriptorType]
-        probe = obj.pytype(tuple(range(len(obj.items))))
-        if name in fields:
-            return m.settle_at(obj.items, getattr(probe, name))
-    if name == "value" and isinstance(obj, ExceptionValue):
-        return obj.args[0] if obj.args else NONE
-    if name in ("name", "obj") and issubclass(obj.pytype, (AttributeError, NameError)):
-        return NONE     # not given; what Python raises by itself has them among its slots
-    raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
-
-
 CHAIN = ("args", "__cause__", "__context__", "__suppress_context__")
 
 
-def load_computed(m: Machine, obj: Value, name: str) -> Value:
-    """Attributes that C code computes."""
-    if name == "__dict__" and isinstance(obj, ObjectValue):
-        return obj.attrs
-    if isinstance(obj, ExceptionValue) and obj.real is ABSENT:
-        simple = {"args": lambda: TupleValue(list(obj.args)), "__cause__": lambda: obj.cause or NONE,
-                  "__context__": lambda: context_of(m, obj), "__suppress_context__": lambda: boolean(obj.suppress),
-                  "__traceback__": lambda: TracebackValue() if obj.trace else NONE}
-        if name in simple:
-            return simple[name]()
-    if isinstance(obj, Const):
-        return native_attr(m, obj, name)
-    if isinstance(obj, ExceptionValue) and name in CHAIN and id(obj) not in m.mutated:
-        return wrap_attr(m, obj, name, getattr(obj.real, name))
-    if isinstance(obj, FunctionValue):
-        return load_of_function(m, obj, name)
-    if isinstance(obj, ListValue) and name == "maxlen":
-        return wrap_new(m, obj.maxlen)
-    what = f"reading .{name} of {obj}"
-    raise obj.refusal(what, Reason.UNSUPPORTED) if isinstance(obj, Opaque) else Break(Reason.UNSUPPORTED, what)
+@ANSWERS.add((Value, "load_computed"))
+def computed(m: Machine, obj: Value, name: str) -> Value:
+    raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
+
+
+@ANSWERS.add((Opaque, "load_computed"))
+def computed_of_opaque(m: Machine, obj: Opaque, name: str) -> Value:
+    raise obj.refusal(f"reading .{name} of {obj}", Reason.UNSUPPORTED)
+
+
+@ANSWERS.add((ObjectValue, "load_computed"))
+def computed_of_object(m: Machine, obj: ObjectValue, name: str) -> Value:
+    return obj.attrs if name == "__dict__" else computed(m, obj, name)
+
+
+@ANSWERS.add((ListValue, "load_computed"))
+def computed_of_list(m: Machine, obj: ListValue, name: str) -> Value:
+    return wrap_new(m, obj.maxlen) if name == "maxlen" else computed_of_object(m, obj, name)
+
+
+@ANSWERS.add((ExceptionValue, "load_computed"))
+def computed_of_exception(m: Machine, obj: ExceptionValue, name: str) -> Value:
+    if obj.real is not ABSENT:
+        if name in CHAIN and id(obj) not in m.mutated:
+            return wrap_attr(m, obj, name, getattr(obj.real, name))
+        return computed_of_object(m, obj, name)
+    if name == "args":
+        return TupleValue(list(obj.args))
+    if name == "__cause__":
+        return obj.cause or NONE
+    if name == "__context__":
+        return context_of(m, obj)
+    if name == "__suppress_context__":
+        return boolean(obj.suppress)
+    if name == "__traceback__":
+        return TracebackValue() if obj.trace else NONE
+    return computed_of_object(m, obj, name)
 
 
 def context_of(m: Machine, exception: ExceptionValue) -> Value:
@@ -123,6 +151,7 @@ VALUES = 1      # annotationlib.Format.VALUE
 HAS_ANNOTATE = "__annotate__" in vars(types.FunctionType)       # since CPython 3.14
 
 
+@ANSWERS.add((FunctionValue, "load_slot"), (FunctionValue, "load_computed"))
 def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
     if name in obj.fields:
         return obj.fields[name]
@@ -172,6 +201,7 @@ def function_attrs(obj: FunctionValue) -> ObjectValue:
     return obj.attrs
 
 
+@ANSWERS.add((Value, "load_slot"), (Const, "load_computed"))
 def native_attr(m: Machine, obj: Value, name: str) -> Value:
     """Read an attribute of a constant for real: it runs no user code."""
     if obj.real is ABSENT:

@@ -12,7 +12,6 @@ from sot import _hook
 from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
 from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import refuse, take
-from sot.interpreter.objects import attribute_stores
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops import overrides, torch_calls
 from sot.interpreter.torch_ops.torch_calls import torch_call
@@ -163,7 +162,7 @@ class EnteredInferenceMode(Value):
 @handles(torch.inference_mode.__enter__)
 def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     torch_calls.set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
-    attribute_stores.generic_store(m, args[0], "_inference_mode_context", EnteredInferenceMode())
+    args[0].set_attr(m, "_inference_mode_context", EnteredInferenceMode())
     return NONE
 
 
@@ -171,7 +170,7 @@ def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
 def exit_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(args[0].load_attr(m, "_inference_mode_context"), EnteredInferenceMode):
         raise Break(Reason.UNSUPPORTED, "leaving an inference mode that was entered before")
-    attribute_stores.generic_store(m, args[0], "_inference_mode_context", NONE)
+    args[0].set_attr(m, "_inference_mode_context", NONE)
     return torch_calls.set_state(m, exit_inference_mode, [])
 
 
@@ -195,7 +194,7 @@ def note_for_a_profiler(m: Machine, args: list[Value], kwargs: dict[str, Value])
     """A graph is one step of a profile: notes within it have no place."""
     if torch.autograd._profiler_enabled() or args[0].real is not ABSENT:
         raise Break(Reason.SIDE_EFFECT, "record_function under a profiler")
-    attribute_stores.generic_store(m, args[0], "record", Record(args[0].load_attr(m, "name")))
+    args[0].set_attr(m, "record", Record(args[0].load_attr(m, "name")))
     return args[0]
 
 
@@ -203,7 +202,7 @@ def note_for_a_profiler(m: Machine, args: list[Value], kwargs: dict[str, Value])
 def leave_note(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     context = args[0]
     if context.real is ABSENT:
-        attribute_stores.generic_store(m, context, "record", NONE)
+        context.set_attr(m, "record", NONE)
     else:
         m.effect(lambda e: e.line(f"{e.const(record_function.__exit__)}({e.value(context)}, None, None, None)"))
     return NONE

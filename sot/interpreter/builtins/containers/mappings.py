@@ -378,7 +378,7 @@ def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(*both("__iter__"), *(vars(t)["__iter__"] for ts in VIEW_TYPES.values() for t in ts))
 def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return iteration.sequence_iterator(m, args[0])
+    return iteration.elements_iterator(m, args[0])
 
 
 @handles(*both("__reversed__"), *(vars(t)["__reversed__"] for ts in VIEW_TYPES.values() for t in ts))

@@ -6,7 +6,7 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.builtins import iteration
+from sot.interpreter.builtins import iteration, reductions
 from sot.interpreter.builtins.common import (
     equal,
     index_of,
@@ -207,7 +207,7 @@ def sort(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     key, descending = take("sort", [], kwargs, "key", "reverse")
     items, known = items_of(m, self_), None
     if is_none(key):
-        known = iteration.sorted_natively(m, items, truth_of(m, descending))
+        known = reductions.sorted_natively(m, items, truth_of(m, descending))
     if known is None:
         return m.enter(fill.sort_in_place, [self_, key or NONE, descending or boolean(False)])
     replace(m, mutable(self_), known)

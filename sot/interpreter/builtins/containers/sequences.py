@@ -249,7 +249,7 @@ def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(list.__iter__, tuple.__iter__, deque.__iter__)
 def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return iteration.sequence_iterator(m, args[0])
+    return iteration.elements_iterator(m, args[0])
 
 
 @handles(list.__reversed__, deque.__reversed__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import types
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.builtins import iteration
+from sot.interpreter.builtins import iteration, reductions
 from sot.interpreter.builtins.common import ELEMENT, NOT_IMPLEMENTED, key_of, no_keywords, run_native, take
 from sot.polyfills import containers as fill
 from sot.support.errors import Break, PyRaise, Reason
@@ -77,7 +77,7 @@ def _maker(kind: type) -> Callable:
         items = iteration.known_items(m, iterable)
         if items is None:
             return m.enter(fill.new_set if kind is set else fill.new_frozenset, [iterable])
-        iteration.refuse_varying(m, items, f"making a {kind.__name__} of")
+        reductions.refuse_varying(m, items, f"making a {kind.__name__} of")
         return made_of(m, items, kind)
     return handler
 
@@ -181,7 +181,7 @@ def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(*both("__iter__"))
 def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return iteration.sequence_iterator(m, args[0])
+    return iteration.elements_iterator(m, args[0])
 
 
 @handles(*both("__contains__"))

@@ -10,6 +10,7 @@ import torch
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
+from sot.codegen.independent_results import apart
 from sot.codegen.number_tensors import number_places, taking_numbers, with_number_tensors
 from sot.codegen.pieces import in_pieces
 from sot.codegen.spent_results import detach_results, has_gradients, with_spent_results
@@ -131,7 +132,7 @@ class GraphCompiler:
         examples = [*graph.examples]
         if not graph.numpy and not graph.has_generator and not any(
                 graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
-            return call_backend(self.backend, graph.module, examples)
+            return self.ask_about_results(graph, examples)
         if not self.compiles:
             try:
                 compiled = call_backend(self.backend, graph.module, examples)
@@ -142,6 +143,16 @@ class GraphCompiler:
         if graph.can_be_cut and (pieces := in_pieces(graph.module, self.backend, ONLY_AS_IT_IS)) is not None:
             return pieces
         raise RestartCapture(COMPILES, compiles=True)
+
+    def ask_about_results(self, graph: Graph, examples: list[Any]) -> Callable[..., Any]:
+        """The same for a graph that is compiled: one, or several whose results the program goes backward through one by
+        one."""
+        if not self.compiles:
+            compiled = call_backend(self.backend, graph.module, examples)
+            if is_as_it_is(compiled, graph.module):
+                return compiled
+            return apart(graph, self.backend) or compiled
+        return apart(graph, self.backend) or call_backend(self.backend, graph.module, examples)
 
     def wrapped(self, call: Callable[..., Any], graph: Graph, as_it_is: bool, record: Capture) -> Callable[..., Any]:
         """A compiled graph that raises and leaves what the program would, and is compared with it if asked for."""

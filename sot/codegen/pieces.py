@@ -18,8 +18,8 @@ from sot.backends import Backend, call_backend
 class Piece:
     """What the backend makes of a part of the graph, when that is first called."""
 
-    def __init__(self, backend: Backend, module: fx.GraphModule) -> None:
-        self.backend, self.module = backend, module
+    def __init__(self, backend: Backend, module: fx.GraphModule, always_many: bool = False) -> None:
+        self.backend, self.module, self.always_many = backend, module, always_many
         self.compiled: Callable[..., Any] | None = None
 
     def __call__(self, *args: Any) -> Any:
@@ -31,7 +31,7 @@ class Piece:
     @property
     def is_one(self) -> bool:
         (output,) = self.module.graph.find_nodes(op="output")
-        return len(output.args[0]) == 1
+        return len(output.args[0]) == 1 and not self.always_many
 
 
 def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) -> Callable[..., Any] | None:

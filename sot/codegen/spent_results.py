@@ -66,6 +66,7 @@ def detach_results(module: torch.fx.GraphModule, which: Iterable[int]) -> Callab
     with module.graph.inserting_before(output):
         for i in which:
             after[i] = module.graph.call_method("detach", (before[i],))
+            after[i].meta["example_value"] = before[i].meta["example_value"].detach()
             made.append(after[i])
     output.args = (tuple(after),)
     module.recompile()
@@ -96,7 +97,20 @@ def with_spent_results(compiled: Callable[..., Any], spent: Spent) -> Callable[.
     def call(*args: Any) -> Any:
         results = list(compiled(*args))
         with torch.enable_grad():
-            for i, leaves in spent.leaves:
-                results[i] = SpentBackward.apply(results[i], *(args[at] for at in leaves))
+            bases: dict[int, torch.Tensor] = {}
+            for i, leaves in sorted(spent.leaves, key=lambda which: results[which[0]]._is_view()):
+                given = results[i]
+                base = bases.get(id(given._base))
+                if base is not None:
+                    results[i] = base.as_strided(given.shape, given.stride(), given.storage_offset())
+                else:
+                    results[i] = bases[id(given)] = SpentBackward.apply(own(given), *(args[at] for at in leaves))
         return results
     return call
+
+
+def own(result: torch.Tensor) -> torch.Tensor:
+    """A result that autograd lets be changed: a compiler may have made it as a view of memory that nobody sees."""
+    if not result._is_view():
+        return result
+    return result.new_empty(0).set_(result.untyped_storage(), result.storage_offset(), result.shape, result.stride())

@@ -33,6 +33,21 @@ def is_freed(node: Any) -> bool:
     return False
 
 
+def saves_tensors(node: Any) -> bool:
+    """Has this node saved tensors, which a backward pass frees?"""
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        return True
+    for name in dir(node):
+        if name.startswith("_saved_"):
+            try:
+                value = getattr(node, name)
+            except RuntimeError:    # they have been freed
+                return True
+            if any(isinstance(v, torch.Tensor) for v in (value if isinstance(value, (tuple, list)) else (value,))):
+                return True
+    return False
+
+
 def spent_leaves(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     """The leaves below a tensor through which no second backward pass can go; None if one can."""
     if tensor.grad_fn is None:

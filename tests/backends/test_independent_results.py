@@ -1,0 +1,158 @@
+"""Losses that have nothing in common, from one captured function: a backward pass through one leaves the others as they
+are, with a backend that compiles, too."""
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from harness import Programs
+from torch import nn
+
+import sot
+
+programs = Programs()
+
+
+def models(n: int = 2) -> list[nn.Sequential]:
+    torch.manual_seed(0)
+    return [nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)) for _ in range(n)]
+
+
+def batch(i: int) -> tuple[torch.Tensor, ...]:
+    return torch.randn(4, 9, generator=torch.Generator().manual_seed(i)).split((6, 3), dim=1)
+
+
+def gradients(*parts: nn.Module) -> list:
+    return [p.grad for part in parts for p in part.parameters()]
+
+
+def again(loss: torch.Tensor) -> str:
+    try:
+        loss.backward()
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"
+
+
+@programs
+def two_models(translate):
+    m, n = models()
+    losses = translate(lambda x, y: (F.mse_loss(m(x), y), F.l1_loss(n(x * 2), y)))
+    found = []
+    for i in range(2):
+        a, b = losses(*batch(i))
+        b.backward()
+        a.backward()
+        found += [a.detach(), b.detach(), again(a), again(b)]
+    return found, gradients(m, n)
+
+
+@programs
+def each_uses_what_the_other_has_computed(translate):
+    actor, critic = models()
+
+    def losses(x, y):
+        with torch.no_grad():
+            target = actor(x * 0.5)
+        value = critic(x)
+        policy = actor(x)
+        advantage = (y - value).detach()
+        return -(policy * advantage).mean(), F.mse_loss(value + policy.detach(), y + target)
+    losses = translate(losses)
+    for i in range(2):
+        for loss in losses(*batch(i)):
+            loss.backward()
+    return gradients(actor, critic)
+
+
+@programs
+def what_is_shared_saves_nothing(translate):
+    m, n = models()
+
+    def losses(x, y):
+        shared = x.view(2, 2, 6).flatten(0, 1) + 1
+        return F.mse_loss(m(shared), y), F.mse_loss(n(shared), y)
+    x, y = batch(0)
+    x = x.clone().requires_grad_()
+    for loss in translate(losses)(x, y):
+        loss.backward()
+    return x.grad, gradients(m, n)
+
+
+@programs
+def what_is_shared_is_freed(translate):
+    (m,) = models(1)
+
+    def losses(x, y):
+        h = m(x)
+        return F.mse_loss(h, y), h.square().mean()
+    a, b = translate(losses)(*batch(0))
+    a.backward()
+    return again(b), gradients(m)
+
+
+@programs
+def draws_keep_their_order(translate):
+    m, n = models()
+
+    def losses(x, y):
+        a = F.dropout(m[0](x))
+        b = F.dropout(n[0](x))
+        a = F.dropout(m[2](a)) * torch.rand(3)
+        return a.square().mean(), F.dropout(n[2](b)).square().mean()
+    torch.manual_seed(1)
+    found = translate(losses)(*batch(0))
+    for loss in found:
+        loss.backward()
+    return [v.detach() for v in found], gradients(m, n), torch.rand(2)
+
+
+@programs
+def what_is_written_to_a_buffer(translate):
+    m, n = models()
+    seen = torch.zeros(3)
+
+    def losses(x, y):
+        a = F.mse_loss(m(x), y)
+        seen.add_(y.mean(0))
+        b = F.mse_loss(n(x) * seen.clone(), y)
+        seen.mul_(2)
+        return a, b
+    losses = translate(losses)
+    for i in range(2):
+        for loss in losses(*batch(i)):
+            loss.backward()
+    return seen, gradients(m, n)
+
+
+@programs
+def one_for_each_sample(translate):
+    (m,) = models(1)
+    for loss in translate(lambda x, y: [F.mse_loss(m(a), b) for a, b in zip(x[:2], y)])(*batch(0)):
+        loss.backward()
+    return gradients(m)
+
+
+@programs
+def one_is_gone_through_in_the_function(translate):
+    m, n, o = models(3)
+
+    def step(x, y):
+        a = F.mse_loss(m(x), y)
+        a.backward()
+        return a, F.mse_loss(n(x), y), F.mse_loss(o(x), y)
+    a, b, c = translate(step)(*batch(0))
+    b.backward()
+    c.backward()
+    return [v.detach() for v in (a, b, c)], [again(v) for v in (a, b, c)], gradients(m, n, o)
+
+
+@programs.each
+def test_as_in_plain_python(fn):
+    torch.testing.assert_close(without_text(fn(lambda f: sot.to_static(f, backend="aot_eager", full_graph=True))),
+                               without_text(fn(lambda f: f)))
+
+
+def without_text(value):
+    if isinstance(value, (list, tuple)):
+        return [*map(without_text, value)]
+    return torch.tensor(bytearray(value.encode())) if isinstance(value, str) else value

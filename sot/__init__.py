@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sot.driver.translator import reset
     from sot.frontend.api import ignore_module, not_to_static, to_static, translation_of
     from sot.frontend.assertion import assert_captured
+    from sot.frontend.drop_in.compile_ import compile
     from sot.frontend.explanation import explain
     from sot.frontend.global_mode import disable, enable, enable_to_static
     from sot.frontend.input_spec import InputSpec
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 HOMES = {
     "frontend.api": ("ignore_module", "not_to_static", "to_static", "translation_of"),
     "frontend.assertion": ("assert_captured",),
+    "frontend.drop_in.compile_": ("compile",),
     "backends": ("list_backends", "register_backend"),
     "deploy.loading": ("load",),
     "deploy.saving": ("save",),
@@ -48,6 +50,7 @@ __all__ = [
     "SotError",
     "__version__",
     "assert_captured",
+    "compile",
     "disable",
     "enable",
     "enable_to_static",

@@ -15,6 +15,7 @@ from sot import _hook
 from sot.support import user_annotations
 from sot.support.own_code import FOLDERS
 from sot.support.places import is_installed
+from sot.torch_compat.dynamo.marks import disables_all
 
 TORCH = os.path.join(Path(torch.__file__).parent, "")
 LAYERS = os.path.join(TORCH, "nn", "modules", "")
@@ -38,7 +39,8 @@ class Scope:
 
     def leaves_alone(self, code: CodeType, module: str, callback: _hook.Callback) -> bool:
         """Is this code none to translate? Then the hook asks no more: no translator, or not this one."""
-        if code.co_name in OVERRIDES or runs_at_any_time(code) or code.co_filename.startswith(COMPILERS):
+        if code.co_name in OVERRIDES or runs_at_any_time(code) or code.co_filename.startswith(COMPILERS) or (
+                disables_all(code)):
             _hook.leave_alone(code)
         elif not is_users(code, module):
             _hook.skip(code)

@@ -2,6 +2,7 @@
 
     SOT_ENABLE=1 python train.py            # translate the whole program
     SOT_REPORT=out.html python train.py     # the same, and write a report at exit, also of a program that fails
+    SOT_REPLACE_TORCH_COMPILE=1 python train.py     # torch.compile is sot.compile
 
 Imports nothing of ours unless one of these is set; with SOT_ENABLE alone what looks on, and the translator at the first
 capture.
@@ -20,3 +21,5 @@ def start() -> None:
     """Switch the translator on for this process if the environment asks for it."""
     if is_set("SOT_ENABLE") or is_set("SOT_REPORT"):
         import_module("sot.frontend.environment").enable_from_environment()
+    if is_set("SOT_REPLACE_TORCH_COMPILE"):
+        import_module("sot.frontend.drop_in.replacement").replace_torch_compile()

@@ -15,6 +15,7 @@ import torch
 
 from sot.guards.origin import Arg, Dim, Item, Origin, Stride
 from sot.support import user_annotations
+from sot.torch_compat.dynamo.marks import dynamic_dims, static_dims
 
 Point = tuple[CodeType, int]    # a code object and the index of an instruction
 
@@ -30,7 +31,7 @@ class Variation:
         constant: numbers that stay constants all the same.
         specialized: numbers that became constants, and were others at the next call. Then a loop over a range that may
             differ stays a loop, its body being captured on its own, and a float that is needed as it is is a break.
-        marks: do those of ``mark_dynamic`` count?
+        marks: do those of ``mark_dynamic`` count? torch._dynamo.mark_static counts always.
     """
 
     origins: frozenset[Origin] = frozenset()
@@ -51,16 +52,18 @@ class Variation:
         """The dimensions of a tensor that may differ, and whose size is not 0 or 1, which are special everywhere."""
         if isinstance(real, torch.nn.Parameter):
             return {}
-        marked = getattr(real, user_annotations.MARK, ()) if self.marks else ()
+        marked = getattr(real, user_annotations.MARK, frozenset()) | dynamic_dims(real) if self.marks else ()
         if not (self.origins or self.everything or self.named or marked):
             return {}
         names = self.named.get(str(origin), ()) if self.named else ()
         everything = self.everything and from_arguments(origin)
         found = {}
+        fixed = static_dims(real) - (marked or frozenset())
         for i, size in enumerate(real.shape):
             name = names[i] if i < len(names) else 0
             dim = Dim(origin, i, name if isinstance(name, str) else "")
-            if size > 1 and (everything or not isinstance(name, int) or i in marked or dim in self.origins):
+            varies = everything or not isinstance(name, int) or i in marked or dim in self.origins
+            if size > 1 and i not in fixed and varies:
                 found[i] = dim
         return found
 
@@ -97,6 +100,7 @@ class Assumptions:
         left_to_python: loops (by their first instructions) and calls that have no operation on tensors for long.
         plain_gradients: is ``backward()`` left to Python, because the backend cannot compile a graph with it?
         read_at_once: where a number is read off a tensor that the program looks at before the graph could have run.
+        told: is the program told that it is being compiled, as torch.compile tells it?
     """
 
     varying: frozenset[Origin] = frozenset()
@@ -111,6 +115,7 @@ class Assumptions:
     left_to_python: frozenset[Point] = frozenset()
     plain_gradients: bool = False
     read_at_once: frozenset[Point] = frozenset()
+    told: bool = False
 
     def __or__(self, other: Assumptions) -> Assumptions:
         return Assumptions(**{f.name: getattr(self, f.name) | getattr(other, f.name) for f in fields(self)})

@@ -71,10 +71,10 @@ def is_question(function: str) -> bool:
     return QUESTION.fullmatch(function) is not None
 
 
-def is_told(module: str) -> bool:
-    """Is the code of a module, by its dotted name, told that it is being compiled?"""
+def is_told(module: str, otherwise: bool = False) -> bool:
+    """Is the code of a module, by its dotted name, told that it is being compiled? ``otherwise`` holds for the rest."""
     while module:
         if module in TOLD:
             return TOLD[module]
         module = module.rpartition(".")[0]
-    return False
+    return otherwise

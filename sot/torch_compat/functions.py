@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch._C import _functorch as functorch
 from torch._functorch import eager_transforms, predispatch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder as nested_region  # noqa: F401
 from torch._higher_order_ops.while_loop import while_loop
 
 # ---- ``__torch_function__``

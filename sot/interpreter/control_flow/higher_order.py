@@ -16,7 +16,7 @@ from sot.interpreter.frame import BRANCH
 from sot.interpreter.loop import run
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
-from sot.torch_compat.functions import while_loop
+from sot.torch_compat.functions import nested_region, while_loop
 from sot.values.base import ENTERED, Const, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue, refuse_instances
@@ -150,3 +150,9 @@ class WrittenLoop:
                                 tuple(ref.fake for ref in refs), m.stack_trace())
         take_results(m, node, refs, [*operands, *refs])
         return TupleValue([TensorValue(ref) for ref in refs])
+
+
+@handles(nested_region)
+def call_nested_region(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """torch.compiler.nested_compile_region: the region becomes part of the graph as any function does."""
+    return args[0].call(m, args[1:], kwargs)

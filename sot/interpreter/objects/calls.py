@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot import _hook
 from sot.guards.guards import short
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.classes import SEEN_THROUGH
@@ -23,6 +24,7 @@ from sot.interpreter.entering import make_generator
 from sot.interpreter.frame import PUSH_WHOLE
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import class_value, lookup
+from sot.interpreter.objects.marked_calls import marked_call
 from sot.interpreter.objects.names_used import guard_names
 from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
@@ -32,6 +34,7 @@ from sot.support import user_annotations
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.callables import compiled_original, is_left_to_python
+from sot.torch_compat.dynamo.marks import disabled_code
 from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, Value
 from sot.values.callables import FunctionValue, known_function
 from sot.values.wrapping import wrap
@@ -144,6 +147,8 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
     """Call a Python function: one that capture knows otherwise, a generator function, or one to follow."""
     if function.real is not ABSENT:
         found = special_case(m, function.real, args, kwargs)
+        if found is None:
+            found = marked_call(m, function, args, kwargs)
         if found is not None:
             return found
         if is_operation(function.real) and not m.modes and not overrides.is_seen_through(m, function.code, args):
@@ -181,6 +186,8 @@ def refuse_marked(function: FunctionValue, args: list[Value]) -> None:
     if str(function.real.__module__).startswith("torch.optim.") and not forward:
         raise Break(Reason.OPTIMIZER, function.name)
     if is_left_to_python(function.real):
+        if (code := disabled_code(function.real)) is not None:
+            _hook.skip(code)
         raise Break(Reason.NOT_COMPILED, function.name)
     if module.partition(".")[0] in DEBUGGERS:
         raise Skip(Reason.DEBUGGER, f"{module}.{function.name}")

@@ -1,0 +1,48 @@
+"""Calls of functions that the user has marked by torch.compiler or torch._dynamo."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sot import _hook
+from sot.guards.origin import known
+from sot.interpreter.torch_ops.torch_calls import torch_call
+from sot.support.errors import Break, Reason
+from sot.torch_compat.dynamo import marks
+from sot.values.base import ABSENT, NotConstant, Value
+from sot.values.callables import FunctionValue
+from sot.values.wrapping import wrap
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+def marked_call(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The result of a call that a mark decides; None if there is no such mark."""
+    real = function.real
+    if marks.is_constant(real):
+        return constant_result(m, real, args, kwargs)
+    if marks.is_allowed(real):
+        return torch_call(m, "call_function", real, args, kwargs)
+    if marks.is_disallowed(real):
+        raise Break(Reason.NOT_COMPILED, function.name)
+    return None
+
+
+def constant_result(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call the function now; the user says that it answers the same ever after."""
+    name = getattr(real, "__qualname__", str(real))
+    try:
+        given = [real_value(m, v) for v in args], {k: real_value(m, v) for k, v in kwargs.items()}
+    except NotConstant:
+        raise Break(Reason.NOT_COMPILED, f"{name}, whose result is constant but not its arguments,") from None
+    try:
+        result = _hook.plain(real)(*given[0], **given[1])
+    except Exception as e:
+        raise Break(Reason.OPERATION_FAILED, f"{name}: {e}") from None
+    return wrap(m, result, known(result, f"the result of {name}"))
+
+
+def real_value(m: Machine, value: Value) -> Any:
+    """The object that a value stands for, if there is one already."""
+    real = getattr(value, "real", ABSENT)
+    return value.host(m) if real is ABSENT else real

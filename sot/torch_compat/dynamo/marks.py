@@ -1,0 +1,64 @@
+"""What users tell torch.compile of functions and tensors, which capture obeys as well.
+
+torch keeps these as attributes of the object, or as a set of ids in torch._dynamo, which a program that has marked
+something has imported.
+"""
+from __future__ import annotations
+
+import sys
+from types import CodeType
+from typing import Any
+
+import torch
+
+
+def is_constant(function: Any) -> bool:
+    """torch.compiler.assume_constant_result: is it called once, and its result kept?"""
+    return getattr(function, "_dynamo_marked_constant", False) is True
+
+
+def is_allowed(function: Any) -> bool:
+    """torch.compiler.allow_in_graph: is a call of it an operation, whatever its code does?"""
+    return is_in(function, "_allowed_callable_ids") and not is_in(function, "_leaf_function_ids") and not is_in(
+        function, "_nonstrict_trace_callable_ids")
+
+
+def is_disallowed(function: Any) -> bool:
+    """torch._dynamo.graph_break and disallow_in_graph: does Python call it, between two graphs?"""
+    return is_in(function, "_disallowed_callable_ids")
+
+
+def disables_all(code: CodeType) -> bool:
+    """Is it the wrapper of torch.compiler.disable, below which nothing is compiled?"""
+    return code.co_qualname == "DisableContext.__call__.<locals>._fn"
+
+
+def disabled_code(function: Any) -> CodeType | None:
+    """What torch.compiler.disable(recursive=False) leaves to Python without what it calls, behind its wrapper."""
+    if getattr(function, "_torchdynamo_disable_recursive", None) is not False and (
+            "_torchdynamo_orig_callable" in vars(function)):
+        return None
+    return getattr(getattr(function, "_torchdynamo_orig_callable", function), "__code__", None)
+
+
+def is_in(function: Any, table: str) -> bool:
+    rules: Any = sys.modules.get("torch._dynamo.trace_rules")
+    ids: Any = getattr(getattr(rules, table, None), "function_ids", None)
+    return id(function) in (ids or ())
+
+
+def dynamic_dims(tensor: torch.Tensor) -> frozenset[int]:
+    """torch._dynamo.mark_dynamic, maybe_mark_dynamic and mark_unbacked: the dimensions that differ."""
+    return dims(tensor, "_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_unbacked_indices",
+                "_dynamo_strict_unbacked_indices")
+
+
+def static_dims(tensor: torch.Tensor) -> frozenset[int]:
+    """torch._dynamo.mark_static: the dimensions that are captured anew for each size."""
+    return dims(tensor, "_dynamo_static_indices")
+
+
+def dims(tensor: torch.Tensor, *names: str) -> frozenset[int]:
+    attributes = vars(tensor)
+    found = {dim % tensor.dim() for name in names for dim in attributes.get(name, ()) if tensor.dim()}
+    return frozenset(found)

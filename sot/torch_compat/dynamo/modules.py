@@ -1,0 +1,54 @@
+"""The class of what torch.compile answers for a module: libraries look for it, and unwrap it by ``_orig_mod``."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import torch
+
+
+@functools.cache
+def compiled_module_class() -> type[torch.nn.Module]:
+    """A subclass of torch's OptimizedModule. Its ``dynamo_ctx`` makes what is called in place of the module."""
+    base: Any = import_module("torch._dynamo.eval_frame").OptimizedModule
+
+    class CompiledModule(base):
+        """A module and what sot.compile made of it: attributes, state and training mode are the module's."""
+
+        # torch's own sets a flag around the call, which only its own capture reads.
+        __call__ = torch.nn.Module.__call__
+
+        def _initialize(self) -> None:
+            self.forward = self.dynamo_ctx(self._orig_mod)
+            self.get_compiler_config: Any = functools.partial(dict, self.dynamo_ctx.config)
+
+        def __reduce__(self) -> Any:
+            return compiled_module, (self._orig_mod, self.dynamo_ctx)
+
+    CompiledModule.__qualname__ = "OptimizedModule"
+    return CompiledModule
+
+
+def compiled_module(module: torch.nn.Module, context: Callable[[torch.nn.Module], Callable[..., Any]]) -> Any:
+    """What stands for a compiled module."""
+    return compiled_module_class()(module, context)
+
+
+def is_compiled_module(value: object) -> bool:
+    """Is it what torch.compile, or sot.compile, answers for a module?"""
+    return isinstance(value, torch.nn.Module) and any(cls.__module__ == "torch._dynamo.eval_frame"
+                                                      for cls in type(value).__mro__)
+
+
+def inside(target: Any) -> Any:
+    """What a user has compiled, out of what torch.compile or sot.compile has made of it."""
+    while True:
+        if is_compiled_module(target):
+            target = target._orig_mod
+        elif getattr(target, "_torchdynamo_wrapper_id", None) == id(target) and not getattr(
+                target, "_torchdynamo_disable", False):
+            target = target._torchdynamo_orig_callable
+        else:
+            return target

@@ -8,8 +8,8 @@ import atexit
 import functools
 import os
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from types import CodeType, FunctionType
 
@@ -186,6 +186,7 @@ class Translator:
             except RestartCapture as restart:
                 self.learn(call.code, restart.learnt)
                 assumptions |= restart.learnt
+                import_parts(restart.learnt.imported)
                 if restart.learnt.static or restart.learnt.constant:
                     call.record.static = str(restart)
 
@@ -254,6 +255,13 @@ def set_all_back(before: Before, mine: bool) -> None:
     before.restore()
     if not mine:
         TURNS.give_up()
+
+
+def import_parts(wanted: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+    """Import parts of libraries that the program is about to import. What fails fails again when Python runs it."""
+    for name, names in wanted:
+        with suppress(Exception):
+            __import__(name, fromlist=names)
 
 
 def drop_entries(states: CodeTable[CodeState]) -> None:

@@ -101,6 +101,7 @@ class Assumptions:
         plain_gradients: is ``backward()`` left to Python, because the backend cannot compile a graph with it?
         read_at_once: where a number is read off a tensor that the program looks at before the graph could have run.
         told: is the program told that it is being compiled, as torch.compile tells it?
+        imported: the parts of libraries that have been imported for this capture, with the names asked of them.
     """
 
     varying: frozenset[Origin] = frozenset()
@@ -116,6 +117,7 @@ class Assumptions:
     plain_gradients: bool = False
     read_at_once: frozenset[Point] = frozenset()
     told: bool = False
+    imported: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
 
     def __or__(self, other: Assumptions) -> Assumptions:
         return Assumptions(**{f.name: getattr(self, f.name) | getattr(other, f.name) for f in fields(self)})

@@ -75,6 +75,7 @@ class Machine:
         self.shows_frames = False       # the program asks for frames, where capture stops
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
         self.made_leaves: set[int] = set()  # which, by the id of the fake
+        self.wrapped: dict[int, TensorValue] = {}   # for levels of torch.func, by the id of the fake
         self.modes: tuple[Value, ...] = ()          # see overrides.py
         self.asks_classes = state.asks_subclasses   # does torch ask arguments' classes for __torch_function__?
         self.places_unknown = False     # are there views whose place is in a tensor? see elements.py

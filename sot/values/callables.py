@@ -1,7 +1,17 @@
 """Functions, bound methods, cells and super objects."""
 from __future__ import annotations
 
-from types import BuiltinMethodType, CellType, ClassMethodDescriptorType, CodeType, FunctionType, MethodType
+from types import (
+    BuiltinMethodType,
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import SameGuard
@@ -166,7 +176,16 @@ class BoundMethod(Value):
 
     def __init__(self, function: Value, self_: Value, name: str, origin: Origin | None = None) -> None:
         self.function, self.self_, self.name, self.origin = function, self_, name, origin
-        self.pytype = MethodType if isinstance(function, FunctionValue) else BuiltinMethodType
+        self.pytype = MethodType if isinstance(function, FunctionValue) else (
+            MethodWrapperType if isinstance(function.real, WrapperDescriptorType) else BuiltinMethodType)
+
+    def as_constant(self) -> Value:
+        """A method of a constant as Python has it, in one piece; any other one as it is."""
+        parts = self.function, self.self_
+        if not all(type(part) is Const for part in parts) or not isinstance(
+                parts[0].real, (WrapperDescriptorType, MethodDescriptorType)):
+            return self
+        return Const(parts[0].real.__get__(parts[1].real))
 
     def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return self.function.call(m, [self.self_, *args], kwargs)

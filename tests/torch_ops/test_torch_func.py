@@ -187,3 +187,14 @@ def test_a_captured_function_is_left_to_python_inside_of_a_transform():
     assert torch.allclose(f(X), torch.sin(X) * 2)
     assert torch.allclose(vmap(f)(X[None]), torch.sin(X[None]) * 2)
     assert torch.allclose(grad(lambda v: f(v).sum())(X), torch.cos(X) * 2)
+
+
+@pytest.mark.parametrize("function", [
+    torch.Tensor.acos_, lambda v: v, lambda v: v.add_(1), lambda v: (v, v.view(-1), v.detach()),
+    torch.vmap(torch.sin_)])
+def test_what_vmap_gives_back_is_the_tensor_that_it_got(function):
+    def fn(x):
+        found = torch.vmap(function)(x)
+        return [y is x for y in (found if isinstance(found, tuple) else (found,))], found
+
+    check(fn, torch.ones(4, 1))

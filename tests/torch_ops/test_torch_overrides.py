@@ -363,3 +363,20 @@ def test_whether_classes_are_asked_is_guarded():
     with torch._C.DisableTorchFunctionSubclass():
         assert translated(of(Adding)) is torch.Tensor
     assert translated(of(Adding)) is Adding
+
+
+@pytest.mark.parametrize("asks", [
+    lambda func: func == torch.Tensor.ndim.__get__,
+    lambda func: func in (torch.Tensor.T.__get__, torch.Tensor.ndim.__get__),
+    lambda func: not func != torch.Tensor.ndim.__get__])
+def test_the_getter_of_an_attribute_is_known_by_what_it_is(asks):
+    class Ten(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return 10 if asks(func) else super().__torch_function__(func, types, args, kwargs or {})
+
+    def fn(x):
+        return x.ndim + torch.ones(2), type(torch.Tensor.ndim.__get__).__name__
+
+    x = X.as_subclass(Ten)
+    same(sot.to_static(fn, backend="eager")(x), fn(x))

@@ -228,6 +228,7 @@ def state_of(value: Value) -> Any:
 
 def equal(m: Machine, a: Value, b: Value) -> bool | None:
     """``a is b or a == b`` as a container asks it; None if that needs user code or a tensor's value."""
+    a, b = (v.as_constant() if isinstance(v, BoundMethod) else v for v in (a, b))
     if numbers.operands(a, b) is not None:
         return bool(numbers.compare(m, "==", a, b).real)
     if identical(a, b):

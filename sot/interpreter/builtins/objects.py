@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.guards.class_guards import SubclassesGuard
+from sot.guards.origin import ById, known
 from sot.interpreter.builtins.common import (
     call_slot,
     foldable,
@@ -29,7 +31,7 @@ from sot.support.registry import HANDLERS, handles
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
 from sot.values.constants import is_library
-from sot.values.objects import DictValue, ObjectValue, TupleValue
+from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap, wrap_known
 
@@ -156,7 +158,12 @@ def abc_instancecheck(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
 
 @handles(type.__subclasses__)
 def subclasses(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.UNSUPPORTED, "the subclasses of a class, which come and go,")
+    cls, = take("__subclasses__", args, kwargs, "cls", required=1)
+    if not isinstance(cls, Const) or m.made_classes:    # a class made during capture is not the program's
+        raise Break(Reason.UNSUPPORTED, f"the subclasses of {cls}, which come and go,")
+    found = type.__subclasses__(cls.real)
+    m.guard(SubclassesGuard(known(cls.real, cls.real.__qualname__), tuple(map(ById, found))))
+    return ListValue([wrap_known(m, c) for c in found])
 
 
 @handles(type.mro)

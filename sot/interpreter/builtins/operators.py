@@ -199,6 +199,7 @@ ORDERINGS = tuple(vars(object)[name] for name in ("__lt__", "__le__", "__gt__", 
 def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     """``a <symbol> b``"""
     function, name, reflected = COMPARE[symbol]
+    a, b = (v.as_constant() if isinstance(v, BoundMethod) else v for v in (a, b))
     if deferred_scalars.among(a, b):
         raise deferred_scalars.needed(a, b)
     if numpy_arrays.among(a, b):
@@ -262,7 +263,7 @@ def object_order(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
     return NOT_IMPLEMENTED
 
 
-@handles(types.MethodType.__eq__, types.BuiltinMethodType.__eq__)
+@handles(types.MethodType.__eq__, types.BuiltinMethodType.__eq__, types.MethodWrapperType.__eq__)
 def method_eq(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     a, b = take("__eq__", args, kwargs, "self", "other", required=2)
     if not isinstance(a, BoundMethod) or not isinstance(b, BoundMethod):
@@ -270,7 +271,7 @@ def method_eq(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return boolean(identical(a.self_, b.self_) and identical(a.function, b.function))
 
 
-@handles(types.MethodType.__ne__, types.BuiltinMethodType.__ne__)
+@handles(types.MethodType.__ne__, types.BuiltinMethodType.__ne__, types.MethodWrapperType.__ne__)
 def method_ne(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     result = method_eq(m, args, kwargs)
     return NOT_IMPLEMENTED if result is NOT_IMPLEMENTED else boolean(not result.real)

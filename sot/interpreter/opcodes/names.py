@@ -7,6 +7,7 @@ from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import NULL_FIRST, Instr
+from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr, Global, Item, known
 from sot.interpreter.control_flow.merge_values import Undecided
@@ -15,6 +16,7 @@ from sot.interpreter.objects import attribute_stores
 from sot.interpreter.opcodes.table import op
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.own_code import BUILTINS, is_own
+from sot.support.places import is_installed
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, SuperValue
 from sot.values.objects import ExceptionValue, TupleValue
@@ -259,10 +261,21 @@ def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
     module = loaded_module(m, base)
     if module is None or not isinstance(module.real, ModuleType) or not all(
             name == "*" or hasattr(module.real, name) or submodule(m, module.real, name) for name in names or ()):
+        import_part_of_library(m, frame, base, tuple(names or ()))
         raise Break(Reason.IMPORT, base)
     if not names and not level:
         module = loaded_module(m, base.partition(".")[0]) or module
     frame.stack.append(module)
+
+
+def import_part_of_library(m: Machine, frame: Frame, base: str, names: tuple[str, ...]) -> None:
+    """A library that is loaded may import parts of it, or of another one, when they are first needed. That is no effect
+    of the program: such a part is imported at once, outside of the capture, unless code of it could see what the frame
+    has done before."""
+    wanted = (base, names)
+    is_loaded = base.partition(".")[0] in sys.modules and is_installed(frame.native.co_filename)
+    if is_loaded and wanted not in m.assumptions.imported and not m.mutated and not m.effects and not m.state_log:
+        raise RestartCapture(f"{base} imports a part of it", imported=frozenset({wanted}))
 
 
 def loaded_module(m: Machine, name: str) -> Value | None:

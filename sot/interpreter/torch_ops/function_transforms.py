@@ -14,6 +14,7 @@ from sot.torch_compat import functions
 from sot.torch_compat.global_state import exit_dual_level, level_function
 from sot.torch_compat.hooks import refuse_saved_tensors_hooks
 from sot.values.base import NONE, Value
+from sot.values.objects import TupleValue
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_new
 
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 def _operation(target: Callable[..., Any]) -> None:
     @handles(target)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return torch_call(m, "call_function", target, args, kwargs)
+        m.wrapped |= {id(value.fake): value for value in args if isinstance(value, TensorValue)}
+        return unwrapped(m, torch_call(m, "call_function", target, args, kwargs))
+
+
+def unwrapped(m: Machine, result: Value) -> Value:
+    """What torch unwraps may be the very tensor that has been wrapped."""
+    if isinstance(result, TupleValue):
+        return TupleValue([unwrapped(m, item) for item in m.settle(result.items)], result.pytype)
+    return m.wrapped.get(id(result.fake), result) if isinstance(result, TensorValue) else result
 
 
 WRAPPING = ("_add_batch_dim", "_remove_batch_dim", "_wrap_for_grad", "_unwrap_for_grad", "_make_dual", "_unpack_dual")

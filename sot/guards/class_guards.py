@@ -1,0 +1,34 @@
+"""Guards on what a class is asked about itself."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sot._hook import plain
+from sot.guards.guards import Guard
+from sot.guards.origin import ById, Emit
+
+
+def subclasses_are(cls: Any, wanted: tuple[ById, ...]) -> bool:
+    """Are these the direct subclasses of a class, in this order?"""
+    found = type.__subclasses__(cls)
+    return len(found) == len(wanted) and all(a is b.value for a, b in zip(found, wanted, strict=True))
+
+
+SUBCLASSES_ARE = plain(subclasses_are)
+
+
+@dataclass(frozen=True)
+class SubclassesGuard(Guard):
+    """A class has these direct subclasses, which are held weakly."""
+
+    subclasses: tuple[ById, ...]
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(SUBCLASSES_ARE)}({emit.ref(self.origin)}, {emit.const(self.subclasses)})"
+
+    def holds(self, value: object) -> bool:
+        return subclasses_are(value, self.subclasses)
+
+    def __str__(self) -> str:
+        return f"{self.origin} has {len(self.subclasses)} direct subclasses, which are those of the capture"

@@ -7,7 +7,6 @@ captured for the others.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from types import CodeType
 from typing import Any
 
@@ -26,10 +25,11 @@ from sot.guards.guards import (
     RelationGuard,
     TypeGuard,
 )
-from sot.guards.origin import Inputs, TensorPart
+from sot.guards.origin import Inputs, Length, TensorPart
 from sot.guards.tensor_guards import TensorGuard, ValuesGuard
+from sot.guards.terms import leaves
+from sot.reports.history import by_kind, history, kind_of
 from sot.reports.records import RecompileReason
-from sot.reports.wording import said
 from sot.support.limits import Entries
 from sot.torch_compat.global_state import GlobalState
 from sot.values.numbers import NUMBER_TYPES
@@ -67,37 +67,30 @@ def warn(code: CodeType, name: str, reasons: list[RecompileReason], inputs: Inpu
 def message(name: str, reasons: list[RecompileReason], inputs: Inputs, count: int) -> str:
     """Which guard kept failing, with which values, and what to do about it."""
     start = f"{name} was captured {count} times. From now on Python runs it where none of these captures fits"
-    failing = Counter((type(r.guard), r.guard.origin) for r in reasons if isinstance(r.guard, Guard))
-    if not failing:
+    groups = [group for group in by_kind(reasons) if kind_of(group[0]) is not None]
+    if not groups:
         return f"{start}: {reasons[0].text if reasons else 'the reason is unknown'}. Raise the limit with SOT_ENTRIES."
-    kind, origin = failing.most_common(1)[0][0]
-    of_kind = [r for r in reasons if isinstance(r.guard, kind) and r.guard.origin == origin]
-    seen = ", ".join(dict.fromkeys(expected(r.guard) for r in reversed(of_kind)))     # type: ignore[arg-type]
-    place = next((f" (needed at {r.file}:{r.line})" for r in of_kind if r.file), "")
-    now = of_kind[0].text.rpartition(", got ")[2]
-    return (f"{start}. The guard on {said(str(origin), {})} kept failing{place}: it was {seen}, and is now {now}. "
-            f"{remedy(of_kind[0].guard, inputs)} Or raise the limit with SOT_ENTRIES.")     # type: ignore[arg-type]
-
-
-def expected(guard: Guard) -> str:
-    """The value with which a guard holds."""
-    if isinstance(guard, RelationGuard):
-        return f"with {guard}"
-    text = str(guard)
-    for between in (" == ", " is a ", " are ", " is "):
-        if between in text:
-            return text.partition(between)[2]
-    return text
+    failing = max(groups, key=len)
+    return (f"{start}. What kept changing: {history(failing)}. "
+            f"{remedy(failing[0].guard, inputs)} Or raise the limit with SOT_ENTRIES.")     # type: ignore[arg-type]
 
 
 def remedy(guard: Guard, inputs: Inputs) -> str:
     """What a user can do about a guard that keeps failing."""
     if isinstance(guard, TensorGuard):
         return remedy_of_tensor(guard.differs(inputs))
+    if isinstance(guard, RelationGuard) and not is_of_size(guard):
+        return ("The function asks for this number itself: it branches on it, or uses it as an index or a key. Do that "
+                "outside of the function, or pass a tensor.")
     if isinstance(guard, EqualsGuard) and type(guard.value) in NUMBER_TYPES:
         return ("Leave out dynamic=False, or set dynamic=True. Where the program needs the number itself (as the index "
                 "of a list, the key of a dict, the length of a loop), pass a tensor, or do that before the call.")
     return REMEDIES.get(type(guard), "Move what changes out of the function.")
+
+
+def is_of_size(guard: RelationGuard) -> bool:
+    """Is it about the size of a tensor, or the length of a container?"""
+    return any(isinstance(origin, TensorPart | Length) for origin in leaves((guard.symbol, guard.left, guard.right)))
 
 
 def remedy_of_tensor(parts: list[TensorPart]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from types import CodeType
 from typing import Any
 
 from sot.driver.code_state import CachedEntry
@@ -24,14 +25,14 @@ from sot.values.numbers import NUMBER_TYPES
 ALIASED = "all guards hold one by one: tensors alias each other"
 
 
-def reasons(entries: Iterable[CachedEntry], inputs: Inputs) -> list[RecompileReason]:
+def reasons(entries: Iterable[CachedEntry], inputs: Inputs, code: CodeType) -> list[RecompileReason]:
     """The first guard of each entry that does not hold, the closest entry first; nothing for entries of the rest of
     another function, which is the same code after a break in a call."""
     found: list[RecompileReason] = []
     for entry in entries:
         if not any(wording.is_structure(g) and g.explain(inputs) for g in entry.guards):
             reason = first_failure(entry, inputs, min((r.failed for r in found), default=float("inf")))
-            found.append(replace(reason, text=wording.said(reason.text, wording.names_in(entry.guards))))
+            found.append(replace(reason, text=wording.said(reason.text, wording.names_in(entry.guards, code))))
     return sorted(found, key=lambda reason: reason.failed)
 
 

@@ -206,7 +206,7 @@ class Translator:
         entries = self.states.of(call.code).entries
         learnt = learnt_from(entries, call.inputs)
         self.learn(call.code, replace(learnt, specialized=frozenset()) if self.full_graph else learnt)
-        call.record.recompile_reasons = reasons(entries, call.inputs)
+        call.record.recompile_reasons = reasons(entries, call.inputs, call.code)
 
     def expect_other_floats(self, call: Call) -> None:
         """A float that a statement has computed before it broke, a loss or a time, is another one at the next call."""
@@ -247,7 +247,7 @@ class Translator:
         if not recompile_limit.leave_program(state, code, inputs, self.callback, self.limit):
             _hook.skip(code, self.callback)
         if any(entry.has_graph for entry in entries):
-            recompile_limit.warn(code, record.name, reasons(entries, inputs), inputs, len(entries))
+            recompile_limit.warn(code, record.name, reasons(entries, inputs, code), inputs, len(entries))
 
 
 def set_all_back(before: Before, mine: bool) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from sot.guards.guards import Guard, TypeGuard
 from sot.guards.origin import Arg, CellContents, Global, Known, Origin
+from sot.reports.history import by_kind, history
 from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord, RecompileReason
 from sot.reports.wording import is_call, is_structure, names_in, said
 from sot.support.errors import Reason
@@ -116,11 +117,17 @@ def recompile_lines(capture: Capture) -> Lines:
 
 
 def reason_lines(reasons: Sequence[RecompileReason]) -> Lines:
-    """A line for each capture that did not fit: the guard, the user's line that needed it, how close it came."""
-    for i, reason in enumerate(reasons):
+    """A line for each value that kept changing, or for a capture that did not fit: the guard, the user's line that
+    needed it, how close it came."""
+    for group in by_kind(reasons):
+        if len(group) > 1:
+            yield history(group)
+    alone = [group[0] for group in by_kind(reasons) if len(group) == 1]
+    for reason in alone:
+        is_first = reason is reasons[0]
         where = f" (needed at {shortened(reason.file)}:{reason.line})" if reason.file else ""
-        closest = ", the closest capture" if i == 0 and len(reasons) > 1 else ""
-        more = f"; {reason.failed - 1} more of its {reason.of} guards fail" if reason.failed > 1 and i == 0 else ""
+        closest = ", the closest capture" if is_first and len(reasons) > 1 else ""
+        more = f"; {reason.failed - 1} more of its {reason.of} guards fail" if reason.failed > 1 and is_first else ""
         yield f"{reason.text}{where}{closest}{more}"
 
 

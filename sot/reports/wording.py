@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from types import CodeType
 
 from sot.bytecode.frame_layout import CALL, SLOT
 from sot.guards.guards import CodeGuard, Guard
 from sot.guards.origin import Arg, Item, Origin, same_key
+from sot.reports.expressions import names_of_slots
 
-PART = r"(?:\[[^\[\]]*\]|\.\w+)*"       # of a value: items and attributes of it
-STACK = re.compile(rf"__stack_\d+{PART}")
+ITEM = r"\[(?:'[^']*'|\"[^\"]*\"|[^\[\]'\"]|\[[^\[\]]*\])*\]"
+PART = rf"(?:{ITEM}|\.\w+)*"       # of a value: items and attributes of it
+STACK = re.compile(rf"{SLOT}\d+(?P<part>{PART})")
 REST = re.compile(rf"(?<!\w){CALL}(?!\w){PART}")
 Names = dict[str, str]
 
 
-def names_in(guards: Iterable[Guard]) -> Names:
-    """What to say for the parts of ``__call``: the parameter of which function each is."""
-    names: Names = {}
+def names_in(guards: Iterable[Guard], code: CodeType | None = None) -> Names:
+    """What to say for the parts of ``__call``: the parameter of which function each is; and for what had been computed
+    before the break after which ``code`` goes on."""
+    names: Names = names_of_slots(code) if code is not None else {}
     for guard in guards:
         if isinstance(guard, CodeGuard) and is_inner(guard.origin):
-            prefix, code = str(guard.origin).removesuffix("[0]"), guard.parts[0]
-            for i, name in enumerate(code.co_varnames[:code.co_argcount], 1):
+            prefix, called = str(guard.origin).removesuffix("[0]"), guard.parts[0]
+            computed = names_of_slots(called)
+            for i, name in enumerate(called.co_varnames[:called.co_argcount], 1):
                 inner = guard.name.replace("<locals>.", "")
-                names[f"{prefix}[{i}]"] = f"a value computed in {inner}" if name.startswith(SLOT) else (
-                    f"{inner}'s {name}")
+                names[f"{prefix}[{i}]"] = f"{inner}'s {computed.get(name, name)}" if name in computed or (
+                    not name.startswith(SLOT)) else f"a value computed in {inner}"
     return dict(sorted(names.items(), key=lambda item: -len(item[0])))
 
 
@@ -37,9 +42,16 @@ def said(sentence: str, names: Names) -> str:
     if "__" not in sentence:
         return sentence
     for part, name in names.items():
-        sentence = sentence.replace(part, name)
-    sentence = STACK.sub("a value computed before the break", sentence)
+        sentence = re.sub(rf"{re.escape(part)}(?!\d)", lambda _, name=name: name, sentence)    # type: ignore[misc]
+    sentence = STACK.sub(lambda found: part_of("a value computed before the break", found["part"]), sentence)
     return REST.sub("a value of the function that goes on after the break", sentence)
+
+
+def part_of(whole: str, path: str) -> str:
+    """``.shape[0]`` of a value, in words."""
+    if not path:
+        return whole
+    return f"{path[1:]} of {whole}" if path.startswith(".") else f"{path} of {whole}"
 
 
 def is_inner(origin: Origin | None) -> bool:

@@ -1,12 +1,13 @@
 """The data of a report, its JSON, its page, and what differs between two."""
 import json
+import os
 
 import pytest
 import torch
 from translating import X, scale
 
 import sot
-from sot.reports import wording
+from sot.reports import lines, wording
 from sot.reports.build import report_of
 from sot.reports.compare import compare
 from sot.reports.model import ReportError, load
@@ -326,7 +327,11 @@ def test_assert_captured_wants_a_graph():
 # ---- names ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("sentence", "said"), [
     ("expected __stack_0 == 3, got 4", "expected a value computed before the break == 3, got 4"),
-    ("expected __stack_1[0].shape[1] == 3, got 4", "expected a value computed before the break == 3, got 4"),
+    ("expected __stack_1[0].shape[1] == 3, got 4",
+     "expected [0].shape[1] of a value computed before the break == 3, got 4"),
+    ("expected __stack_1.shape[1] == 3, got 4", "expected shape[1] of a value computed before the break == 3, got 4"),
+    ("expected __call[4]['a[0]'] == 3, got 4",
+     "expected a value of the function that goes on after the break == 3, got 4"),
     ("expected __call[4] == 3, got 4", "expected a value of the function that goes on after the break == 3, got 4"),
     ("expected __call[1][2].n == 3, got 4",
      "expected a value of the function that goes on after the break == 3, got 4"),
@@ -338,3 +343,33 @@ def test_assert_captured_wants_a_graph():
 def test_sentences_have_the_names_of_the_program(sentence, said):
     names = {"__call[1]": "train's epoch"} if "epoch" in said and "self" not in said else {}
     assert wording.said(sentence, names) == said
+
+
+def test_what_an_expression_had_computed_has_its_source_for_a_name():
+    def shifted(x, k):
+        return x * [1, 2, 3, 4, 5, 6, 7, 8][k * 2 + outside()]      # a break while k * 2 is on the stack
+
+    def outside():
+        with open(os.devnull) as file:
+            return len(file.read())
+
+    translated = sot.to_static(shifted, backend="eager")
+    for k in range(4):
+        assert torch.equal(translated(X, k), shifted(X, k))
+    said = [line for c in sot.translation_of(translated).captures for line in lines.recompile_lines(c)]
+    assert not any(name in line for line in said for name in ("__stack", "__call", "before the break")), said
+    assert any("k * 2" in line for line in said), said
+
+
+def test_values_that_kept_changing_are_one_line():
+    def pick(x, names, epoch):
+        return x * names[epoch]
+
+    translated = sot.to_static(pick, backend="eager")
+    for epoch in range(4):
+        translated(X, [1, 2, 3, 4], epoch)
+    last = sot.translation_of(translated).captures[-1]
+    line = pick.__code__.co_firstlineno + 1
+    told = [*lines.reason_lines(last.recompile_reasons)]
+    assert len(told) == 1 and told[0].startswith("epoch == 0, then 1, then 2, now 3 (used in ")
+    assert f"pick, line {line} of " in told[0]

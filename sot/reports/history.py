@@ -1,0 +1,64 @@
+"""Which value it was that kept changing: ``epoch == 3, then 4, then 5 (used in train, line 12 of train.py)``."""
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from sot.guards.guards import EqualsGuard, Guard, RelationGuard
+from sot.reports.records import RecompileReason
+from sot.reports.scopes import scope_of
+from sot.support.places import shortened
+
+BETWEEN = (" == ", " is a ", " are ", " is ")
+Kind = tuple[type, object]
+
+
+def kind_of(reason: RecompileReason) -> Kind | None:
+    """What reasons have in common that tell of one thing: the kind of the guard, and what it is about."""
+    guard = reason.guard
+    if not isinstance(guard, Guard):
+        return None
+    is_value = isinstance(guard, RelationGuard) and guard.symbol == "==" and guard.left == guard.origin
+    return (EqualsGuard if is_value else type(guard)), guard.origin
+
+
+def by_kind(reasons: Iterable[RecompileReason]) -> list[list[RecompileReason]]:
+    """Reasons that tell of one thing together, the first of each in order."""
+    found: dict[object, list[RecompileReason]] = defaultdict(list)
+    for reason in reasons:
+        found[kind_of(reason) or id(reason)].append(reason)
+    return list(found.values())
+
+
+def history(reasons: Sequence[RecompileReason]) -> str:
+    """What one thing was at the captures that do not fit, the newest of which is first, and what it is now."""
+    found = [parts(reason) for reason in reversed(reasons)]
+    subjects = list(dict.fromkeys(subject for subject, _, _ in found))
+    if len(subjects) == 1:
+        values = ", then ".join(dict.fromkeys(value for _, value, _ in found))
+        text = f"{subjects[0]}{values}"
+    else:
+        text = ", then ".join(dict.fromkeys(f"{subject}{value}" for subject, value, _ in found))
+    now = next((seen for _, _, seen in reversed(found) if seen), "")
+    return text + (f", now {now}" if now else "") + used(reasons)
+
+
+def parts(reason: RecompileReason) -> tuple[str, str, str]:
+    """A sentence such as ``expected n == 3, got 4``: what it is about, the value, and the value that was seen."""
+    expected, _, seen = reason.text.removeprefix("expected ").removeprefix("that ").rpartition(", got ")
+    expected = expected or reason.text.removeprefix("expected ")
+    for between in BETWEEN:
+        if between in expected and not expected.startswith("not "):
+            subject, _, value = expected.partition(between)
+            return subject + between, value, seen
+    return "", expected, seen
+
+
+def used(reasons: Sequence[RecompileReason]) -> str:
+    """Where the program used the value."""
+    for reason in reasons:
+        if reason.file:
+            where = scope_of(reason.file, reason.line, "")
+            function = f"{where.name}, " if where.name and where.name != "<module>" else ""
+            return f" (used in {function}line {reason.line} of {shortened(reason.file)})"
+    return ""

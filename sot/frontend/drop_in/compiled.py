@@ -116,7 +116,7 @@ def refuse_recompile(translator: Translator, function: FunctionType, inputs: Inp
     if not any(isinstance(value, torch.Tensor | torch.nn.Module) for value in inputs):
         return
     code = function.__code__
-    why = "; ".join(r.text for r in reasons(translator.states.of(code).entries, inputs))
+    why = "; ".join(r.text for r in reasons(translator.states.of(code).entries, inputs, code))
     where = f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
     raise RuntimeError(f"Detected recompile of {where}, which the stance 'fail_on_recompile' or "
                        f"torch._dynamo.config.error_on_recompile forbids"

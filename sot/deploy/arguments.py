@@ -104,6 +104,16 @@ def dynamic_shapes(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[s
     return {name: pytree.tree_map(dynamic, entry) for name, entry in entries.items()}
 
 
+def tensor_names(bound: inspect.BoundArguments) -> list[str | None]:
+    """What messages call each leaf of the arguments of a call, in the order of torch.export."""
+    entries = dict(bound.arguments)
+    names: list[str | None] = []
+    for name, entry in entries.items():
+        for path, leaf in pytree.tree_flatten_with_path(entry)[0]:
+            names.append(f"{name}{pytree.keystr(path)}" if isinstance(leaf, torch.Tensor) else None)
+    return names
+
+
 def has_specs(entry: Any) -> bool:
     return any(isinstance(e, InputSpec) for e in pytree.tree_leaves(entry))
 

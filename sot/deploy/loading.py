@@ -1,18 +1,20 @@
 """load: a saved model as a module."""
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from sot.deploy.errors import LoadError
 from sot.deploy.module import set_weight
+from sot.deploy.provenance import checked_digest, read_text
 from sot.deploy.safety import inspect_archive
 from sot.deploy.saving import FORMAT, METADATA
+from sot.deploy.sizes import check
 from sot.deploy.structure import restored
 from sot.torch_compat.exporting.archive import read_archive
 
@@ -20,10 +22,10 @@ from sot.torch_compat.exporting.archive import read_archive
 class Method:
     """A method that was saved, called with its arguments by position or by name as it was before."""
 
-    def __init__(self, program: Any, layout: dict[str, Any]) -> None:
+    def __init__(self, name: str, program: Any, layout: dict[str, Any]) -> None:
         self.program, self.graph = program, program.module()
         self.positional, self.keyword, self.constants = layout["positional"], layout["keyword"], layout["constants"]
-        self.result = layout["result"]
+        self.name, self.result, self.sizes = name, layout["result"], layout["sizes"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError for arguments that were not among those that the method was saved with."""
@@ -32,6 +34,7 @@ class Method:
         if len(args) > len(names) or set(given) != set(names) or kwargs.keys() & set(names[:len(args)]):
             raise TypeError(f"this was saved with the arguments {', '.join(names)}; it got {len(args)} by position"
                             + (f" and {', '.join(kwargs)} by name" if kwargs else ""))
+        check(self.name, self.sizes, pytree.tree_leaves([given[name] for name in names]))
         result = self.graph(*(given[name] for name in self.positional),
                             **{name: given[name] for name in self.keyword})
         return restored(result, self.result)
@@ -44,10 +47,10 @@ class LoadedModel(torch.nn.Module):
     torch.export.ExportedProgram of each, to go on from to ONNX or AOTInductor.
     """
 
-    def __init__(self, methods: dict[str, Method], name: str, training: bool) -> None:
+    def __init__(self, methods: dict[str, Method], name: str, training: bool, source: dict[str, str]) -> None:
         super().__init__()
         self._sot_name, self._sot_calls = name, methods
-        self.training = training
+        self.training, self._sot_source = training, source
         for method, call in methods.items():
             for weight, tensor in [*call.graph.named_parameters(), *call.graph.named_buffers()]:
                 if weight not in self._weights():
@@ -59,6 +62,11 @@ class LoadedModel(torch.nn.Module):
     @property
     def methods(self) -> tuple[str, ...]:
         return tuple(self._sot_calls)
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """What wrote the file and when, and its digest."""
+        return dict(self._sot_source)
 
     @property
     def programs(self) -> dict[str, Any]:
@@ -97,28 +105,35 @@ class LoadedModel(torch.nn.Module):
         return f"LoadedModel({self._sot_name}: {', '.join(self.methods)})"
 
 
-def load(path: str | os.PathLike[str]) -> LoadedModel:
+def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedModel:
     """The model that ``sot.save`` wrote to ``path + ".pt2"``. The program that made it is not needed.
 
-    Raises LoadError for a file that is missing, damaged, of another version, or could run code when it is read.
+    Arguments:
+        path: the name of the file, with or without its ending.
+        digest: what ``provenance["digest"]`` of the model was when it was loaded first: nobody has changed the file.
+
+    Raises LoadError for a file that is missing, damaged, was changed, is of another version, or could run code when it
+    is read.
     """
     file = Path(f"{os.fspath(path).removesuffix('.pt2')}.pt2")
     if not file.is_file():
         raise LoadError(f"there is no {file}")
     inspect_archive(file)
+    metadata = metadata_of(file)
+    source = metadata["provenance"] | {"digest": checked_digest(file, digest)}
     try:
-        programs, extra = read_archive(file)
+        programs = read_archive(file)
     except Exception as e:
         raise LoadError(f"{file} is damaged, or of a version of torch that this one cannot read: "
                         f"{type(e).__name__}: {e}") from e
-    metadata = metadata_of(file, extra)
-    methods = {name: Method(programs[layout["program"]], layout) for name, layout in metadata["methods"].items()}
-    return LoadedModel(methods, metadata["name"], metadata["training"])
+    methods = {name: Method(name, programs[layout["program"]], layout) for name, layout in metadata["methods"].items()}
+    return LoadedModel(methods, metadata["name"], metadata["training"], source)
 
 
-def metadata_of(file: Path, extra: dict[str, Any]) -> dict[str, Any]:
+def metadata_of(file: Path) -> dict[str, Any]:
+    """What sot.save has noted beside the programs."""
     try:
-        found = json.loads(extra[METADATA])
+        found = read_text(file, METADATA)
         version = found["format"]
     except (KeyError, TypeError, ValueError) as e:
         raise LoadError(f"{file} was not written by sot.save: torch.export.load may read it") from e

@@ -11,16 +11,17 @@ from typing import Any
 
 import torch
 
-from sot.deploy.arguments import Dimensions, bind, dynamic_shapes, examples, without_examples
+from sot.deploy.arguments import Dimensions, bind, dynamic_shapes, examples, tensor_names, without_examples
 from sot.deploy.errors import SaveError, SaveWarning
-from sot.deploy.module import Captured
-from sot.deploy.trace import capture
+from sot.deploy.provenance import provenance, seal
+from sot.deploy.sizes import described, explained
+from sot.deploy.trace import Capture, capture
 from sot.frontend.api import translation_of
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.archive import write_archive
 from sot.torch_compat.exporting.recurrent import any_length
 
-FORMAT = 1
+FORMAT = 2
 METADATA = "sot.json"
 MAIN = "model"              # the name that torch.export.load looks for
 CONSTANTS = (bool, int, float, str)
@@ -59,9 +60,10 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = No
         dropped.update(dict.fromkeys(lost))
     file = Path(f"{os.fspath(path)}.pt2")
     file.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"format": FORMAT, "methods": layouts, "name": name_of(model_or_fn), "torch": torch.__version__,
+    metadata = {"format": FORMAT, "methods": layouts, "name": name_of(model_or_fn), "provenance": provenance(),
                 "training": owner is None or owner.training}
     write_archive(file, programs, {METADATA: json.dumps(metadata)})
+    seal(file)
     if dropped:
         warnings.warn(f"{metadata['name']} is saved without these effects of a call, for which a file has no place: "
                       f"{', '.join(dropped)}", SaveWarning, stacklevel=2)
@@ -83,21 +85,24 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
     entries = dict(bound.arguments)
     dimensions = Dimensions(entries)
     with any_length(), torch.random.fork_rng(devices=[]):
-        captured, shape, dropped = captured_method(fn, owner, bound, entries, dimensions)
+        captured = captured_method(fn, owner, bound, entries, dimensions)
         shapes = dynamic_shapes(entries, dimensions)
         try:
-            program = torch.export.export(captured, bound.args, bound.kwargs, dynamic_shapes=shapes, strict=False)
+            program = torch.export.export(captured.module, bound.args, bound.kwargs, dynamic_shapes=shapes,
+                                          strict=False)
         except Exception as e:
+            if (problem := explained(e, captured.guards)) is not None:
+                raise SaveError(f"{name_of(fn)} cannot be saved: {problem}") from e
             raise SaveError(f"{name_of(fn)} is captured whole, and torch.export cannot take the graph: "
                             f"{type(e).__name__}: {e}") from e
     constants = {name: entry for name, entry in entries.items() if entry is None or isinstance(entry, CONSTANTS)}
     layout = {"positional": list(entries)[:len(bound.args)], "keyword": list(bound.kwargs), "constants": constants,
-              "result": shape}
-    return program, layout, dropped
+              "result": captured.shape, "sizes": described(program, tensor_names(bound), dimensions)}
+    return program, layout, captured.dropped
 
 
 def captured_method(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.BoundArguments,
-                    entries: dict[str, Any], dimensions: Dimensions) -> tuple[Captured, Any, list[str]]:
+                    entries: dict[str, Any], dimensions: Dimensions) -> Capture:
     """The capture of a method with examples in ``bound``. Sizes that must be equal are found by what fails."""
     first: Exception | None = None
     while True:

@@ -71,9 +71,9 @@ def record(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Shape]:
     """An object by those of its attributes that hold data. Raises SaveError if no tensor is in it."""
     found: dict[str, Any] = {}
     shapes = []
-    for name, held in vars(value).items():
-        if holds_data(held):
-            found[name], shape = plain(held, leaf, depth + 1)
+    for name, attribute in vars(value).items():
+        if holds_data(attribute):
+            found[name], shape = plain(attribute, leaf, depth + 1)
             shapes.append(shape)
     if not any(map(has_tensor, vars(value).values())):
         raise SaveError(f"it returns {article(type(value).__qualname__)}; return tensors, numbers, None, and lists, "
@@ -97,6 +97,8 @@ def holds_data(value: Any, depth: int = 0) -> bool:
     """May an attribute become part of a file: a tensor, a number, None, and containers and objects of them?"""
     if isinstance(value, torch.Tensor | bool | int | float) or value is None:
         return True
+    if isinstance(value, list | tuple | dict):
+        return depth < 8 and all(holds_data(part, depth + 1) for part in held(value))
     return has_tensor(value, depth)
 
 

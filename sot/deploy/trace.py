@@ -14,12 +14,14 @@ from torch.utils import _pytree as pytree
 
 from sot.deploy.errors import SaveError
 from sot.deploy.module import Captured, Leaf, Plan, Source, Update
+from sot.deploy.sizes import refuse_values
 from sot.deploy.state import FloatOf, IntOf, SavedState
-from sot.deploy.structure import plain
+from sot.deploy.structure import Shape, plain
 from sot.driver.translator import Translator
 from sot.frontend.api import Settings, StaticFunction
 from sot.guards.origin import Dim, Origin
 from sot.guards.terms import Computed, Term
+from sot.reports.records import GuardRecord
 from sot.support.errors import CaptureError, article
 from sot.support.user_annotations import name_of
 
@@ -60,9 +62,19 @@ def unchanged(values: Iterable[Any]) -> Iterator[None]:
                 value.copy_(content)
 
 
+@dataclass(frozen=True)
+class Capture:
+    """A method as it was captured: a module, the shape of its result, what is dropped, and the guards."""
+
+    module: Captured
+    shape: Shape
+    dropped: list[str]
+    guards: list[GuardRecord]
+
+
 def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, kwargs: dict[str, Any],
-            input_spec: Any) -> tuple[Captured, Any, list[str]]:
-    """Call ``fn(*args, **kwargs)`` once. Answers what was captured, the shape of its result, and what is dropped.
+            input_spec: Any) -> Capture:
+    """Call ``fn(*args, **kwargs)`` once.
 
     Arguments:
         fn: a function, or a bound method of ``owner``.
@@ -87,6 +99,8 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
         if not recorder.runs or len(graphs) != 1:
             raise SaveError("it has no operation on tensors" if not recorder.runs else
                             f"it is {len(graphs)} graphs, not one")
+        guards = [guard for record in call.captures for guard in record.guards]
+        refuse_values(guards, inspect.signature(fn).parameters)
         description = Description(recorder.runs[0], graphs[0].origins, owner, (args, kwargs), state)
         value, kept = result
         captured, shape = description.captured(value, kept, inspect.signature(fn))
@@ -97,7 +111,7 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
     finally:
         state.restore()
         call.end()
-    return captured, shape, state.dropped
+    return Capture(captured, shape, state.dropped, guards)
 
 
 def called(target: Any, signature: inspect.Signature, given: Iterable[str]) -> FunctionType:
@@ -107,8 +121,10 @@ def called(target: Any, signature: inspect.Signature, given: Iterable[str]) -> F
                   for p in signature.parameters.values() if p.name in given]
     signature = inspect.Signature(parameters)
     stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*{0}", inspect.Parameter.VAR_KEYWORD: "**{0}",
-             inspect.Parameter.KEYWORD_ONLY: "{0}={0}"}
-    arguments = ", ".join(stars.get(p.kind, "{0}").format(p.name) for p in parameters)
+             inspect.Parameter.POSITIONAL_ONLY: "{0}"}
+    starred = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    named = "{0}" if starred else "{0}={0}"     # some may be left out between others
+    arguments = ", ".join(stars.get(p.kind, named).format(p.name) for p in parameters)
     name = type(target).__qualname__
     names: dict[str, Any] = {"self": target, "__name__": type(target).__module__}
     exec(compile(f"def forward{signature}: return self({arguments})", f"<{name}>", "exec"), names)

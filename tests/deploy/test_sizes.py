@@ -5,6 +5,7 @@ from torch import nn
 
 import sot
 from sot import InputSpec
+from sot.deploy.errors import SaveError
 
 
 @pytest.fixture
@@ -75,3 +76,42 @@ def test_numbers_of_sizes_are_part_of_the_result(saved):
         InputSpec((None, None))])
     got = loaded(torch.ones(3, 8))
     assert (got["rows"], got["half"]) == (3, 4) and torch.equal(got["y"], torch.full((3, 8), 3.0))
+
+
+def test_a_call_with_unequal_sizes_is_refused_in_the_users_words(saved):
+    loaded = saved(Masked(), [InputSpec(("batch", None, 8)), InputSpec((None,), torch.long)])
+    with pytest.raises(ValueError, match=r"dimension 0 of lengths is 2, and dimension 0 of x is 3: they must be equal "
+                                         r"\(batch\)"):
+        loaded(torch.randn(3, 5, 8), torch.ones(2, dtype=torch.long))
+    with pytest.raises(ValueError, match="dimension 2 of x is 9; the model was saved with 8"):
+        loaded(torch.randn(3, 5, 9), torch.ones(3, dtype=torch.long))
+    with pytest.raises(ValueError, match="lengths must be of dtype int64, not float32"):
+        loaded(torch.randn(3, 5, 8), torch.ones(3))
+    with pytest.raises(ValueError, match="x must have 3 dimensions, not 2"):
+        loaded(torch.randn(3, 5), torch.ones(3, dtype=torch.long))
+
+
+def test_a_size_that_cannot_differ_is_named_with_its_line(saved):
+    def f(x):
+        return x * torch.arange(11.0)
+
+    with pytest.raises(SaveError, match=r"x.*test_sizes.py") as failed:
+        saved(f, [InputSpec((None, None))])
+    assert "11" in str(failed.value)
+
+
+def test_a_method_of_some_values_only_is_refused(saved):
+    def f(x, n):
+        return x[:, :int(n.max()) + 1]
+
+    with pytest.raises(SaveError, match=r"test_sizes.py"):
+        saved(f, [InputSpec((2, 4)), InputSpec((3,), torch.long)])
+
+
+def test_arguments_may_be_left_out_between_others(saved):
+    class Net(nn.Module):
+        def forward(self, x, scale=None, mask=None):
+            return x if mask is None else x * mask
+
+    loaded = saved(Net(), {"x": InputSpec((None,)), "mask": InputSpec((None,))})
+    assert torch.equal(loaded(x=torch.ones(3), mask=torch.zeros(3)), torch.zeros(3))

@@ -193,3 +193,20 @@ def test_kept_state_needs_no_program(tmp_path):
     assert done.returncode == 0, done.stderr
     model(torch.ones(2, 4))
     assert float(done.stdout) == pytest.approx(model(torch.ones(3, 4)).sum().item(), rel=1e-4)
+
+
+def test_an_object_comes_back_as_a_record(saved):
+    class Cache:
+        def __init__(self, x):
+            self.layers, self.updated, self.name = [(x, x * 2)], {0: True}, "text"
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return {"y": x + 1, "cache": Cache(x), "top": x.max(1)}
+
+    loaded = saved(Net(), [InputSpec((None, 3))])
+    x = torch.randn(2, 3)
+    got = loaded(x)
+    assert torch.equal(got["cache"].layers[0][1], x * 2) and got["cache"].updated == {0: True}
+    assert torch.equal(got["top"].indices, x.max(1).indices) and torch.equal(got["top"][0], x.max(1)[0])
+    assert torch.equal(got["cache"][0][0][0], x)

@@ -15,7 +15,6 @@ def write_archive(path: Path, programs: dict[str, Any], extra: dict[str, str]) -
     import_module(PACKAGE).package_pt2(str(path), exported_programs=programs, extra_files=extra)
 
 
-def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The programs and the texts of an archive."""
-    contents = import_module(PACKAGE).load_pt2(str(path))
-    return contents.exported_programs, contents.extra_files
+def read_archive(path: Path) -> dict[str, Any]:
+    """The programs of an archive."""
+    return import_module(PACKAGE).load_pt2(str(path)).exported_programs

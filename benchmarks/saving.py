@@ -1,0 +1,277 @@
+"""Real models saved with sizes that may differ, loaded without their source, and run at other sizes.
+
+    python benchmarks/saving.py                         the chosen cases of the zoo, beside torch.export.export
+    python benchmarks/saving.py --cases '^timm/' --all  others
+
+A case counts if the file, loaded by a process in which the model's package cannot be imported, gives what the model
+gives: at the sizes of the example and at another batch and, where the model takes one, another length. torch.export is
+given the same examples and dimensions (Dim.DYNAMIC, and Dim.AUTO if that fails), and is run in the process that has
+the source. Finished cases are lines of JSON in ``--folder`` and are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import datetime
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ZOO = Path(os.environ.get("ZOO", HERE.parent.parent / "shared" / "zoo"))
+CASES = """
+    transformers/bert transformers/gpt2 transformers/llama transformers/t5 transformers/vit plain/lm_lstm
+    timm/deit_tiny_patch16_224 plain/unet transformers/qwen2 transformers/clip transformers/mixtral plain/print_log
+    plain/hooks_parametrize transformers/resnet transformers/mamba transformers/distilbert plain/lm_gru_bi
+    plain/vae_loss transformers/gemma transformers/swin transformers/mbart plain/py_features plain/packed_lstm
+    plain/fft_filter transformers/albert transformers/convnext transformers/deberta-v2 plain/nn_transformer_mask
+    plain/moe_where
+    timm/dla46x_c timm/edgenext_xx_small plain/autograd_function plain/numpy_inside plain/lstm_crf_viterbi
+    transformers/phi3 transformers/bloom transformers/falcon transformers/modernbert transformers/dinov2
+    plain/loop_LSTMCell plain/neural_ode_dopri5 plain/checkpoint plain/encoder_layer plain/spatial_transformer
+    transformers/data2vec-audio transformers/squeezebert transformers/nystromformer transformers/xlnet
+    transformers/patchtst transformers/regnet transformers/yolos transformers/rwkv plain/seq2seq_attn plain/lenet
+    plain/embedding_bag plain/fake_quant_ste plain/vae_distributions plain/lm_rnn plain/actor_critic plain/early_exit
+    timm/convmixer_768_32 timm/efficientvit_b0 timm/densenet121 timm/fastvit_t8 transformers/roberta
+    transformers/electra transformers/marian transformers/stablelm transformers/glm transformers/m2m_100
+""".split()
+PACKAGES = ("transformers", "timm", "torchvision", "cases_plain")
+LOAD = """
+import sys
+for name in {packages!r}: sys.modules[name] = None
+import sot, torch, zoo
+torch.set_num_threads(1)
+loaded = sot.load({file!r})
+for args, kwargs, want in torch.load({data!r}, weights_only=False):
+    with torch.no_grad():
+        same, why = zoo.compare(want, zoo.flatten(loaded(*args, **kwargs)))
+    if not same: raise SystemExit(f"differs at {{[tuple(t.shape) for t in zoo.flatten((args, kwargs))]}}: {{why}}")
+"""
+Sizes = dict[int, dict[int, int]]      # by the position of a tensor among the arguments: the new sizes of dimensions
+
+
+# ---- one case ----
+class Case:
+    """A model of the zoo, its arguments, and which dimensions of them may differ."""
+
+    def __init__(self, name: str) -> None:
+        import torch
+        import zoo
+        self.torch, self.zoo, self.name = torch, zoo, name
+        package, _, case = name.partition("/")
+        torch.manual_seed(0)
+        self.model, self.args, self.kwargs = zoo.package(package).build(case)
+        if not isinstance(self.model, torch.nn.Module):
+            raise SystemExit("is no module")
+        self.model.eval()
+        self.tree = torch.utils._pytree
+        self.leaves, self.spec = self.tree.tree_flatten((self.args, self.kwargs))
+        self.dims = self.free_dimensions()
+
+    def call(self, sizes: Sizes) -> tuple[tuple, dict, list]:
+        """Arguments of other sizes, and what the model makes of them."""
+        torch = self.torch
+        leaves = [self.resized(leaf, sizes.get(i, {})) for i, leaf in enumerate(self.leaves)]
+        args, kwargs = self.tree.tree_unflatten(leaves, self.spec)
+        torch.manual_seed(1)
+        with torch.no_grad():
+            got = copy.deepcopy(self.model)(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+        return args, kwargs, [t.clone() if isinstance(t, torch.Tensor) else t for t in self.zoo.flatten(got)]
+
+    def resized(self, leaf: Any, sizes: dict[int, int]) -> Any:
+        for i, size in sizes.items():
+            leaf = leaf.index_select(i, self.torch.arange(size) % leaf.shape[i])
+        return leaf
+
+    def sizes(self, groups: dict[int, set[tuple[int, int]]], new: dict[int, int]) -> Sizes:
+        found: Sizes = {}
+        for key, size in new.items():
+            for leaf, dim in groups.get(key, ()):
+                found.setdefault(leaf, {})[dim] = size
+        return found
+
+    def free_dimensions(self) -> dict[int, set[tuple[int, int]]]:
+        """The dimensions that may differ: all that are the batch (0), and the length of texts (1), if plain PyTorch
+        takes another size there."""
+        torch = self.torch
+        tensors = [(i, leaf) for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+        batch = tensors[0][1].shape[0] if tensors else 0
+        groups = {0: {(i, 0) for i, leaf in tensors if leaf.shape[0] == batch > 1}}
+        texts = [leaf for _, leaf in tensors if leaf.dim() == 2 and not leaf.is_floating_point()]
+        sequences = texts or [leaf for _, leaf in tensors if leaf.dim() == 3]
+        if sequences:
+            length = sequences[0].shape[1]
+            groups[1] = {(i, 1) for i, leaf in tensors if leaf.dim() > 1 and leaf.shape[1] == length > 1}
+        return {key: group for key, group in groups.items() if group and self.takes(groups, key)}
+
+    def takes(self, groups: dict[int, set[tuple[int, int]]], key: int) -> bool:
+        leaf, dim = next(iter(groups[key]))
+        try:
+            self.call(self.sizes(groups, {key: self.leaves[leaf].shape[dim] + 3}))
+        except Exception:
+            return False
+        return True
+
+    def runs(self) -> list[tuple[tuple, dict, list]]:
+        """Calls at the sizes of the example and at others."""
+        found = [self.call({})]
+        for batch, length in ((3, 13), (5, 7)):
+            found.append(self.call(self.sizes(self.dims, {0: batch, 1: length})))
+        return found
+
+    def described(self, make: Callable[[Any, dict[int, Any]], Any]) -> tuple[tuple, dict]:
+        """The arguments, each leaf with its dimensions that may differ made something of."""
+        free: dict[int, list[int]] = {}
+        for group in self.dims.values():
+            for leaf, dim in group:
+                free.setdefault(leaf, []).append(dim)
+        leaves = [make(leaf, free[i]) if i in free else make(leaf, []) for i, leaf in enumerate(self.leaves)]
+        args, kwargs = self.tree.tree_unflatten(leaves, self.spec)
+        return args, kwargs
+
+
+def ours(case: Case, runs: list, folder: Path) -> None:
+    """Save, and load without the source. Raises if it fails."""
+    import sot
+    torch = case.torch
+
+    def spec(leaf: Any, free: list[int]) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not free:
+            return leaf
+        return sot.InputSpec([None if i in free else size for i, size in enumerate(leaf.shape)], leaf.dtype)
+    args, kwargs = case.described(spec)
+    names = list(inspect.signature(case.model.forward).parameters)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        given = list(args) if not kwargs else {**dict(zip(names, args, strict=False)), **kwargs}
+        file = sot.save(case.model, folder / "model", input_spec=given)
+    torch.save(runs, folder / "runs.pt")
+    code = LOAD.format(packages=PACKAGES, file=str(file), data=str(folder / "runs.pt"))
+    path = os.pathsep.join([str(HERE.parent), str(ZOO)])
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=200,
+                          cwd=folder, env={**os.environ, "PYTHONPATH": path})
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+
+
+def theirs(case: Case, runs: list, folder: Path) -> None:
+    """torch.export, saved, loaded and run where the source is. Raises if it fails."""
+    torch, first = case.torch, None
+    for kind in torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO:
+        def shapes(leaf: Any, free: list[int], kind: Any = kind) -> Any:
+            return dict.fromkeys(free, kind) or None
+        args, kwargs = case.described(shapes)
+        names = list(inspect.signature(case.model.forward).parameters)
+        dynamic = {**dict(zip(names, args, strict=False)), **kwargs}
+        try:
+            with torch.no_grad():
+                program = torch.export.export(case.model, case.args, case.kwargs, dynamic_shapes=dynamic)
+                torch.export.save(program, folder / "export.pt2")
+                module = torch.export.load(folder / "export.pt2").module()
+                for run_args, run_kwargs, want in runs:
+                    same, why = case.zoo.compare(want, case.zoo.flatten(module(*run_args, **run_kwargs)))
+                    if not same:
+                        raise RuntimeError(f"differs: {why}")
+            return
+        except Exception as e:
+            first = first or e
+    raise first or RuntimeError
+
+
+def one(name: str) -> dict[str, Any]:
+    """The row of a case, in this process."""
+    sys.path[:0] = [str(ZOO), str(HERE.parent)]
+    import torch
+    import tvshim  # noqa: F401
+    torch.set_num_threads(1)
+    case = Case(name)
+    if not case.dims:
+        raise SystemExit("has no dimension that may differ")
+    runs = case.runs()
+    row: dict[str, Any] = {"case": name, "sizes": "batch, length" if 1 in case.dims else "batch"}
+    with tempfile.TemporaryDirectory() as folder:
+        for key, way in ("sot", ours), ("export", theirs):
+            try:
+                way(case, runs, Path(folder))
+                row[key] = ""
+            except Exception as e:
+                row[key] = f"{type(e).__name__}: {e}"[:1200]
+                if os.environ.get("TRACE"):
+                    traceback.print_exc()
+    return row
+
+
+# ---- all of them ----
+def finished(path: Path) -> dict[str, dict]:
+    rows = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    return {row["case"]: row for row in rows}
+
+
+def rows_of(cases: list[str], path: Path) -> Iterator[dict[str, Any]]:
+    known = finished(path)
+    for name in cases:
+        if name in known:
+            yield known[name]
+            continue
+        try:
+            done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--one", name], capture_output=True,
+                                  text=True, timeout=400)
+            last = done.stdout.strip().splitlines()[-1:]
+            row = json.loads(last[0]) if done.returncode == 0 and last else {
+                "case": name, "skipped": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
+        except subprocess.TimeoutExpired:
+            row = {"case": name, "skipped": "timeout"}
+        print(row.get("skipped") or f"{name}: sot {row['sot'][:150] or 'ok'}; export {row['export'][:100] or 'ok'}",
+              flush=True)
+        with open(path, "a") as file:
+            file.write(json.dumps(row) + "\n")
+        yield row
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    import torch
+    run = [row for row in rows if "skipped" not in row]
+    mark = {True: "yes", False: "no"}
+    table = [f"| {row['case']} | {row['sizes']} | {mark[not row['sot']]} | {mark[not row['export']]} |" for row in run]
+    good = {key: sum(not row[key] for row in run) for key in ("sot", "export")}
+    fewer = [row["case"] for row in run if row["sot"] and not row["export"]]
+    notes = [f"- {row['case']}: sot.save: {' '.join(row['sot'].split())[:300]}" for row in run if row["sot"]]
+    notes += [f"- {row['case']}: torch.export: {' '.join(row['export'].split())[:200]}" for row in run if row["export"]]
+    return "\n".join([
+        f"# Saved models, {datetime.date.today().isoformat()}", "",
+        f"torch {torch.__version__}, python {sys.version.split()[0]}: `benchmarks/saving.py`. {len(run)} models: "
+        f"sot.save {good['sot']}, torch.export {good['export']}. torch.export and not sot.save: "
+        f"{', '.join(fewer) or 'none'}.", "",
+        "| model | sizes that differ | sot.save | torch.export |", "| --- | --- | --- | --- |", *table, "", *notes, ""])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=".", help="a regular expression over package/name")
+    parser.add_argument("--all", action="store_true", help="of all cases of the zoo")
+    parser.add_argument("--one", help="run this case in this process")
+    parser.add_argument("--folder", type=Path, default=HERE.parent / "build")
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one)))
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    known = (ZOO / "cases.txt").read_text().split()
+    cases = [name for name in (known if options.all else CASES) if name in known and re.search(options.cases, name)]
+    rows = list(rows_of(cases, options.folder / "saving.jsonl"))
+    (options.out / f"{datetime.date.today().isoformat()}-saving.md").write_text(page(rows))
+
+
+if __name__ == "__main__":
+    main()

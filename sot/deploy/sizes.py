@@ -1,0 +1,112 @@
+"""The sizes that a saved method takes, as its file describes them, and the refusal of calls with others."""
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from sot.deploy.arguments import Dimensions
+from sot.deploy.errors import SaveError
+from sot.frontend.input_spec import InputSpecError
+from sot.guards.guards import RelationGuard
+from sot.guards.origin import Dim
+from sot.guards.tensor_guards import ValuesGuard
+from sot.guards.terms import leaves
+from sot.reports.records import GuardRecord
+
+Described = list[dict[str, Any] | None]     # for each leaf of the arguments: a tensor's name, dtype and shape
+
+
+def described(program: Any, names: list[str | None], dimensions: Dimensions) -> Described:
+    """What the inputs of a program must be. A dimension is a size, or the name of one that may differ: that of the
+    input_spec, if it has one. Dimensions that the model needs to be equal have one name."""
+    labels: dict[str, str] = {}
+    found: Described = []
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    values = [nodes[str(name)].meta.get("val") if str(name) in nodes else None
+              for name in program.graph_signature.user_inputs]
+    for where, value in zip(names, values, strict=True):
+        if where is None or not isinstance(value, torch.Tensor):
+            continue
+        for i, size in enumerate(value.shape):
+            key = dimensions.keys.get((where, i))
+            if key is not None and not key.startswith("dimension "):
+                labels.setdefault(str(size), key)
+    for where, value in zip(names, values, strict=True):
+        if where is None or not isinstance(value, torch.Tensor):
+            found.append(None)
+            continue
+        shape = [size if isinstance(size, int) else labels.get(str(size), str(size)) for size in value.shape]
+        found.append({"name": where, "dtype": str(value.dtype), "shape": shape})
+    return found
+
+
+def check(method: str, expected: Described, given: Iterable[Any]) -> None:
+    """Raises InputSpecError, naming arguments and dimensions, if a tensor is not what the file takes."""
+    sizes: dict[str, tuple[int, str]] = {}
+    for description, tensor in zip(expected, given, strict=True):
+        if description is None:
+            continue
+        problem = next(problems(description, tensor, sizes), None)
+        if problem is not None:
+            raise InputSpecError(f"{method}: {problem}")
+
+
+def problems(expected: Mapping[str, Any], tensor: Any, sizes: dict[str, tuple[int, str]]) -> Iterator[str]:
+    where, shape = expected["name"], expected["shape"]
+    if not isinstance(tensor, torch.Tensor):
+        yield f"{where} must be a tensor, not {type(tensor).__name__}"
+    elif str(tensor.dtype) != expected["dtype"]:
+        yield f"{where} must be of dtype {expected['dtype'][6:]}, not {str(tensor.dtype)[6:]}"
+    elif tensor.dim() != len(shape):
+        yield f"{where} must have {len(shape)} dimensions, not {tensor.dim()}"
+    else:
+        for i, (size, expectation) in enumerate(zip(tensor.shape, shape, strict=True)):
+            here = f"dimension {i} of {where}"
+            if isinstance(expectation, int):
+                if size != expectation:
+                    yield f"{here} is {size}; the model was saved with {expectation}"
+            elif str(expectation).isidentifier():
+                known, there = sizes.setdefault(expectation, (size, here))
+                if known != size:
+                    named = "" if re.fullmatch(r"s\d+", expectation) else f" ({expectation})"
+                    yield f"{here} is {size}, and {there} is {known}: they must be equal{named}"
+
+
+# ---- what goes wrong when a method is saved ---------------------------------------------------------------
+def refuse_values(guards: Iterable[GuardRecord], arguments: Iterable[str]) -> None:
+    """Raises SaveError if what was captured is right for some values of an argument only."""
+    for record in guards:
+        name = str(getattr(record.guard, "origin", ""))
+        if isinstance(record.guard, ValuesGuard) and name.partition("[")[0].partition(".")[0] in arguments:
+            raise SaveError(f"what it computes depends on the values of {name}, at {line_of(record)}. Compute with "
+                            f"tensors there (torch.where, a mask), or give {name} as a number, which is a constant of "
+                            f"the file")
+
+
+def explained(error: Exception, guards: Iterable[GuardRecord]) -> str | None:
+    """Which dimension cannot differ, at which line, and what to do, from what torch.export says; None if it says
+    something else."""
+    fixed = re.search(r"L\['(\w+)'\](\S*)\.size\(\)\[(\d+)\][^\n]*specialized it to be a constant \((\d+)\)",
+                      str(error))
+    if fixed is None:
+        return None
+    name, path, dim, size = fixed.groups()
+    lines = [line_of(record) for record in guards if is_about(record.guard, f"{name}{path}", int(dim))]
+    return (f"dimension {dim} of {name}{path} cannot differ: the model takes it for {size}"
+            + (f", at {lines[0]}" if lines else "")
+            + f". Give the size {size} there in input_spec, or compute with {name}{path}.shape[{dim}]")
+
+
+def is_about(guard: Any, tensor: str, dim: int) -> bool:
+    return isinstance(guard, RelationGuard) and any(
+        isinstance(origin, Dim) and origin.index == dim and str(origin.base) == tensor
+        for origin in leaves((guard.symbol, guard.left, guard.right))) and str(guard) != f"{tensor}.shape[{dim}] >= 2"
+
+
+def line_of(record: GuardRecord) -> str:
+    code = linecache.getline(record.file, record.line).strip()
+    return f"{record.file}:{record.line}" + (f" ({code})" if code else "")

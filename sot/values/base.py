@@ -89,6 +89,10 @@ class Value:
         """``len(value)`` by the builtin type, if it is known without running user code."""
         return None
 
+    def len(self, m: Machine) -> Value:
+        """``len(value)``"""
+        return ANSWERS.of(type(self), "len")(m, self)
+
     def load_attr(self, m: Machine, name: str) -> Value:
         """``value.name``"""
         return ANSWERS.of(type(self), "load_attr")(m, self, name)
@@ -117,9 +121,13 @@ class Value:
         """``value[key]``"""
         return ANSWERS.of(type(self), "getitem")(m, self, key)
 
-    def unary(self, m: Machine, symbol: str) -> Value | None:
-        """``-value``, ``~value`` or ``+value``; None if the value has no such operator."""
-        return ANSWERS.of(type(self), "unary")(m, self, symbol)
+    def setitem(self, m: Machine, key: Value, value: Value) -> Value | None:
+        """``value[key] = value``; a frame that is pushed drops its result."""
+        return ANSWERS.of(type(self), "setitem")(m, self, key, value)
+
+    def contains(self, m: Machine, item: Value) -> Value:
+        """``item in value``: a bool, or ENTERED with a result whose truth is the answer."""
+        return ANSWERS.of(type(self), "contains")(m, self, item)
 
     def load_slot(self, m: Machine, name: str) -> Value:
         """``value.name`` where a descriptor made of C code keeps it: a slot, a field of a struct sequence."""

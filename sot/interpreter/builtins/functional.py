@@ -14,7 +14,6 @@ import torch
 from sot.guards.guards import IsGuard, ResultGuard
 from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
-from sot.interpreter.builtins.containers import subscript
 from sot.interpreter.objects.tensor_facts import fact
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.wrapping import is_plain_class, per_call
@@ -184,9 +183,9 @@ def call_itemgetter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
     getter, obj = take("itemgetter", args, kwargs, "self", "obj", required=2)
     keys = [wrap_new(m, k) for k in parameters(getter)]
     if len(keys) == 1:
-        return subscript.getitem(m, obj, keys[0])
+        return obj.getitem(m, keys[0])
     if isinstance(obj, (ListValue, TupleValue, TensorValue, Const)):
-        return TupleValue([subscript.getitem(m, obj, k) for k in keys])
+        return TupleValue([obj.getitem(m, k) for k in keys])
     return m.enter(polyfill.get_items, [obj, TupleValue(keys)])
 
 

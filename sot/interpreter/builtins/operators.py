@@ -36,13 +36,12 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values import numbers
 from sot.values.arrays import ArrayValue
-from sot.values.base import ENTERED, Const, Opaque, Value, boolean
+from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
 from sot.values.constants import is_constant
-from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
-from sot.values.tensor import TensorNumber, TensorValue
+from sot.values.tensor import TensorValue
 from sot.values.text import TextValue, joined, made_later, percent_of_numbers
 from sot.values.wrapping import wrap_known
 
@@ -315,16 +314,18 @@ def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> 
         return varying
     if isinstance(a, Const) and foldable(a, name):
         return run_native(m, function, a.real)
-    if isinstance(a, DeferredScalar):
-        return deferred_scalars.unary(m, a, symbol)
-    if isinstance(a, ArrayValue):
-        return numpy_functions.operate(m, function, a)
-    if isinstance(a, TensorNumber):
-        return tensor_numbers.negative(m, a, symbol)
-    if isinstance(a, TensorValue):
-        return torch_call(m, "call_function", function, [a], {})
+    return ANSWERS.of(type(a), "unary")(m, a, function, name, symbol)
+
+
+@ANSWERS.add((Value, "unary"))
+def unary_by_method(m: Machine, a: Value, function: Any, name: str, symbol: str) -> Value:
     result = call_slot(m, a, name, [])
     return m.throw(TypeError, f"bad operand type for {symbol}: {a.pytype.__name__!r}") if result is None else result
+
+
+@ANSWERS.add((TensorValue, "unary"))
+def unary_of_tensor(m: Machine, a: TensorValue, function: Any, name: str, symbol: str) -> Value:
+    return torch_call(m, "call_function", function, [a], {})
 
 
 # ---- truth ------------------------------------------------------------------------------------------------------

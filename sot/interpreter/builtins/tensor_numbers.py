@@ -13,7 +13,7 @@ import torch
 
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
-from sot.values.base import Const, Value
+from sot.values.base import ANSWERS, Const, Value
 from sot.values.tensor import TensorBool, TensorNumber, TensorValue
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def beside_tensor(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     return torch_call(m, "call_function", function, [tensor, converted] if number is b else [converted, tensor], {})
 
 
-def negative(m: Machine, value: TensorNumber, symbol: str) -> Value:
+@ANSWERS.add((TensorNumber, "unary"))
+def negative(m: Machine, value: TensorNumber, function: Any, name: str, symbol: str) -> Value:
     if symbol != "-" or value.pytype is bool:
         raise unsupported(symbol)
     result = torch_call(m, "call_function", operator.neg, [TensorValue(value.ref)], {})

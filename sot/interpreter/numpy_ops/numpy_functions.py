@@ -191,6 +191,11 @@ for _target in ASKING:
 OPERANDS = (ArrayValue, Const, ListValue, TupleValue)
 
 
+@ANSWERS.add((ArrayValue, "unary"))
+def unary(m: Machine, value: ArrayValue, function: Any, name: str, symbol: str) -> Value:
+    return operate(m, function, value)
+
+
 def operate(m: Machine, target: Any, *operands: Value, inplace: Any = None) -> Value:
     """An operator of which one operand is an array, or a number that NumPy gives; ``inplace`` is that for arrays."""
     first = operands[0]
@@ -231,6 +236,8 @@ def is_mask(part: Value) -> bool:
 
 def refuse_key(m: Machine, key: Value, may_mask: bool) -> Value:
     """A break for a key that says how large the part is which it selects. Numbers that vary become constants."""
+    if isinstance(key, DeferredScalar):
+        raise key.needed()
     for part in parts_of(m, key):
         if isinstance(part, (SliceValue, ListValue, TupleValue)) and (
                 any(numpy_arrays.holds(m, v) for v in getattr(part, "slice_parts", ()) or getattr(part, "items", ()))):
@@ -250,6 +257,7 @@ def fixed_part(m: Machine, part: Value) -> Value:
     return part if isinstance(part, ArrayValue) else fixed(m, part)
 
 
+@ANSWERS.add((ArrayValue, "getitem"))
 def getitem(m: Machine, obj: ArrayValue, key: Value) -> Value:
     """``a[key]``"""
     if isinstance(key, Const) and type(key.real) is int and (shape := obj.layout.shape) and key.real >= shape[0]:
@@ -259,6 +267,7 @@ def getitem(m: Machine, obj: ArrayValue, key: Value) -> Value:
     return numpy_arrays.array_call(m, "call_function", operator.getitem, [obj, key], {}, positions=at)
 
 
+@ANSWERS.add((ArrayValue, "setitem"))
 def setitem(m: Machine, obj: ArrayValue, key: Value, value: Value) -> None:
     """``a[key] = value``"""
     if isinstance(value, (TensorValue, Opaque, DeferredScalar)) or not isinstance(value, OPERANDS):

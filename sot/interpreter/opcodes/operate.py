@@ -105,7 +105,7 @@ def is_op(m: Machine, frame: Frame, instr: Instr) -> None:
 @op("CONTAINS_OP")
 def contains_op(m: Machine, frame: Frame, instr: Instr) -> None:
     container, item = frame.stack.pop(), frame.stack.pop()
-    found = subscript.contains(m, container, item)
+    found = container.contains(m, item)
     kind = PUSH_NOT if instr.arg else PUSH_BOOL
     if found is ENTERED:
         m.frames[-1].on_return = kind
@@ -126,13 +126,13 @@ def push_truth(m: Machine, value: Value, kind: str) -> None:
 @op("BINARY_SUBSCR")
 def binary_subscr(m: Machine, frame: Frame, instr: Instr) -> None:
     key, owner = frame.stack.pop(), frame.stack.pop()
-    m.push_result(subscript.getitem(m, owner, key))
+    m.push_result(owner.getitem(m, key))
 
 
 @op("STORE_SUBSCR")
 def store_subscr(m: Machine, frame: Frame, instr: Instr) -> None:
     key, owner, value = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
-    subscript.setitem(m, owner, key, value)
+    owner.setitem(m, key, value)
 
 
 @op("DELETE_SUBSCR")
@@ -144,13 +144,13 @@ def delete_subscr(m: Machine, frame: Frame, instr: Instr) -> None:
 @op("BINARY_SLICE")
 def binary_slice(m: Machine, frame: Frame, instr: Instr) -> None:
     stop, start, owner = frame.stack.pop(), frame.stack.pop(), frame.stack.pop()
-    m.push_result(subscript.getitem(m, owner, make_slice([start, stop, NONE])))
+    m.push_result(owner.getitem(m, make_slice([start, stop, NONE])))
 
 
 @op("STORE_SLICE")
 def store_slice(m: Machine, frame: Frame, instr: Instr) -> None:
     stop, start, owner, value = (frame.stack.pop() for _ in range(4))
-    subscript.setitem(m, owner, make_slice([start, stop, NONE]), value)
+    owner.setitem(m, make_slice([start, stop, NONE]), value)
 
 
 @op("BUILD_SLICE")

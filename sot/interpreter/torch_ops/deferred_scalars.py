@@ -19,7 +19,7 @@ from sot.guards.assumptions import Point
 from sot.support.registry import HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.functions import is_in_transform
-from sot.values.base import Const, Value
+from sot.values.base import ANSWERS, Const, Value
 from sot.values.deferred_scalars import DeferredScalar, NeededNow, Reading
 from sot.values.numbers import DynamicNumber, compare, is_dynamic
 from sot.values.objects import ListValue
@@ -213,7 +213,8 @@ def bits_of(m: Machine, value: Value, is_asked: bool) -> float:
     return SIZE_BITS if fits else float("inf")
 
 
-def unary(m: Machine, value: DeferredScalar, symbol: str) -> Value:
+@ANSWERS.add((DeferredScalar, "unary"))
+def unary(m: Machine, value: DeferredScalar, function: Any, name: str, symbol: str) -> Value:
     if symbol == "abs()":
         return reckoned(m, abs, [value], {})
     if symbol not in "+-" or value.pytype not in (int, float):

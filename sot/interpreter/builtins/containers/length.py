@@ -11,7 +11,7 @@ from sot.interpreter.torch_ops.overrides import asked
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values.base import Const, Opaque, Value, boolean
+from sot.values.base import ANSWERS, Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
 from sot.values.tensor import TensorValue, refuse_instances
 from sot.values.wrapping import wrap_new
@@ -23,13 +23,27 @@ if TYPE_CHECKING:
 @handles(len)
 def len_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, = take("len", args, kwargs, "obj", required=1)
-    if isinstance(value, TensorValue):
-        refuse_replaced(m, value, "__len__")
-        return tensor_len(m, args, kwargs)
-    if isinstance(value, Const) and foldable(value, "__len__"):
-        return run_native(m, len, value.real)
-    if isinstance(value, Opaque):
-        raise Break(Reason.OPAQUE_VALUE, str(value))
+    return value.len(m)
+
+
+@ANSWERS.add((Opaque, "len"))
+def len_of_opaque(m: Machine, value: Opaque) -> Value:
+    raise Break(Reason.OPAQUE_VALUE, str(value))
+
+
+@ANSWERS.add((TensorValue, "len"))
+def len_of_tensor(m: Machine, value: TensorValue) -> Value:
+    refuse_replaced(m, value, "__len__")
+    return tensor_len(m, [value], {})
+
+
+@ANSWERS.add((Const, "len"))
+def len_of_constant(m: Machine, value: Const) -> Value:
+    return run_native(m, len, value.real) if foldable(value, "__len__") else len_by_method(m, value)
+
+
+@ANSWERS.add((Value, "len"))
+def len_by_method(m: Machine, value: Value) -> Value:
     if not overridden(m, value, "__len__") and (found := value.length(m)) is not None:
         return found
     raw = slot(m, value, "__len__")

@@ -22,15 +22,13 @@ from sot.interpreter.builtins.common import (
     take,
 )
 from sot.interpreter.frame import DISCARD
-from sot.interpreter.numpy_ops import numpy_functions
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import elements
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values.arrays import ArrayValue
-from sot.values.base import NONE, Const, NotConstant, Opaque, Value, boolean
+from sot.values.base import ANSWERS, NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
 from sot.values.numbers import is_dynamic
@@ -43,26 +41,27 @@ if TYPE_CHECKING:
 
 
 # ---- reading
+@ANSWERS.add((Value, "getitem"))
 def getitem(m: Machine, obj: Value, key: Value) -> Value:
-    """``obj[key]``"""
-    if isinstance(obj, TensorValue):
-        key = elements.with_tensors(key)
-        if any(map(is_dynamic, key.items if isinstance(key, TupleValue) else [key])):
-            obj, key = selected(m, obj, key)
-            if isinstance(key, TupleValue) and not key.items:
-                return obj
-        return torch_call(m, "call_function", operator.getitem, [obj, key], {})
+    """``obj[key]``, by the methods of its class."""
     if isinstance(key, DeferredScalar):
         raise key.needed()
-    if isinstance(obj, ArrayValue):
-        return numpy_functions.getitem(m, obj, key)
-    if isinstance(obj, Const):
-        return constant_item(m, obj, key)
     result = call_slot(m, obj, "__getitem__", [key])
     if result is None:
         refuse_opaque(obj)
         m.throw(TypeError, f"{obj.pytype.__name__!r} object is not subscriptable")
     return result  # type: ignore[return-value]
+
+
+@ANSWERS.add((TensorValue, "getitem"))
+def part_of_tensor(m: Machine, obj: TensorValue, key: Value) -> Value:
+    key = elements.with_tensors(key)
+    part: Value = obj
+    if any(map(is_dynamic, key.items if isinstance(key, TupleValue) else [key])):
+        part, key = selected(m, obj, key)
+        if isinstance(key, TupleValue) and not key.items:
+            return part
+    return torch_call(m, "call_function", operator.getitem, [part, key], {})
 
 
 def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
@@ -87,8 +86,11 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
     return obj, TupleValue(rest)
 
 
+@ANSWERS.add((Const, "getitem"))
 def constant_item(m: Machine, obj: Const, key: Value) -> Value:
     """An item of a string, a range, an enum class, or ``cls[...]``."""
+    if isinstance(key, DeferredScalar):
+        raise key.needed()
     real = obj.real
     if isinstance(real, (tuple, frozenset)) and isinstance(key, (Const, SliceValue)):
         result = fold(m, operator.getitem, [obj, key])
@@ -127,21 +129,20 @@ def class_item(m: Machine, obj: Const, key: Value) -> Value:
 
 
 # ---- writing
+@ANSWERS.add((Value, "setitem"))
 def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
-    """``obj[key] = value``; a frame that is pushed drops its result."""
-    if isinstance(obj, TensorValue):
-        torch_call(m, "call_function", operator.setitem, [obj, elements.with_tensors(key), value], {})
-        return None
     if isinstance(key, DeferredScalar):
         raise key.needed()
-    if isinstance(obj, ArrayValue):
-        numpy_functions.setitem(m, obj, key, value)
-        return None
     result = call_slot_for_effect(m, obj, "__setitem__", [key, value])
     if result is None:
         refuse_opaque(obj)
         m.throw(TypeError, f"{obj.pytype.__name__!r} object does not support item assignment")
     return result
+
+
+@ANSWERS.add((TensorValue, "setitem"))
+def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -> None:
+    torch_call(m, "call_function", operator.setitem, [obj, elements.with_tensors(key), value], {})
 
 
 def delitem(m: Machine, obj: Value, key: Value) -> Value | None:
@@ -161,19 +162,8 @@ def refuse_opaque(obj: Value) -> None:
 
 
 # ---- membership
+@ANSWERS.add((Value, "contains"))
 def contains(m: Machine, container: Value, item: Value) -> Value:
-    """``item in container``: a bool, or ENTERED with a result whose truth is the answer."""
-    if isinstance(container, TensorValue):
-        return tensor_contains(m, container, item)
-    if isinstance(container, Const) and foldable(container, "__contains__"):
-        try:
-            found = item.host(m)
-        except NotConstant:
-            found = None
-        else:
-            return fold(m, operator.contains, [container, Const(found)])  # type: ignore[return-value]
-    if isinstance(container, (IteratorValue, GeneratorValue)):
-        return m.enter(polyfill.contains, [container, item])
     result = call_slot(m, container, "__contains__", [item])
     if result is not None:
         return result
@@ -183,6 +173,24 @@ def contains(m: Machine, container: Value, item: Value) -> Value:
     return m.enter(polyfill.contains, [container, item])
 
 
+@ANSWERS.add((IteratorValue, "contains"), (GeneratorValue, "contains"))
+def contains_by_steps(m: Machine, container: Value, item: Value) -> Value:
+    return m.enter(polyfill.contains, [container, item])
+
+
+@ANSWERS.add((Const, "contains"))
+def constant_contains(m: Machine, container: Const, item: Value) -> Value:
+    if foldable(container, "__contains__"):
+        try:
+            found = item.host(m)
+        except NotConstant:
+            pass
+        else:
+            return fold(m, operator.contains, [container, Const(found)])  # type: ignore[return-value]
+    return contains(m, container, item)
+
+
+@ANSWERS.add((TensorValue, "contains"))
 def tensor_contains(m: Machine, container: TensorValue, item: Value) -> Value:
     """Truth of a tensor: torch answers from the values, so a break; but no tensor contains a string."""
     return torch_call(m, "call_method", "__contains__", [container, item], {})
@@ -209,7 +217,8 @@ def contains_in_sequence(m: Machine, args: list[Value], kwargs: dict[str, Value]
 # ---- the functions of the operator module
 @handles(operator.getitem)
 def operator_getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return getitem(m, *take("getitem", args, kwargs, "a", "b", required=2))
+    obj, key = take("getitem", args, kwargs, "a", "b", required=2)
+    return obj.getitem(m, key)
 
 
 def for_effect(apply: Any, name: str, *parameters: str) -> Any:
@@ -222,7 +231,7 @@ def for_effect(apply: Any, name: str, *parameters: str) -> Any:
     return handler
 
 
-HANDLERS[operator.setitem] = for_effect(setitem, "setitem", "a", "b", "c")
+HANDLERS[operator.setitem] = for_effect(lambda m, obj, key, value: obj.setitem(m, key, value), "setitem", "a", "b", "c")
 HANDLERS[operator.delitem] = for_effect(delitem, "delitem", "a", "b")
 
 

@@ -11,6 +11,7 @@ import math
 import operator
 import os
 import posixpath
+import subprocess
 import sys
 import textwrap
 import time
@@ -131,13 +132,29 @@ def test_a_print_of_the_program():
     ("__neg__", lambda s: s * 100, lambda x: -x),
     ("__lt__", lambda s, o: s * 7, lambda x: x < 2),
     ("__truediv__", lambda s, o: s * 7, lambda x: x / 2),
-    ("__getitem__", lambda s, o: s * 100, lambda x: x[0]),
     ("__len__", lambda s: 7, lambda x: x * len(x)),
     ("__iter__", lambda s: iter([s.reshape(-1)]), lambda x: torch.cat([*x])),
     ("brand_new", lambda s: s * 3, lambda x: x.brand_new() if hasattr(x, "brand_new") else x),
 ], ids=lambda v: v if isinstance(v, str) else "")
 def test_of_tensors(name, value, fn):
     agree(fn, torch.Tensor, name, value)
+
+
+SUBSCRIPTS = """
+import torch, sot
+f, x = sot.to_static(lambda x: x[0], backend="eager"), torch.arange(6.0).reshape(2, 3)
+assert torch.equal(f(x), x[0]) and torch.equal(f(x), x[0])
+torch.Tensor.__getitem__ = lambda s, o: s * 100
+assert torch.equal(f(x), x * 100) and torch.equal(f(x), x * 100)
+del torch.Tensor.__getitem__
+assert torch.equal(f(x), x[0])
+"""
+
+
+def test_subscripts_of_tensors():
+    """In a process of its own: CPython leaves the class a slot of sequences, by which torch takes numbers for lists."""
+    done = subprocess.run([sys.executable, "-c", SUBSCRIPTS], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def module(name, **contents):

@@ -344,7 +344,7 @@ def in_processes(calls, folder, timeout):
 def test_calls_of_library_functions(tmp_path, record_property):
     halves = [f"call_modules({MODULES[half::2]})" for half in (0, 1)]
     compared = returned = 0
-    for one_compared, one_returned, different in in_processes(halves, tmp_path, 100):
+    for one_compared, one_returned, different in in_processes(halves, tmp_path, 1000):
         assert not different
         compared += one_compared
         returned += one_returned
@@ -450,7 +450,7 @@ def run_suites(names, transform=True):
 @pytest.mark.skipif(not HAS_SUITE, reason="CPython's own tests are not installed")
 def test_library_test_suites(tmp_path, record_property):
     names = SUITES + (SLOW_SUITES if FULL else [])
-    timeout = 1000 if FULL else 400
+    timeout = 1000
     halves = [f"run_suites({names[half::2]})" for half in (0, 1)]
     executed = tests = 0
     for _, one_executed, one_tests, failing in in_processes(halves, tmp_path / "null", timeout):

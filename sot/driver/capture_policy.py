@@ -13,6 +13,7 @@ This file imports neither torch nor the interpreter: a program that never captur
 from __future__ import annotations
 
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from types import CodeType
 
 from sot import _hook
 from sot.support.limits import EVERYTHING, Budget
+from sot.support.places import shortened
 
 Clock = Callable[[], float]
 
@@ -85,8 +87,20 @@ class Work:
         return self.own > 0 and self.frames <= FRAMES_PER_OPERATION * self.own
 
 
+    @property
+    def why_poor(self) -> str:
+        """Why a capture of it does not pay."""
+        if not self.is_dense:
+            return f"mostly Python: {self.frames / max(self.own, 1):.0f} calls of functions for a tensor operation"
+        return f"too little work to pay for a capture: {self.per_call:.0f} tensor operations a call, {self.calls} calls"
+
+
 def work_of(code: CodeType) -> Work:
     return Work(*_hook.work_of(code))
+
+
+def name_of(code: CodeType) -> str:
+    return f"{code.co_qualname.replace('<locals>.', '')} ({shortened(code.co_filename)}:{code.co_firstlineno})"
 
 
 class Verdict(Enum):
@@ -116,6 +130,7 @@ class Policy:
     def __post_init__(self) -> None:
         self.began = self.clock()
         self.since: float | None = None     # when tensor work was first asked about
+        self._left: dict[int, tuple[weakref.ref[CodeType], str]] = {}   # to Python, and why
 
     @property
     def takes_all(self) -> bool:
@@ -132,12 +147,15 @@ class Policy:
         work = work_of(code)
         if code.co_name == "__init__" or not self.pays(work, now):     # objects are made once, as a rule
             verdict = Verdict.POOR
+            self.leave(code, work.why_poor)
         elif self.waits(code, work, now, is_users):
             verdict = Verdict.WAITS
         elif work.cost > self.allowance(now):
             verdict = Verdict.BUDGET
             self.left_out[code.co_qualname] += 1
+            self.leave(code, verdict.value)
         else:
+            self._left.pop(id(code), None)
             return Verdict.CAPTURE
         _hook.ask_again(code, work.calls + 1 + work.calls // 4 if verdict is Verdict.WAITS else 2 * work.calls)
         return verdict
@@ -165,11 +183,22 @@ class Policy:
                 return True
         return False
 
+    # ---- what is left to Python
+    def leave(self, code: CodeType, why: str) -> None:
+        """Note why Python runs this code."""
+        self._left[id(code)] = weakref.ref(code), why
+
+    def left_to_python(self) -> list[tuple[CodeType, str]]:
+        return [(code, why) for reference, why in [*self._left.values()] if (code := reference()) is not None]
+
     # ---- the budget
+    def running(self, now: float | None = None) -> float:
+        """For how many seconds the program has been running."""
+        return self.before + (self.clock() if now is None else now) - self.began
+
     def allowance(self, now: float | None = None) -> float:
         """How many seconds may be spent now."""
-        running = self.before + (self.clock() if now is None else now) - self.began
-        return self.budget.share * running + self.budget.seconds - self.spent
+        return self.budget.share * self.running(now) + self.budget.seconds - self.spent
 
     @contextmanager
     def spending(self) -> Iterator[None]:
@@ -188,6 +217,7 @@ class Policy:
             return True
         work, now = work_of(code), self.clock()
         if self.to_come(misses, now) * work.saved <= work.cost * DEARER ** (captures - 1):
+            self.leave(code, f"no capture fits all calls, and after {captures} a further one costs more than it gives")
             return False
         if work.cost > self.allowance(now):
             self.left_out[code.co_qualname] += 1

@@ -231,6 +231,8 @@ class Translator:
         if self.program is not None and is_installed(record.place.file) and stop.reason is Reason.UNSUPPORTED:
             stop = Skip(Reason.NOTHING_CAPTURED)    # a library's loop around the program: what it calls has its turn
         record.stopped, record.fallback = BreakRecord(stop.reason, stop.detail, record.place), True
+        if self.program is not None:
+            self.program.policy.leave(code, record.stopped.message)
         if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:
             raise CaptureError(str(record.stopped)) from stop
         if stop.reason is Reason.WATCHES:

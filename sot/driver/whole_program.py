@@ -13,7 +13,9 @@ import torch
 
 from sot import _hook
 from sot.driver.capture_policy import Policy, Verdict
+from sot.driver.gain import gain_of
 from sot.driver.scope import EVERYTHING, Scope, is_users
+from sot.reports.gain import Gain
 
 
 class Answers(Protocol):
@@ -55,6 +57,11 @@ class WholeProgram:
         if not _hook.get_entries(code) and self.policy.verdict(code, self.may_capture) is not Verdict.CAPTURE:
             return None
         return self.load().answer(function, inputs)
+
+    def gain(self) -> Gain:
+        """What has come of it so far."""
+        captured = [*self.translator.states.codes()] if self.translator is not None else []
+        return gain_of(self.policy, captured, self.callback)
 
     def may_capture(self, code: CodeType) -> bool:
         """May this code be captured, as far as its file tells?"""

@@ -4,12 +4,16 @@ Nothing here loads the translator, unless a backend is named, which has to be th
 """
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
+import sys
 import warnings
 from importlib import import_module
 from typing import Any
 
 from sot.driver.capture_policy import Policy
+from sot.driver.gain import tell
 from sot.driver.scope import Scope
 from sot.driver.whole_program import WholeProgram
 from sot.frontend.switch import Switch
@@ -31,8 +35,19 @@ def enable_from_environment() -> None:
         warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)
         return
     Switch(program.callback)
+    tell_at_exit(program)
     if report:
         import_module(GLOBAL_MODE).record_from_environment()
+
+
+def tell_at_exit(program: WholeProgram) -> None:
+    """Say at exit what has come of it, to a terminal."""
+    process = os.getpid()
+
+    def tell_gain() -> None:
+        if os.getpid() == process and multiprocessing.parent_process() is None and sys.stderr.isatty():
+            tell(program.gain())
+    atexit.register(tell_gain)
 
 
 def make_translator(program: WholeProgram) -> Any:

@@ -128,7 +128,7 @@ def record_from_environment() -> None:
     if path and recording.current is None and threading.current_thread() is threading.main_thread():
         recorded = Recording(" ".join(sys.argv) or "python").start()
         if (program := program_of(get_callback())) is not None:
-            recorded.left_out = program.policy.left_out
+            recorded.left_out, recorded.gain = program.policy.left_out, program.gain
         write_at_exit(recorded, path)
 
 

@@ -61,6 +61,7 @@ def report_of(recording: Recording) -> Report:
         stages=list(stages_of(captured, recording.started)),
         files=files_of(graphs, breaks, recording.in_python),
         left_out=[name for name, _ in recording.left_out.most_common()],
+        gain=recording.gain() if recording.gain is not None else None,
     )
 
 

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from sot.reports.gain import Gain
 from sot.support.errors import SotError
 
 VERSION = 3
@@ -178,6 +179,7 @@ class Report:
     stages: list[Stage]
     files: list[SourceFile]
     left_out: list[str] = field(default_factory=list)   # functions that Python ran because SOT_BUDGET was used up
+    gain: Gain | None = None    # of a whole program
     version: int = VERSION
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from sot.reports.gain import gain_lines
 from sot.reports.lines import count, milliseconds
 from sot.reports.model import Guard, Line, Report, SourceFile, SourceLine, Stage
 from sot.support.places import shortened
@@ -28,7 +29,7 @@ def template() -> Any:
                               trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"count": count, "duration": milliseconds, "percent": percent, "short": shortened,
                             "at": at, "folds": folds}
-    environment.globals |= {"excerpt": excerpt, "anchor": anchor}
+    environment.globals |= {"excerpt": excerpt, "anchor": anchor, "gain_lines": gain_lines}
     return environment.get_template("page.html.j2")
 
 

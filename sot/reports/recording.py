@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from sot import _hook
+from sot.reports.gain import Gain
 from sot.reports.records import Capture
 from sot.support.own_code import FOLDERS
 from sot.support.places import Place
@@ -47,6 +48,7 @@ class Recording:
         self.captures: list[tuple[Capture, Runs]] = []
         self.in_python: Counter[Place] = Counter()
         self.left_out: Counter[str] = Counter()     # functions for which the budget had nothing left
+        self.gain: Callable[[], Gain] | None = None     # of a whole program
         self.clock, self.started, self.elapsed = time.time(), time.perf_counter(), 0.0
         self._open: dict[int, Runs] = {}
 

@@ -6,6 +6,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sot.reports.gain import gain_lines
 from sot.reports.lines import count, milliseconds
 from sot.reports.model import Break, Line, Report
 from sot.reports.page import percent
@@ -40,7 +41,10 @@ def summary(report: Report) -> Group:
             text = Text(f"{again.name}, at {at(again.begins or again.function)}{causes}")
             parts.append(Padding(text, (0, 2), expand=False))
         parts += more(len(report.recompiles) - RECOMPILES_SHOWN, "function")
-    if report.left_out:
+    if report.gain is not None:
+        parts.append(Text("Gain", style="bold"))
+        parts += (Padding(Text(line.strip()), (0, 2), expand=False) for line in gain_lines(report.gain))
+    elif report.left_out:
         parts.append(Text("Not captured for lack of budget (SOT_BUDGET)", style="bold"))
         parts += (Padding(Text(name), (0, 2), expand=False) for name in report.left_out[:FUNCTIONS_SHOWN])
         parts += more(len(report.left_out) - FUNCTIONS_SHOWN, "function")

@@ -232,6 +232,9 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
     Py_ssize_t count = count_locals(frame_code(frame));
     PyObject **locals = frame_locals(frame);
     struct Observed before = observed;
+    PyObject *callback = seen_callback();
+    int timed = slot != NULL && slot->entries != NULL && observes(callback);
+    unsigned long long misses = statistics.misses, start = timed ? nanoseconds() : 0;
     statistics.hooked++;
     PyObject *answer = locals != NULL && function->func_closure == NULL
         ? answer_frame(function, slot, (Arguments){locals, count})
@@ -242,10 +245,21 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
         observed = before; /* capture's own work is not the program's */
         return evaluate_unanswered(tstate, frame, find_slot(frame_code(frame)));
     }
+    captured_operations += observed.operations - before.operations;
     observed = before; /* what is captured already */
-    int passes_tails = slot != NULL && slot->passes_tails;
+    if (slot != NULL && slot->passes_tails) {
+        release_frame(tstate, frame);
+        return answer;
+    }
+    PyObject *code = Py_NewRef(frame_code(frame)), *asked = Py_XNewRef(callback);
     release_frame(tstate, frame);
-    return passes_tails ? answer : follow_tails(answer);
+    PyObject *result = follow_tails(answer);
+    if (timed && misses == statistics.misses && result != NULL && note_answer(asked, slot, start) < 0) {
+        Py_CLEAR(result);
+    }
+    Py_DECREF(code);
+    Py_XDECREF(asked);
+    return result;
 }
 
 /* Is it a function's frame, which nobody is to see but us? */

@@ -130,11 +130,16 @@ typedef struct {
 
 extern PyTypeObject CallbackType;
 
-/* What frames of a code object have done that Python ran: see observe.c. */
+/* Calls of which the time was taken, in nanoseconds. */
+struct Times { unsigned long long calls, total, least; };
+
+/* What frames of a code object have done that Python ran, and how long they took, with entries and without: see
+   observe.c. */
 struct Work {
     unsigned long long calls, operations, in_modules, frames;
     unsigned long long next; /* at which number of calls the callback is asked again */
     int is_module;           /* the forward() of modules */
+    struct Times plain, captured;
 };
 
 typedef struct {
@@ -199,6 +204,11 @@ void move_to_front(PyObject *entries, Py_ssize_t index);
 struct Observed { unsigned long long operations, in_modules, frames; };
 extern PER_THREAD struct Observed observed;
 
+/* Operations on tensors of all threads, in frames that entries answered. */
+extern unsigned long long captured_operations;
+unsigned long long nanoseconds(void);
+int note_answer(PyObject *callback, Slot *slot, unsigned long long start);
+
 /* A frame that Python runs while it is looked at. */
 typedef struct Activation {
     PyCodeObject *code;
@@ -221,6 +231,8 @@ PyObject *observe_types(PyObject *module, PyObject *args);
 PyObject *work_of(PyObject *module, PyObject *code);
 PyObject *ask_again(PyObject *module, PyObject *args);
 PyObject *running(PyObject *module, PyObject *unused);
+PyObject *times_of(PyObject *module, PyObject *code);
+PyObject *operations(PyObject *module, PyObject *unused);
 
 /* ---- tail.c ------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,11 @@
 
 #include "hook/hook.h"
 
+#include <time.h>
+
 PER_THREAD struct Observed observed;
+unsigned long long captured_operations;
+static unsigned long long all_operations;
 static PER_THREAD Activation *innermost;
 static PyTypeObject *tensor_type, *module_type;
 static allocfunc allocate_before;
@@ -23,6 +27,7 @@ static PER_THREAD unsigned long long quiet;
 static PyObject *count_and_allocate(PyTypeObject *type, Py_ssize_t count)
 {
     observed.operations++;
+    all_operations++;
     quiet = 0;
     if (asleep && wake_up()) {
         observed.frames += patience; /* at least: nobody has counted those that have run */
@@ -60,12 +65,52 @@ static int is_forward_of_module(Frame *frame, PyCodeObject *code)
     return self != NULL && PyObject_TypeCheck(self, module_type);
 }
 
+/* ---- times -------------------------------------------------------------------------------------- */
+
+unsigned long long nanoseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (unsigned long long)now.tv_sec * 1000000000 + (unsigned long long)now.tv_nsec;
+}
+
+static void add_time(struct Times *times, unsigned long long start)
+{
+    unsigned long long passed = nanoseconds() - start;
+    times->least = times->calls == 0 ? passed : Py_MIN(times->least, passed);
+    times->total += passed;
+    times->calls++;
+}
+
+/* Of what loses time, that is sure after so many calls, with a margin for what is measured. */
+#define CALLS_TO_JUDGE 64
+#define PLAIN_CALLS_TO_JUDGE 4
+
+static int loses(const struct Work *work)
+{
+    return work->captured.calls >= CALLS_TO_JUDGE && (work->captured.calls & (work->captured.calls - 1)) == 0
+        && work->plain.calls >= PLAIN_CALLS_TO_JUDGE && work->captured.least > work->plain.least + work->plain.least / 8;
+}
+
+/* An entry has answered in the place of a frame. Python runs code again that was faster without. -1 with an exception. */
+int note_answer(PyObject *callback, Slot *slot, unsigned long long start)
+{
+    add_time(&slot->work.captured, start);
+    return loses(&slot->work) ? leave_alone_for(slot, callback) : 0;
+}
+
+/* ---- looking on --------------------------------------------------------------------------------- */
+
 /* A frame with tensor work has run. -1 with an exception. */
-static int note_work(PyCodeObject *code, int is_module, struct Observed before, struct Observed after)
+static int note_work(PyCodeObject *code, int is_module, struct Observed before, struct Observed after,
+                     unsigned long long start)
 {
     Slot *slot = make_slot(code);
     if (slot == NULL) {
         return -1;
+    }
+    if (start != 0) {
+        add_time(&slot->work.plain, start);
     }
     slot->work.calls++;
     slot->work.is_module |= is_module;
@@ -81,6 +126,8 @@ PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame)
     PyCodeObject *code = (PyCodeObject *)Py_NewRef(frame_code(frame));
     int is_module = is_forward_of_module(frame, code);
     struct Observed before = observed;
+    Slot *slot = find_slot(code);
+    unsigned long long start = slot != NULL && slot->work.operations != 0 ? nanoseconds() : 0; /* not of a first call */
     Activation here = {code, innermost};
     innermost = &here;
     observed.frames++;
@@ -91,7 +138,7 @@ PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame)
     PyObject *result = evaluate_plainly(tstate, frame, 0);
     innermost = here.caller;
     if (observed.operations != before.operations) {
-        if (note_work(code, is_module, before, observed) < 0) {
+        if (note_work(code, is_module, before, observed, start) < 0) {
             Py_CLEAR(result);
         }
         if (is_module) {
@@ -122,6 +169,23 @@ PyObject *work_of(PyObject *Py_UNUSED(module), PyObject *object)
     struct Work *work = &slot->work;
     return Py_BuildValue("(KKKKO)", work->calls, work->operations, work->in_modules, work->frames,
                          work->is_module ? Py_True : Py_False);
+}
+
+/* ((calls, seconds of the fastest, of all) run by Python, the same by entries) */
+PyObject *times_of(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    Slot *slot = slot_of(object);
+    if (slot == NULL) {
+        return NULL;
+    }
+    struct Times *plain = &slot->work.plain, *captured = &slot->work.captured;
+    return Py_BuildValue("((Kdd)(Kdd))", plain->calls, plain->least * 1e-9, plain->total * 1e-9, captured->calls,
+                         captured->least * 1e-9, captured->total * 1e-9);
+}
+
+PyObject *operations(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+{
+    return Py_BuildValue("(KK)", all_operations, captured_operations);
 }
 
 PyObject *ask_again(PyObject *Py_UNUSED(module), PyObject *args)

@@ -1,0 +1,203 @@
+"""Compiled programs: SOT, torch.compile and eager with Inductor, each in a process of its own, caches off.
+
+    python benchmarks/compiled.py                        # all that is not yet in the file of results, then the table
+    python benchmarks/compiled.py --out FILE NAME...     # these anew
+    python benchmarks/compiled.py --table                # the table of what is there
+
+Columns: is the result eager's (and what a call changes, after three calls); graphs of a call; how often the backend is
+called over 20 sizes (with a backend that compiles nothing, so that sizes cost no seconds); CPU time of a warm call, as
+a share of eager's in the same process, in turns; CPU seconds of the first call, compilers of C++ included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+MODES = ("eager", "sot", "torch")
+QUIET = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1",
+         "CUDA_VISIBLE_DEVICES": "", "PYTHONWARNINGS": "ignore"}
+CALLS, ROUNDS, SIZES = 3, 15, 20
+
+
+# ---- one measurement, in a process of its own ----
+
+
+def cpu() -> float:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def measure(name: str, mode: str, out: Path) -> None:
+    import torch
+    from compiled_programs import PROGRAMS
+
+    import sot
+
+    torch.set_num_threads(1)
+    as_it_is = lambda target: target  # noqa: E731
+    make = PROGRAMS[name][1]
+
+    def made(backend: Any, compiling: bool = True) -> Any:
+        """The program afresh. SOT compiles the step, torch.compile the model: the step too where there is no part."""
+        torch.manual_seed(0)
+        compile_ = {"sot": sot.compile, "torch": torch.compile}.get(mode) if compiling else None
+        if compile_ is None:
+            return make(as_it_is, as_it_is)
+        with_backend = lambda target: compile_(target, backend=backend)  # noqa: E731
+        if mode == "torch" and name.startswith("train_"):
+            return make(as_it_is, with_backend)
+        return make(with_backend, as_it_is)
+
+    program = made("inductor")
+    torch.manual_seed(1)
+    arguments = program.arguments(0)
+    started = cpu()
+    results = [program.run(*arguments)]
+    first = cpu() - started
+    results += [program.run(*arguments) for _ in range(CALLS - 1)]
+    torch.save([results, program.state()], out.with_suffix(".pt"))
+    found = {"first": first, **warm(program, made("", False), arguments)}
+    if mode != "eager":
+        found |= counts(made, mode)
+    out.write_text(json.dumps(found))
+
+
+def warm(program: Any, eager: Any, arguments: tuple) -> dict[str, float]:
+    """CPU seconds of a call, of the program and of eager's in turns: the lower quartile of both."""
+    times: dict[str, list[float]] = {"warm": [], "beside": []}
+    started = time.process_time()
+    eager.run(*arguments), program.run(*arguments)
+    calls = max(1, int(0.02 / max(time.process_time() - started, 1e-5)))
+    for _ in range(ROUNDS):
+        for key, one in (("warm", program), ("beside", eager)):
+            started = time.process_time()
+            for _ in range(calls):
+                one.run(*arguments)
+            times[key].append((time.process_time() - started) / calls)
+    return {key: sorted(values)[len(values) // 4] for key, values in times.items()}
+
+
+def counts(made: Any, mode: str) -> dict[str, int]:
+    """Graphs of two calls, and how often the backend is called over all sizes."""
+    import torch
+
+    import sot
+    graphs: list[Any] = []
+
+    def counting(gm: Any, inputs: Any) -> Any:
+        graphs.append(gm)
+        return lambda *args: gm(*args)
+
+    torch._dynamo.reset() if mode == "torch" else sot.reset()
+    program = made(counting)
+    for _ in range(2):
+        program.run(*program.arguments(0))
+    once = len(graphs)
+    for i in range(SIZES):
+        program.run(*program.arguments(i))
+    return {"graphs": once, "compiles": len(graphs)}
+
+
+# ---- all of them ----
+
+
+def run(name: str) -> dict[str, Any]:
+    """A row: the three measurements, and whether the results agree."""
+    row: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for mode in MODES:
+            out = Path(folder) / f"{mode}.json"
+            env = {**os.environ, **QUIET, "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / f"cache-{mode}"),
+                   "SOT_CACHE_DIR": str(Path(folder) / "sot"),
+                   "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+            done = subprocess.run([sys.executable, __file__, "--measure", name, mode, str(out)], env=env, text=True,
+                                  capture_output=True)
+            row[mode] = json.loads(out.read_text()) if out.exists() else {
+                "error": (done.stderr.strip().splitlines() or ["?"])[-1][:300]}
+        for mode in MODES[1:]:
+            if "error" not in row[mode]:
+                row[mode]["difference"] = difference(Path(folder) / f"{mode}.pt", Path(folder) / "eager.pt")
+    return row
+
+
+def difference(a: Path, b: Path) -> str:
+    """How results differ; empty if they do not, within what half precision and other orders of sums make."""
+    import torch
+    try:
+        torch.testing.assert_close(torch.load(a), torch.load(b), rtol=2e-2 if "amp" in a.stem else 1e-3, atol=2e-3)
+    except AssertionError as e:
+        return str(e).strip().replace("\n", " ")[:200]
+    return ""
+
+
+def table(results: dict[str, Any]) -> str:
+    from compiled_programs import PROGRAMS
+    lines = ["| program | kind | right | graphs | compiles, 20 sizes | warm / eager | warm, ours / theirs | "
+             "first call, s | ours / theirs |", "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    warm_ratios, first_ratios = [], []
+    for name, (kind, _) in PROGRAMS.items():
+        if name not in results:
+            continue
+        row = results[name]
+        ours, theirs = row["sot"], row["torch"]
+        if "error" in ours or "error" in theirs:
+            lines.append(f"| {name} | {kind} | {ours.get('error', 'yes')} / {theirs.get('error', 'yes')} | | | | | | |")
+            continue
+        warm_ = ours["warm"] / ours["beside"], theirs["warm"] / theirs["beside"]
+        warm_ratios.append(warm_[0] / warm_[1]), first_ratios.append(ours["first"] / theirs["first"])
+        right = " / ".join("yes" if not r["difference"] else "no" for r in (ours, theirs))
+        lines.append(f"| {name} | {kind} | {right} | {ours['graphs']} / {theirs['graphs']} | {ours['compiles']} / "
+                     f"{theirs['compiles']} | {warm_[0]:.2f} / {warm_[1]:.2f} | {warm_ratios[-1]:.2f} | "
+                     f"{ours['first']:.1f} / {theirs['first']:.1f} | {first_ratios[-1]:.2f} |")
+    lines.append(f"| geometric mean | | | | | | {mean(warm_ratios):.3f} | | {mean(first_ratios):.3f} |")
+    return "\n".join(lines)
+
+
+def mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / max(len(values), 1))
+
+
+def heading() -> str:
+    import torch
+    model = next((line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), platform.machine()) if Path("/proc/cpuinfo").exists() else ""
+    return (f"# Compiled programs, {datetime.date.today()}\n\n{model}, {os.cpu_count()} cores, CPython "
+            f"{platform.python_version()}, torch {torch.__version__}, `inductor`. Ours / torch.compile's; see "
+            "`benchmarks/compiled.py` for the columns.\n\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / f"{datetime.date.today()}-compiled.json")
+    options = parser.parse_args()
+    if options.measure:
+        measure(options.names[0], options.names[1], Path(options.names[2]))
+        return
+    from compiled_programs import PROGRAMS
+    results = json.loads(options.out.read_text()) if options.out.exists() else {}
+    for name in [] if options.table else options.names or [n for n in PROGRAMS if n not in results]:
+        results[name] = run(name)
+        options.out.write_text(json.dumps(results, indent=1) + "\n")
+        print(name, json.dumps(results[name]), flush=True)
+    options.out.with_suffix(".md").write_text(heading() + table(results) + "\n")
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()

@@ -88,7 +88,7 @@ def examples(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, An
         where, spec = next(described)
         shape = [dimensions.size(where, i, size) for i, size in enumerate(spec.shape)]
         floats = spec.dtype.is_floating_point or spec.dtype.is_complex
-        return torch.randn(shape, dtype=spec.dtype) if floats else torch.zeros(shape, dtype=spec.dtype)
+        return torch.rand(shape, dtype=spec.dtype) if floats else torch.zeros(shape, dtype=spec.dtype)
     return {name: pytree.tree_map(example, entry) for name, entry in entries.items()}
 
 

@@ -14,7 +14,7 @@ from sot.deploy.module import set_weight
 from sot.deploy.provenance import checked_digest, read_text
 from sot.deploy.safety import inspect_archive
 from sot.deploy.saving import FORMAT, METADATA
-from sot.deploy.sizes import check
+from sot.deploy.sizes import check, check_conditions
 from sot.deploy.structure import restored
 from sot.torch_compat.exporting.archive import read_archive
 
@@ -26,6 +26,7 @@ class Method:
         self.program, self.graph = program, program.module()
         self.positional, self.keyword, self.constants = layout["positional"], layout["keyword"], layout["constants"]
         self.name, self.result, self.sizes = name, layout["result"], layout["sizes"]
+        self.conditions = layout["conditions"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError for arguments that were not among those that the method was saved with."""
@@ -34,7 +35,9 @@ class Method:
         if len(args) > len(names) or set(given) != set(names) or kwargs.keys() & set(names[:len(args)]):
             raise TypeError(f"this was saved with the arguments {', '.join(names)}; it got {len(args)} by position"
                             + (f" and {', '.join(kwargs)} by name" if kwargs else ""))
-        check(self.name, self.sizes, pytree.tree_leaves([given[name] for name in names]))
+        leaves = pytree.tree_leaves([given[name] for name in names])
+        check(self.name, self.sizes, leaves)
+        check_conditions(self.name, self.conditions, leaves)
         result = self.graph(*(given[name] for name in self.positional),
                             **{name: given[name] for name in self.keyword})
         return restored(result, self.result)

@@ -35,6 +35,15 @@ class Update:
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A term that is true for all calls that the graph is right for, as the user wrote it, and the line that asked."""
+
+    term: Term
+    text: str
+    line: str
+
+
+@dataclass(frozen=True)
 class Plan:
     """How a captured graph is called, and what is made of its outputs.
 
@@ -43,6 +52,7 @@ class Plan:
         results: the sources of the leaves of the result.
         spec: the structure of the result.
         updates: of buffers, after the graph.
+        conditions: on sizes and kept numbers, for which the graph is right.
         signature: of the method.
     """
 
@@ -50,6 +60,7 @@ class Plan:
     results: list[Source]
     spec: Any
     updates: list[Update]
+    conditions: list[Condition]
     signature: inspect.Signature
 
 
@@ -73,6 +84,7 @@ def run(module: Captured, args: tuple, kwargs: dict[str, Any]) -> Any:
     """A call of a captured module."""
     plan = module._sot_plan
     call = Call(module, pytree.tree_leaves((args, kwargs)))
+    call.require(plan.conditions)
     call.outputs = module._sot_graph(*map(call.get, plan.sources))
     replaced = {update.name for update in plan.updates}
     results = [call.get(source).clone() if source[0] == "weight" and source[1] in replaced else call.get(source)
@@ -112,6 +124,11 @@ class Call:
         if term.key not in self.items:
             self.items[term.key] = weight_of(self.module, term.key).item()
         return self.items[term.key]
+
+    def require(self, conditions: Iterable[Condition]) -> None:
+        """Tell torch.export what it does not see: branches of Python that were taken."""
+        for condition in conditions:
+            torch._check(self.number(condition.term), lambda text=condition.text: f"it was saved for {text}")
 
     def update(self, updates: Iterable[Update]) -> None:
         """Write the state that the call leaves: all is computed before any is written."""

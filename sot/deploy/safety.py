@@ -18,6 +18,7 @@ FUNCTIONS = frozenset("""
     Max Min Mod PythonMod FloorDiv CleanDiv CeilDiv IntTrueDiv FloatTrueDiv Where ModularIndexing PowByNatural FloatPow
     Abs ToFloat TruncToInt TruncToFloat CeilToInt FloorToInt RoundToInt floor ceiling Pow Mul Add Integer Symbol
     Eq Ne Ge Gt Le Lt Not And Or Float Rational
+    Equality Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan
 """.split())
 FORBIDDEN = ("aten.from_file", "aten.set_", "aten.set.", "aten._print", "aten.resize_", "aten.record_stream",
              "aten.data", "aten._resize_output", "aten.save", "aten.load", "aten.set_data")
@@ -27,6 +28,10 @@ ARITHMETIC_OF = {
                   "ge", "and_", "or_", "xor", "not_", "invert", "getitem", "index"},
     "math": {"ceil", "floor", "trunc", "sqrt", "log", "log2", "log10", "exp", "isnan", "isinf", "isfinite", "fabs"},
 }
+# Levels of vmap.
+TRANSFORMS = {*(f"torch._functorch.predispatch.{name}" for name in (
+    "_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting", "_vmap_decrement_nesting")),
+    "torch._functorch.vmap.lazy_load_decompositions"}
 # The operators of ATen that have the name of a method.
 OPERATORS = {f"__{place}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for place in ("", "i")}
 LONGEST, LARGEST_POWER = 4000, 16      # an expression's text; an exponent, which is a number
@@ -96,6 +101,8 @@ def is_allowed(target: str) -> bool:
         return name in ARITHMETIC_OF[module]
     if module == "torch":
         return name.startswith("sym_")
+    if target in TRANSFORMS:
+        return True
     parts = target.removeprefix("torch.ops.").split(".")
     if not target.startswith("torch.ops.") or any(part.startswith("__") for part in parts[1:]
                                                   if part not in OPERATORS):

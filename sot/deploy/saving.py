@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from sot.deploy.arguments import Dimensions, bind, dynamic_shapes, examples, tensor_names, without_examples
-from sot.deploy.errors import SaveError, SaveWarning
+from sot.deploy.errors import LoadError, SaveError, SaveWarning
 from sot.deploy.provenance import provenance, seal
-from sot.deploy.sizes import described, explained
+from sot.deploy.safety import inspect_archive
+from sot.deploy.sizes import as_data, described, explained, is_about_sizes
 from sot.deploy.trace import Capture, capture
 from sot.frontend.api import translation_of
 from sot.support.user_annotations import name_of
@@ -63,11 +64,21 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = No
     metadata = {"format": FORMAT, "methods": layouts, "name": name_of(model_or_fn), "provenance": provenance(),
                 "training": owner is None or owner.training}
     write_archive(file, programs, {METADATA: json.dumps(metadata)})
+    refuse_unloadable(file)
     seal(file)
     if dropped:
         warnings.warn(f"{metadata['name']} is saved without these effects of a call, for which a file has no place: "
                       f"{', '.join(dropped)}", SaveWarning, stacklevel=2)
     return file
+
+
+def refuse_unloadable(file: Path) -> None:
+    """Raises SaveError for what load would refuse, and removes the file: an operator that only its library has."""
+    try:
+        inspect_archive(file)
+    except LoadError as e:
+        file.unlink()
+        raise SaveError(f"{e}. A file needs operators of ATen: call them where the model calls another") from e
 
 
 def method_of(target: Any, owner: torch.nn.Module | None, method: str) -> Callable[..., Any]:
@@ -95,9 +106,11 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
                 raise SaveError(f"{name_of(fn)} cannot be saved: {problem}") from e
             raise SaveError(f"{name_of(fn)} is captured whole, and torch.export cannot take the graph: "
                             f"{type(e).__name__}: {e}") from e
+    conditions = [c for c in captured.module._sot_plan.conditions if is_about_sizes(c.term)]
     constants = {name: entry for name, entry in entries.items() if entry is None or isinstance(entry, CONSTANTS)}
     layout = {"positional": list(entries)[:len(bound.args)], "keyword": list(bound.kwargs), "constants": constants,
-              "result": captured.shape, "sizes": described(program, tensor_names(bound), dimensions)}
+              "result": captured.shape, "conditions": [[*map(as_data, (c.term, c.text, c.line))] for c in conditions],
+              "sizes": described(program, tensor_names(bound), dimensions)}
     return program, layout, captured.dropped
 
 

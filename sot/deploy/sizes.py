@@ -10,13 +10,16 @@ import torch
 
 from sot.deploy.arguments import Dimensions
 from sot.deploy.errors import SaveError
+from sot.deploy.module import Leaf
 from sot.frontend.input_spec import InputSpecError
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Dim
 from sot.guards.tensor_guards import ValuesGuard
-from sot.guards.terms import leaves
+from sot.guards.terms import INFIX, OF_SYMBOLS, Term, function_of, leaves
 from sot.reports.records import GuardRecord
 
+ALLOWED = frozenset({*INFIX, *OF_SYMBOLS}) - {"**", "math.prod"}
+LARGEST = 1 << 40
 Described = list[dict[str, Any] | None]     # for each leaf of the arguments: a tensor's name, dtype and shape
 
 
@@ -76,6 +79,40 @@ def problems(expected: Mapping[str, Any], tensor: Any, sizes: dict[str, tuple[in
                     yield f"{here} is {size}, and {there} is {known}: they must be equal{named}"
 
 
+# ---- conditions -------------------------------------------------------------------------------------------
+def is_about_sizes(term: Term) -> bool:
+    if isinstance(term, tuple):
+        return "**" not in term[:1] and all(map(is_about_sizes, term[1:]))
+    return isinstance(term, int) and abs(term) < LARGEST or isinstance(term, Leaf) and term.kind == "size"
+
+
+def as_data(term: Term) -> Any:
+    """A term over sizes as JSON."""
+    if isinstance(term, tuple):
+        return [*map(as_data, term)]
+    return {"size": [*term.key]} if isinstance(term, Leaf) else term
+
+
+def value_of(term: Any, given: list[Any]) -> Any:
+    """The value of a term that was read from a file."""
+    if isinstance(term, dict):
+        position, dimension = term["size"]
+        return given[position].shape[dimension]
+    if isinstance(term, list):
+        if term[0] not in ALLOWED:
+            raise InputSpecError(f"the file has the condition {term}, which is no arithmetic")
+        return function_of(term[0])(*(value_of(part, given) for part in term[1:]))
+    return term
+
+
+def check_conditions(method: str, conditions: Iterable[Any], given: list[Any]) -> None:
+    """Raises InputSpecError for sizes for which the program would have gone another way than the graph."""
+    for term, text, line in conditions:
+        if not value_of(term, given):
+            raise InputSpecError(f"{method}: it was saved for {text}, as the program asks at {line}, and is called "
+                                 f"with other sizes. Save another file for them, or change the line")
+
+
 # ---- what goes wrong when a method is saved ---------------------------------------------------------------
 def refuse_values(guards: Iterable[GuardRecord], arguments: Iterable[str]) -> None:
     """Raises SaveError if what was captured is right for some values of an argument only."""
@@ -102,9 +139,9 @@ def explained(error: Exception, guards: Iterable[GuardRecord]) -> str | None:
 
 
 def is_about(guard: Any, tensor: str, dim: int) -> bool:
-    return isinstance(guard, RelationGuard) and any(
+    return isinstance(guard, RelationGuard) and guard.symbol == "==" and isinstance(guard.right, int) and any(
         isinstance(origin, Dim) and origin.index == dim and str(origin.base) == tensor
-        for origin in leaves((guard.symbol, guard.left, guard.right))) and str(guard) != f"{tensor}.shape[{dim}] >= 2"
+        for origin in leaves(guard.left))
 
 
 def line_of(record: GuardRecord) -> str:

@@ -13,17 +13,21 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from sot.deploy.errors import SaveError
-from sot.deploy.module import Captured, Leaf, Plan, Source, Update
-from sot.deploy.sizes import refuse_values
+from sot.deploy.module import Captured, Condition, Leaf, Plan, Source, Update
+from sot.deploy.sizes import line_of, refuse_values
 from sot.deploy.state import FloatOf, IntOf, SavedState
 from sot.deploy.structure import Shape, plain
 from sot.driver.translator import Translator
 from sot.frontend.api import Settings, StaticFunction
+from sot.guards.guards import RelationGuard
 from sot.guards.origin import Dim, Origin
-from sot.guards.terms import Computed, Term
+from sot.guards.terms import Computed, Term, leaves
 from sot.reports.records import GuardRecord
 from sot.support.errors import CaptureError, article
 from sot.support.user_annotations import name_of
+from sot.torch_compat.exporting.autocast import with_regions
+
+OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 @dataclass
@@ -103,7 +107,7 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
         refuse_values(guards, inspect.signature(fn).parameters)
         description = Description(recorder.runs[0], graphs[0].origins, owner, (args, kwargs), state)
         value, kept = result
-        captured, shape = description.captured(value, kept, inspect.signature(fn))
+        captured, shape = description.captured(value, kept, guards, inspect.signature(fn))
     except CaptureError as e:
         raise SaveError(f"{name} cannot be saved: it is not captured whole. {e}") from e
     except SaveError as e:
@@ -146,7 +150,8 @@ class Description:
                         if isinstance(value, torch.Tensor)}
         self.outputs = {id(value): i for i, value in enumerate(run.outputs)}
 
-    def captured(self, result: Any, kept: tuple, signature: inspect.Signature) -> tuple[Captured, Any]:
+    def captured(self, result: Any, kept: tuple, guards: Iterable[GuardRecord],
+                 signature: inspect.Signature) -> tuple[Captured, Any]:
         """The module, and the shape of its result."""
         sources = [self.source(value, origin) for value, origin in zip(self.run.inputs, self.origins, strict=True)]
         results: list[Source] = []
@@ -159,8 +164,8 @@ class Description:
             self.weight(change.name, change.before)
             updates.append(Update(change.name, self.result(value)))
         spec = pytree.tree_structure(tree, is_leaf=lambda part: part is None)
-        plan = Plan(sources, results, spec, updates, signature)
-        return Captured(self.run.module, plan, self.weights, self.transient), shape
+        plan = Plan(sources, results, spec, updates, self.conditions(guards), signature)
+        return Captured(with_regions(self.run.module), plan, self.weights, self.transient), shape
 
     def source(self, value: Any, origin: Any) -> Source:
         if id(value) in self.positions:
@@ -196,6 +201,21 @@ class Description:
             return self.number(term.term)
         raise SaveError(f"its graph takes the number {term}, which is no size of an argument. Pass it as a tensor, or "
                         f"save with one value of it")
+
+    def conditions(self, guards: Iterable[GuardRecord]) -> list[Condition]:
+        """What the capture has decided about sizes and kept numbers. That a size is not 0 or 1, and how a tensor lies
+        in memory, torch.export looks after."""
+        found = []
+        for record in guards:
+            guard = record.guard
+            if not isinstance(guard, RelationGuard) or (guard.symbol, guard.right) == (">=", 2):
+                continue
+            term: Term = (guard.symbol, guard.left, guard.right)
+            if all(isinstance(origin, Dim) and origin.base in self.tensors or origin in self.state.numbers
+                   for origin in leaves(term)):
+                term = self.number(term if guard.outcome else (OPPOSITE[guard.symbol], guard.left, guard.right))
+                found.append(Condition(term, str(guard), line_of(record)))
+        return found
 
     def result(self, value: Any) -> Source:
         """Where a part of the result comes from."""

@@ -115,3 +115,48 @@ def test_arguments_may_be_left_out_between_others(saved):
 
     loaded = saved(Net(), {"x": InputSpec((None,)), "mask": InputSpec((None,))})
     assert torch.equal(loaded(x=torch.ones(3), mask=torch.zeros(3)), torch.zeros(3))
+
+
+def test_sizes_for_which_the_program_takes_another_branch_are_refused(saved):
+    def f(x):
+        if x.shape[0] > 20:
+            return x * 2
+        return x + 1
+
+    loaded = saved(f, [InputSpec((None, 4))])
+    assert torch.equal(loaded(torch.ones(20, 4)), torch.full((20, 4), 2.0))
+    with pytest.raises(ValueError, match=r"saved for x.shape\[0\] <= 20.*test_sizes.py:\d+ \(if x.shape\[0\] > 20:\)"):
+        loaded(torch.ones(21, 4))
+
+
+def test_a_loop_over_a_size_is_refused_with_its_line(saved):
+    class Steps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = nn.GRUCell(4, 4)
+
+        def forward(self, x):
+            state = x.new_zeros(x.shape[0], 4)
+            for step in range(x.shape[1]):
+                state = self.cell(x[:, step], state)
+            return state
+
+    with pytest.raises(SaveError, match=r"dimension 1 of x cannot differ: .*for step in range\(x.shape\[1\]\).*"
+                                        r"Give the size"):
+        saved(Steps(), [InputSpec((None, None, 4))])
+    loaded, x = saved(Steps(), [InputSpec((None, 3, 4))]), torch.randn(2, 3, 4)
+    assert loaded(x).shape == (2, 4)
+
+
+def test_an_operator_that_only_its_library_has_is_refused(saved, tmp_path):
+    @torch.library.custom_op("sot_test_saving::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.register_fake
+    def _(x):
+        return torch.empty_like(x)
+
+    with pytest.raises(SaveError, match="calls torch.ops.sot_test_saving.twice"):
+        saved(lambda x: twice(x) + 1, [InputSpec((None,))])
+    assert not list(tmp_path.iterdir())

@@ -35,7 +35,7 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = No
     Arguments:
         model_or_fn: a torch.nn.Module (its ``forward`` is saved), or a function. It is captured in the mode that it is
             in: ``eval()`` first for a model to be served.
-        path: where to; the name of the file without its ending.
+        path: where to; the name of the file, with or without its ending.
         input_spec: for each argument in order, or by name: an InputSpec, an example tensor, or a list, tuple or dict
             of them; any other value is a constant of what is saved. Dimensions of None, or with a name, may differ when
             the file is used. Without it, the one that ``to_static`` was given.
@@ -59,7 +59,7 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = No
         programs[key], layouts[method], lost = export(method_of(model_or_fn, owner, method), owner, spec)
         layouts[method]["program"] = key
         dropped.update(dict.fromkeys(lost))
-    file = Path(f"{os.fspath(path)}.pt2")
+    file = Path(f"{os.fspath(path).removesuffix('.pt2')}.pt2")
     file.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"format": FORMAT, "methods": layouts, "name": name_of(model_or_fn), "provenance": provenance(),
                 "training": owner is None or owner.training}

@@ -75,6 +75,14 @@ def test_a_model_computes_what_it_did(saved):
     assert got["size"][1:] == [None, 3] and torch.equal(got["size"][0], want["size"][0])
 
 
+def test_the_name_of_the_file_may_have_its_ending(tmp_path):
+    net = Net().eval()
+    assert sot.save(net, tmp_path / "m.pt2", input_spec=[InputSpec((5, 4))]) == tmp_path / "m.pt2"
+    assert sot.save(net, tmp_path / "m", input_spec=[InputSpec((5, 4))]) == tmp_path / "m.pt2"
+    x = torch.randn(5, 4)
+    same(sot.load(tmp_path / "m.pt2")(x)["logits"], net(x)["logits"])
+
+
 def test_weights_keep_their_names(saved):
     net = Net().eval()
     loaded = saved(net, [InputSpec((5, 4))])

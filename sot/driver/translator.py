@@ -36,7 +36,7 @@ from sot.reports import log, recording
 from sot.reports.records import BreakRecord, Capture
 from sot.support import limits
 from sot.support.capture_lock import TURNS
-from sot.support.errors import CaptureError, CaptureStop, Reason, Skip
+from sot.support.errors import CaptureError, CaptureStop, LeftAlone, Reason, Skip
 from sot.support.limits import unrolling
 from sot.support.own_code import builtins_are_replaced
 from sot.support.places import Place, is_installed
@@ -235,7 +235,7 @@ class Translator:
             self.program.policy.leave(code, record.stopped.message)
         if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:
             raise CaptureError(str(record.stopped)) from stop
-        if stop.reason is Reason.WATCHES:
+        if stop.reason is Reason.WATCHES or isinstance(stop, LeftAlone):
             _hook.leave_alone(code)
         if stop.reason is Reason.RECOMPILE_LIMIT:
             self.stop_capturing(code, inputs, record)

@@ -84,6 +84,7 @@ class Machine:
         self.called_in_handler = sys.exception() is not None
         self.names_guarded: set[int] = set()    # of which functions, see names_used.py
         self.steps = 0
+        self.quiet_since = 0, 0     # operations so far, and steps when these were first seen at a call
         self.unrolling = unrolling()
         self.generators: list[GeneratorValue] = []      # all but those that contextlib takes care of
         self.frames: list[Frame] = [self._root(function, code, inputs)]

@@ -6,17 +6,23 @@ again, and breaks before it (``RestartCapture``).
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 from sot.bytecode.plain_loops import loop_at
 from sot.bytecode.resume_origin import source
 from sot.guards.assumptions import RestartCapture
-from sot.support.errors import Break, Reason
+from sot.support.errors import Break, LeftAlone, Reason
 from sot.support.limits import WITHOUT_OPERATIONS
+from sot.values.base import Lazy
 
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
+
+WITH_WORK = (torch.Tensor, torch.nn.Module)
 
 
 class Rounds(NamedTuple):
@@ -66,6 +72,38 @@ def outermost(m: Machine) -> tuple:
         if frame is not m.frames[-1] and frame.mark.graph[1] == operations:
             return source(frame.native, frame.last)
     raise AssertionError("a loop without operations is not among the loops")
+
+
+# ---- calls
+def note_call(m: Machine) -> None:
+    """Note that a Python function is called. One that goes on for long without an operation, and was given neither a
+    tensor nor a module, is Python's: an interpreter of some other language, a solver."""
+    operations = m.builder.operations
+    if m.quiet_since[0] != operations:
+        m.quiet_since = operations, m.steps
+    elif m.steps - m.quiet_since[1] > WITHOUT_OPERATIONS and not m.assumptions.control_flow:
+        if not operations and not any(isinstance(value, WITH_WORK) for value in m.inputs):
+            raise LeftAlone(Reason.TOO_LONG, f"{WITHOUT_OPERATIONS} tensor-free")
+        call = call_without_work(m)
+        if call is not None:
+            raise RestartCapture("a call has no operation on tensors for long", left_to_python=frozenset({call}))
+        m.quiet_since = operations, m.steps
+
+
+def call_without_work(m: Machine) -> tuple | None:
+    """The place of the outermost call since the last operation that was given neither a tensor nor a module."""
+    for caller, frame in itertools.pairwise(m.frames):
+        names = frame.native.co_varnames[:frame.native.co_argcount + frame.native.co_kwonlyargcount]
+        if caller.mark.graph[1] == m.builder.operations and not any(
+                has_work(frame.locals.get(name)) for name in names):
+            return source(caller.native, caller.last)
+    return None
+
+
+def has_work(value: Any) -> bool:
+    """Is it a tensor or a module? Nobody looks at the value for that."""
+    kind = type(value.real) if isinstance(value, Lazy) else getattr(value, "pytype", object)
+    return issubclass(kind, WITH_WORK)
 
 
 def body(frame: Frame, head: int) -> frozenset[int]:

@@ -116,6 +116,10 @@ class Skip(CaptureStop):
     """The current root frame cannot be captured; Python runs all of it."""
 
 
+class LeftAlone(Skip):
+    """So it is with whatever the function calls."""
+
+
 class NotRebuildable(Exception):
     """A symbolic value has no expression in emitted code; a break must happen further out."""
 

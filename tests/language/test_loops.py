@@ -236,3 +236,42 @@ def test_ten_thousand_rounds_take_as_many_captures_as_few(over):
         return len(translated.captures), operations, sum(len(c.guards) for c in translated.captures)
     few, many = kept(400), kept(10_000)
     assert few == many
+
+
+# ---- calls without operations -------------------------------------------------------------------------------
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+
+def solve(n):
+    return fib(n) % 7
+
+
+def between_operations(x, n):
+    y = x * 2
+    return y * solve(n) + 1
+
+
+def raises_within(x, n):
+    try:
+        return x * (solve(n) + int("no number"))
+    except ValueError as e:
+        return x + 1, str(e)
+
+
+class Prepared(torch.nn.Module):
+    def prepare(self, n):
+        return solve(n)
+
+    def forward(self, x, n):
+        return x * self.prepare(n) + 1
+
+
+@pytest.mark.usefixtures("default_budget")
+@pytest.mark.parametrize("f", [between_operations, raises_within, Prepared()])
+def test_python_runs_a_long_call_without_operations_as_it_is(f, monkeypatch):
+    """What capture has walked far into, and was given no tensor, is Python's, and so is what that calls."""
+    monkeypatch.setattr(unroll_limit, "WITHOUT_OPERATIONS", 1000)
+    translated = check(f, X, 14)
+    assert any("for long without an operation on tensors" in str(c.stopped) for c in translated.captures)
+    assert not any(c.name == "fib" for c in translated.captures)

@@ -2,6 +2,7 @@
 
     python benchmarks/compiled.py                        # all that is not yet in the file of results, then the table
     python benchmarks/compiled.py --out FILE NAME...     # these anew
+    python benchmarks/compiled.py --quick                # without Inductor: right with aot_eager, graphs, compiles
     python benchmarks/compiled.py --table                # the table of what is there
 
 Columns: is the result eager's (and what a call changes, after three calls); graphs of a call; how often the backend is
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import math
 import os
@@ -42,25 +44,9 @@ def cpu() -> float:
 
 def measure(name: str, mode: str, out: Path) -> None:
     import torch
-    from compiled_programs import PROGRAMS
-
-    import sot
 
     torch.set_num_threads(1)
-    as_it_is = lambda target: target  # noqa: E731
-    make = PROGRAMS[name][1]
-
-    def made(backend: Any, compiling: bool = True) -> Any:
-        """The program afresh. SOT compiles the step, torch.compile the model: the step too where there is no part."""
-        torch.manual_seed(0)
-        compile_ = {"sot": sot.compile, "torch": torch.compile}.get(mode) if compiling else None
-        if compile_ is None:
-            return make(as_it_is, as_it_is)
-        with_backend = lambda target: compile_(target, backend=backend)  # noqa: E731
-        if mode == "torch" and name.startswith("train_"):
-            return make(as_it_is, with_backend)
-        return make(with_backend, as_it_is)
-
+    made = functools.partial(program_of, name, mode)
     program = made("inductor")
     torch.manual_seed(1)
     arguments = program.arguments(0)
@@ -73,6 +59,26 @@ def measure(name: str, mode: str, out: Path) -> None:
     if mode != "eager":
         found |= counts(made, mode)
     out.write_text(json.dumps(found))
+
+
+def as_it_is(target: Any) -> Any:
+    return target
+
+
+def program_of(name: str, mode: str, backend: Any, compiling: bool = True) -> Any:
+    """A program afresh. SOT compiles a training step whole; torch.compile its model, the way it is usually done."""
+    import torch
+    from compiled_programs import PROGRAMS
+
+    import sot
+    torch.manual_seed(0)
+    make = PROGRAMS[name][1]
+    compile_ = {"sot": sot.compile, "torch": torch.compile}.get(mode) if compiling else None
+    if compile_ is None:
+        return make(as_it_is, as_it_is)
+    with_backend = lambda target: compile_(target, backend=backend)  # noqa: E731
+    return make(as_it_is, with_backend) if mode == "torch" and name.startswith("train_") else make(
+        with_backend, as_it_is)
 
 
 def warm(program: Any, eager: Any, arguments: tuple) -> dict[str, float]:
@@ -111,6 +117,29 @@ def counts(made: Any, mode: str) -> dict[str, int]:
     return {"graphs": once, "compiles": len(graphs)}
 
 
+def quick(name: str) -> dict[str, Any]:
+    """A row without Inductor, in this process: right with aot_eager, and the counts."""
+    import torch
+    wanted = calls_of(program_of(name, "eager", ""))
+    row: dict[str, Any] = {"eager": {}}
+    for mode in MODES[1:]:
+        try:
+            row[mode] = {"difference": differs(calls_of(program_of(name, mode, "aot_eager")), wanted, name)}
+            row[mode] |= counts(functools.partial(program_of, name, mode), mode)
+        except Exception as e:  # noqa: BLE001 - any, for the table
+            row[mode] = {"error": f"{type(e).__name__}: {e}"[:300]}
+        torch._dynamo.reset()
+    return row
+
+
+def calls_of(program: Any) -> list[Any]:
+    """What some calls return, and what they change."""
+    import torch
+    torch.manual_seed(1)
+    arguments = program.arguments(0)
+    return [[program.run(*arguments) for _ in range(CALLS)], program.state()]
+
+
 # ---- all of them ----
 
 
@@ -129,15 +158,20 @@ def run(name: str) -> dict[str, Any]:
                 "error": (done.stderr.strip().splitlines() or ["?"])[-1][:300]}
         for mode in MODES[1:]:
             if "error" not in row[mode]:
-                row[mode]["difference"] = difference(Path(folder) / f"{mode}.pt", Path(folder) / "eager.pt")
+                row[mode]["difference"] = difference(Path(folder) / f"{mode}.pt", Path(folder) / "eager.pt", name)
     return row
 
 
-def difference(a: Path, b: Path) -> str:
+def difference(a: Path, b: Path, name: str) -> str:
+    import torch
+    return differs(torch.load(a), torch.load(b), name)
+
+
+def differs(a: Any, b: Any, name: str) -> str:
     """How results differ; empty if they do not, within what half precision and other orders of sums make."""
     import torch
     try:
-        torch.testing.assert_close(torch.load(a), torch.load(b), rtol=2e-2 if "amp" in a.stem else 1e-3, atol=2e-3)
+        torch.testing.assert_close(a, b, rtol=2e-2 if "amp" in name else 1e-3, atol=2e-2 if "amp" in name else 2e-3)
     except AssertionError as e:
         return str(e).strip().replace("\n", " ")[:200]
     return ""
@@ -156,13 +190,17 @@ def table(results: dict[str, Any]) -> str:
         if "error" in ours or "error" in theirs:
             lines.append(f"| {name} | {kind} | {ours.get('error', 'yes')} / {theirs.get('error', 'yes')} | | | | | | |")
             continue
+        right = " / ".join({"": "yes", None: "?"}.get(r.get("difference"), "no") for r in (ours, theirs))
+        if "warm" not in ours:
+            lines.append(f"| {name} | {kind} | {right} | {ours['graphs']} / {theirs['graphs']} | {ours['compiles']} / "
+                         f"{theirs['compiles']} | | | | |")
+            continue
         warm_ = ours["warm"] / ours["beside"], theirs["warm"] / theirs["beside"]
         warm_ratios.append(warm_[0] / warm_[1]), first_ratios.append(ours["first"] / theirs["first"])
-        right = " / ".join("yes" if not r["difference"] else "no" for r in (ours, theirs))
         lines.append(f"| {name} | {kind} | {right} | {ours['graphs']} / {theirs['graphs']} | {ours['compiles']} / "
                      f"{theirs['compiles']} | {warm_[0]:.2f} / {warm_[1]:.2f} | {warm_ratios[-1]:.2f} | "
                      f"{ours['first']:.1f} / {theirs['first']:.1f} | {first_ratios[-1]:.2f} |")
-    lines.append(f"| geometric mean | | | | | | {mean(warm_ratios):.3f} | | {mean(first_ratios):.3f} |")
+    lines.append(f"| geometric mean of {len(warm_ratios)} | | | | | | {mean(warm_ratios):.3f} | | {mean(first_ratios):.3f} |")
     return "\n".join(lines)
 
 
@@ -176,7 +214,7 @@ def heading() -> str:
                   if line.startswith("model name")), platform.machine()) if Path("/proc/cpuinfo").exists() else ""
     return (f"# Compiled programs, {datetime.date.today()}\n\n{model}, {os.cpu_count()} cores, CPython "
             f"{platform.python_version()}, torch {torch.__version__}, `inductor`. Ours / torch.compile's; see "
-            "`benchmarks/compiled.py` for the columns.\n\n")
+            "`benchmarks/compiled.py` for the columns. Rows without times are without Inductor (`--quick`).\n\n")
 
 
 def main() -> None:
@@ -184,6 +222,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results" / f"{datetime.date.today()}-compiled.json")
     options = parser.parse_args()
     if options.measure:
@@ -192,7 +231,7 @@ def main() -> None:
     from compiled_programs import PROGRAMS
     results = json.loads(options.out.read_text()) if options.out.exists() else {}
     for name in [] if options.table else options.names or [n for n in PROGRAMS if n not in results]:
-        results[name] = run(name)
+        results[name] = quick(name) if options.quick else run(name)
         options.out.write_text(json.dumps(results, indent=1) + "\n")
         print(name, json.dumps(results[name]), flush=True)
     options.out.with_suffix(".md").write_text(heading() + table(results) + "\n")

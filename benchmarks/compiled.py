@@ -188,7 +188,8 @@ def table(results: dict[str, Any]) -> str:
         row = results[name]
         ours, theirs = row["sot"], row["torch"]
         if "error" in ours or "error" in theirs:
-            lines.append(f"| {name} | {kind} | {ours.get('error', 'yes')} / {theirs.get('error', 'yes')} | | | | | | |")
+            failed = " / ".join(r.get("error", "yes") for r in (ours, theirs))
+            lines.append(f"| {name} | {kind} | {failed} | | | | | | |")
             continue
         right = " / ".join({"": "yes", None: "?"}.get(r.get("difference"), "no") for r in (ours, theirs))
         if "warm" not in ours:
@@ -200,7 +201,8 @@ def table(results: dict[str, Any]) -> str:
         lines.append(f"| {name} | {kind} | {right} | {ours['graphs']} / {theirs['graphs']} | {ours['compiles']} / "
                      f"{theirs['compiles']} | {warm_[0]:.2f} / {warm_[1]:.2f} | {warm_ratios[-1]:.2f} | "
                      f"{ours['first']:.1f} / {theirs['first']:.1f} | {first_ratios[-1]:.2f} |")
-    lines.append(f"| geometric mean of {len(warm_ratios)} | | | | | | {mean(warm_ratios):.3f} | | {mean(first_ratios):.3f} |")
+    lines.append(f"| geometric mean of {len(warm_ratios)} | | | | | | {mean(warm_ratios):.3f} | | "
+                 f"{mean(first_ratios):.3f} |")
     return "\n".join(lines)
 
 

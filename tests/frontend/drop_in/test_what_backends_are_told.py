@@ -1,4 +1,4 @@
-"""A backend that compiles is told of a graph what torch.compile tells it: static inputs, mutations, lines, dimensions."""
+"""A backend that compiles is told of a graph what torch.compile tells it: static inputs, mutations, lines, sizes."""
 import pytest
 import torch
 from torch import nn

@@ -23,6 +23,17 @@ class OptionsError(BackendError, ValueError):
     """Options that the backend does not know, or a mode beside them."""
 
 
+def innermost(error: BaseException) -> str:
+    """The line at which an exception was raised."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "an unknown line"
+    code = trace.tb_frame.f_code
+    return f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}"
+
+
 def one_line(error: BaseException) -> str:
     """The class of an exception and the first line of what it says."""
     first = str(error).strip().partition("\n")[0]

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 
 from sot.backends import dynamo, selection
 from sot.backends.eager import eager
-from sot.backends.errors import BackendError, UnknownBackendError, one_line
+from sot.backends.errors import BackendError, UnknownBackendError, innermost, one_line
 from sot.torch_compat import compilers
 
 Backend = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -128,7 +128,9 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     except BackendError:
         raise
     except Exception as error:
-        raise BackendError(f"backend {name!r} raised {one_line(error)}") from error
+        told = BackendError(f"backend {name!r} raised {one_line(error)}")
+        told.add_note(f"in the backend: {innermost(error)}")
+        raise told from error
     if not callable(compiled):
         raise BackendError(
             f"backend {name!r} returned {_describe(compiled)}; it must return something that can be called "

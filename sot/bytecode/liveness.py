@@ -5,7 +5,7 @@ from types import CodeType
 
 from sot.bytecode.decode import decode
 from sot.bytecode.instr import NO_FALL_THROUGH
-from sot.bytecode.resume_origin import cells_of, per_place, source
+from sot.bytecode.resume_origin import argument_count, cells_of, per_place, source
 
 SEES_ALL_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
 SHOWS_FRAMES = frozenset({"breakpoint", "set_trace", "_getframe", "currentframe"})
@@ -15,6 +15,39 @@ def live_names(code: CodeType, pc: int) -> frozenset[str]:
     """The local variables (no cells) whose values may be used from `pc` on."""
     code, pc = source(code, pc)
     return _live_names(code, 0)[pc]
+
+
+def bound_names(code: CodeType, pc: int) -> frozenset[str]:
+    """The local variables (no cells) that have a value at `pc`, whichever way led there."""
+    code, pc = source(code, pc)
+    return _bound_names(code, 0)[pc]
+
+
+@per_place
+def _bound_names(code: CodeType, _: int) -> list[frozenset[str]]:
+    """For each instruction, those that have been set on all ways to it. Forward data flow, likewise."""
+    decoded = decode(code)
+    instrs, everything = decoded.instrs, frozenset(code.co_varnames) - {*cells_of(code)}
+    bound = [everything] * (len(instrs) + 1)
+    bound[0] = frozenset(code.co_varnames[:argument_count(code)]) & everything
+    changed = True
+    while changed:
+        changed = False
+        for pc, instr in enumerate(instrs):
+            after = bound[pc]
+            if instr.op == "STORE_FAST":
+                after |= {instr.arg}
+            elif instr.op in ("DELETE_FAST", "LOAD_FAST_AND_CLEAR"):
+                after -= {instr.arg}
+            targets = [] if instr.op in NO_FALL_THROUGH else [(pc + 1, after)]
+            if instr.target is not None:
+                targets.append((instr.target, after))
+            if instr.handler >= 0:
+                targets.append((decoded.handlers[instr.handler].target, bound[pc] & after))
+            for target, names in targets:
+                changed |= not bound[target] <= names
+                bound[target] &= names
+    return bound
 
 
 def read_cells(code: CodeType, pc: int) -> frozenset[str]:

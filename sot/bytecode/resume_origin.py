@@ -93,6 +93,11 @@ def cells_of(code: CodeType) -> tuple[str, ...]:
     return code.co_cellvars + code.co_freevars
 
 
+def argument_count(code: CodeType) -> int:
+    """How many of ``co_varnames`` are parameters."""
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+
+
 def body_start(code: CodeType) -> int:
     """Where the body starts. What is before sets up cells and the generator."""
     return next(n for n, instr in enumerate(decode(code).instrs) if instr.op == "RESUME") + 1

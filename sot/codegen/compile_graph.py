@@ -15,6 +15,7 @@ from sot.codegen.number_tensors import number_places, taking_numbers, with_numbe
 from sot.codegen.pieces import in_pieces
 from sot.codegen.spent_results import detach_results, has_gradients, with_spent_results
 from sot.guards.assumptions import RestartCapture
+from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
 from sot.interpreter.torch_ops.checkpoints import run_checkpointed
@@ -84,7 +85,8 @@ class GraphCompiler:
         mark_static_inputs(graph.module, graph.weights)
         # It may trace with proxies, whose class torch has to ask.
         grad = graph.turns_grad_on or torch.is_grad_enabled()
-        with record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True):
+        with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
+              unheard(warnings_of(graph.module))):
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
@@ -165,6 +167,8 @@ class GraphCompiler:
             call = leaving_states(call, graph.states, graph.turns_grad_on)
         if any(graph.numpy):
             call = raising(call)
+        if places := warnings_of(graph.module):
+            call = naming_lines(call, places)
         if graph.asserted:
             call = raising_asserted(call, graph.asserted)
         if self.check and not graph.has_generator:      # which would draw twice

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sot import _hook
 from sot.bytecode.frame_layout import LASTI, NULL, SAVED, VALUE, Layout, argument_order
-from sot.bytecode.liveness import live_names, read_cells
+from sot.bytecode.liveness import bound_names, live_names, read_cells
 from sot.bytecode.plain_loops import loop_code
 from sot.bytecode.resume import can_resume, generator_code
 from sot.bytecode.resume_origin import place_of_call, source
@@ -16,7 +16,7 @@ from sot.bytecode.step import call_code, step_code
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.trace import Broken, Suspended
 from sot.support.errors import NotRebuildable, Reason
-from sot.values.base import ABSENT, NONE, LastInstruction, Lazy, Null, SavedException, Value
+from sot.values.base import ABSENT, NONE, Const, LastInstruction, Lazy, Null, SavedException, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import GeneratorValue
 from sot.values.lifetimes import end_shows
@@ -45,9 +45,10 @@ def restored(e: Writer, frame: Suspended, code: CodeType, pc: int, exception: Va
     ``exception`` is what the frame is handling. ``all_names``: also of variables that are not read again.
     """
     stack = frame.stack
-    live = live_names(code, pc)
+    live, bound = live_names(code, pc), bound_names(code, pc)
     layout = Layout(tuple(SLOT_KINDS.get(type(v), VALUE) for v in stack),
-                    tuple(n for n, v in frame.locals.items() if n in live or all_names or end_shows(v)))
+                    tuple(n for n, v in frame.locals.items() if n in live or all_names or end_shows(v)
+                          or n in bound and costs_nothing(v)))
     handled = handled_by_slot(stack, exception)
     args = []
     for kind, which in argument_order(code, layout):
@@ -60,6 +61,12 @@ def restored(e: Writer, frame: Suspended, code: CodeType, pc: int, exception: Va
             raise NotRebuildable(f"{name}, which has no value and may be read, and which inner functions share")
     cells = [e.value(frame.cells[n]) for n in (*code.co_cellvars, *code.co_freevars)]
     return layout, joined(args), joined(cells)
+
+
+def costs_nothing(value: Value | Lazy) -> bool:
+    """Is it there without the graph? Then it goes on to be a variable of the frame, which code that is called may look
+    at, as Python keeps it."""
+    return isinstance(value, Const) or value.origin is not None
 
 
 def joined(expressions: Iterable[str]) -> str:

@@ -7,8 +7,8 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorT
 from typing import Any
 
 from sot import _hook
+from sot.bytecode.resume_origin import argument_count
 from sot.codegen.names import BUILT_IN, Names
-from sot.interpreter.frame import argument_count
 from sot.support.errors import Reason, Skip
 from sot.support.own_code import BUILTINS
 

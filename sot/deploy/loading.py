@@ -16,6 +16,7 @@ from sot.deploy.safety import inspect_archive
 from sot.deploy.saving import FORMAT, METADATA
 from sot.deploy.sizes import check, check_conditions
 from sot.deploy.structure import restored
+from sot.support.tracebacks import public
 from sot.torch_compat.exporting.archive import read_archive
 
 
@@ -28,6 +29,7 @@ class Method:
         self.name, self.result, self.sizes = name, layout["result"], layout["sizes"]
         self.conditions = layout["conditions"]
 
+    @public(whatever=True)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError for arguments that were not among those that the method was saved with."""
         names = [*self.positional, *self.keyword]
@@ -75,6 +77,7 @@ class LoadedModel(torch.nn.Module):
     def programs(self) -> dict[str, Any]:
         return {method: call.program for method, call in self._sot_calls.items()}
 
+    @public(whatever=True)
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return (self._sot_calls.get("forward") or next(iter(self._sot_calls.values())))(*args, **kwargs)
 
@@ -108,6 +111,7 @@ class LoadedModel(torch.nn.Module):
         return f"LoadedModel({self._sot_name}: {', '.join(self.methods)})"
 
 
+@public()
 def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedModel:
     """The model that ``sot.save`` wrote to ``path + ".pt2"``. The program that made it is not needed.
 

@@ -18,6 +18,7 @@ from sot.deploy.safety import inspect_archive
 from sot.deploy.sizes import as_data, described, explained, is_about_sizes
 from sot.deploy.trace import Capture, capture
 from sot.frontend.api import translation_of
+from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.archive import write_archive
 from sot.torch_compat.exporting.recurrent import any_length
@@ -28,6 +29,7 @@ MAIN = "model"              # the name that torch.export.load looks for
 CONSTANTS = (bool, int, float, str)
 
 
+@public()
 def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = None,
          methods: Mapping[str, Any] | None = None) -> Path:
     """Capture a model or a function, and write it to ``path + ".pt2"``, torch.export's own format.
@@ -68,7 +70,7 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = No
     seal(file)
     if dropped:
         warnings.warn(f"{metadata['name']} is saved without these effects of a call, for which a file has no place: "
-                      f"{', '.join(dropped)}", SaveWarning, stacklevel=2)
+                      f"{', '.join(dropped)}", SaveWarning, stacklevel=3)
     return file
 
 

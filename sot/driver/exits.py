@@ -18,6 +18,7 @@ from sot.bytecode import Code
 from sot.codegen.exit import Exit, plain_exit, write_exit
 from sot.guards.assumptions import Assumptions, RestartCapture
 from sot.guards.origin import Inputs
+from sot.interpreter.effects.torch_warnings import without_warnings
 from sot.interpreter.loop import run
 from sot.interpreter.machine import Machine
 from sot.interpreter.outcomes import Return
@@ -43,7 +44,7 @@ def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalSt
     Raises Skip, RestartCapture; CaptureError at a break of a ``full_graph``.
     """
     with Machine(function, code, inputs, state, assumptions) as machine:
-        with record.timed("execute"), quiet(), paused_collector():
+        with record.timed("execute"), quiet(), without_warnings(machine), paused_collector():
             try:
                 trace, exit = execute(machine, record, full_graph, write)
             finally:

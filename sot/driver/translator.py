@@ -41,6 +41,7 @@ from sot.support.limits import unrolling
 from sot.support.own_code import builtins_are_replaced
 from sot.support.places import Place, is_installed
 from sot.support.registry import HANDLERS
+from sot.support.tracebacks import ends_here
 from sot.torch_compat.callables import torch_compiles
 from sot.torch_compat.fake_tensors import new_fake_mode
 from sot.torch_compat.global_state import Before, GlobalState, in_function_transform, in_mode, in_tracer
@@ -98,7 +99,10 @@ class Translator:
         code = function.__code__
         if self.scope.leaves_alone(code, str(function.__globals__.get("__name__")), self.callback):
             return None
-        return self.answer(function, inputs)
+        try:
+            return self.answer(function, inputs)
+        except (CaptureError, BackendError) as e:
+            raise ends_here(e) from None
 
     def answer(self, function: FunctionType, inputs: Inputs) -> Callable | None:
         """The entry for a call of a function in scope, None if Python is to run it."""

@@ -20,12 +20,13 @@ from sot._hook import Direct, plain
 from sot.backends import Backend, OptionsError, backend_name, lookup_backend, with_mode, with_options
 from sot.checking.calls import beside_python, call_module, rate_of
 from sot.driver.translator import Translator
-from sot.frontend.input_spec import CallCheck
+from sot.frontend.input_spec import CallCheck, InputSpecError
 from sot.frontend.inspection import Inspected
 from sot.guards.guard_program import module_forward
 from sot.guards.guards import short
 from sot.support import user_annotations
 from sot.support.errors import SotError
+from sot.support.tracebacks import ends_here, public
 from sot.support.user_annotations import (
     InModule,
     NotToStatic,
@@ -218,7 +219,10 @@ def checked(check: Callable[..., None] | None, call: Direct, owner: weakref.ref 
         return call
 
     def check_and_call(*args: Any, **kwargs: Any) -> Any:
-        check(args if owner is None else (owner(), *args), kwargs)
+        try:
+            check(args if owner is None else (owner(), *args), kwargs)
+        except InputSpecError as e:
+            raise ends_here(e) from None
         return call(*args, **kwargs)
     return check_and_call
 
@@ -247,6 +251,7 @@ def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend
               full_graph: bool = False, dynamic: bool | None = None,
               control_flow: str = "break", check: float | None = None, mode: str | None = None,
               options: Mapping[str, Any] | None = None) -> F: ...
+@public(hint="The settings are given by name: to_static(f, full_graph=True)")
 def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
               control_flow: str = "break", check: float | None = None, mode: str | None = None,
@@ -283,7 +288,7 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
     if dynamic not in (None, True, False):
         raise TargetError(f"dynamic is None, True or False, not {short(dynamic)}")
     settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode, options)
-    return functools.partial(translate, settings=settings) if fn_or_module is None else translate(
+    return functools.partial(public()(translate), settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)
 
 
@@ -366,6 +371,7 @@ def refuse_unreachable(module: torch.nn.Module) -> None:
 
 
 # ---- marks ----------------------------------------------------------------------------------------------
+@public()
 def not_to_static(fn_or_module: F) -> F:
     """Mark a function, method or module as Python's: capture breaks where it is called.
 
@@ -394,6 +400,7 @@ def not_to_static(fn_or_module: F) -> F:
     return NotToStatic(target.__wrapped__ if isinstance(target, Translated) else target)  # type: ignore[return-value]
 
 
+@public()
 def ignore_module(modules: ModuleType | str | Iterable[ModuleType | str]) -> None:
     """Leave the functions of modules, and of everything in them if they are packages, to Python.
 

@@ -20,9 +20,11 @@ from sot.frontend.api import (
 from sot.frontend.inspection import Explanation
 from sot.guards.guards import short
 from sot.reports.recording import Recording, recorded
+from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
 
 
+@public(hint="Did you mean sot.explain(f)(x)?")
 def explain(fn_or_module: Any) -> Callable[..., Explanation]:
     """``explain(fn)(*args)`` calls ``fn(*args)`` once, captures it afresh, and answers what was captured.
 

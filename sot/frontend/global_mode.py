@@ -28,10 +28,12 @@ from sot.reports import recording
 from sot.reports.build import report_of
 from sot.reports.recording import Recording
 from sot.support.limits import EVERYTHING, Budget, budget
+from sot.support.tracebacks import public
 
 Modules = ModuleType | str | Iterable[ModuleType | str]
 
 
+@public()
 def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: Modules = ()) -> Switch:
     """Translate what is called from now on, where that pays (see SOT_BUDGET); also as ``with sot.enable():``.
 
@@ -86,6 +88,7 @@ class StaticSwitch:
         turn_everything(self.before)
 
 
+@public()
 def enable_to_static(on: bool) -> StaticSwitch:
     """Switch every translation off, or on again; also as ``with sot.enable_to_static(False):``.
 

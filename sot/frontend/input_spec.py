@@ -20,6 +20,7 @@ import torch
 
 from sot.guards.guards import short
 from sot.support.errors import SotError, article
+from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
 from sot.torch_compat.tensors import tensor_summary
 
@@ -51,6 +52,7 @@ class InputSpec:
     dtype: torch.dtype
     name: str | None
 
+    @public()
     def __init__(self, shape: Iterable[int | str | None], dtype: str | torch.dtype = "float32",
                  name: str | None = None) -> None:
         if name is not None and not isinstance(name, str):
@@ -92,8 +94,9 @@ def checked_size(size: Any) -> int | str | None:
     if size is None or isinstance(size, str) and size:
         return size
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
+        meant = ". Did you mean None?" if size == -1 and not isinstance(size, bool) else ""
         raise InputSpecError(f"a dimension is an int from 0, None (any size) or a name (any size, equal to the others "
-                             f"of that name), not {short(size)}")
+                             f"of that name), not {short(size)}{meant}")
     return int(size)
 
 

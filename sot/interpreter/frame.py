@@ -87,8 +87,3 @@ class Frame:
             locals_, stack, self.pc, self.last, self.on_return = state
             self.locals, self.stack = dict(locals_), list(stack)
         return undo
-
-
-def argument_count(code: CodeType) -> int:
-    """How many of ``co_varnames`` are parameters."""
-    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from sot.bytecode import Code
+from sot.bytecode.resume_origin import argument_count
 from sot.graph import GraphBuilder, NumberRef
 from sot.guards.assumptions import Assumptions, Point
 from sot.guards.guards import Guard
 from sot.guards.origin import Arg, Origin, known
 from sot.guards.symbols import Symbols
 from sot.interpreter import entering
-from sot.interpreter.frame import PUSH, Frame, argument_count
+from sot.interpreter.frame import PUSH, Frame
 from sot.interpreter.numpy_ops.memory import ArrayMemory
 from sot.interpreter.outcomes import Mark, Touch
 from sot.support.errors import PyRaise, Reason, Skip
@@ -59,6 +60,7 @@ class Machine:
         self.state_log: StateLog = []
         self.journal: list[Callable[[], Any]] = []
         self.effects: list[Callable] = []
+        self.warned: list[tuple[Any, Any]] = []     # what an operation has warned of, see torch_warnings.py
         self.shown: list[ShownTensor] = []      # by output and text that are made after the graph
         self.array_memory = ArrayMemory()
         self.mutated: dict[int, Value] = {}

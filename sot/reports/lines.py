@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from sot.guards.guards import Guard, TypeGuard
+from sot.guards.guards import CodeGuard, Guard, HasKeyGuard, IsGuard, TypeGuard
 from sot.guards.origin import Arg, CellContents, Global, Known, Origin
 from sot.reports.history import by_kind, history
 from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord, RecompileReason
 from sot.reports.wording import is_call, is_structure, names_in, said
 from sot.support.errors import Reason
 from sot.support.places import Place, shortened
+from sot.values.constants import is_library, module_of
 
 INDENT = "    "
 GUARDS_SHOWN = 8  # in each group, unless everything is asked for
@@ -227,13 +228,29 @@ def told(records: Sequence[GuardRecord]) -> Iterator[tuple[GuardRecord, str, str
             yield record, group_of(record.guard, modules), said(str(record), names)
 
 
+def is_of_library(guard: Guard) -> bool:
+    """Does it only say that a name of a library's class or module means what it did?"""
+    first = [*chain(getattr(guard, "origin", None))][-1:]
+    if not isinstance(guard, IsGuard | HasKeyGuard | CodeGuard) or not first or not isinstance(first[0], Known):
+        return False
+    return is_library(module_of(first[0].held.value))
+
+
 def guards_lines(records: Iterable[GuardRecord], verbose: bool = False) -> Lines:
-    for title, sentences in grouped(records).items():
-        yield f"  {title} ({sentences.total()})"
-        shown = list(sentences.items())[: None if verbose else GUARDS_SHOWN]
-        yield from indented(sentence + times(number) for sentence, number in shown)
-        if len(sentences) > len(shown):
-            yield f"{INDENT}... and {len(sentences) - len(shown)} more"
+    """The guards by what they protect. Unless everything is asked for, those on the names of libraries are only
+    counted, and of the others in a group the first are shown."""
+    records = list(records)
+    folded = grouped(r for r in records if not verbose and is_of_library(r.guard))
+    shown = grouped(r for r in records if verbose or not is_of_library(r.guard))
+    for title in sorted({**shown, **folded}, key=[*grouped(records)].index):
+        sentences, others = shown.get(title, Counter()), folded.get(title, Counter()).total()
+        yield f"  {title} ({sentences.total() + others})"
+        first = list(sentences.items())[: None if verbose else GUARDS_SHOWN]
+        yield from indented(sentence + times(number) for sentence, number in first)
+        if len(sentences) > len(first):
+            yield f"{INDENT}... and {len(sentences) - len(first)} more"
+        if others:
+            yield f"{INDENT}{others} that notice if a name of a library is replaced: text(verbose=True) lists them"
 
 
 # ---- times ----------------------------------------------------------------------------------------------

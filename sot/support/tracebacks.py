@@ -1,7 +1,17 @@
-"""The traceback of an exception that capture has raised and caught, as Python would have made it."""
+"""Tracebacks as the user is to see them: of exceptions that capture has followed, and of what we refuse."""
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
 from types import CodeType, FunctionType, TracebackType
+from typing import ParamSpec, TypeVar
+
+from sot.support.own_code import is_own
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Places = tuple[tuple[CodeType, int], ...]       # the frames it went through, innermost first, each with a line
 
@@ -21,3 +31,51 @@ def traceback_of(places: Places) -> TracebackType | None:
                                             co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)
         found = TracebackType(found, FunctionType(looks, {})().gi_frame, -1, line)
     return found
+
+
+# ---- what we refuse ---------------------------------------------------------------------------------------
+def public(*, hint: str = "", whatever: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """For a function that users call: what it refuses is raised at their line, without what is below it or before it.
+
+    Arguments:
+        hint: what the user may have meant who gives too many arguments.
+        whatever: is every exception shown so? If not, those that code of the user's or of torch raises keep theirs.
+    """
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except Exception as e:
+                if isinstance(e, TypeError) and e.__traceback__ is not None and e.__traceback__.tb_next is None:
+                    raise ends_here(TypeError(with_suggestion(str(e), function, hint))) from None
+                if not whatever and not is_refusal(e):
+                    raise
+                raise ends_here(e) from None
+        return call
+    return decorate
+
+
+def ends_here(error: Exception) -> Exception:
+    """An exception whose traceback begins anew where it is raised, and which shows no other one."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Is it an exception that we raise on purpose, and no defect?"""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not is_own(trace.tb_frame.f_code.co_filename):
+        return False
+    return type(error).__module__.startswith("sot.") or type(error) in (TypeError, ValueError)
+
+
+def with_suggestion(text: str, function: Callable[..., object], hint: str) -> str:
+    """What Python says of arguments that do not fit, with what may have been meant."""
+    _, unexpected, name = text.partition("unexpected keyword argument ")
+    if not unexpected:
+        return f"{text}. {hint}" if hint and "positional argument" in text else text
+    close = difflib.get_close_matches(name.strip("'"), inspect.signature(function).parameters, n=1)
+    return f"{text}. Did you mean {close[0]!r}?" if close and "Did you mean" not in text else text

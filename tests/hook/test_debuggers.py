@@ -225,3 +225,17 @@ def test_a_frame_that_is_handed_out_is_the_functions_own(ask):
         return y, found if isinstance(found, list) else (sorted(found.f_locals), found.f_code.co_name), after
 
     check(fn, torch.ones(2))
+
+
+def test_variables_that_are_not_read_again_are_there_for_code_that_looks_at_them():
+    """A break before the look: the rest of the function has what Python keeps."""
+    names = eval("lambda: sorted(sys._getframe(1).f_locals)", {"sys": sys})
+
+    def fn(x, unused):
+        limit, given = 2, unused
+        y = x * limit
+        if y.sum() > 0:
+            y = y + 1
+        return y, sorted(n for n in names() if n in ("x", "limit", "given", "unused"))
+
+    check(fn, torch.ones(2), "text")

@@ -283,3 +283,17 @@ def test_guards_name_the_users_line_also_where_code_of_ours_stands_in():
     places = {guard.file for capture in translated.captures for guard in capture.guards}
     ours = sot.__file__.rpartition("/")[0]
     assert __file__ in places and not any(place.startswith(ours) for place in places)
+
+
+def test_names_of_libraries_are_counted_and_listed_on_demand():
+    class Scale:
+        by = 2
+
+    def fn(x):
+        return x.sin() * Scale.by
+
+    explanation = sot.explain(fn)(torch.ones(2))
+    short, long = str(explanation), explanation.text(verbose=True)
+    assert "Tensor" not in short.replace("float32 tensor", "").partition("Guards")[2].partition("Times")[0]
+    assert "that notice if a name of a library is replaced" in short and "Scale" in short
+    assert "'sin' is not in Tensor.__dict__" in long

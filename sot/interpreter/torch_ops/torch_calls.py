@@ -20,6 +20,7 @@ from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.control_flow import failures
+from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
@@ -155,11 +156,13 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
+    m.warned.clear()
     try:
         result, call = run_on_fakes(m, kind, name, asked, reason, numbers and is_concrete(name, graph_args, found))
     except Break as stop:
         is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs
         if is_read and deferred_scalars.begin_to_read(m, name, args[0]):
+            warn_later(m)
             return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
     refuse_changes(m, name)
@@ -223,6 +226,8 @@ def record(m: Machine, name: str, call: known_values.Call, result: Any, written:
     """The node of an operation, which notes whose memory it writes to."""
     kind = "call_method" if isinstance(call[0], str) else "call_function"
     node = m.builder.record(kind, *call, result, m.stack_trace(), seen=seen)
+    if m.warned:
+        node.meta["torch_warns"] = taken(m)
     m.hooked = m.hooked or name == "retain_grad"
     if written:
         written = m.array_memory.sharing(written)

@@ -1,0 +1,158 @@
+"""Warnings of torch's operations. Capture raises none; those that the graph raises name the user's line.
+
+Fake operations warn as real ones do, but at a line of ours, and of some things torch warns only once in a process. So
+what they would show is put down, and forgotten by Python and torch. The graph then warns as the program does. It has
+no lines of the user's: a graph of which an operation has warned is called by ``naming_lines``.
+"""
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from sot.support.own_code import is_own
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+    from sot.values.protocols import Emitter
+
+
+class Shown(NamedTuple):
+    """A warning that would have been shown."""
+
+    message: Warning
+    category: type[Warning]
+    file: str
+    line: int
+
+
+class Where(NamedTuple):
+    """The place that a warning names: the last arguments of ``warnings.warn_explicit``."""
+
+    file: str
+    line: int
+    module: str
+    registry: dict
+
+
+@contextmanager
+def put_down(note: Callable[[Shown], None]) -> Iterator[None]:
+    """Warnings inside are noted, in place of being shown. No filter is touched: that would make Python forget all
+    that it has shown."""
+    def show(message: Any, category: type[Warning], filename: str, lineno: int, *others: Any) -> None:
+        note(Shown(message, category, filename, lineno))
+    before = warnings.showwarning
+    warnings.showwarning = show     # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
+@contextmanager
+def without_warnings(m: Machine) -> Iterator[None]:
+    """For the time of a capture; what would be shown is in ``m.warned``."""
+    def note(shown: Shown) -> None:
+        forget(shown)
+        if is_own(shown.file):
+            m.warned.append((shown, place_of(m)))
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)     # without it, torch would not warn a second time
+    try:
+        with put_down(note):
+            yield
+    finally:
+        torch.set_warn_always(always)
+
+
+def forget(shown: Shown) -> None:
+    """Python remembers in the module that a warning names that it has been shown there."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != shown.file:
+        frame = frame.f_back    # type: ignore[assignment]
+    if frame is not None:
+        frame.f_globals.get("__warningregistry__", {}).pop((str(shown.message), shown.category, shown.line), None)
+
+
+def place_of(m: Machine) -> Where:
+    """The line of the user's that is executed."""
+    frame = next(iter(m.user_frames()), m.frames[0])
+    registry = frame.namespace.setdefault("__warningregistry__", {})
+    return Where(frame.native.co_filename, frame.line, str(frame.namespace.get("__name__")), registry)
+
+
+def taken(m: Machine) -> dict[str, Where]:
+    """What the operation that has just run has warned of, with the place that it is to name."""
+    found = {str(shown.message): place for shown, place in m.warned}
+    m.warned.clear()
+    return found
+
+
+def warn_later(m: Machine) -> None:
+    """The operation that has just run is no part of the graph: its warnings are shown after it, once."""
+    for shown, place in [*m.warned]:
+        m.effect(told_once(shown, place))
+    m.warned.clear()
+
+
+def told_once(shown: Shown, place: Where) -> Callable[[Emitter], None]:
+    return lambda e: e.line(f"{e.const(warn_once)}({e.const(shown)}, {e.const(place)})")
+
+
+_told: set[str] = set()
+
+
+def warn_once(shown: Shown, place: Where) -> None:
+    if str(shown.message) not in _told:
+        _told.add(str(shown.message))
+        warnings.warn_explicit(str(shown.message), shown.category, *place)
+
+
+def warnings_of(module: torch.fx.GraphModule) -> dict[str, Where]:
+    """What operations of a graph have warned of, and the places to name."""
+    found: dict[str, Where] = {}
+    for node in module.graph.nodes:
+        found.update(node.meta.get("torch_warns", {}))
+    return found
+
+
+@contextmanager
+def unheard(places: Mapping[str, Where]) -> Iterator[None]:
+    """For the time in which a backend compiles: it may run the operations on fakes again."""
+    if not places:
+        yield
+        return
+    others: list[Shown] = []
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with put_down(lambda shown: forget(shown) if str(shown.message) in places else others.append(shown)):
+            yield
+    finally:
+        torch.set_warn_always(always)
+        for shown in others:
+            warnings.showwarning(*shown)
+
+
+def naming_lines(call: Callable[..., Any], places: Mapping[str, Where]) -> Callable[..., Any]:
+    """The call of a graph, whose warnings name the lines that their operations are from."""
+    def run(*args: Any) -> Any:
+        found: list[Shown] = []
+        with put_down(found.append):
+            results = call(*args)
+        for shown in found:
+            place = places.get(str(shown.message))
+            if place is None or not is_generated(shown.file):
+                place = Where(shown.file, shown.line, "", {})
+            warnings.warn_explicit(shown.message, shown.category, *place)
+        return results
+    return run
+
+
+def is_generated(file: str) -> bool:
+    """Is it the code of a graph, or ours that calls it?"""
+    return file.startswith("<") or is_own(file)

@@ -1,0 +1,71 @@
+"""Warnings of torch's operations name the program's line, are shown as often as in plain Python, and never ours."""
+import warnings
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import sot
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+def softmax(x):
+    y = x * 2
+    return F.softmax(y)
+
+
+def called(x):
+    return softmax(x + 1) + softmax(x)
+
+
+def shown_by(fn, calls=3, action="default"):
+    """Where each warning is from, and its first words."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter(action)
+        for _ in range(calls):
+            fn(X)
+    return [(w.category, w.filename, w.lineno, str(w.message)[:40]) for w in found]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("action", ["default", "always"])
+@pytest.mark.parametrize("fn", [softmax, called])
+def test_a_warning_names_the_programs_line(fn, action, backend):
+    if backend == "eager":
+        assert shown_by(sot.to_static(fn, backend=backend), action=action) == shown_by(fn, action=action)
+    else:       # what is compiled need not warn at each call
+        assert {w[1] for w in shown_by(sot.to_static(fn, backend=backend), action=action)} <= {__file__}
+
+
+def test_what_torch_tells_only_once_in_a_process_names_the_programs_line():
+    def transposes(x):
+        return x[None].T + 1
+
+    for _, file, _, _ in shown_by(sot.to_static(transposes, backend="eager")):
+        assert file == __file__
+
+
+def test_a_number_that_is_read_names_the_programs_line():
+    def reads(x):
+        y = (x * torch.ones((), requires_grad=True)).sum()
+        return x + 1, float(y)
+
+    for _, file, _, _ in shown_by(sot.to_static(reads, backend="eager"), action="always"):
+        assert file == __file__
+
+
+def test_a_warning_that_is_an_error_is_raised_at_the_programs_line():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning) as caught:
+            sot.to_static(softmax, backend="eager")(X)
+    assert caught.traceback[-1].path.name == "functional.py" and caught.traceback[-1].name == "_get_softmax_dim" or (
+        str(caught.traceback[-2].path) == __file__)
+    assert not any("/sot/" in str(entry.path) for entry in caught.traceback)
+
+
+def test_capture_changes_no_filter_and_leaves_the_programs_function_for_warnings():
+    before = warnings.showwarning, [*warnings.filters], torch.is_warn_always_enabled()
+    sot.to_static(called, backend="eager")(X)
+    assert (warnings.showwarning, [*warnings.filters], torch.is_warn_always_enabled()) == before

@@ -88,3 +88,8 @@ class Auto:
 
 
 triton, auto = Triton(), Auto()
+
+
+def is_known_to_interpret(backend: Any) -> bool:
+    """Does a backend run every graph as it is, as far as can be told beforehand?"""
+    return backend is eager or isinstance(backend, Auto) and bool(not torch.cuda.is_available())

@@ -75,6 +75,7 @@ class Graph:
         draws: does it draw random numbers?
         shows_leaves: does the program get at leaves of autograd that the graph has made?
         spent: the results that the graph has gone backward through.
+        optimizers: does it have steps of optimizers in it?
         can_free_weights: could weights be of any dtype and shape, if the graph runs as it is written?
     """
 
@@ -94,6 +95,7 @@ class Graph:
     draws: bool
     shows_leaves: bool
     spent: Spent
+    optimizers: bool
     can_free_weights: bool
 
     @property
@@ -130,7 +132,7 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
                  frozenset(floats),
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
                  gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
-                 spent_of(builder, module, results),
+                 spent_of(builder, module, results), bool(trace.optimizers),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
 
 

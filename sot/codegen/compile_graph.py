@@ -41,6 +41,7 @@ from sot.torch_compat.tensors import asking_no_class, overrides_enabled
 # What a backend that compiles would not do.
 ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element,
                  *random_state.NODES, *FLAGS)
+ALL = frozenset(("",))      # optimizers
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, hooks or checkpoints"
 
 
@@ -76,6 +77,8 @@ class GraphCompiler:
                 return Compiled(taking_numbers(self.compile_as_given(tensors, record).call, places), False)
         except BackendError:
             pass        # the number is needed as it is
+        if graph.optimizers:
+            raise RestartCapture("a number that changes is needed as it is", plain_optimizers=ALL)
         raise RestartCapture("the backend compiles its graph, and would take a float for a constant",
                              constant=graph.floats)
 
@@ -90,6 +93,8 @@ class GraphCompiler:
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
+        if as_it_is and graph.optimizers:
+            raise RestartCapture("the backend runs its graph as it is", plain_optimizers=ALL)
         if graph.floats and not as_it_is:
             return self.compile(graph, record)
         if not as_it_is and graph.shows_leaves:
@@ -120,6 +125,8 @@ class GraphCompiler:
         try:
             compiled = self.ask_about_leaves(graph)
         except BackendError as error:
+            if graph.optimizers:
+                raise RestartCapture(str(error), plain_optimizers=ALL) from None
             raise RestartCapture(str(error), plain_gradients=True) from None
         if is_as_it_is(compiled, graph.module):
             undo()

@@ -21,6 +21,7 @@ from sot.guards.origin import Inputs
 from sot.interpreter.effects.torch_warnings import without_warnings
 from sot.interpreter.loop import run
 from sot.interpreter.machine import Machine
+from sot.interpreter.objects import optimizers
 from sot.interpreter.outcomes import Return
 from sot.interpreter.suspension import refuse_unclean
 from sot.interpreter.trace import Broken, Returned, Suspended, Trace, changed_numbers, trace_of
@@ -68,6 +69,8 @@ def execute(machine: Machine, record: Capture, full_graph: bool,
             cause = Break(Reason.UNSUPPORTED, str(e))
     else:
         cause = done.cause
+    if step := optimizers.followed(machine):
+        raise RestartCapture(str(cause), plain_optimizers=frozenset({step}))
     record.stopped = describe(machine, cause)
     if full_graph and cause.reason is not Reason.UNCAUGHT:
         raise CaptureError(f"full_graph=True, but capture stops: {record.stopped}. {record.stopped.hint}")

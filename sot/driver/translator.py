@@ -17,9 +17,10 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from sot import _hook
 from sot.backends import Backend, BackendError
+from sot.backends.selection import is_known_to_interpret
 from sot.bytecode.frame_layout import SLOT
 from sot.bytecode.resume_origin import origin
-from sot.codegen.compile_graph import GraphCompiler
+from sot.codegen.compile_graph import ALL, GraphCompiler
 from sot.codegen.exit import Exit, write_exit
 from sot.driver import recompile_limit
 from sot.driver.capture_policy import Policy
@@ -79,7 +80,8 @@ class Translator:
         unrolling()     # raises for a value of SOT_UNROLL that means nothing
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
-                                    control_flow=control_flow or full_graph)
+                                    control_flow=control_flow or full_graph,
+                                    plain_optimizers=ALL if is_known_to_interpret(backend) else frozenset())
         self.learnt = Assumptions()                     # whatever is captured
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.states = CodeTable(new_state)

@@ -99,6 +99,7 @@ class Assumptions:
         refused: but for these, by the place of the jump, with the reason?
         left_to_python: loops (by their first instructions) and calls that have no operation on tensors for long.
         plain_gradients: is ``backward()`` left to Python, because the backend cannot compile a graph with it?
+        plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
         read_at_once: where a number is read off a tensor that the program looks at before the graph could have run.
         told: is the program told that it is being compiled, as torch.compile tells it?
         imported: the parts of libraries that have been imported for this capture, with the names asked of them.
@@ -115,6 +116,7 @@ class Assumptions:
     refused: Mapping[Point, str] = field(default_factory=dict)
     left_to_python: frozenset[Point] = frozenset()
     plain_gradients: bool = False
+    plain_optimizers: frozenset[str] = frozenset()
     read_at_once: frozenset[Point] = frozenset()
     told: bool = False
     imported: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
@@ -136,7 +138,8 @@ class Assumptions:
     @property
     def of_program(self) -> Assumptions:
         """What of this is true whatever is captured: of the backend, and of code that others may inline, too."""
-        return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once)
+        return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once,
+                           plain_optimizers=self.plain_optimizers)
 
 
 class RestartCapture(Exception):

@@ -81,6 +81,7 @@ class Machine:
         self.modes: tuple[Value, ...] = ()          # see overrides.py
         self.asks_classes = state.asks_subclasses   # does torch ask arguments' classes for __torch_function__?
         self.places_unknown = False     # are there views whose place is in a tensor? see elements.py
+        self.optimizers: set[str] = set()   # the steps that have been followed, see optimizers.py
         self.hooked = False             # has the trace put a hook on a tensor?
         self.code, self.inputs = code.code, inputs
         self.called_in_handler = sys.exception() is not None

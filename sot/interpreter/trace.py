@@ -98,6 +98,7 @@ class Trace:
         made_leaves: the leaves of autograd that the graph makes, by the id of their fakes.
         asserted: the exceptions that assertions of the graph stand for, by their texts.
         hooked: does the graph put hooks on tensors?
+        optimizers: the optimizers whose steps are in the graph.
         shows_frames: may the program see the variables of its frames?
     """
 
@@ -120,6 +121,7 @@ class Trace:
     asserted: Mapping[str, tuple[type, tuple]]
     hooked: bool
     shows_frames: bool
+    optimizers: frozenset[str]
 
     @property
     def operations(self) -> int:
@@ -139,7 +141,8 @@ def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
         m.code, m.inputs, exit, line, guards, dict(m.examples), m.builder, dict(m.input_origins),
         m.symbols if m.has_symbols else None, (*m.state_log,), (*m.mutated.values(),), (*m.effects,), m.modes,
         dict(m.made_classes), tuple(value for _, value in m.by_id.values() if isinstance(value, TensorValue)),
-        {key: m.leaves[key] for key in m.made_leaves}, dict(m.asserted), m.hooked, m.shows_frames)
+        {key: m.leaves[key] for key in m.made_leaves}, dict(m.asserted), m.hooked, m.shows_frames,
+        frozenset(m.optimizers))
 
 
 # ---- guards -----------------------------------------------------------------------------------------------

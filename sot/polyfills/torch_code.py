@@ -6,6 +6,14 @@ from torch.overrides import get_default_nowrap_functions
 from torch.utils import _foreach_utils
 
 from sot.support.registry import polyfills
+from sot.torch_compat.callables import (
+    fused_adagrad,
+    fused_adam,
+    fused_sgd,
+    single_adagrad,
+    single_adam,
+    single_sgd,
+)
 from sot.torch_compat.functions import NoSubclasses, gradients_in_transform, group_tensors, pop_mode, push_mode
 from sot.torch_compat.global_state import DeviceContext, device_constructors
 from sot.torch_compat.tensors import convert_result
@@ -132,6 +140,30 @@ def zero_grad(self, set_to_none=True):
                     p.grad.detach_().zero_()
                 else:
                     p.grad.requires_grad_(False).zero_()
+
+
+def with_gradients(step, self, *args, **kwargs):
+    before = torch.is_grad_enabled()
+    try:
+        torch.set_grad_enabled(self.defaults["differentiable"])
+        return step(self, *args, **kwargs)
+    finally:
+        torch.set_grad_enabled(before)
+
+
+@polyfills(fused_sgd)
+def sgd_of_single_tensors(*args, **kwargs):
+    return single_sgd(*args, **kwargs)
+
+
+@polyfills(fused_adam)
+def adam_of_single_tensors(*args, **kwargs):
+    return single_adam(*args, **kwargs)
+
+
+@polyfills(fused_adagrad)
+def adagrad_of_single_tensors(*args, **kwargs):
+    return single_adagrad(*args, **kwargs)
 
 
 @polyfills(_foreach_utils._group_tensors_by_device_and_dtype)

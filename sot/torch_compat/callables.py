@@ -8,6 +8,15 @@ from typing import Any
 import torch
 from torch._C._dynamo.eval_frame import get_eval_frame_callback as torch_compiles  # noqa: F401  None: not this thread
 from torch.jit import _state as jit_state
+from torch.optim.adagrad import _fused_adagrad as fused_adagrad  # noqa: F401  the step in a kernel of its own,
+from torch.optim.adagrad import _single_tensor_adagrad as single_adagrad  # noqa: F401  and in several
+from torch.optim.adam import _fused_adam as fused_adam  # noqa: F401
+from torch.optim.adam import _single_tensor_adam as single_adam  # noqa: F401
+from torch.optim.optimizer import _get_value as value_of_counter  # noqa: F401  a number of a step, as it is computed with
+from torch.optim.optimizer import _stack_if_compiling as stack_of_counters  # noqa: F401
+from torch.optim.optimizer import _use_grad_for_differentiable
+from torch.optim.sgd import _fused_sgd as fused_sgd  # noqa: F401
+from torch.optim.sgd import _single_tensor_sgd as single_sgd  # noqa: F401
 
 from sot.torch_compat.global_state import in_mode
 
@@ -28,6 +37,11 @@ def compiled_original(function: Any) -> Any:
     if getattr(function, "_torchdynamo_disable", False):
         return None
     return vars(function).get("_torchdynamo_orig_callable")
+
+
+def gradient_wrapper_code() -> Any:
+    """The code of the wrapper around the steps of optimizers, which sets whether gradients are recorded."""
+    return _use_grad_for_differentiable(in_mode).__code__
 
 
 PYBIND_METHOD = type(vars(torch.jit.ScriptFunction)["__call__"])

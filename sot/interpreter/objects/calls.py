@@ -22,7 +22,7 @@ from sot.interpreter.builtins.numbers_ import may_vary, of_numbers
 from sot.interpreter.builtins.pure import PURE
 from sot.interpreter.entering import make_generator
 from sot.interpreter.frame import PUSH_WHOLE
-from sot.interpreter.objects import attributes
+from sot.interpreter.objects import attributes, optimizers
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.objects.marked_calls import marked_call
 from sot.interpreter.objects.names_used import guard_names
@@ -165,7 +165,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             found = special_case(m, getattr(function.real, "__wrapped__", None), args, kwargs)
             if found is not None:
                 return found
-        refuse_marked(function, args)
+        refuse_marked(m, function, args)
     if function.code in BY_CODE:
         return BY_CODE[function.code](m, function, args, kwargs)
     refuse_watcher(function)
@@ -177,14 +177,14 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
     return m.enter(function, args, kwargs)
 
 
-def refuse_marked(function: FunctionValue, args: list[Value]) -> None:
+def refuse_marked(m: Machine, function: FunctionValue, args: list[Value]) -> None:
     """A break before a function that someone wants Python to run."""
     module = str(function.namespace.get("__name__"))
     if user_annotations.is_ignored(module):
         raise Break(Reason.IGNORED, function.name)
     forward = function.code.co_name == "forward" and bool(args) and issubclass(args[0].pytype, torch.nn.Module)
     if str(function.real.__module__).startswith("torch.optim.") and not forward:
-        raise Break(Reason.OPTIMIZER, function.name)
+        optimizers.follow(m, function)
     if is_left_to_python(function.real):
         if (code := disabled_code(function.real)) is not None:
             _hook.skip(code)

@@ -66,6 +66,7 @@ VALUE_INDEPENDENT = frozenset(name for n in (
     "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
     "select", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul", "addcdiv")
     for name in (n, "i" + n, "r" + n))
+SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # of the second operand
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -137,6 +138,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if args and target in TENSOR_MAKERS and numpy_arrays.holds(m, args[0]):
         return numpy_arrays.tensor_of(m, target, args, kwargs)
     refuse_replaced_operator(m, kind, target, args)
+    if kwargs and m.optimizers:
+        args, kwargs = without_scale(m, target, args, kwargs)
     found: dict[int, TensorValue] = {}
     numbers = takes_numbers(target)
     graph_args = tuple(v.graph_argument(m, found, numbers) for v in args)
@@ -191,6 +194,17 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if call[0] is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
     return made
+
+
+def without_scale(m: Machine, target: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[list, dict]:
+    """``x.add_(y, alpha=s)`` as ``x.add_(y * s)``, where a step of an optimizer has a tensor for a number."""
+    name = (target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
+    keyword = SCALES.get(name)
+    scale = kwargs.get(keyword) if keyword else None
+    if keyword is None or not isinstance(scale, TensorValue) or len(args) < 2:
+        return args, kwargs
+    scaled = torch_call(m, "call_method", "mul", [args[1], scale], {})
+    return [args[0], scaled, *args[2:]], {k: v for k, v in kwargs.items() if k != keyword}
 
 
 def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:

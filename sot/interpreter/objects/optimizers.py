@@ -1,0 +1,104 @@
+"""Steps of optimizers inside of captured code, for a backend that compiles.
+
+torch.optim is followed as it is written for torch.compile: its counters of steps stay tensors. Python computes with
+doubles there, so the graph does, too. A graph that runs as it is would not give plain PyTorch's last bits: such a
+backend leaves the step to Python, and so does a step in which capture would stop.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.interpreter.torch_ops.torch_calls import torch_call
+from sot.polyfills.torch_code import with_gradients
+from sot.support.errors import Break, Reason
+from sot.support.registry import BY_CODE, HANDLERS, Handler, handles
+from sot.torch_compat.callables import gradient_wrapper_code, stack_of_counters, value_of_counter
+from sot.values.base import Value
+from sot.values.callables import FunctionValue
+from sot.values.objects import ListValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+NAMED_OTHERWISE = {"norm": torch.linalg.vector_norm}
+MODULE = "torch.optim."
+
+
+def follow(m: Machine, function: FunctionValue) -> None:
+    """Go into a function of torch.optim, or raise the break before it."""
+    outermost = followed(m) or function.name
+    left = m.assumptions.plain_optimizers
+    if "" in left or outermost in left:
+        raise Break(Reason.OPTIMIZER, function.name)
+    m.optimizers.add(outermost)
+
+
+def followed(m: Machine) -> str | None:
+    """The outermost function of torch.optim that is being followed."""
+    for frame in m.frames[1:]:
+        if frame.function is not None and str(frame.namespace.get("__name__")).startswith(MODULE):
+            return frame.function.name
+    return None
+
+
+def set_gradients(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What is around a step: gradients are off, but for an optimizer that is differentiable."""
+    inner = function.closure[function.code.co_freevars.index("func")].get(m)
+    return m.enter(with_gradients, [inner, *args], kwargs)
+
+
+@handles(value_of_counter)
+def counter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A number that a step reads off a tensor: it stays in a tensor, with a double's precision."""
+    (value,) = inside_step(m, args)
+    return torch_call(m, "call_method", "double", [value], {}) if isinstance(value, TensorValue) else value
+
+
+@handles(stack_of_counters)
+def counters(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    (value,) = inside_step(m, args)
+    return value
+
+
+def inside_step(m: Machine, args: list[Value]) -> list[Value]:
+    if followed(m) is None:
+        raise Break(Reason.OPTIMIZER, "a part")
+    return args
+
+
+def applied(m: Machine, name: str, plain: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """One of the operations of a list."""
+    if not name.endswith("_"):
+        return torch_call(m, "call_function", plain, args, kwargs)
+    if hasattr(torch.Tensor, name):
+        return torch_call(m, "call_method", name, args, kwargs)
+    return torch_call(m, "call_method", "copy_", [args[0], torch_call(m, "call_function", plain, args, kwargs)], {})
+
+
+def foreach(operation: Any) -> Handler:
+    """The handler of an operation on lists of tensors, which in a step is one on each: numbers may be tensors there."""
+    name = operation.__name__.removeprefix("_foreach_")
+    plain = NAMED_OTHERWISE.get(name) or getattr(torch, name.rstrip("_"), None)
+
+    def call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        lists = [v.items_list(m) if isinstance(v, (ListValue, TupleValue)) else None for v in args]
+        length = max((len(found) for found in lists if found is not None), default=0)
+        known = all(found is None or len(found) == length for found in lists)
+        if plain is None or not known or followed(m) is None:
+            return torch_call(m, "call_function", operation, args, kwargs)
+        results = []
+        for i in range(length):
+            given, named = [v if found is None else found[i] for v, found in zip(args, lists, strict=True)], kwargs
+            if name.startswith("addc") and len(given) > 3:
+                named, given = {**kwargs, "value": given[3]}, given[:3]
+            results.append(applied(m, name, plain, given, named))
+        return ListValue(results) if name.endswith("_") else TupleValue(results)
+    return call
+
+
+for _operation in (getattr(torch, name) for name in dir(torch) if name.startswith("_foreach_")):
+    HANDLERS[_operation] = foreach(_operation)
+BY_CODE[gradient_wrapper_code()] = set_gradients

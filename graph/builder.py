@@ -17,6 +17,7 @@ from torch import fx
 from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
 from sot.graph.regions import Region, shares_memory
 from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode, new_fake_mode
+from sot.torch_compat.graphs import lets_go_of_source
 
 
 class GraphBuilder:
@@ -202,7 +203,7 @@ class GraphBuilder:
         self.graph.output(tuple(self.node_of(ref) for ref in outputs))
         self.graph.erase_node(self._anchor)
         self.inputs = [ref for ref in self.inputs if ref.node is not None and self._used(ref.node)]
-        return fx.GraphModule(self.modules, self.graph, class_name=identifier(name))
+        return lets_go_of_source(fx.GraphModule(self.modules, self.graph, class_name=identifier(name)))
 
     def pass_on_seen(self) -> None:
         """Once the graph is finished: what has been seen of results has been seen of the inputs that they depend on."""

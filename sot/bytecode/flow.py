@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Hashable, Iterable
 from types import CodeType
 
+from sot.bytecode.code_table import CodeTable
 from sot.bytecode.decode import decode
 from sot.bytecode.instr import NO_FALL_THROUGH, Code, Instr
 
@@ -106,9 +107,11 @@ class Flow:
         return test if self.join(place, body, begin) == begin else met
 
 
-@functools.lru_cache(maxsize=512)
 def flow_of(code: CodeType) -> Flow:
-    return Flow(decode(code))
+    return _flows.of(code)
+
+
+_flows: CodeTable[Flow] = CodeTable(lambda code: Flow(decode(code)))
 
 
 def _is_real(instr: Instr) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from types import CodeType
 
+from sot.bytecode.code_table import CodeTable
 from sot.bytecode.decode import decode
 from sot.bytecode.encode import with_targets
 from sot.bytecode.frame_layout import (
@@ -36,10 +37,18 @@ class Unclear(Exception):
     """What there is on the stack, or which variables have a value, depends on the way that is taken."""
 
 
-@functools.lru_cache(maxsize=512)
 def loop_at(code: CodeType, head: int) -> frozenset[int]:
     """The instructions of the loop whose rounds begin at ``head``: all that lead to a jump back to it."""
-    decoded = decode(code)
+    known = _loops.of(code)
+    if head not in known:
+        known[head] = _loop_at(decode(code), head)
+    return known[head]
+
+
+_loops: CodeTable[dict[int, frozenset[int]]] = CodeTable(lambda code: {})
+
+
+def _loop_at(decoded: Code, head: int) -> frozenset[int]:
     before: dict[int, list[int]] = {}
     for pc in range(len(decoded.instrs)):
         for after in following(decoded, pc):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import weakref
 from types import CodeType
 
 from sot import _hook
@@ -73,7 +74,7 @@ def composed_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: b
                 emit("CALL_FUNCTION_EX", False), *[emit("POP_TOP")] * (not keep),
                 Instr("JUMP", None, target, target.pos, target.handler)]
     rest = encode_as(code, layout, prologue + instrs[body_start(code):], handlers, GENERATORS, (CALL,))
-    return with_origin(rest, Origin(code, pc, layout, next_pc, keep))
+    return with_origin(rest, Origin(weakref.ref(code), pc, layout, next_pc, keep))
 
 
 @per_place
@@ -95,7 +96,8 @@ def generator_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
 
 
 def _rest(code: CodeType, pc: int, layout: Layout, instrs: list[Instr], handlers: list[Handler], drop: int) -> CodeType:
-    return with_origin(encode_as(code, layout, instrs, handlers, drop), Origin(code, pc, layout))
+    return with_origin(encode_as(code, layout, instrs, handlers, drop),
+                       Origin(weakref.ref(code), pc, layout))
 
 
 def with_origin(rest: CodeType, of: Origin) -> CodeType:

@@ -6,37 +6,50 @@ place and layout, however often the user's function breaks.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sot.bytecode.code_table import CodeTable
 from sot.bytecode.decode import decode
 from sot.bytecode.instr import Instr
 
 if TYPE_CHECKING:
     from sot.bytecode.frame_layout import Layout
 
-CACHE_SIZE = 4096
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(eq=False)
 class Origin:
     """The last constant of resume and composed code: of which code it is the rest, from where. Of composed code, `pc`
-    is that of the call."""
+    is that of the call. It does not keep that code, whose entries keep the resume code: code is not seen by Python's
+    garbage collector."""
 
-    code: CodeType
+    of: weakref.ref[CodeType]
     pc: int
     layout: Layout
     next_pc: int | None = None      # of composed code, and whether the result of the call is pushed
     keep: bool = True
     places: list[int] = field(default_factory=list)  # for each instruction of resume code, the one it is a copy of
 
+    @property
+    def code(self) -> CodeType:
+        return alive(self.of)
+
+
+def alive(reference: weakref.ref[CodeType]) -> CodeType:
+    """The code, by who knows that it lives."""
+    code = reference()
+    assert code is not None
+    return code
+
 
 def origin(code: CodeType) -> Origin | None:
     last = code.co_consts[-1] if code.co_consts else None
-    return last if isinstance(last, Origin) else None
+    return last if isinstance(last, Origin) and last.of() is not None else None
 
 
 def source(code: CodeType, pc: int) -> tuple[CodeType, int]:
@@ -72,19 +85,17 @@ def _places(original: list[Instr], copy: list[Instr]) -> list[int]:
 
 
 def per_place(function: F) -> F:
-    """Cache a function of (code, pc, ...), by the identity of the user's code: equal code may be of other files."""
-    cache: dict[Any, Any] = {}
+    """Cache a function of (code, pc, ...), by the identity of the user's code: equal code may be of other files.
+    What it makes must not keep the code."""
+    cache: CodeTable[dict[Any, Any]] = CodeTable(lambda code: {})
 
     @functools.wraps(function)
     def at(code: CodeType, pc: int, *args: Any) -> Any:
         code, pc = source(code, pc)
-        key = id(code), pc, *args
-        if key not in cache:
-            result = function(code, pc, *args)
-            if len(cache) >= CACHE_SIZE:
-                cache.clear()
-            cache[key] = code, result  # holds `code`, so the id is still its own
-        return cache[key][1]
+        known, key = cache.of(code), (pc, *args)
+        if key not in known:
+            known[key] = function(code, pc, *args)
+        return known[key]
 
     return at  # type: ignore[return-value]
 

@@ -15,12 +15,14 @@ from __future__ import annotations
 import dis
 import functools
 import sys
+import weakref
 from collections.abc import Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
 from sot import _hook
 from sot._hook import Tail
+from sot.bytecode.code_table import CodeTable
 from sot.bytecode.decode import decode
 from sot.bytecode.frame_layout import (
     GENERATORS,
@@ -44,31 +46,29 @@ from sot.bytecode.frame_layout import (
 )
 from sot.bytecode.instr import NO_FALL_THROUGH, Handler, Instr
 from sot.bytecode.resume import composed_code, passing_tails, resume_code
-from sot.bytecode.resume_origin import cells_of, per_place, place_of_call
+from sot.bytecode.resume_origin import alive, cells_of, per_place, place_of_call
 from sot.bytecode.stack_effects import net_effect
 
 
 class Point:
     """Where step code leaves to: a constant of it, which makes the resume code when it is needed."""
 
-    __slots__ = ("code", "pc", "layout", "resume", "functions")
+    __slots__ = ("of", "pc", "layout", "resume")
 
     def __init__(self, code: CodeType, pc: int, layout: Layout) -> None:
-        self.code, self.pc, self.layout = code, pc, layout
+        self.of, self.pc, self.layout = weakref.ref(code), pc, layout   # step code is kept by what it is a step of
         self.resume: CodeType | None = None
-        self.functions: dict[int, FunctionType] = {}  # by id of the globals, which the function keeps alive
+
+    @property
+    def code(self) -> CodeType:
+        return alive(self.of)
 
     def make(self) -> CodeType:
         return _make_resume(self.code, self.pc, self.layout)
 
     def tail(self, namespace: dict[str, Any], closure: tuple[Any, ...] | None, *values: Any) -> Tail:
-        function = self.functions.get(id(namespace)) if closure is None else None
-        if function is None:
-            self.resume = self.resume or self.make()
-            function = FunctionType(self.resume, namespace, closure=closure)
-            if closure is None:
-                self.functions[id(namespace)] = function
-        return Tail(function, values)
+        self.resume = self.resume or self.make()
+        return Tail(FunctionType(self.resume, namespace, closure=closure), values)
 
 
 class CallPoint(Point):
@@ -83,16 +83,13 @@ class CallPoint(Point):
     def __init__(self, code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> None:
         super().__init__(code, pc, layout)
         self.next_pc, self.keep = next_pc, keep
-        self.rests: dict[CodeType, ComposedPoint] = {}
+        self.rests: CodeTable[ComposedPoint] = CodeTable(lambda inner: ComposedPoint(self))
 
     def tail(self, namespace: dict[str, Any], closure: tuple[Any, ...] | None, *values: Any) -> Tail:
         *state, answer = values
         if type(answer) is Tail:
             inner = answer.function.__code__
-            rest = self.rests.get(inner)
-            if rest is None:
-                rest = self.rests[inner] = ComposedPoint(self)
-            return rest.tail(namespace, closure, *state, (answer.function, *answer.take()))
+            return self.rests.of(inner).tail(namespace, closure, *state, (answer.function, *answer.take()))
         following = Layout(self.layout.slots + (VALUE,) * self.keep, self.layout.names)
         return _point(self.code, self.next_pc, following).tail(namespace, closure, *(values if self.keep else state))
 

@@ -1,63 +1,18 @@
-"""What a translator knows of code objects: a ``CodeState`` for each, which lives as long as both do.
-
-Code objects are told by identity: two that are equal are two programs.
-"""
+"""What a translator knows of code objects: a ``CodeState`` for each, which lives as long as both do."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, FunctionType
-from typing import Generic, TypeVar
 
 from sot import _hook
 from sot.guards.assumptions import Assumptions
 from sot.guards.guards import CodeGuard, Guard, IsGuard, TypeGuard
 from sot.guards.origin import Inputs
 from sot.interpreter.trace import Line
+from sot.reports.records import Capture
 from sot.torch_compat.global_state import GlobalState
-
-S = TypeVar("S")
-
-
-class CodeTable(Generic[S]):
-    """Something for each code object, by identity, as long as the code object lives.
-
-    Arguments:
-        make: makes it when it is asked for.
-    """
-
-    def __init__(self, make: Callable[[CodeType], S]) -> None:
-        self._make = make
-        self._rows: dict[int, tuple[weakref.ref[CodeType], S]] = {}
-
-    def of(self, code: CodeType) -> S:
-        """What there is for a code object, made if there is nothing yet."""
-        row = self._rows.get(id(code))
-        if row is None:
-            gone = partial(_forget, weakref.ref(self), id(code))
-            row = self._rows[id(code)] = weakref.ref(code, gone), self._make(code)
-        return row[1]
-
-    def codes(self) -> Iterator[CodeType]:
-        """The code objects that live."""
-        return (code for code in [reference() for reference, _ in [*self._rows.values()]] if code is not None)
-
-    def clear(self) -> None:
-        self._rows.clear()
-
-    def __iter__(self) -> Iterator[S]:
-        return (state for _, state in [*self._rows.values()])
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-
-def _forget(table: weakref.ref[CodeTable], key: int, gone: weakref.ref[CodeType]) -> None:
-    """A code object has been freed: another one may get its address."""
-    if (found := table()) is not None:
-        found._rows.pop(key, None)
 
 
 @dataclass
@@ -97,6 +52,7 @@ class CodeState:
             says so.
         breaks: how often captures of the function have stopped, and of what is left of it after each of its breaks.
         has_operations: has one of these met an operation on a tensor?
+        records: of its captures, in a whole program.
     """
 
     code: weakref.ref[CodeType]
@@ -107,6 +63,7 @@ class CodeState:
     misses: int = 0
     breaks: int = 0
     has_operations: bool = False
+    records: list[Capture] = field(default_factory=list)
 
     # ---- entries
     def keep(self, entry: CachedEntry, last: bool = False) -> _hook.Entry:

@@ -13,6 +13,7 @@ from types import CodeType, FunctionType
 
 from sot import _hook
 from sot.bytecode import decode
+from sot.bytecode.code_table import CodeTable
 from sot.bytecode.resume_origin import whole_code
 from sot.codegen.build_graph import build_graph
 from sot.codegen.compile_graph import GraphCompiler
@@ -21,7 +22,7 @@ from sot.codegen.exit import Exit, write_exit
 from sot.codegen.graph_call import call_of
 from sot.codegen.guard_trace import guards_of
 from sot.driver.capture_policy import Policy
-from sot.driver.code_state import CachedEntry, CodeState, CodeTable
+from sot.driver.code_state import CachedEntry, CodeState
 from sot.driver.exits import executed
 from sot.driver.stages import stages_of
 from sot.guards.assumptions import Assumptions

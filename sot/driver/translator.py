@@ -18,13 +18,14 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from sot import _hook
 from sot.backends import Backend, BackendError
 from sot.backends.selection import is_known_to_interpret
+from sot.bytecode.code_table import CodeTable
 from sot.bytecode.frame_layout import SLOT
 from sot.bytecode.resume_origin import origin
 from sot.codegen.compile_graph import ALL, GraphCompiler
 from sot.codegen.exit import Exit, write_exit
 from sot.driver import recompile_limit
 from sot.driver.capture_policy import Policy
-from sot.driver.code_state import CodeState, CodeTable, new_state
+from sot.driver.code_state import CodeState, new_state
 from sot.driver.pipeline import Call, Tools, translate
 from sot.driver.recompile_reasons import learnt_from, reasons
 from sot.driver.scope import EVERYTHING, Scope
@@ -86,6 +87,7 @@ class Translator:
         self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
         self.states = CodeTable(new_state)
         self.captures: list[Capture] = []
+        self.most_records = 256     # of a whole program, until those of code that is gone are dropped
         self.callback = program.callback if program is not None else _hook.Callback(self._callback)
         policy = program.policy if program is not None else None
         self.tools = Tools(self.compiler, self.states, self.callback, policy, full_graph, shows_stages, exits)
@@ -168,11 +170,27 @@ class Translator:
                 raise
             self.leave_to_python(function, inputs, record, Skip(Reason.INTERNAL, f"{type(e).__name__}: {e}"))
         finally:
-            self.captures.append(record)
+            self.keep_record(code, record)
             log.capture(record)
             if recording.current is not None:
                 recording.current.add(record)
         return None
+
+    def keep_record(self, code: CodeType, record: Capture) -> None:
+        """Keep a record with the captures. A whole program makes functions and drops them: it keeps those of the code
+        that lives, and at most as many others."""
+        self.captures.append(record)
+        if self.program is None:
+            return
+        self.states.of(code).records.append(record)
+        if len(self.captures) >= self.most_records:
+            self.drop_records()
+            self.most_records = max(self.most_records, 2 * len(self.captures))
+
+    def drop_records(self) -> None:
+        """Drop the records of a whole program's code that is gone."""
+        living = {id(record) for state in self.states for record in state.records}
+        self.captures[:] = [record for record in self.captures if id(record) in living]
 
     def spending(self) -> AbstractContextManager[None]:
         """The time inside is charged to the program's budget, if it has one."""

@@ -1,6 +1,8 @@
 """The one place in `graph/` that touches private parts of torch: rules of type promotion, and decompositions."""
 from __future__ import annotations
 
+import linecache
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +14,10 @@ from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx import GraphModule
+from torch.fx.graph_module import _loader
 
-__all__ = ["PROMOTION", "elementwise_dtypes", "expression", "is_fake", "make_constants_real", "running",
+__all__ = ["PROMOTION", "elementwise_dtypes", "expression", "is_fake", "lets_go_of_source",
+           "make_constants_real", "running",
            "torch_decompositions", "unset_fake_temporarily"]
 
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
@@ -40,6 +44,17 @@ def make_constants_real(gm: GraphModule) -> None:
         value = getattr(gm, str(node.target), None)
         if isinstance(value, FakeTensor) and value.constant is not None:
             setattr(gm, str(node.target), value.constant)
+
+
+def lets_go_of_source(gm: GraphModule) -> GraphModule:
+    """torch keeps the text of each graph module's ``forward`` for tracebacks, for good. This one's goes with it."""
+    weakref.finalize(gm, _forget_source, gm.forward.__code__.co_filename).atexit = False
+    return gm
+
+
+def _forget_source(file: str) -> None:
+    getattr(_loader, "eval_cache", {}).pop(file, None)
+    linecache.cache.pop(file, None)
 
 
 @contextmanager

@@ -6,12 +6,12 @@ attributes of modules among them; of the functions that it finds there, likewise
 from __future__ import annotations
 
 import builtins
-import functools
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import decode
+from sot.bytecode.code_table import CodeTable
 from sot.guards.guards import HasKeyGuard, IsGuard
 from sot.guards.origin import Global, Item, known
 
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 DEPTH = 3       # of functions that call each other
 
 
-@functools.lru_cache(maxsize=512)
 def names_used(code: CodeType) -> tuple[tuple[str, ...], ...]:
     """The globals of a code object, each with the attributes that are read off it at once."""
+    return _used.of(code)
+
+
+def _names_used(code: CodeType) -> tuple[tuple[str, ...], ...]:
     found: dict[tuple[str, ...], None] = {}
     path: tuple[str, ...] = ()
     for instr in decode(code).instrs:
@@ -39,6 +42,9 @@ def names_used(code: CodeType) -> tuple[tuple[str, ...], ...]:
         if isinstance(const, CodeType):
             found.update(dict.fromkeys(names_used(const)))
     return tuple(found)
+
+
+_used = CodeTable(_names_used)
 
 
 def guard_names(m: Machine, function: FunctionType, depth: int = DEPTH) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from sot import _hook
 from sot.backends import BackendError
-from sot.driver.code_state import CodeTable
+from sot.bytecode.code_table import CodeTable
 from sot.driver.recompile_reasons import learnt_from, reasons
 from sot.driver.translator import Translator
 from sot.frontend.api import StaticFunction, StaticModule, everything

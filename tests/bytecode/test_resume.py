@@ -269,7 +269,7 @@ def test_a_long_loop():
         if type(tail) is not Tail:
             return tail
         places.add(State.of(tail).pc)
-        functions.add(tail.function)
+        functions.add(tail.function.__code__)
         return State.of(tail)
 
     assert steps(start(f, 1000), step=step) == f(1000)

@@ -290,8 +290,9 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     known = (ZOO / "cases.txt").read_text().split()
     cases = [name for name in (known if options.all else CASES) if name in known and re.search(options.cases, name)]
-    rows = list(rows_of(cases, options.folder / "saving.jsonl"))
-    (options.out / f"{datetime.date.today().isoformat()}-saving.md").write_text(page(rows))
+    for _ in rows_of(cases, options.folder / "saving.jsonl"):
+        rows = list(finished(options.folder / "saving.jsonl").values())
+        (options.out / f"{datetime.date.today().isoformat()}-saving.md").write_text(page(rows))
 
 
 if __name__ == "__main__":

@@ -208,7 +208,7 @@ class Description:
         found = []
         for record in guards:
             guard = record.guard
-            if not isinstance(guard, RelationGuard) or (guard.symbol, guard.right) == (">=", 2):
+            if not isinstance(guard, RelationGuard) or guard.of_operator or (guard.symbol, guard.right) == (">=", 2):
                 continue
             term: Term = (guard.symbol, guard.left, guard.right)
             if all(isinstance(origin, Dim) and origin.base in self.tensors or origin in self.state.numbers

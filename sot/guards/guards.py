@@ -384,12 +384,14 @@ class DistinctGuard(Guard):
 # ---- numbers that vary ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class RelationGuard(Guard):
-    """A comparison of numbers that vary has this outcome. ``origin`` is one of those that it depends on."""
+    """A comparison of numbers that vary has this outcome. ``origin`` is one of those that it depends on.
+    ``of_operator``: torch asked for it, to choose a kernel or to find the sizes of a result, and not the program."""
 
     symbol: str
     left: Term
     right: Term
     outcome: bool = True
+    of_operator: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         sizes = any(isinstance(o, TensorPart) for o in leaves((self.symbol, self.left, self.right)))

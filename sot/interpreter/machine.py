@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -155,11 +156,11 @@ class Machine:
     def has_symbols(self) -> bool:
         return self._symbols is not None
 
-    def note_assumptions(self) -> None:
-        """Guard what torch has assumed about symbols since the last time."""
+    def note_assumptions(self, of_operator: bool = False) -> None:
+        """Guard what torch has assumed about symbols since the last time; ``of_operator``: to run an operator."""
         if self._symbols is not None:
             for guard in self._symbols.news():
-                self.guard(guard)
+                self.guard(replace(guard, of_operator=True) if of_operator else guard)
 
     def varying_number(self, example: Any, origin: Origin, symbol: Any = None) -> DynamicNumber:
         """The Value of a number that may differ at the next call."""

@@ -37,7 +37,7 @@ class Machine(Protocol):
     def guard(self, guard: Guard) -> None:
         """What must hold at another call."""
 
-    def note_assumptions(self) -> None:
+    def note_assumptions(self, of_operator: bool = False) -> None:
         """Guard what torch has assumed about symbols since the last time."""
 
     def varying_number(self, example: Any, origin: Origin, symbol: Any = None) -> Any:

@@ -160,3 +160,9 @@ def test_an_operator_that_only_its_library_has_is_refused(saved, tmp_path):
     with pytest.raises(SaveError, match="calls torch.ops.sot_test_saving.twice"):
         saved(lambda x: twice(x) + 1, [InputSpec((None,))])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_batch_may_be_larger_than_a_kernel_was_chosen_for(saved):
+    model = nn.Conv1d(3, 4, 3).eval()
+    loaded, x = saved(model, [InputSpec((None, 3, None))]), torch.randn(40, 3, 9)
+    torch.testing.assert_close(loaded(x), model(x))

@@ -169,7 +169,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
             return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
     refuse_changes(m, name)
-    m.note_assumptions()
+    m.note_assumptions(of_operator=True)
     if any(map(holds_number, call[1])):
         forget_constant(result)
     check_result(m, name, result, found)

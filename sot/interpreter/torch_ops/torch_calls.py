@@ -150,9 +150,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found)
         if answer is not None:
             return answer
-    for value in found.values():
-        if not isinstance(value, TensorValue):
-            raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
+    refuse_others(found)
     if name == "requires_grad_" and m.assumptions.compiles and not transformed(args[0]):
         return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
     asked = target, graph_args, graph_kwargs
@@ -194,6 +192,12 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if call[0] is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
     return made
+
+
+def refuse_others(found: dict[int, TensorValue]) -> None:
+    for value in found.values():
+        if not isinstance(value, TensorValue):
+            raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
 
 
 def without_scale(m: Machine, target: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[list, dict]:

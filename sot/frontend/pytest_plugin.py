@@ -29,6 +29,15 @@ def sot_report(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]
     yield from import_module("sot.frontend.reported_test").report_of_test(request)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    """Fail a marked test that exceeds its mark, while it is still the test that runs."""
+    result = yield
+    if "sot_report" in pyfuncitem.fixturenames:
+        import_module("sot.frontend.reported_test").check(pyfuncitem)
+    return result
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("sot") and "sot_report" not in getattr(item, "fixturenames", ()):

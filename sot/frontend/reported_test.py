@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -30,9 +31,24 @@ def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], obje
             def report() -> object:
                 observed()
                 return plain(report_of)(recording)
+            request.node.stash[CHECK] = lambda: fail_if_exceeded(recording, wanted)
             yield report
         finally:
             recording.stop()
+
+
+CHECK = pytest.StashKey[Callable[[], None]]()
+
+
+def check(item: pytest.Item) -> None:
+    """What a test has to answer for once its function has returned: it fails as by an assertion of its own."""
+    if CHECK in item.stash:
+        item.stash[CHECK]()
+
+
+def fail_if_exceeded(recording: Recording, wanted: dict[str, Any]) -> None:
+    """Fail the test if its report exceeds what its mark allows."""
+    recording.stop()
     problems = list(violations(report_of(recording), *(wanted.get(name) for name in LIMITS)))
     if problems:
         pytest.fail("\n".join(problems), pytrace=False)

@@ -157,13 +157,11 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
-    m.warned.clear()
     try:
         result, call = run_on_fakes(m, kind, name, asked, reason, numbers and is_concrete(name, graph_args, found))
     except Break as stop:
         is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs
         if is_read and deferred_scalars.begin_to_read(m, name, args[0]):
-            warn_later(m)
             return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
     refuse_changes(m, name)
@@ -213,6 +211,7 @@ def without_scale(m: Machine, target: Any, args: list[Value], kwargs: dict[str, 
 
 def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:
     """The number, or the list of numbers, that is read off a tensor after the graph."""
+    warn_later(m)
     if tensor.fake.requires_grad or overrides_operations(tensor.pytype):
         detached = torch_call(m, "call_method", "detach", [tensor], {})
         assert isinstance(detached, TensorValue)
@@ -277,6 +276,7 @@ def gives_back(name: str, *args: Any, **kwargs: Any) -> bool:
 def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reason: Reason,
                  concrete: bool) -> tuple[Any, known_values.Call]:
     """The fake result, and the call to record: another one, if this one asks for values that are known."""
+    m.warned.clear()
     try:
         return m.builder.run(kind, *call, concrete), call
     except DataDependentOutputException:

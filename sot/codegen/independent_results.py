@@ -27,7 +27,7 @@ Colour = frozenset[int] | None      # the results that something is below; None 
 
 def apart(graph: Graph, backend: Backend) -> Callable[..., Any] | None:
     """What is called for a graph with independent results; None if it has none, or cannot be cut."""
-    if not all(is_plain(n) for n in graph.module.graph.nodes):
+    if not all(is_plain(n) for n in graph.module.graph.nodes) or leaves_states(graph):
         return None
     histories = Histories(graph.module)
     if not histories.are_independent():
@@ -39,6 +39,17 @@ def apart(graph: Graph, backend: Backend) -> Callable[..., Any] | None:
         if sum(any(colours.get(n) == colour for n in part) for part in parts) > 1:
             return None     # it needs the whole history below it
     return Cut(graph, backend, parts, histories).call
+
+
+def leaves_states(graph: Graph) -> bool:
+    """Does it end in other states of torch than it began in? A part begins and ends in those of the whole."""
+    before: dict[tuple, tuple] = {}
+    after: dict[tuple, tuple] = {}
+    for setter, values, undo in graph.states:
+        before.setdefault((setter, *values[:-1]), undo)
+        after[setter, *values[:-1]] = setter, values
+    targets = [n.target for n in graph.module.graph.nodes]
+    return before != after or targets.count(NESTING[0]) != targets.count(NESTING[1])
 
 
 def is_plain(node: fx.Node) -> bool:

@@ -29,7 +29,9 @@ class CodeTable(Generic[S]):
         row = self._rows.get(id(code))
         if row is None:
             made = self._make(code)
-            row = self._rows[id(code)] = weakref.ref(code, partial(_forget, weakref.ref(self), id(code))), made
+            # Another code object may get the address. A callback in Python would run in the middle of clearing a frame,
+            # whose code a profiler would then look at: CPython 3.11 crashes.
+            row = self._rows[id(code)] = weakref.ref(code, partial(self._rows.pop, id(code))), made
         return row[1]
 
     def codes(self) -> Iterator[CodeType]:
@@ -44,9 +46,3 @@ class CodeTable(Generic[S]):
 
     def __len__(self) -> int:
         return len(self._rows)
-
-
-def _forget(table: weakref.ref[CodeTable], key: int, gone: weakref.ref[CodeType]) -> None:
-    """A code object has been freed: another one may get its address."""
-    if (found := table()) is not None:
-        found._rows.pop(key, None)

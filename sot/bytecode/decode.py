@@ -14,18 +14,27 @@ import itertools
 import types
 from collections.abc import Callable, Iterator
 
-from sot.bytecode.code_table import CodeTable
 from sot.bytecode.instr import FAST, FLAG, NAME, NO_POSITION, NUMBER, PLAIN, Code, Handler, Instr
 from sot.bytecode.versions import CURRENT as VERSION
 
-CACHE_SIZE = 4096
+CACHE_SIZE = 1024
+_cache: dict[int, Code] = {}
 
 
 def decode(code: types.CodeType) -> Code:
     """The canonical instructions of a code object. Cached, so the result must not be changed."""
+    hit = _cache.get(id(code))
+    if hit is not None:  # it holds `code`, so the id is still that of `code`
+        return hit
     if len(_cache) >= CACHE_SIZE:
         _cache.clear()
-    return Code(*_cache.of(code), code)
+    result = _cache[id(code)] = Decoder(code).run()
+    return result
+
+
+def forget() -> None:
+    """Empty the cache, which keeps code objects alive."""
+    _cache.clear()
 
 
 def slot_names(
@@ -151,14 +160,6 @@ def _removed(decoder: Decoder, arg: int) -> None:
 
 def _unknown(decoder: Decoder, arg: int) -> None:
     raise ValueError(f"an opcode that co_code does not hold, in {decoder.code}")
-
-
-def _decoded(code: types.CodeType) -> tuple[list[Instr], list[Handler]]:
-    decoded = Decoder(code).run()
-    return decoded.instrs, decoded.handlers     # not what keeps the code
-
-
-_cache = CodeTable(_decoded)
 
 
 def _reader(opname: str) -> Reader | None:

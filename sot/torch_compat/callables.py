@@ -34,9 +34,15 @@ def is_left_to_python(function: Any) -> bool:
 
 def compiled_original(function: Any) -> Any:
     """The function inside a wrapper of torch.compile, or None."""
-    if getattr(function, "_torchdynamo_disable", False):
+    if getattr(function, "_torchdynamo_disable", False) and not is_disabled_by_torch(function):
         return None
     return vars(function).get("_torchdynamo_orig_callable")
+
+
+def is_disabled_by_torch(function: Any) -> bool:
+    """Is it a part of an optimizer that torch, once torch.compile is loaded, keeps from its own compiler?"""
+    told = str(getattr(function, "_torchdynamo_disable_msg", None))
+    return str(function.__module__).startswith("torch.optim.") and ("optimizer" in told)
 
 
 def gradient_wrapper_code() -> Any:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import sot
+from sot.bytecode.decode import forget
 from sot.driver.whole_program import program_of
 
 X = torch.ones(3)
@@ -41,6 +42,7 @@ def objects(translator):
     for _ in range(2):
         if translator is not None:
             translator.drop_records()       # which it does from time to time
+        forget()                            # of decoded code so much is kept, and no more
         gc.collect()
     kinds = Count(kind for kind in map(type, gc.get_objects())
                   if kind is types.FunctionType or str(kind.__module__).partition(".")[0] in ("sot", "torch"))

@@ -98,7 +98,7 @@ fuzz: install
 	cd tests && OMP_NUM_THREADS=1 $(abspath $(RUN)) -m fuzzing $(N) --seed $(SEED) --jobs $(JOBS)
 
 kernels: install
-	OMP_NUM_THREADS=1 $(RUN) benchmarks/compile_kernels.py $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN) benchmarks/kernels/compile_kernels.py $(ARGS)
 
 bench: install
 	$(RUN) benchmarks/run.py $(ARGS)

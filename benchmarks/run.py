@@ -17,7 +17,7 @@ from common import Row, markdown
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-NAMES = ("capture", "overhead", "plain_python", "dynamic", "memory", "op_db")
+NAMES = ("capture", "overhead", "plain_python", "enabled_python", "dynamic", "memory", "op_db")
 
 
 def rows_of(name: str, repeats: int | None) -> list[Row]:

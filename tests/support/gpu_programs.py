@@ -1,7 +1,8 @@
 """Programs that a GPU backend is measured by, small: each a function and its arguments, by name.
 
-``INDUCTOR`` holds the bytes that Inductor's scheduler counts for the same graphs (torch 2.13, forward and backward;
-``benchmarks/inductor_bytes.py`` prints them), ``COUNTS`` how many kernels, and calls of operators, are made of them.
+``INDUCTOR`` holds the bytes that Inductor's scheduler counts for the same graphs (torch 2.13, forward and backward);
+``benchmarks/kernels/inductor_bytes.py`` prints them. ``COUNTS`` holds how many kernels, and how many calls of
+operators, are made of them.
 """
 from __future__ import annotations
 

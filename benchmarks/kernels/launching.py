@@ -1,6 +1,6 @@
 """What the launch of a kernel costs Python: our generated function beside Triton's own ``kernel[grid](...)``.
 
-    python benchmarks/launching.py
+    python benchmarks/kernels/launching.py
 
 Needs triton but no GPU: the driver is the fake one of the tests, which does nothing.
 """
@@ -13,7 +13,8 @@ import tempfile
 import timeit
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "support")]
 os.environ.pop("TRITON_INTERPRET", None)
 
 import torch

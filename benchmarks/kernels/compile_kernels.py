@@ -1,6 +1,6 @@
 """Every kernel of torch's operators and of the programs that a GPU backend is measured by, compiled for GPUs offline.
 
-    python benchmarks/compile_kernels.py --json benchmarks/results/kernels.json
+    python benchmarks/kernels/compile_kernels.py --json benchmarks/results/kernels.json
 
 No GPU is needed: kernels are made in a process of Triton's interpreter, and compiled for sm_80 and sm_90 in others.
 Says how many there are, how many registers they take, which ones spill, and which do not compile.
@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "support")]
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from common import Row, markdown

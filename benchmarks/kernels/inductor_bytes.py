@@ -1,7 +1,7 @@
 """The bytes that Inductor's scheduler says the graphs of ``tests/support/gpu_programs.py`` move, forward and backward.
 
-    python benchmarks/inductor_bytes.py                       # the table INDUCTOR of that file
-    python benchmarks/inductor_bytes.py --markdown FILE       # beside ours: kernels, calls, bytes, memory
+    python benchmarks/kernels/inductor_bytes.py                       # the table INDUCTOR of that file
+    python benchmarks/kernels/inductor_bytes.py --markdown FILE       # beside ours: kernels, calls, bytes, memory
 
 Compiles on the CPU, which needs a C++ compiler; the count is of buffers and does not depend on the device. Ours runs in
 Triton's interpreter.
@@ -17,7 +17,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests" / "support")]
 
 import torch
 import torch._inductor.metrics as metrics
@@ -27,7 +28,7 @@ from torch.utils._pytree import tree_leaves
 
 from sot.graph.kernels.memory import planned
 
-COMMAND = "python benchmarks/inductor_bytes.py --markdown benchmarks/results/2026-11-21-inductor.md"
+COMMAND = "python benchmarks/kernels/inductor_bytes.py --markdown benchmarks/results/2026-11-21-inductor.md"
 
 
 def counted(name: str) -> list[int]:

@@ -1,7 +1,7 @@
-"""Of which code a resume function is the rest: places in it are places in the user's code.
+"""Maps a resume function to the user's code that it continues, and its instructions to those of that code.
 
-A resume function may break, too. It counts as the code that it is a copy of, so there is one resume function for each
-place and layout, however often the user's function breaks.
+A resume function may break again. Its breaks count as breaks of the user's code, so there is one resume function for
+each place and layout, however often the user's function breaks.
 """
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(eq=False)
 class Origin:
-    """The last constant of resume and composed code: of which code it is the rest, from where. Of composed code, `pc`
-    is that of the call. It does not keep that code, whose entries keep the resume code: code is not seen by Python's
-    garbage collector."""
+    """The last constant of resume and composed code: which code it continues, and from which instruction. For composed
+    code, `pc` is that of the call. The reference is weak: the entries of that code keep the resume code, and Python's
+    garbage collector does not see code."""
 
     of: weakref.ref[CodeType]
     pc: int

@@ -1,8 +1,8 @@
 """Results of a graph whose histories have nothing in common, for a backend that compiles: two losses of two models.
 
 Autograd frees what a compiled graph has saved when it goes backward through any of its results. Plain PyTorch frees
-what is below that result, so the program may go backward through the other one, too. The graph is cut where histories
-part: what is below one result is compiled apart from what is below another.
+only what that result depends on, so the program may go backward through the other result later. The graph is cut where
+histories part: what one result depends on is compiled apart from what another depends on.
 """
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def with_spent_results(compiled: Callable[..., Any], spent: Spent) -> Callable[.
 
 
 def own(result: torch.Tensor) -> torch.Tensor:
-    """A result that autograd lets be changed: a compiler may have made it as a view of memory that nobody sees."""
+    """A result that autograd lets be changed: a compiler may return a view of a tensor that it does not return."""
     if not result._is_view():
         return result
     return result.new_empty(0).set_(result.untyped_storage(), result.storage_offset(), result.shape, result.stride())

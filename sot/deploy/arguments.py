@@ -20,8 +20,8 @@ Key = str       # of a dimension that may differ: its name, or "dimension 1 of x
 class Dimensions:
     """The dimensions that may differ, and the sizes that they have in examples.
 
-    Two dimensions without names may have to be equal (the batch of two arguments). Nobody says so: a first capture
-    takes all for different, and one that fails says which sizes did not fit. ``join`` makes these equal.
+    Two dimensions without names may have to be equal (the batch of two arguments). The first capture takes all as
+    different. If it fails, its error names the sizes that did not fit, and ``join`` makes these equal.
     """
 
     def __init__(self, entries: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ class Method:
         self.name, self.result, self.sizes = name, layout["result"], layout["sizes"]
         self.conditions = layout["conditions"]
 
-    @public(whatever=True)
+    @public(every=True)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError for arguments that were not among those that the method was saved with."""
         names = [*self.positional, *self.keyword]
@@ -77,7 +77,7 @@ class LoadedModel(torch.nn.Module):
     def programs(self) -> dict[str, Any]:
         return {method: call.program for method, call in self._sot_calls.items()}
 
-    @public(whatever=True)
+    @public(every=True)
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return (self._sot_calls.get("forward") or next(iter(self._sot_calls.values())))(*args, **kwargs)
 
@@ -117,7 +117,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedMo
 
     Arguments:
         path: the name of the file, with or without its ending.
-        digest: what ``provenance["digest"]`` of the model was when it was loaded first: nobody has changed the file.
+        digest: the value of ``provenance["digest"]`` at an earlier load. A file that has changed since is refused.
 
     Raises LoadError for a file that is missing, damaged, was changed, is of another version, or could run code when it
     is read.

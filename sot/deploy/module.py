@@ -152,7 +152,7 @@ def set_weight(root: torch.nn.Module, name: str, tensor: torch.Tensor, persisten
             root.add_module(part, torch.nn.Module())
         root = root._modules[part]      # type: ignore[assignment]
     if isinstance(tensor, torch.nn.Parameter):
-        root._parameters[last] = tensor     # not register_parameter: a weight may have the name of a method of ours
+        root._parameters[last] = tensor     # register_parameter refuses names of our methods
         return
     root._buffers[last] = tensor
     if not persistent:

@@ -1,8 +1,9 @@
 """Where a file comes from, and whether it is as it was written.
 
 ``sot.save`` adds to the archive what wrote it and when, and a hash of every part. ``sot.load`` compares the hashes
-before torch reads anything. Whoever edits a file can write new hashes, too. The digest, which covers them all, tells
-if it is compared with the one that was noted when the file was written: ``sot.load(path, digest=...)``.
+before torch reads anything. The hashes find damage, but an edit can replace them as well.
+``sot.load(path, digest=...)`` finds an edit: the digest covers all hashes, and the user notes it when the file is
+written.
 """
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def call_without_work(m: Machine) -> tuple | None:
 
 
 def has_work(value: Any) -> bool:
-    """Is it a tensor or a module? Nobody looks at the value for that."""
+    """Is it a tensor or a module? The question adds no guard."""
     kind = type(value.real) if isinstance(value, Lazy) else getattr(value, "pytype", object)
     return issubclass(kind, WITH_WORK)
 

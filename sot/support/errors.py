@@ -117,7 +117,7 @@ class Skip(CaptureStop):
 
 
 class LeftAlone(Skip):
-    """So it is with whatever the function calls."""
+    """Leaves the code, and all that it calls, to Python."""
 
 
 class NotRebuildable(Exception):

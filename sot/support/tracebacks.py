@@ -1,4 +1,4 @@
-"""Tracebacks as the user is to see them: of exceptions that capture has followed, and of what we refuse."""
+"""Tracebacks as the user sees them: of exceptions that capture has followed, and of calls that are refused."""
 from __future__ import annotations
 
 import difflib
@@ -23,7 +23,7 @@ def _unstarted():
 def traceback_of(places: Places) -> TracebackType | None:
     """A traceback needs frame objects: each is that of a generator which only looks like the user's function.
 
-    It never runs, so that no frame of ours is behind it: that one would keep the variables of all callers alive.
+    It never runs, so it has no caller: a frame of a caller would keep the caller's variables alive.
     """
     found: TracebackType | None = None
     for code, line in places:
@@ -33,13 +33,13 @@ def traceback_of(places: Places) -> TracebackType | None:
     return found
 
 
-# ---- what we refuse ---------------------------------------------------------------------------------------
-def public(*, hint: str = "", whatever: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """For a function that users call: what it refuses is raised at their line, without what is below it or before it.
+# ---- what is refused --------------------------------------------------------------------------------------
+def public(*, hint: str = "", every: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorates a function of the public interface: an error in its arguments is raised at the caller's line.
 
     Arguments:
-        hint: what the user may have meant who gives too many arguments.
-        whatever: is every exception shown so? If not, those that code of the user's or of torch raises keep theirs.
+        hint: a suggestion for a call with too many arguments.
+        every: treat every exception so. If False, an exception that user code or torch raises keeps its traceback.
     """
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
@@ -49,7 +49,7 @@ def public(*, hint: str = "", whatever: bool = False) -> Callable[[Callable[P, R
             except Exception as e:
                 if isinstance(e, TypeError) and e.__traceback__ is not None and e.__traceback__.tb_next is None:
                     raise ends_here(TypeError(with_suggestion(str(e), function, hint))) from None
-                if not whatever and not is_refusal(e):
+                if not every and not is_refusal(e):
                     raise
                 raise ends_here(e) from None
         return call

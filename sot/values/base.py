@@ -258,7 +258,7 @@ class LazyConst(Const):
 
     @property
     def is_unread(self) -> bool:
-        """Has nobody looked at the value yet?"""
+        """Has the program not used the value yet?"""
         return self._machine is not None
 
     @property

@@ -121,7 +121,7 @@ def varying_text(m: Machine, text: str, origin: Origin) -> VaryingText:
 
 
 def varies(value: Value) -> bool:
-    """Is it a number or text that varies, or that nobody has looked at yet?"""
+    """Is it a number or text that varies, or that the program has not used yet?"""
     if isinstance(value, VaryingText):
         return value.varies
     return isinstance(value, LazyConst) and value.is_unread and value.pytype in SHOWN_AS_THEY_COME

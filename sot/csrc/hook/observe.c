@@ -30,7 +30,7 @@ static PyObject *count_and_allocate(PyTypeObject *type, Py_ssize_t count)
     all_operations++;
     quiet = 0;
     if (asleep && wake_up()) {
-        observed.frames += patience; /* at least: nobody has counted those that have run */
+        observed.frames += patience; /* a lower bound: frames that have run were not counted */
     }
     return allocate_before(type, count);
 }

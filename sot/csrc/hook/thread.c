@@ -48,7 +48,7 @@ void find_stack(void)
 int asleep;
 unsigned long long patience = FIRST_PATIENCE;
 
-/* Only with nobody else above or below: who is called in between keeps the order of evaluators. */
+/* Only where no other evaluator is installed above or below: the order of evaluators must not change. */
 void fall_asleep(PyInterpreterState *interp)
 {
     if (!asleep && _PyInterpreterState_GetEvalFrameFunc(interp) == evaluate

@@ -55,7 +55,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
         name: what reports call it.
         disable: leave everything to Python: answers ``model``.
         recompile_limit: how often one function is compiled; None asks torch._dynamo.config and SOT_ENTRIES.
-        isolate_recompiles: what each call of compile has compiled is its own, whatever is said here.
+        isolate_recompiles: has no effect. Each call of compile keeps its own compiled code.
         shapes_spec: refused.
 
     Raises TargetError (a TypeError) for what cannot be compiled, UnknownBackendError, OptionsError or another

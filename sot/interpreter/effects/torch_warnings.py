@@ -1,8 +1,8 @@
 """Warnings of torch's operations. Capture raises none; those that the graph raises name the user's line.
 
-Fake operations warn as real ones do, but at a line of ours, and of some things torch warns only once in a process. So
-what they would show is put down, and forgotten by Python and torch. The graph then warns as the program does. It has
-no lines of the user's: a graph of which an operation has warned is called by ``naming_lines``.
+A fake operation warns like a real one, but names a line of the interpreter, and torch gives some warnings only once in
+a process. So capture suppresses the warning and clears Python's and torch's record of it. The graph then warns as the
+program does. A graph has no source lines: ``naming_lines`` calls a graph in which an operation has warned.
 """
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Steps of optimizers inside of captured code, for a backend that compiles.
 
-torch.optim is followed as it is written for torch.compile: its counters of steps stay tensors. Python computes with
-doubles there, so the graph does, too. A graph that runs as it is would not give plain PyTorch's last bits: such a
-backend leaves the step to Python, and so does a step in which capture would stop.
+torch.optim is followed as it is written for torch.compile: its counters of steps stay tensors. Where plain PyTorch
+computes with Python's doubles, the graph computes with tensors of doubles. The last bits differ from plain PyTorch's,
+so a backend that runs its graph unchanged leaves the step to Python. A step that would break the graph is Python's as
+well.
 """
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def is_constant(function: Any) -> bool:
 
 
 def is_allowed(function: Any) -> bool:
-    """torch.compiler.allow_in_graph: is a call of it an operation, whatever its code does?"""
+    """torch.compiler.allow_in_graph: is a call of it one operation, which capture does not look into?"""
     return is_in(function, "_allowed_callable_ids") and not is_in(function, "_leaf_function_ids") and not is_in(
         function, "_nonstrict_trace_callable_ids")
 

@@ -10,9 +10,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sot.deploy.errors import LoadError
+from sot.deploy.layouts import check_metadata
 from sot.deploy.module import set_weight
 from sot.deploy.provenance import checked_digest, read_text
-from sot.deploy.safety import inspect_archive
+from sot.deploy.safety import damage_is_told, inspect_archive
 from sot.deploy.saving import FORMAT, METADATA
 from sot.deploy.sizes import check, check_conditions
 from sot.deploy.structure import restored
@@ -126,15 +127,13 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedMo
     if not file.is_file():
         raise LoadError(f"there is no {file}")
     inspect_archive(file)
-    metadata = metadata_of(file)
-    source = metadata["provenance"] | {"digest": checked_digest(file, digest)}
-    try:
+    with damage_is_told(file):
+        metadata = metadata_of(file)
+        source = metadata["provenance"] | {"digest": checked_digest(file, digest)}
         programs = read_archive(file)
-    except Exception as e:
-        raise LoadError(f"{file} is damaged, or of a version of torch that this one cannot read: "
-                        f"{type(e).__name__}: {e}") from e
-    methods = {name: Method(name, programs[layout["program"]], layout) for name, layout in metadata["methods"].items()}
-    return LoadedModel(methods, metadata["name"], metadata["training"], source)
+        methods = {name: Method(name, programs[layout["program"]], layout)
+                   for name, layout in metadata["methods"].items()}
+        return LoadedModel(methods, metadata["name"], metadata["training"], source)
 
 
 def metadata_of(file: Path) -> dict[str, Any]:
@@ -145,5 +144,9 @@ def metadata_of(file: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError) as e:
         raise LoadError(f"{file} was not written by sot.save: torch.export.load may read it") from e
     if version != FORMAT:
-        raise LoadError(f"{file} is of format {version}, and this version reads {FORMAT}")
+        raise LoadError(f"{file} is of format {str(version)[:20]}, and this version reads {FORMAT}")
+    try:
+        check_metadata(found)
+    except LoadError as e:
+        raise LoadError(f"{file} is not loaded: {e}") from None
     return found

@@ -13,7 +13,7 @@ from torch import nn
 import sot
 from sot import InputSpec
 from sot.deploy.errors import LoadError, SaveError
-from sot.deploy.safety import is_allowed, is_arithmetic
+from sot.deploy.program_text import is_allowed, is_arithmetic
 
 
 class Net(nn.Module):

@@ -1,7 +1,8 @@
-"""From a call that no entry answers to an entry, and what is kept between captures.
+"""The driver: it makes an entry for a call that no cached entry answers, and keeps the state between captures.
 
-In the order of reading: ``translator`` answers the hook, ``scope`` says which code is translated, ``pipeline`` is the
-way from a frame to an entry, ``exits`` its first step, ``stages`` its forms as text. ``code_state`` is what is known
-of a code object; ``recompile_reasons`` says why no entry fits and what that teaches, ``recompile_limit`` what is done
-when there are enough entries, ``capture_policy`` which code of a whole program is worth one.
+Reading order: ``translator`` answers the hook; ``scope`` says which code is translated; ``pipeline`` makes an entry
+from a frame; ``exits`` is its first step; ``stages`` prints its intermediate forms. ``code_state`` holds the state of
+one code object. ``recompile_reasons`` finds the guards that failed and what the next capture learns from them.
+``recompile_limit`` stops captures when a function has enough entries. ``capture_policy`` decides which code of a whole
+program is worth a capture.
 """

@@ -1,14 +1,15 @@
-"""Which code of a whole program is captured: where the gain is expected to be more than the cost, within a budget.
+"""The capture policy decides which code of a whole program is captured.
 
-While Python runs a program, the hook counts what each code object does: calls, operations on tensors, Python frames
-(sot/csrc/hook/observe.c). From the second call on it asks here, each time that the number of calls has doubled. A
-capture costs time once, by operations and frames. It saves a little time at each later call, by operations. How many
-calls will follow is estimated from how often the code was called so far.
+It captures code if the expected gain is more than the cost, and if the budget allows it. While Python runs a program,
+the hook counts the calls, the tensor operations and the Python frames of each code object (sot/csrc/hook/observe.c).
+From the second call on, the hook asks the policy each time that the number of calls has doubled. The cost of a capture
+is paid once and grows with operations and frames. The gain comes with each later call and grows with operations. The
+number of later calls is estimated from the calls so far.
 
-    SOT_BUDGET=0.2,2    captures take at most a share of 0.2 of the running time, and 2 seconds
-    SOT_BUDGET=all      capture everything at its first call, whatever it costs
+    SOT_BUDGET=0.2,2    captures take at most a share of 0.2 of the running time, plus 2 seconds
+    SOT_BUDGET=all      every function is captured at its first call, whatever it costs
 
-This file imports neither torch nor the interpreter: a program that never captures does not load them.
+This file imports neither torch nor the interpreter, so a program that never captures does not load them.
 """
 from __future__ import annotations
 
@@ -33,27 +34,27 @@ PER_OPERATION = 0.002
 PER_FRAME = 0.0004
 SAVED_PER_OPERATION = 3e-6
 PER_CALL = 9e-6             # guards, and calling a graph
-TO_COME = 300.0             # how much longer a program is expected to run, if it has just begun
+TO_COME = 300.0             # seconds that a program is expected to go on running when it has just begun
 
-JUST_BEGUN = 1.0            # before that nothing can be told
+JUST_BEGUN = 1.0            # seconds; before that, nothing can be estimated
 
-FRAMES_PER_OPERATION = 20   # more frames than that are bookkeeping, which costs more to follow than it gives
-OPERATIONS_PER_BREAK = 8    # fewer do not pay for leaving and entering the function again
-PATIENCE = 4                # calls for which code waits for a caller that may be captured, and inline it
+FRAMES_PER_OPERATION = 20   # code with more frames than that is bookkeeping: following it costs more than it gives
+OPERATIONS_PER_BREAK = 8    # fewer operations do not pay for a break
+PATIENCE = 4                # calls for which code waits for a caller that may be captured and inline it
 PATIENCE_IN_MODULE = 100
-DEARER = 4.0                # how many times as much each further capture of a function has to give
+DEARER = 4.0                # how many times as much each further capture of a function has to gain
 
 
 @dataclass(frozen=True)
 class Work:
-    """What code has done while Python ran it, in all calls together.
+    """The work that a code object has done while Python ran it, summed over all calls.
 
     Arguments:
-        calls: how often it was called.
-        operations: on tensors, in it and in what it calls, without what graphs ran.
-        in_modules: those of them in the forward() of modules that it called.
-        frames: the calls of Python functions in it, itself included.
-        is_module: is it the forward() of modules?
+        calls: the number of calls.
+        operations: tensor operations in the code and its callees, except those that graphs ran.
+        in_modules: the part of ``operations`` that ran in the forward() of modules that the code called.
+        frames: the number of Python frames in it, its own included.
+        is_module: whether the code is the forward() of a module.
     """
 
     calls: int
@@ -64,7 +65,7 @@ class Work:
 
     @property
     def own(self) -> int:
-        """The operations that nobody but it is captured for."""
+        """The operations that only a capture of this code covers."""
         return self.operations if self.is_module else self.operations - self.in_modules
 
     @property
@@ -73,25 +74,24 @@ class Work:
 
     @property
     def cost(self) -> float:
-        """Of one capture, in seconds."""
+        """The cost of one capture, in seconds."""
         return PER_CAPTURE + (PER_OPERATION * self.operations + PER_FRAME * self.frames) / max(self.calls, 1)
 
     @property
     def saved(self) -> float:
-        """By a captured call, in seconds."""
+        """What one captured call saves, in seconds."""
         return SAVED_PER_OPERATION * self.per_call - PER_CALL
 
     @property
     def is_dense(self) -> bool:
-        """Is it tensor work, and not bookkeeping with some tensor work in it?"""
+        """Whether the code is tensor work, and not bookkeeping with a few tensor operations."""
         return self.own > 0 and self.frames <= FRAMES_PER_OPERATION * self.own
-
 
     @property
     def why_poor(self) -> str:
-        """Why a capture of it does not pay."""
+        """Why a capture of this code does not pay."""
         if not self.is_dense:
-            return f"mostly Python: {self.frames / max(self.own, 1):.0f} calls of functions for a tensor operation"
+            return f"mostly Python: {self.frames / max(self.own, 1):.0f} function calls for each tensor operation"
         return f"too little work to pay for a capture: {self.per_call:.0f} tensor operations a call, {self.calls} calls"
 
 
@@ -113,12 +113,12 @@ class Verdict(Enum):
 
 @dataclass
 class Policy:
-    """What a program has spent on captures, and whether it spends more.
+    """What a program has spent on captures, and whether it may spend more.
 
     Arguments:
-        budget: how much it may.
-        clock: seconds.
-        before: how long the program ran before this was made.
+        budget: the limit.
+        clock: returns seconds.
+        before: the seconds that the program ran before this object was made.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -129,8 +129,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         self.began = self.clock()
-        self.since: float | None = None     # when tensor work was first asked about
-        self._left: dict[int, tuple[weakref.ref[CodeType], str]] = {}   # to Python, and why
+        self.since: float | None = None     # when the hook first asked about tensor work
+        self._left: dict[int, tuple[weakref.ref[CodeType], str]] = {}   # the code that is left to Python, and why
 
     @property
     def takes_all(self) -> bool:
@@ -138,14 +138,14 @@ class Policy:
 
     # ---- the decision
     def verdict(self, code: CodeType, is_users: Callable[[CodeType], bool]) -> Verdict:
-        """Whether this code is captured now, at a call that has no entry; ``is_users``: which callers may be."""
+        """Whether to capture this code at a call without an entry; ``is_users`` says which callers may be captured."""
         if self.takes_all:
             return Verdict.CAPTURE
         now = self.clock()
         if self.since is None:
             self.since = now
         work = work_of(code)
-        if code.co_name == "__init__" or not self.pays(work, now):     # objects are made once, as a rule
+        if code.co_name == "__init__" or not self.pays(work, now):     # an object is usually made once
             verdict = Verdict.POOR
             self.leave(code, work.why_poor)
         elif self.waits(code, work, now, is_users):
@@ -161,16 +161,16 @@ class Policy:
         return verdict
 
     def pays(self, work: Work, now: float, times: float = 1.0) -> bool:
-        """Is the gain expected to be more than the cost, or to be that when it is so many ``times`` as much?"""
+        """Whether ``times`` the expected gain, or the gain once it has grown so much, is more than the cost."""
         return work.is_dense and self.to_come(work.calls, now) * work.saved * times > work.cost
 
     def to_come(self, calls: int, now: float) -> float:
-        """How many calls are expected after these."""
+        """The number of further calls that is expected."""
         passed = now - (self.since if self.since is not None else now)
         return calls / (passed + JUST_BEGUN) * (TO_COME + passed)
 
     def waits(self, code: CodeType, work: Work, now: float, is_users: Callable[[CodeType], bool]) -> bool:
-        """Is there a caller that may be captured at its next call, and has this code in it?"""
+        """Whether a caller that contains this code may be captured at its next call."""
         for caller in _hook.running():
             if caller is code or not is_users(caller):
                 continue
@@ -185,7 +185,7 @@ class Policy:
 
     # ---- what is left to Python
     def leave(self, code: CodeType, why: str) -> None:
-        """Note why Python runs this code."""
+        """Record why Python runs this code."""
         self._left[id(code)] = weakref.ref(code), why
 
     def left_to_python(self) -> list[tuple[CodeType, str]]:
@@ -193,16 +193,16 @@ class Policy:
 
     # ---- the budget
     def running(self, now: float | None = None) -> float:
-        """For how many seconds the program has been running."""
+        """The number of seconds that the program has been running."""
         return self.before + (self.clock() if now is None else now) - self.began
 
     def allowance(self, now: float | None = None) -> float:
-        """How many seconds may be spent now."""
+        """The number of seconds that captures may take now."""
         return self.budget.share * self.running(now) + self.budget.seconds - self.spent
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """What happens inside is capture."""
+        """A context whose time is charged to the budget."""
         start = self.clock()
         try:
             yield
@@ -211,13 +211,14 @@ class Policy:
 
     # ---- captures of one function again
     def may_recapture(self, code: CodeType, captures: int, misses: int) -> bool:
-        """Is code captured again, of which no entry fits a call, for the time number ``misses`` since the last of its
-        ``captures``?"""
+        """Whether code may be captured again after ``captures`` captures. ``misses`` is the number of calls without a
+        fitting entry since the last of them.
+        """
         if self.takes_all:
             return True
         work, now = work_of(code), self.clock()
         if self.to_come(misses, now) * work.saved <= work.cost * DEARER ** (captures - 1):
-            self.leave(code, f"no capture fits all calls, and after {captures} a further one costs more than it gives")
+            self.leave(code, f"no capture fits all calls, and after {captures} another one costs more than it gains")
             return False
         if work.cost > self.allowance(now):
             self.left_out[code.co_qualname] += 1
@@ -225,5 +226,5 @@ class Policy:
         return True
 
     def may_break(self, code: CodeType, breaks: int) -> bool:
-        """Does it pay to leave and enter the function so often in a call?"""
+        """Whether it pays to leave and enter the function at so many breaks in a call."""
         return self.takes_all or work_of(code).per_call >= OPERATIONS_PER_BREAK * breaks

@@ -1,4 +1,4 @@
-"""What a translator knows of code objects: a ``CodeState`` for each, which lives as long as both do."""
+"""The state that a translator keeps for a code object: one ``CodeState``, which lives as long as both of them."""
 from __future__ import annotations
 
 import weakref
@@ -17,13 +17,13 @@ from sot.torch_compat.global_state import GlobalState
 
 @dataclass
 class CachedEntry:
-    """An entry, and what it takes to explain why it does not fit.
+    """An entry, with what is needed to explain why it does not fit a call.
 
     Arguments:
         function: the entry.
-        guards: its guards, each with the line of the user's that needed it.
-        state: torch's global state that it is for.
-        has_graph: does it call a graph?
+        guards: its guards, each with the user's line that needed it.
+        state: torch's global state that the entry was captured for.
+        has_graph: whether the entry calls a graph.
     """
 
     function: _hook.Entry
@@ -32,7 +32,9 @@ class CachedEntry:
     has_graph: bool = False
 
     def program(self) -> list[Guard]:
-        """The guards that say which functions and classes the code works with: it is another program with others."""
+        """The guards on the functions and classes that the code calls. With different ones it is a different
+        program.
+        """
         return [g for g in self.guards if isinstance(g, CodeGuard)
                 or isinstance(g, IsGuard) and isinstance(g.value, (FunctionType, type))
                 or type(g) is TypeGuard and "__module__" in vars(g.cls)]
@@ -40,19 +42,20 @@ class CachedEntry:
 
 @dataclass(eq=False)
 class CodeState:
-    """What a translator knows of one code object.
+    """The state of one code object in a translator.
 
     Arguments:
-        code: the code object, which keeps this and must not be kept by it.
-        entries: those that the hook asks for this translator, the newest first.
-        learnt: what captures of it assume from now on.
+        code: the code object. It keeps this state alive, so the state must not keep the code object alive.
+        entries: the entries that the hook asks for this translator, the newest first.
+        learnt: the assumptions of later captures.
         handed_on: variables whose number differed where a graph of the function broke.
-        captures: how often a capture of it was begun.
-        misses: the calls since the last of these that no entry fits, if Python runs them because the program's budget
-            says so.
-        breaks: how often captures of the function have stopped, and of what is left of it after each of its breaks.
-        has_operations: has one of these met an operation on a tensor?
-        records: of its captures, in a whole program.
+        captures: the number of captures that were begun.
+        misses: the number of calls since the last capture that no entry fits and that Python runs because the budget
+            of
+            the program does not allow a capture.
+        breaks: how often captures of the function, or of its resume code, have stopped.
+        has_operations: whether one of these captures met an operation on a tensor.
+        records: the records of its captures, in a whole program.
     """
 
     code: weakref.ref[CodeType]
@@ -67,7 +70,7 @@ class CodeState:
 
     # ---- entries
     def keep(self, entry: CachedEntry, last: bool = False) -> _hook.Entry:
-        """Have the hook ask this entry first, or last of all."""
+        """Make the hook ask this entry first, or after all other entries."""
         code = self.code()
         assert code is not None
         others = _hook.get_entries(code)
@@ -81,7 +84,7 @@ class CodeState:
         return entry.function
 
     def drop(self, entries: list[CachedEntry]) -> None:
-        """Have the hook ask none of these any more."""
+        """Remove these entries from the hook."""
         functions = {entry.function for entry in entries}
         if (code := self.code()) is not None and functions:
             _hook.set_entries(code, tuple(e for e in _hook.get_entries(code) if e not in functions))
@@ -92,7 +95,7 @@ class CodeState:
         return next((entry.function for entry in self.entries if entry.function.holds(inputs)), None)
 
     def same_program(self, inputs: Inputs) -> list[CachedEntry]:
-        """The entries for the functions and classes that a call works with."""
+        """The entries for the functions and classes that this call uses."""
         return [entry for entry in self.entries if not any(guard.explain(inputs) for guard in entry.program())]
 
 
@@ -101,6 +104,6 @@ def new_state(code: CodeType) -> CodeState:
 
 
 def _drop_dead(reference: weakref.ref[CodeState]) -> None:
-    """Drop the entries that name a function or class which is gone."""
+    """Drop the entries that refer to a function or class that no longer exists."""
     if (state := reference()) is not None:
         state.drop([entry for entry in state.entries if entry.function.is_dead])

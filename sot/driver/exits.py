@@ -1,7 +1,7 @@
-"""Executing a frame symbolically, and choosing the exit of its trace.
+"""Executes a frame symbolically and chooses the exit of its trace.
 
-The exit is the frame's return if its value can be rebuilt, else a break. A break stays as deep in the calls as
-the frames there can be resumed, and what is in them rebuilt.
+The exit is the return of the frame if emitted code can rebuild the returned value, and a break otherwise. The break
+stays in the innermost frame that can be resumed and whose values can be rebuilt.
 """
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sot.support.places import Place
 from sot.torch_compat.fake_tensors import quiet
 from sot.torch_compat.global_state import GlobalState
 
-# The levels of torch's transforms end with the graph.
+# The files of torch transforms. Their levels end with the graph, so no break can stay inside them.
 TRANSFORMS = os.path.join(Path(torch.__file__).parent, "_functorch", "")
 
 
@@ -40,9 +40,9 @@ TRANSFORMS = os.path.join(Path(torch.__file__).parent, "_functorch", "")
 def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalState, assumptions: Assumptions,
              record: Capture, full_graph: bool, write: Callable[[Trace], Exit] = write_exit,
              ) -> Iterator[tuple[Trace, Exit]]:
-    """The trace of a call up to its exit, and that exit as it is written; both are void at the end.
+    """The trace of a call up to its exit, and the emitted exit. Both are void at the end of the capture.
 
-    Raises Skip, RestartCapture; CaptureError at a break of a ``full_graph``.
+    Raises Skip, RestartCapture, and CaptureError at a break of a ``full_graph``.
     """
     with Machine(function, code, inputs, state, assumptions) as machine:
         with record.timed("execute"), quiet(), without_warnings(machine), paused_collector():
@@ -52,13 +52,13 @@ def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalSt
                 machine.restore_state()
         counters = changed_numbers(trace) - assumptions.varying
         if counters and not assumptions.static:
-            raise RestartCapture("numbers change that were taken for constants", varying=frozenset(counters))
+            raise RestartCapture("numbers change that were assumed to be constant", varying=frozenset(counters))
         yield trace, exit
 
 
 def execute(machine: Machine, record: Capture, full_graph: bool,
             write: Callable[[Trace], Exit]) -> tuple[Trace, Exit]:
-    """Run a machine to the exit of its frame."""
+    """Run a machine up to the exit of its frame."""
     done = run(machine)
     assert done is not None
     if isinstance(done, Return):
@@ -78,7 +78,7 @@ def execute(machine: Machine, record: Capture, full_graph: bool,
 
 
 def leave_at(machine: Machine, cause: Break, write: Callable[[Trace], Exit]) -> tuple[Trace, Exit]:
-    """The exit at a break, as deep in the calls as frames can be resumed. Raises Skip if no frame can be."""
+    """The exit at a break, in the innermost frame that can be resumed. Raises Skip if no frame can."""
     reason, top = cause, len(machine.frames) - 1
     for depth in range(resumable_depth(machine), -1, -1):
         machine.rollback(depth)
@@ -92,16 +92,16 @@ def leave_at(machine: Machine, cause: Break, write: Callable[[Trace], Exit]) -> 
 
 
 def written(machine: Machine, exit: Returned | Broken, write: Callable[[Trace], Exit]) -> tuple[Trace, Exit]:
-    """The trace up to an exit, and the exit as it is written. Raises NotRebuildable."""
+    """The trace up to an exit, and the emitted exit. Raises NotRebuildable."""
     trace, guards = trace_of(machine, exit), len(machine.guards)
     found = plain_exit() if isinstance(exit, Returned) and trace.operations == 0 else write(trace)
     if len(machine.guards) != guards:
-        raise AssertionError("a guard was added when the trace was done")
+        raise AssertionError("a guard was added after the trace was finished")
     return trace, found
 
 
 def resumable_depth(machine: Machine) -> int:
-    """How many calls deep a break can stay: not in a generator, not in code of ours or below a transform."""
+    """The greatest depth at which a break may stay: outside of generators, of this package and of torch transforms."""
     for i, frame in enumerate(machine.frames[1:], 1):
         if not frame.resumable or frame.mark is None or is_own(
                 frame.native.co_filename) or frame.native.co_filename.startswith(TRANSFORMS):
@@ -118,7 +118,9 @@ def describe(machine: Machine, cause: Break) -> BreakRecord:
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Capture makes many objects and little garbage: collecting in between costs a fifth of its time."""
+    """Pause the garbage collector. A capture makes many objects and little garbage, and collections would take a fifth
+    of its time.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

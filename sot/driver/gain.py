@@ -1,4 +1,4 @@
-"""What a whole program has gained so far, from what the hook has counted and what the policy has decided."""
+"""The gain of a whole program so far, computed from the counts of the hook and the decisions of the capture policy."""
 from __future__ import annotations
 
 import sys
@@ -9,11 +9,11 @@ from sot import _hook
 from sot.driver.capture_policy import Policy, name_of, work_of
 from sot.reports.gain import Gain, LeftOut, Pace, gain_lines
 
-CALLS_TO_COMPARE = 3        # fewer calls by Python tell nothing about its pace
+CALLS_TO_COMPARE = 3        # fewer calls by Python say nothing about its pace
 
 
 def gain_of(policy: Policy, captured: Iterable[CodeType], callback: _hook.Callback) -> Gain:
-    """The gain of a program; ``captured``: what has been captured."""
+    """The gain of a program. ``captured`` is the code that has been captured."""
     operations, inside = _hook.operations()
     paces, left = [], policy.left_to_python()
     for code in captured:
@@ -21,7 +21,7 @@ def gain_of(policy: Policy, captured: Iterable[CodeType], callback: _hook.Callba
         if answered and calls >= CALLS_TO_COMPARE:
             paces.append(Pace(name_of(code), answered, inside_seconds / answered, seconds / calls))
         if answered and _hook.is_skipped(code, callback):
-            left.append((code, "it was faster in Python than captured"))
+            left.append((code, "Python ran it faster than the captured code"))
     left_out = [LeftOut(name_of(code), work_of(code).own, reason) for code, reason in left]
     return Gain(
         operations=operations,
@@ -35,6 +35,6 @@ def gain_of(policy: Policy, captured: Iterable[CodeType], callback: _hook.Callba
 
 
 def tell(gain: Gain) -> None:
-    """Print what there is to say to a terminal."""
+    """Print the gain if the output is a terminal."""
     if gain.operations and gain.capture_seconds:
         print(*gain_lines(gain), sep="\n", file=sys.stderr, flush=True)

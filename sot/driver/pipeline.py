@@ -2,8 +2,8 @@
 
     code object -> instructions -> trace -> graph -> compiled graph -> guards -> guard program -> entry
 
-``translate`` is all of it. Each step takes what the steps before it have made and gives a value of its own; nothing is
-handed on beside that.
+``translate`` runs all steps. Each step takes the values that earlier steps returned and returns a value. The steps
+share no other state.
 """
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Call:
     """A call of a function that no entry answers.
 
     Arguments:
-        function: what is called.
+        function: the called function.
         inputs: its arguments, and the cells of its closure.
-        state: torch's global state, as it was.
-        record: what reports are told of the capture.
+        state: torch's global state at the call.
+        record: the record of the capture for reports.
     """
 
     function: FunctionType
@@ -62,16 +62,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Tools:
-    """What a translator translates with.
+    """What a translator uses for every capture.
 
     Arguments:
         compiler: the backend.
-        states: what is known of code objects.
-        callback: what the hook asks when no entry fits.
-        policy: decides what pays, where a whole program is translated.
-        full_graph: is a break an error?
-        shows_stages: are reports given the forms of each step as text?
-        write_exit: writes the exit of a trace.
+        states: the state of each code object.
+        callback: what the hook calls when no entry fits.
+        policy: decides what is worth a capture, when a whole program is translated.
+        full_graph: whether a break is an error.
+        shows_stages: whether records get the intermediate form of each step as text.
+        write_exit: emits the exit of a trace.
     """
 
     compiler: GraphCompiler
@@ -84,10 +84,10 @@ class Tools:
 
 
 def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry:
-    """The entry for a call and those like it, which the hook asks from now on.
+    """The entry for this call and calls like it. The hook asks the entry from now on.
 
-    Raises RestartCapture if an assumption is wrong, Skip if Python is to run the function, CaptureError at a break of a
-    ``full_graph``, BackendError.
+    Raises RestartCapture if an assumption is wrong, Skip if Python must run the function, CaptureError at a break of a
+    ``full_graph``, and BackendError.
     """
     code, record = call.code, call.record
     instructions = decode(code)
@@ -112,13 +112,13 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
 
 
 def counters_of(call: Call, exit: Exit) -> list[Callable[[], None]]:
-    """What is to be called whenever the entry runs."""
+    """The functions to call each time that the entry runs."""
     return [] if recording.current is None or exit.is_plain else [recording.current.runs_of(call.record).count]
 
 
 def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:
-    """Raises Skip for what gains nothing, now that its operations and breaks are known."""
-    operations = trace.operations - len(trace.graph.warnings)       # those of NumPy's are no reason to capture
+    """Raise Skip if the entry gains nothing. Its operations and breaks are known now."""
+    operations = trace.operations - len(trace.graph.warnings)       # NumPy operations alone do not justify a capture
     whole = whole_code(call.code)
     state = tools.states.of(whole)
     state.has_operations = state.has_operations or operations > 0
@@ -132,8 +132,8 @@ def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:
 
 
 def note(record: Capture, trace: Trace, exit: Exit, guards: Mapping[Guard, Line], source: str) -> None:
-    """Tell reports what has come of a capture."""
+    """Fill the record with the results of a capture."""
     record.guards = [GuardRecord(guard, *line) for guard, line in guards.items()]
     if not exit.is_plain:
-        record.effects = [*map(str, trace.mutated), *("what is printed" for _ in trace.effects[:1])]
+        record.effects = [*map(str, trace.mutated), *("printed output" for _ in trace.effects[:1])]
         record.code = source

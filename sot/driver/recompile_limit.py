@@ -1,8 +1,8 @@
-"""How often a function is captured, and what is done when that is enough.
+"""The recompile limit: how often a function is captured, and what happens after that.
 
-From then on Python runs the function where none of its entries fits, and a warning says which guard kept failing. Code
-that several programs share (a decorator's wrapper is another program for each function that it wraps) goes on being
-captured for the others.
+After the limit Python runs every call that no entry fits, and a warning names the guard that kept failing. Several
+programs may share one code object: a decorator's wrapper is a different program for each function that it wraps. The
+limit holds for each program.
 """
 from __future__ import annotations
 
@@ -36,18 +36,20 @@ from sot.values.numbers import NUMBER_TYPES
 
 
 class RecompileWarning(UserWarning):
-    """A function was captured as often as is allowed; from now on Python runs it where no entry fits."""
+    """A function has reached its recompile limit. From now on Python runs each call that no entry fits."""
 
 
 def is_reached(state: CodeState, inputs: Inputs, limit: Entries) -> bool:
-    """Are there enough entries for the program that these inputs ask for?"""
+    """Whether the program that these inputs select has enough entries."""
     count = len(state.entries)
     return count >= limit.of_code or count >= limit.of_function and (
         len(state.same_program(inputs)) >= limit.of_function)
 
 
 def leave_program(state: CodeState, code: CodeType, inputs: Inputs, callback: Any, limit: Entries) -> bool:
-    """Have Python run this program where none of its entries fits; false if it cannot be told from others."""
+    """Let Python run each call of this program that no entry fits. Returns False if the program cannot be told apart
+    from the other programs of this code.
+    """
     guards = list(dict.fromkeys(g for entry in state.same_program(inputs) for g in entry.program()))
     if not guards or len(state.entries) >= limit.of_code:
         return False
@@ -57,21 +59,21 @@ def leave_program(state: CodeState, code: CodeType, inputs: Inputs, callback: An
     return True
 
 
-# ---- what the user is told --------------------------------------------------------------------------------
+# ---- the warning --------------------------------------------------------------------------------
 def warn(code: CodeType, name: str, reasons: list[RecompileReason], inputs: Inputs, count: int) -> None:
-    """Say, at the function's own line, that it is captured no more, and which guard kept failing."""
+    """Warn, at the function's own line, that it is no longer captured, and name the guard that kept failing."""
     warnings.warn_explicit(message(name, reasons, inputs, count), RecompileWarning, code.co_filename,
                            code.co_firstlineno)
 
 
 def message(name: str, reasons: list[RecompileReason], inputs: Inputs, count: int) -> str:
-    """Which guard kept failing, with which values, and what to do about it."""
-    start = f"{name} was captured {count} times. From now on Python runs it where none of these captures fits"
+    """The text of the warning: the guard that kept failing, the values that it saw, and what to do about it."""
+    start = f"{name} was captured {count} times. From now on Python runs each call that none of these captures fits"
     groups = [group for group in by_kind(reasons) if kind_of(group[0]) is not None]
     if not groups:
         return f"{start}: {reasons[0].text if reasons else 'the reason is unknown'}. Raise the limit with SOT_ENTRIES."
     failing = max(groups, key=len)
-    return (f"{start}. What kept changing: {history(failing)}. "
+    return (f"{start}. The value that kept changing: {history(failing)}. "
             f"{remedy(failing[0].guard, inputs)} Or raise the limit with SOT_ENTRIES.")     # type: ignore[arg-type]
 
 
@@ -80,36 +82,36 @@ def remedy(guard: Guard, inputs: Inputs) -> str:
     if isinstance(guard, TensorGuard):
         return remedy_of_tensor(guard.differs(inputs))
     if isinstance(guard, RelationGuard) and not is_of_size(guard):
-        return ("The function asks for this number itself: it branches on it, or uses it as an index or a key. Do that "
+        return ("The function reads this number: it branches on it, or uses it as an index or a key. Do that "
                 "outside of the function, or pass a tensor.")
     if isinstance(guard, EqualsGuard) and type(guard.value) in NUMBER_TYPES:
-        return ("Leave out dynamic=False, or set dynamic=True. Where the program needs the number itself (as the index "
-                "of a list, the key of a dict, the length of a loop), pass a tensor, or do that before the call.")
-    return REMEDIES.get(type(guard), "Move what changes out of the function.")
+        return ("Remove dynamic=False, or set dynamic=True. If the program needs the number (as a list index, a "
+                "dict key or a loop length), pass a tensor, or do that step before the call.")
+    return REMEDIES.get(type(guard), "Move the code that depends on the changing value out of the function.")
 
 
 def is_of_size(guard: RelationGuard) -> bool:
-    """Is it about the size of a tensor, or the length of a container?"""
+    """Whether the guard is about the size of a tensor or the length of a container."""
     return any(isinstance(origin, TensorPart | Length) for origin in leaves((guard.symbol, guard.left, guard.right)))
 
 
 def remedy_of_tensor(parts: list[TensorPart]) -> str:
     if not parts:
-        return "Call it with tensors of the same dtype, device, requires_grad and number of dimensions."
+        return "Call the function with tensors of the same dtype, device, requires_grad and number of dimensions."
     dims = ", ".join(str(part) for part in parts)
     return (f"Let {dims} vary: to_static(..., dynamic=True), sot.mark_dynamic(tensor, dimension), or None in an "
             "InputSpec.")
 
 
 REMEDIES: dict[type[Guard], str] = {
-    EqualsGuard: "Move what depends on this value out of the function, or translate one function for each value.",
-    RelationGuard: "The function branches on these sizes: pad to one size, or move the branch out.",
-    ValuesGuard: "Compute what needs the tensor's values before the call, and pass it.",
-    IsGuard: "Translate one function for each of these objects, in place of one for all.",
-    TypeGuard: "Translate one function for each of these classes, in place of one for all.",
-    CodeGuard: "Translate one function for each of these functions, in place of one for all.",
-    LengthGuard: "Pass a tensor in place of the container, or always as many items.",
-    OrderGuard: "Iterate over sorted(...) of it, or pass a list.",
+    EqualsGuard: "Move the code that uses this value out of the function, or use one translated function per value.",
+    RelationGuard: "The function branches on these sizes. Pad to one size, or move the branch out of the function.",
+    ValuesGuard: "Compute the result that needs the tensor's values before the call, and pass the result.",
+    IsGuard: "Use one translated function per object instead of one function for all of them.",
+    TypeGuard: "Use one translated function per class instead of one function for all of them.",
+    CodeGuard: "Use one translated function per callee instead of one function for all of them.",
+    LengthGuard: "Pass a tensor instead of the container, or always pass the same number of items.",
+    OrderGuard: "Iterate over sorted(...) of the set, or pass a list.",
     KeysGuard: "Always pass the same keys, in the same order.",
     HasKeyGuard: "Always pass the same keys.",
 }

@@ -1,6 +1,6 @@
-"""Why no entry fits a call: the guards that do not hold, entry by entry, and what that teaches the next capture.
+"""Recompile reasons: the guards that failed in each entry, and what the next capture learns from them.
 
-An entry is close if few of its guards fail. Those are evaluated one by one, in Python: the slow path beside the
+An entry is close if few of its guards fail. The guards are evaluated one by one in Python, which is slower than the
 guard program.
 """
 from __future__ import annotations
@@ -22,12 +22,13 @@ from sot.reports.records import RecompileReason
 from sot.values.constants import NUMPY_SCALARS
 from sot.values.numbers import NUMBER_TYPES
 
-ALIASED = "all guards hold one by one: tensors alias each other"
+ALIASED = "each guard holds, but tensors alias each other"
 
 
 def reasons(entries: Iterable[CachedEntry], inputs: Inputs, code: CodeType) -> list[RecompileReason]:
-    """The first guard of each entry that does not hold, the closest entry first; nothing for entries of the rest of
-    another function, which is the same code after a break in a call."""
+    """The first failed guard of each entry, the closest entry first. Entries of composed code for a different function
+    give no reason: the code is the same after a break in a call.
+    """
     found: list[RecompileReason] = []
     for entry in entries:
         if not any(wording.is_structure(g) and g.explain(inputs) for g in entry.guards):
@@ -37,7 +38,7 @@ def reasons(entries: Iterable[CachedEntry], inputs: Inputs, code: CodeType) -> l
 
 
 def first_failure(entry: CachedEntry, inputs: Inputs, most: float) -> RecompileReason:
-    """What does not hold for these inputs; failures are counted up to ``most``."""
+    """The first guard that does not hold for these inputs. At most ``most`` failures are counted."""
     first, failed = None, 0
     guards: list[Any] = [StateGuard(entry.state), *entry.guards]
     for guard in guards:
@@ -50,9 +51,9 @@ def first_failure(entry: CachedEntry, inputs: Inputs, most: float) -> RecompileR
 
 
 def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:
-    """The sizes, numbers and strings that are others than the entries were captured with: they may differ from now on.
+    """The sizes, numbers and strings that differ from those of the entries. They may vary from now on.
 
-    A length that differs for the second time, and a symbol that had become a constant, are ``specialized``.
+    A length that differs for the second time, and a symbol that became a constant, are ``specialized``.
     """
     varying, specialized, lengths = set[Origin](), set[Origin](), Counter[Origin]()
     for entry in entries:
@@ -70,6 +71,6 @@ def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:
 
 
 def is_of_value(guard: Guard) -> bool:
-    """Does it say what a number or a string is?"""
+    """Whether the guard is on the value of a number or a string."""
     return isinstance(guard, ValuesGuard) or isinstance(guard, EqualsGuard) and (
         type(guard.value) in (*NUMBER_TYPES, str) or isinstance(guard.value, NUMPY_SCALARS))

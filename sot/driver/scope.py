@@ -1,4 +1,6 @@
-"""Which code is translated: the user's, without what is excluded, and not where torch has to see each operation."""
+"""The scope: which code is translated. It is the user's code, without excluded modules and compiled backward
+passes.
+"""
 from __future__ import annotations
 
 import gc
@@ -21,15 +23,17 @@ TORCH = os.path.join(Path(torch.__file__).parent, "")
 LAYERS = os.path.join(TORCH, "nn", "modules", "")
 ROOTS = (TORCH, os.path.join(Path(np.__file__).parent, ""), *FOLDERS)
 STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
-# A compiled backward pass, which autograd calls, and what compiles it when it is first called.
+# A compiled backward pass, which autograd calls, and the code that compiles it at its first call.
 COMPILERS = tuple(os.path.join(TORCH, *path) for path in (
     ("_functorch", "_aot_autograd", ""), ("_functorch", "aot_autograd.py"), ("_inductor", "")))
-OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # which torch calls for one operation each
+OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # torch calls these once per operation
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The modules that a translator is for, by their dotted names; without ``include`` all but those of ``exclude``."""
+    """The modules that a translator is for, by dotted name. Without ``include``, all modules but those of
+    ``exclude``.
+    """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -38,7 +42,9 @@ class Scope:
         return not is_in(module, self.exclude) and (not self.include or is_in(module, self.include))
 
     def leaves_alone(self, code: CodeType, module: str, callback: _hook.Callback) -> bool:
-        """Is this code none to translate? Then the hook asks no more: no translator, or not this one."""
+        """Whether this code is not to be translated. Then the hook does not ask about it again: for any translator, or
+        for this one.
+        """
         if code.co_name in OVERRIDES or runs_at_any_time(code) or code.co_filename.startswith(COMPILERS) or (
                 disables_all(code)):
             _hook.leave_alone(code)
@@ -55,7 +61,7 @@ EVERYTHING = Scope()
 
 
 def is_users(code: CodeType, module: str) -> bool:
-    """Is it code to translate: not torch's machinery, not the standard library, not ours?"""
+    """Whether this is code to translate. torch, the standard library and this package are not."""
     file = code.co_filename
     if module == "sot" or module.startswith("sot."):
         return False
@@ -67,10 +73,10 @@ def is_users(code: CodeType, module: str) -> bool:
 
 
 def is_in(module: str, modules: tuple[str, ...]) -> bool:
-    """Is a module, by its dotted name, one of these or inside of one?"""
+    """Whether a module, by its dotted name, is one of these modules or inside one of them."""
     return any(module == name or module.startswith(f"{name}.") for name in modules)
 
 
 def runs_at_any_time(code: CodeType) -> bool:
-    """Does the garbage collector call it, in the middle of anything?"""
+    """Whether the garbage collector calls this code, which can be at any time."""
     return any(getattr(callback, "__code__", None) is code for callback in gc.callbacks)

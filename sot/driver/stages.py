@@ -1,4 +1,6 @@
-"""The forms that a call goes through in the pipeline, as text: stable from run to run, so that tests can compare it."""
+"""Prints the intermediate forms of a call in the pipeline. The text is the same in each run, so tests can compare
+it.
+"""
 from __future__ import annotations
 
 import re
@@ -17,8 +19,9 @@ ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 def stages_of(instructions: Code, trace: Trace, graph: Graph | None, guards: Mapping[Guard, Line],
               program: GuardProgram, source: str) -> dict[str, str]:
-    """The forms in the order in which they are made. Kernels are not among them: some backends make them at the first
-    call."""
+    """The forms in the order in which they are made. Kernels are not included, because some backends make them at the
+    first call.
+    """
     found = {"instructions": "\n".join(instruction_lines(instructions)), "trace": str(trace)}
     if graph is not None:
         found["graph"] = graph.module.code.strip()
@@ -29,7 +32,7 @@ def stages_of(instructions: Code, trace: Trace, graph: Graph | None, guards: Map
 
 
 def instruction_lines(code: Code) -> Iterator[str]:
-    """The instructions with the lines at which they begin, and where their exceptions go."""
+    """The instructions with their source lines, and the handler of their exceptions."""
     line = None
     for i, instr in enumerate(code.instrs):
         shown = f"{instr.pos[0]:>4}" if instr.pos[0] not in (None, line) else "    "

@@ -1,6 +1,6 @@
-"""What a translated function captures with: ``Translator.callback`` is what the hook asks where no entry fits a call.
+"""``Translator`` captures translated functions: the hook calls ``Translator.callback`` when no entry fits a call.
 
-On any failure Python runs the frame unchanged, and the reason is recorded; in strict mode it is raised.
+On any failure Python runs the frame unchanged, and the reason is recorded. In strict mode the failure is raised.
 """
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ from sot.torch_compat.tensors import without_subclasses
 from sot.values.base import NONE
 
 _translators: weakref.WeakSet[Translator] = weakref.WeakSet()
-_touched: CodeTable[None] = CodeTable(lambda code: None)      # what any translator has worked on
+_touched: CodeTable[None] = CodeTable(lambda code: None)      # code that any translator has worked on
 
 
 class Translator:
     """Captures the functions that are called while its callback is set.
 
     Arguments:
-        backend: what graphs are given to.
-        full_graph: is a break an error? It implies ``control_flow``.
-        strict: are fallbacks errors? None asks SOT_STRICT.
+        backend: compiles the graphs.
+        full_graph: whether a break is an error. It implies ``control_flow``.
+        strict: whether fallbacks are errors. None means SOT_STRICT.
         dynamic: as for to_static.
-        control_flow: do branches on tensors become part of the graph?
+        control_flow: whether branches on tensors become part of the graph.
         check: the share of calls that are compared with plain Python.
-        program: the whole program that it is for, if it is; then it is asked for what pays.
+        program: the whole program that this translator is for, or None. It decides what is worth a capture.
         scope: the modules that it is for.
-        shows_stages: do records of captures have the form of each step as text?
-        exits: writes the exits of traces.
+        shows_stages: whether records of captures contain the intermediate form of each step as text.
+        exits: emits the exits of traces.
     """
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
@@ -78,16 +78,16 @@ class Translator:
         self.full_graph, self.program, self.scope = full_graph, program, scope
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
         self.compiler = GraphCompiler(backend, check, self.strict)
-        unrolling()     # raises for a value of SOT_UNROLL that means nothing
+        unrolling()     # raises for an invalid value of SOT_UNROLL
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
                                     control_flow=control_flow or full_graph,
                                     plain_optimizers=ALL if is_known_to_interpret(backend) else frozenset())
-        self.learnt = Assumptions()                     # whatever is captured
-        self.named: dict[CodeType, dict[str, tuple]] = {}   # what an input_spec says of the sizes of arguments
+        self.learnt = Assumptions()                     # holds for all code
+        self.named: dict[CodeType, dict[str, tuple]] = {}   # sizes of arguments that an input_spec names
         self.states = CodeTable(new_state)
         self.captures: list[Capture] = []
-        self.most_records = 256     # of a whole program, until those of code that is gone are dropped
+        self.most_records = 256     # of a whole program; then records of freed code are dropped
         self.callback = program.callback if program is not None else _hook.Callback(self._callback)
         policy = program.policy if program is not None else None
         self.tools = Tools(self.compiler, self.states, self.callback, policy, full_graph, shows_stages, exits)
@@ -95,9 +95,9 @@ class Translator:
         weakref.finalize(self, drop_entries, self.states).atexit = False
         load()
 
-    # ---- the hook's question
+    # ---- the call from the hook
     def _callback(self, function: FunctionType, inputs: Inputs) -> Callable | None:
-        """The entry for a call, None if Python is to run it."""
+        """The entry for a call, or None if Python must run it."""
         if builtins_are_replaced():
             return None
         code = function.__code__
@@ -109,7 +109,7 @@ class Translator:
             raise ends_here(e) from None
 
     def answer(self, function: FunctionType, inputs: Inputs) -> Callable | None:
-        """The entry for a call of a function in scope, None if Python is to run it."""
+        """The entry for a call of a function in scope, or None if Python must run it."""
         code = function.__code__
         if in_function_transform() or in_mode() or in_tracer():
             return None
@@ -121,19 +121,19 @@ class Translator:
         return _hook.undisturbed(set_back, self.take_turn, function, inputs, hooked)
 
     def take_turn(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
-        """As ``answer``, when the thread's turn has come; ``answer`` ends it."""
+        """Like ``answer``, once the thread holds the capture lock. ``answer`` releases the lock."""
         code = function.__code__
         how = TURNS.take()
         if how == "waited" and _hook.is_skipped(code, self.callback):
             return None
         if how == "waited" and (entry := self.states.of(code).fitting(inputs)) is not None:
-            return entry        # another thread has made it
+            return entry        # another thread has made it in the meantime
         if not how or self.program is not None and not self.pays_again(self.program.policy, code):
             return None
         return self.capture(function, inputs, hooked)
 
     def pays_again(self, policy: Policy, code: CodeType) -> bool:
-        """Is code captured in a whole program, of which no entry fits?"""
+        """Whether code of a whole program is captured again when no entry fits."""
         state = self.states.of(code)
         if not state.entries:
             return True
@@ -144,7 +144,7 @@ class Translator:
         return True
 
     def capture(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
-        """Capture a call; ``hooked``: does the program look at what autograd saves?"""
+        """Capture a call. ``hooked``: whether the program has hooks on the tensors that autograd saves."""
         code = function.__code__
         record = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         self.states.of(code).captures += 1
@@ -156,7 +156,8 @@ class Translator:
                     entry = self.translate(call)
             if not (hooked and self.compiler.compiles):
                 return entry
-            # It saves other tensors for the backward pass than Python does, and a program with hooks on these tells.
+            # The graph saves different tensors for the backward pass than Python does. Hooks on saved tensors would
+            # show that.
             state = self.states.of(code)
             state.drop(state.entries[:1])
         except (CaptureError, BackendError):
@@ -177,8 +178,9 @@ class Translator:
         return None
 
     def keep_record(self, code: CodeType, record: Capture) -> None:
-        """Keep a record with the captures. A whole program makes functions and drops them: it keeps those of the code
-        that lives, and at most as many others."""
+        """Keep a record with its capture. A whole program makes functions and drops them, so it keeps the records of
+        living code and a limited number of others.
+        """
         self.captures.append(record)
         if self.program is None:
             return
@@ -188,16 +190,16 @@ class Translator:
             self.most_records = max(self.most_records, 2 * len(self.captures))
 
     def drop_records(self) -> None:
-        """Drop the records of a whole program's code that is gone."""
+        """Drop the records of freed code of a whole program."""
         living = {id(record) for state in self.states for record in state.records}
         self.captures[:] = [record for record in self.captures if id(record) in living]
 
     def spending(self) -> AbstractContextManager[None]:
-        """The time inside is charged to the program's budget, if it has one."""
+        """A context whose time is charged to the program's budget, if it has one."""
         return self.program.policy.spending() if self.program is not None else nullcontext()
 
     def translate(self, call: Call) -> Callable:
-        """The entry for a call. An attempt that finds an assumption wrong is followed by one that knows better."""
+        """The entry for a call. An attempt that finds a wrong assumption is followed by one with more assumptions."""
         if what := watches(call.code):
             raise Skip(Reason.WATCHES, f"{call.function.__qualname__} uses {what}, which")
         if recompile_limit.is_reached(self.states.of(call.code), call.inputs, self.limit):
@@ -216,26 +218,26 @@ class Translator:
 
     # ---- what is known from earlier captures
     def assumptions(self, code: CodeType) -> Assumptions:
-        """What is assumed when a capture of this code begins."""
+        """The assumptions at the start of a capture of this code."""
         named = Assumptions(named=self.named.get(code, {}))
         return self.settings | named | self.learnt | self.states.of(code).learnt
 
     def learn(self, code: CodeType, learnt: Assumptions) -> None:
-        """Keep what later captures are to assume as well."""
+        """Add assumptions for later captures."""
         self.learnt |= learnt.of_program
         self.states.of(code).learnt |= learnt.of_code
 
     def learn_from_failures(self, call: Call) -> None:
-        """For each entry of the code, record the guard that does not hold; what has changed is a symbol from now on."""
+        """Record the failed guard of each entry of the code. The values that changed become symbols."""
         entries = self.states.of(call.code).entries
         learnt = learnt_from(entries, call.inputs)
         self.learn(call.code, replace(learnt, specialized=frozenset()) if self.full_graph else learnt)
         call.record.recompile_reasons = reasons(entries, call.inputs, call.code)
 
     def expect_other_floats(self, call: Call) -> None:
-        """A float that a statement has computed before it broke, a loss or a time, is another one at the next call."""
+        """Treat floats that a statement computed before a break as varying. A loss or a time differs at every call."""
         if any(state.learnt.constant for state in self.states):
-            return      # the backend takes floats for constants: they stay that as long as they can
+            return      # the backend specialises on floats: they stay constants as long as possible
         code, rest = call.code, origin(call.code)
         names = self.states.of(rest.code).handed_on if rest is not None else ()
         found = {Arg(i, name) for i, name in enumerate(code.co_varnames[:code.co_argcount])
@@ -244,16 +246,16 @@ class Translator:
             self.learn(code, Assumptions(varying=frozenset(found)))
 
     def forget(self) -> None:
-        """Drop this translator's entries, and what it knows of code."""
+        """Drop the entries of this translator, and its state of code objects."""
         drop_entries(self.states)
         self.states.clear()
 
     # ---- fallbacks
     def leave_to_python(self, function: FunctionType, inputs: Inputs, record: Capture, stop: CaptureStop) -> None:
-        """Python runs this function from now on, and reports say why. Raises CaptureError in strict mode."""
+        """Let Python run this function from now on, and record why. Raises CaptureError in strict mode."""
         code = function.__code__
         if self.program is not None and is_installed(record.place.file) and stop.reason is Reason.UNSUPPORTED:
-            stop = Skip(Reason.NOTHING_CAPTURED)    # a library's loop around the program: what it calls has its turn
+            stop = Skip(Reason.NOTHING_CAPTURED)    # a library's loop around the program; its callees come later
         record.stopped, record.fallback = BreakRecord(stop.reason, stop.detail, record.place), True
         if self.program is not None:
             self.program.policy.leave(code, record.stopped.message)
@@ -267,7 +269,9 @@ class Translator:
             _hook.skip(code, self.callback)
 
     def stop_capturing(self, code: CodeType, inputs: Inputs, record: Capture) -> None:
-        """There are enough entries: Python runs the function where none of them fits. The user is told."""
+        """Stop capturing a function that has enough entries: Python runs the calls that none fits, and a warning says
+        so.
+        """
         state = self.states.of(code)
         entries = state.same_program(inputs)
         if not recompile_limit.leave_program(state, code, inputs, self.callback, self.limit):
@@ -277,31 +281,31 @@ class Translator:
 
 
 def set_all_back(before: Before, mine: bool) -> None:
-    """Whatever has interrupted a capture, torch and other threads must not notice."""
+    """Restore torch's state and the capture lock after a capture, however it ended."""
     before.restore()
     if not mine:
         TURNS.give_up()
 
 
 def import_parts(wanted: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-    """Import parts of libraries that the program is about to import. What fails fails again when Python runs it."""
+    """Import modules that the program is about to import. A failure is ignored, because Python will raise it again."""
     for name, names in wanted:
         with suppress(Exception):
             __import__(name, fromlist=names)
 
 
 def drop_entries(states: CodeTable[CodeState]) -> None:
-    """Have the hook ask none of the entries any more."""
+    """Remove all these entries from the hook."""
     for state in states:
         state.drop(state.entries)
 
 
-atexit.register(_hook.close)     # then modules lose their contents, and ours could not answer any more
+atexit.register(_hook.close)     # at exit modules lose their contents, and the callback could not run
 
 
 @functools.cache
 def load() -> None:
-    """Import what torch imports late, lest it count as the time of a first call, and leave alone what runs once."""
+    """Import what torch imports late, so that it is not part of the first call, and skip code that runs only once."""
     new_fake_mode()
     _hook.step_aside_for(torch_compiles)
     HANDLERS[module_tagger()] = lambda m, args, kwargs: NONE
@@ -309,7 +313,7 @@ def load() -> None:
 
 
 def reset() -> None:
-    """Drop every entry of every translator, and forget which functions Python runs."""
+    """Drop every entry of every translator, and forget which functions are left to Python."""
     for code in _touched.codes():
         _hook.reset(code)
     _touched.clear()

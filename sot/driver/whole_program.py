@@ -1,6 +1,6 @@
-"""What the hook asks while a whole program is translated: the policy first, and only then the translator.
+"""The callback of the hook while a whole program is translated: it asks the capture policy before the translator.
 
-The translator, with the interpreter and all that it needs of torch, is loaded at the first capture.
+The translator, with the interpreter and the parts of torch that it needs, is loaded at the first capture.
 """
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from sot.reports.gain import Gain
 
 
 class Answers(Protocol):
-    """A translator, as far as it is asked here."""
+    """The part of a translator that is used here."""
 
     def answer(self, function: FunctionType, inputs: tuple) -> Callable | None: ...
 
 
 class WholeProgram:
-    """Translates what pays, for as long as its callback is set.
+    """Translates what is worth it, as long as its callback is set.
 
     Arguments:
-        make: makes the translator, when it is needed.
+        make: makes the translator when it is first needed.
         policy: decides what is captured.
         scope: the modules that are translated.
     """
@@ -47,7 +47,7 @@ class WholeProgram:
         return self.translator
 
     def _asked(self, function: FunctionType, inputs: tuple) -> Callable | None:
-        """The entry for a call, None if Python is to run it."""
+        """The entry for a call, or None if Python must run it."""
         code = function.__code__
         if self.scope.leaves_alone(code, str(function.__globals__.get("__name__")), self.callback):
             return None
@@ -59,28 +59,28 @@ class WholeProgram:
         return self.load().answer(function, inputs)
 
     def gain(self) -> Gain:
-        """What has come of it so far."""
+        """The gain so far."""
         captured = [*self.translator.states.codes()] if self.translator is not None else []
         return gain_of(self.policy, captured, self.callback)
 
     def may_capture(self, code: CodeType) -> bool:
-        """May this code be captured, as far as its file tells?"""
+        """Whether this code may be captured, judging by its file."""
         return is_users(code, "") and not _hook.is_skipped(code, self.callback)
 
 
 def is_loading_data() -> bool:
-    """Is this process a worker of a data loader?"""
+    """Whether this process is a worker of a data loader."""
     workers = sys.modules.get("torch.utils.data")
     return workers is not None and workers.get_worker_info() is not None
 
 
 def stop() -> None:
-    """Nothing is translated in this process any more, but for what to_static is called on."""
+    """Stop translating the program in this process. Functions given to to_static are still translated."""
     _hook.set_callback(_hook.PLAIN)
     _hook.set_default(None)
 
 
 def program_of(callback: Any) -> WholeProgram | None:
-    """The whole program that a callback is for, if it is for one."""
+    """The whole program that a callback belongs to, or None."""
     owner = getattr(getattr(callback, "__wrapped__", None), "__self__", None)
     return owner if isinstance(owner, WholeProgram) else None

@@ -93,7 +93,7 @@ def test_what_loses_is_run_by_python_again(program):
         model(X)
     code = space["Net"].forward.__code__
     assert _hook.get_entries(code) and _hook.is_skipped(code, made.callback)
-    assert any(left.reason == "it was faster in Python than captured" for left in made.gain().left_out)
+    assert any(left.reason == "Python ran it faster than the captured code" for left in made.gain().left_out)
 
 
 GAIN = Gain(1000, 900, 1.5, 20.0, [Pace("Net.forward (a.py:3)", 100, 0.01, 0.03)],
@@ -102,7 +102,7 @@ LINES = ["SOT: 90% of 1,000 tensor operations ran in captured code; capture took
          "  captured calls were 2.0 s faster than in Python:",
          "    Net.forward (a.py:3): 10.00 ms a call, 30.00 ms in Python, 100 calls",
          "  left to Python:",
-         "    collate (b.py:7), 60 operations: mostly Python: 225 calls of functions for a tensor operation",
+         "    collate (b.py:7), 60 operations: mostly Python: 225 function calls for each tensor operation",
          "  not captured for want of budget (SOT_BUDGET): f, g, h and 1 more"]
 
 

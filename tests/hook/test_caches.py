@@ -78,7 +78,7 @@ def test_the_warning_names_the_guard_its_values_and_the_remedy(changes, dynamic,
     (warning,) = [w for w in caught if w.category is RecompileWarning]
     text = str(warning.message)
     assert "counts was captured 8 times" in text and "test_caches.py)" in text
-    assert f"{guard}" in text.partition("What kept changing: ")[2].partition(" (used in ")[0]
+    assert f"{guard}" in text.partition("The value that kept changing: ")[2].partition(" (used in ")[0]
     assert values in text and remedy in text and "SOT_ENTRIES" in text
     assert (warning.filename, warning.lineno) == (__file__, counts.__code__.co_firstlineno)
 

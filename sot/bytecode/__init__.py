@@ -1,16 +1,16 @@
-"""Bytecode: CPython's <-> one canonical instruction set, and surgery on it that knows nothing of capture.
+"""Translates CPython's bytecode to one canonical instruction set and back, and rewrites it. Knows nothing of capture.
 
 ``instr``           the canonical instruction set, by families of opcodes
 ``stack_effects``   what each instruction does to the depth of the stack
 ``versions/``       what is particular to each CPython: the only place where versions differ
 ``decode``          a code object -> canonical instructions
-``encode``          canonical instructions -> a code object; ``null_transform`` does both, as a test
-``flow``            where branches meet, and what the loops are
-``resume_origin``   of which code, and of which place in it, a resume function is the rest
+``encode``          canonical instructions -> a code object; ``null_transform`` runs both, for tests
+``flow``            where branches meet, and the loops
+``resume_origin``   the user's code and instruction that a resume function continues
 ``liveness``        which variables may still be read
-``frame_layout``    what of a frame is restored: kinds of stack slots, and variables
-``resume``          resume and composed code: the rest of a function as a function of its own
-``step``            step code: one instruction in the middle of a function, then on to resume code
+``frame_layout``    what is restored of a frame: kinds of stack slots, and variables
+``resume``          resume and composed code: the rest of a function as a separate function
+``step``            step code: runs one instruction in the middle of a function, then leaves for resume code
 ``plain_loops``     step code of a whole loop
 """
 
@@ -24,4 +24,4 @@ __all__ = [
 ]
 
 NULL_FIRST: bool = VERSION.NULL_FIRST
-CLOSE_ANSWERS: bool = VERSION.CLOSE_ANSWERS     # does generator.close() give what the generator returns?
+CLOSE_ANSWERS: bool = VERSION.CLOSE_ANSWERS     # whether generator.close() returns what the generator returns

@@ -1,6 +1,6 @@
-"""What is known of code objects, for as long as they live.
+"""State of code objects, kept as long as the code objects live.
 
-Code objects are told by identity: two that are equal are two programs.
+The key is the identity of a code object, because two equal code objects may belong to different programs.
 """
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ S = TypeVar("S")
 
 
 class CodeTable(Generic[S]):
-    """Something for each code object, by identity, as long as the code object lives. It must not keep the code object.
+    """A value for each code object, by identity, as long as the code object lives. The value must not keep it alive.
 
     Arguments:
-        make: makes it when it is asked for.
+        make: makes the value when it is first needed.
     """
 
     def __init__(self, make: Callable[[CodeType], S]) -> None:
@@ -25,17 +25,18 @@ class CodeTable(Generic[S]):
         self._rows: dict[int, tuple[weakref.ref[CodeType], S]] = {}
 
     def of(self, code: CodeType) -> S:
-        """What there is for a code object, made if there is nothing yet."""
+        """The value of a code object. It is made if there is none yet."""
         row = self._rows.get(id(code))
         if row is None:
             made = self._make(code)
-            # Another code object may get the address. A callback in Python would run in the middle of clearing a frame,
-            # whose code a profiler would then look at: CPython 3.11 crashes.
+            # A new code object may get the same address. A Python callback would run while a frame is being cleared,
+            # and
+            # a profiler that looks at the frame's code then would crash CPython 3.11.
             row = self._rows[id(code)] = weakref.ref(code, partial(self._rows.pop, id(code))), made
         return row[1]
 
     def codes(self) -> Iterator[CodeType]:
-        """The code objects that live."""
+        """The code objects that are alive."""
         return (code for code in [reference() for reference, _ in [*self._rows.values()]] if code is not None)
 
     def clear(self) -> None:

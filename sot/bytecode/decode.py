@@ -1,10 +1,9 @@
 """Code object -> canonical instructions.
 
-The opcodes come from `co_code`, where CPython has already undone specialisation and
-instrumentation. For each opcode there is one reader `read(decoder, arg)`, which appends zero, one or
-more canonical instructions; families share a reader, and the version's file adds its own. An offset
-in the bytecode maps to the first instruction that was appended at or after it, so jumps to an
-EXTENDED_ARG, or to an opcode that is folded into the next one, land where they should.
+The opcodes come from `co_code`, in which CPython has undone specialisation and instrumentation. Each opcode has one
+reader `read(decoder, arg)`, which appends zero or more canonical instructions. A family shares a reader, and the
+version's file adds readers. An offset in the bytecode maps to the first instruction appended at or after it. A jump
+to an EXTENDED_ARG, or to an opcode folded into the next one, therefore has the right target.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ _cache: dict[int, Code] = {}
 
 
 def decode(code: types.CodeType) -> Code:
-    """The canonical instructions of a code object. Cached, so the result must not be changed."""
+    """The canonical instructions of a code object. The result is cached, so callers must not change it."""
     hit = _cache.get(id(code))
-    if hit is not None:  # it holds `code`, so the id is still that of `code`
+    if hit is not None:  # the cache holds `code`, so the id still belongs to it
         return hit
     if len(_cache) >= CACHE_SIZE:
         _cache.clear()
@@ -40,14 +39,16 @@ def forget() -> None:
 def slot_names(
     local: tuple[str, ...], cells: tuple[str, ...], free: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The names of the frame's variable slots: locals, then cells that are no locals, then free. In
-    a class body a name may be both a cell and free; then it is the second that gets another name."""
+    """The names of the frame's variable slots: locals, cells that are no locals, then free variables. In a class body
+    a name
+    may be both a cell and free; then the free variable gets another name.
+    """
     only_cells = tuple(name for name in cells if name not in local)
     return local + only_cells + tuple(f"{n} (free)" if n in cells else n for n in free)
 
 
 def parse_exception_table(table: bytes) -> Iterator[tuple[int, int, int, int, bool]]:
-    """(start, end, target, depth, lasti), counted in code units; end is exclusive."""
+    """Entries (start, end, target, depth, lasti) in code units. `end` is exclusive."""
     numbers = _varints(table)
     for start in numbers:
         length, target, depth_lasti = next(numbers), next(numbers), next(numbers)
@@ -64,7 +65,7 @@ def _varints(table: bytes) -> Iterator[int]:
 
 
 class Decoder:
-    """The state of decoding one code object: tables to read arguments from, and the output."""
+    """The state while one code object is decoded: the tables for arguments, and the output."""
 
     __slots__ = ("code", "consts", "names", "slots", "out", "pos", "handler", "next",
                  "keywords", "in_end_for")
@@ -79,7 +80,7 @@ class Decoder:
         self.handler = -1
         self.next = 0  # the code unit after the current instruction and its caches
         self.keywords: tuple[str, ...] = ()  # from KW_NAMES, for the CALL that follows
-        self.in_end_for = False  # between an END_FOR and the POP_TOP that belongs to it
+        self.in_end_for = False  # between an END_FOR and its POP_TOP
 
     def emit(self, op: str, arg: object = None, target: int | None = None) -> None:
         self.out.append(Instr(op, arg, target, self.pos, self.handler))
@@ -89,7 +90,8 @@ class Decoder:
         raw = self.code.co_code
         index_at = [0] * (len(raw) // 2 + 1)
         out, extended = self.out, 0
-        positions = itertools.chain(self.code.co_positions(), itertools.repeat(NO_POSITION))    # of which some may miss
+        # some positions may be missing
+        positions = itertools.chain(self.code.co_positions(), itertools.repeat(NO_POSITION))
         for unit, (opcode, arg, pos) in enumerate(zip(raw[::2], raw[1::2], positions, strict=False)):
             index_at[unit] = len(out)
             read = READERS[opcode]
@@ -159,7 +161,7 @@ def _removed(decoder: Decoder, arg: int) -> None:
 
 
 def _unknown(decoder: Decoder, arg: int) -> None:
-    raise ValueError(f"an opcode that co_code does not hold, in {decoder.code}")
+    raise ValueError(f"an opcode that co_code never contains, in {decoder.code}")
 
 
 def _reader(opname: str) -> Reader | None:

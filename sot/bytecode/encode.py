@@ -1,14 +1,14 @@
 """Canonical instructions -> code object.
 
-Each canonical instruction is written by one writer `write(encoder, instr)`, which puts zero, one or
-more native instructions; families share a writer, and the version's file adds its own. A writer may
-`take` the instructions that follow, to fold them into one opcode as the compiler does; it gets them
-only if nothing jumps to them and they have the same position and handler. Then jump distances are
-computed, and the `bytecode` library packs opcodes, line table and exception table.
+Each canonical instruction has one writer `write(encoder, instr)`, which appends zero or more native instructions. A
+family shares a writer, and the version's file adds writers. A writer may `take` the instructions that follow and fold
+them into one opcode, as the compiler does. It gets them only if nothing jumps to them and if they have the same
+position and handler. Then jump distances are computed, and the `bytecode` library packs opcodes, line table and
+exception table.
 
-What an edited list has to keep:
-- FOR_ITER and SEND go forward; on 3.12 and 3.13 a FOR_ITER goes to an END_FOR.
-- For each of `cellvars`, MAKE_CELL runs before the cell is used. COPY_FREE_VARS is taken care of.
+An edited list must keep these rules:
+- FOR_ITER and SEND jump forward; on 3.12 and 3.13 a FOR_ITER jumps to an END_FOR.
+- MAKE_CELL runs before its cell is used, for each of `cellvars`. COPY_FREE_VARS is added by `encode`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sot.bytecode.instr import (
 
 
 def with_targets(code: Code) -> tuple[list[Instr], list[Handler]]:
-    """A copy to edit: targets are references to the new instructions, so lists can be spliced."""
+    """A copy for editing. Its targets are references to the new instructions, so lists can be spliced."""
     instrs = [Instr(i.op, i.arg, i.target, i.pos, i.handler) for i in code.instrs]
     for instr in instrs:
         if instr.target is not None:
@@ -64,10 +64,11 @@ def encode(
 ) -> types.CodeType:
     """A code object with these instructions, and everything else as in `like`.
 
-    `argnames` replaces the signature by these positional parameters. `freevars` replaces the free
-    variables: the cells come from the closure the function is made with,
-    `types.FunctionType(code, globals, closure=(cell, ...))`. Naming a cell variable of `like` there
-    turns it into a free one: its MAKE_CELL at the head is dropped, all else works on the given cell.
+    `argnames` replaces the signature by these positional parameters. `freevars` replaces the free variables: the cells
+    come from the closure of the function, `types.FunctionType(code, globals, closure=(cell, ...))`. A cell variable of
+    `like` that is named there becomes a free variable. Its MAKE_CELL at the head is dropped, and all other
+    instructions
+    use the given cell.
     """
     layout = _layout(like, instrs, argnames, extra_locals, freevars, cellvars)
     encoder = Encoder(instrs, handlers, layout)
@@ -126,12 +127,12 @@ def _layout(
     if argnames is not None:
         arg_counts = len(argnames), 0, 0
         flags &= ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    given = tuple(freevars or ())  # which are neither locals nor cells, whatever they are in `like`
+    given = tuple(freevars or ())  # these are neither locals nor cells, whatever they are in `like`
     freevars = like.co_freevars if freevars is None else given
     if cellvars is None:
         cellvars = tuple(n for n in like.co_cellvars if n not in given)
     if shared := set(given) & set(argnames or ()):
-        raise ValueError(f"both an argument and a free variable: {sorted(shared)}")
+        raise ValueError(f"variables that are both an argument and a free variable: {sorted(shared)}")
     names: dict[str, None] = dict.fromkeys((*(argnames or ()), *like.co_varnames, *extra_locals))
     known = tuple(n for n in names if n not in given)
     slots = slot_names(known, tuple(cellvars), freevars)
@@ -145,8 +146,9 @@ def _layout(
 
 @dataclass(slots=True, eq=False)
 class Native:
-    """One opcode. `target` is an index into the canonical instructions; `size` counts code units:
-    the opcode, the EXTENDED_ARGs before it, the caches after it."""
+    """One opcode. `target` is an index into the canonical instructions. `size` counts the code units of the opcode, of
+    the EXTENDED_ARGs before it, and of the caches after it.
+    """
 
     opname: str
     opcode: int
@@ -158,7 +160,7 @@ class Native:
 
 
 class Encoder:
-    """The state of writing one code object: tables to put arguments into, and the output."""
+    """The state while one code object is written: the tables for arguments, and the output."""
 
     def __init__(self, instrs: list[Instr], handlers: list[Handler], layout: Layout) -> None:
         self.instrs = instrs
@@ -229,7 +231,7 @@ class Encoder:
     def const(self, value: object) -> int:
         index = self._const_at.setdefault(id(value), len(self.consts))
         if index == len(self.consts):
-            self.consts.append(value)  # which keeps the id valid
+            self.consts.append(value)  # the list keeps the id valid
         return index
 
     def name(self, name: str) -> int:
@@ -239,7 +241,7 @@ class Encoder:
         return self.slots[name]
 
     def target(self) -> int:
-        """Where the current instruction goes, past a landing pad that is not meant for it."""
+        """The target of the current instruction, past a landing pad that belongs to other instructions."""
         target = self.targets[self.index]
         while self.instrs[target].op == "END_FOR":
             target += 1
@@ -252,7 +254,7 @@ class Encoder:
         return name in self.layout.freevars and name not in self.layout.cellvars
 
     def is_bound(self, ahead: int = 0) -> bool:
-        """Is the variable of the LOAD_FAST here, or a bit ahead, certain to have a value?"""
+        """Whether the variable of the LOAD_FAST here, or `ahead` instructions later, certainly has a value."""
         if self._unbound is None:
             self._unbound = maybe_unbound(self)
         return self.index + ahead not in self._unbound
@@ -267,8 +269,10 @@ class Encoder:
     # Layout
 
     def place(self) -> tuple[list[int], list[int]]:
-        """The code units where each native instruction starts and ends. Fills in jump distances;
-        an instruction grows if its distance needs more room, which moves others, so repeat."""
+        """The code units where each native instruction starts and ends. This fills in jump distances. An instruction
+        grows
+        if its distance needs more room, which moves others, so the computation is repeated until nothing grows.
+        """
         jumps = [(index, native) for index, native in enumerate(self.out) if native.target is not None]
         while True:
             ends, end = [], 0
@@ -315,7 +319,7 @@ def _location(pos: Position) -> InstrLocation:
         try:
             return InstrLocation(*pos)
         except ValueError:
-            pass  # code made from a syntax tree may have positions that make no sense
+            pass  # code made from a syntax tree may have invalid positions
     return InstrLocation(pos[0], None, None, None)
 
 
@@ -340,7 +344,7 @@ def _exception_table(
 
 
 def _stack_size(encoder: Encoder) -> int:
-    """The greatest stack depth, by walking all paths from the start and into the handlers."""
+    """The greatest stack depth, found by walking all paths from the start and into the handlers."""
     out, first = encoder.out, encoder.first
     depth_at = [-1] * (len(out) + 1)
     handler_done = [False] * len(encoder.handlers)
@@ -371,8 +375,9 @@ def _stack_size(encoder: Encoder) -> int:
 
 
 def maybe_unbound(encoder: Encoder) -> set[int]:
-    """Which LOAD_FASTs may find no value. Forward data flow over sets of bound names, as bits; a
-    name that a comprehension puts aside (LOAD_FAST_AND_CLEAR) may get its lack of a value back."""
+    """The LOAD_FASTs that may find no value. This is a forward data flow over sets of bound names, as bits. A
+    comprehension saves a name (LOAD_FAST_AND_CLEAR) and may restore it without a value.
+    """
     instrs, targets = encoder.instrs, encoder.targets
     aside = {i.arg for i in instrs if i.op == "LOAD_FAST_AND_CLEAR"}
     bits = {name: 0 if name in aside else 1 << slot for name, slot in encoder.slots.items()}
@@ -430,7 +435,7 @@ def _slot(op: str) -> Writer:
 
 
 def _nothing(encoder: Encoder, instr: Instr) -> None:
-    """COPY_FREE_VARS is put at the start."""
+    """Nothing: COPY_FREE_VARS is written at the start."""
 
 
 _FAMILIES = ((PLAIN, _plain), (NUMBER, _number), (FLAG, _number), (NAME, _name), (FAST, _slot))

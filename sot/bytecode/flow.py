@@ -1,9 +1,9 @@
-"""Where branches of a code object come together again, and what its loops are.
+"""Control flow of a code object: where branches meet, and which loops there are.
 
-The compiler copies code: the test of a ``while`` stands before the loop and at its end, a ``return`` wherever it is
-reached. Instructions that do the same for ever after are therefore one place here: equal operation, argument and
-position in the source, and successors that are one place each. ``JUMP`` and ``NOP`` are the place that they lead to.
-Exceptions are followed from ``raise`` to its handler only.
+The compiler duplicates code: the test of a ``while`` stands before the loop and at its end, and a ``return`` stands at
+the end of every path. Instructions with the same effect from there on are therefore one place: they have the same
+operation, argument and source position, and their successors are the same places. A ``JUMP`` or ``NOP`` is the place
+that it leads to. Exceptions are followed from ``raise`` to its handler only.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TESTS = {"POP_JUMP_IF_TRUE": "test", "POP_JUMP_IF_FALSE": "test", "POP_JUMP_IF_N
 
 
 def ways(instrs: list[Instr], pc: int) -> tuple[int, int]:
-    """Where a conditional jump goes if its test is true, and if it is false."""
+    """The targets of a conditional jump: if its test is true, and if it is false."""
     instr = instrs[pc]
     if instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_NONE", "JUMP_IF_TRUE_OR_POP"):
         return instr.target, pc + 1
@@ -46,11 +46,12 @@ class Flow:
         self.iterates = {place for place, pc in first.items() if self.instrs[pc].op in ("FOR_ITER", "SEND")}
         starts = {self.place[0], *(self.place[h.target] for h in code.handlers)}
         self.loops = _loops(self.following, starts)
-        self.returning = frozenset(_common(self.following))     # from which the function's end can be reached
+        # the places from which the end of the function can be reached
+        self.returning = frozenset(_common(self.following))
 
     @functools.cached_property
     def unraised(self) -> frozenset[int]:
-        """The places from which the function's end can be reached without a ``raise``, whoever handles that."""
+        """The places from which the end of the function can be reached without a ``raise``, handled or not."""
         before: dict[int, list[int]] = {}
         for place, after in self.following.items():
             for follower in after if self.ops[place] not in RAISING else ():
@@ -65,16 +66,18 @@ class Flow:
         return frozenset(self.members.get(place, ()))
 
     def loop(self, place: int) -> frozenset[int] | None:
-        """The innermost loop that a place is in."""
+        """The innermost loop that contains a place."""
         return min((body for body in self.loops.values() if place in body), key=len, default=None)
 
     def leaves(self, loop: frozenset[int], place: int) -> bool:
-        """Can the loop be left at a place of it, other than by raising?"""
+        """Whether a place of the loop can leave the loop without raising."""
         return place in loop and any(p not in loop and p in self.returning for p in self.following[place])
 
     def next_round(self, place: int) -> tuple[bool, frozenset[int]] | None:
-        """Of a test that may leave its loop: with which truth there is another round, and the instructions that it
-        begins with."""
+        """For a test that may leave its loop: the truth value that starts another iteration, and the first
+        instructions of
+        that iteration.
+        """
         loop = self.loop(place)
         if loop is None or TESTS.get(self.ops.get(place, "")) != "test" or not self.leaves(loop, place):
             return None
@@ -82,12 +85,14 @@ class Flow:
         return (True, self.pcs(then)) if then in loop else (False, self.pcs(otherwise))
 
     def is_iteration(self, loop: frozenset[int]) -> bool:
-        """Is the loop a ``for``?"""
+        """Whether the loop is a ``for``."""
         return any(place in loop and self.loops[place] == loop for place in self.iterates if place in self.loops)
 
     def join(self, place: int, loop: frozenset[int] | None = None, latch: int = EXIT) -> int:
-        """The first place that every way from a place comes through, EXIT if it is the end of the function. In a round
-        of a loop, all ways end at its latch."""
+        """The first place that all paths from a place pass through; EXIT is the end of the function. Within an
+        iteration of a
+        loop, all paths end at its latch.
+        """
         if loop is None:
             return _nearest(_common(self.following), place)
         inside = {p: [EXIT if s == latch or s not in loop else s for s in self.following[p]] for p in loop}
@@ -95,8 +100,10 @@ class Flow:
         return latch if found == EXIT else found
 
     def meeting(self, place: int, loop: frozenset[int] | None = None, latch: int = EXIT) -> int:
-        """Where the ways from a test meet: the join, but where one of them goes to the next round of a loop past the
-        loop's test, as `while a or b` does from `a`, that test."""
+        """The place where the paths from a test meet. It is the join, except where one path starts the next iteration
+        without
+        the loop's own test, as `a` does in `while a or b`. Then it is that test.
+        """
         met = test = self.join(place, loop, latch)
         while test not in (EXIT, latch) and self.next_round(test) is None:
             test = self.join(test, loop, latch)
@@ -133,7 +140,7 @@ def _successors(code: Code, pc: int) -> list[int]:
 
 
 def _places(code: Code) -> list[int]:
-    """For each instruction the first of those that do the same: refined until nothing splits any more."""
+    """For each instruction, the first equivalent instruction. Classes are split until they no longer change."""
     instrs = code.instrs
     lands = [_landing(instrs, pc) for pc in range(len(instrs))]
     after = [tuple(EXIT if p == EXIT else lands[p] for p in _successors(code, pc)) for pc in range(len(instrs))]
@@ -149,7 +156,7 @@ def _places(code: Code) -> list[int]:
 
 
 def _landing(instrs: list[Instr], pc: int) -> int:
-    """Where one gets from an instruction without doing anything."""
+    """The instruction that execution reaches from here without doing anything."""
     seen = set()
     while not _is_real(instrs[pc]) and pc not in seen:
         seen.add(pc)
@@ -164,7 +171,7 @@ def _numbered(keys: Iterable[Hashable]) -> list[int]:
 
 # ---- sets of places are the bits of an int -----------------------------------------------------------------------
 def _common(following: dict[int, list[int]]) -> dict[int, int]:
-    """For each place from which the exit can be reached: what every way to the exit comes through."""
+    """For each place that reaches the exit: the places that all paths from it to the exit pass through."""
     before: dict[int, list[int]] = {}
     for place, after in following.items():
         for p in after:
@@ -201,14 +208,14 @@ def _through_all(roots: Iterable[int], towards: Callable[[int], list[int]],
 
 
 def _nearest(common: dict[int, int], place: int) -> int:
-    """Of what every way from a place comes through, the first after it: the one that itself has most before it."""
+    """The nearest of the places that all paths from a place pass through: the one that most of the others follow."""
     others = common.get(place, 0) & ~(1 << (place + 1))
     inside = [p for p in common if others >> (p + 1) & 1]
     return max(inside, key=lambda p: common[p].bit_count(), default=EXIT)
 
 
 def _loops(following: dict[int, list[int]], starts: set[int]) -> dict[int, frozenset[int]]:
-    """The places of each loop, by its first place: that through which every way into the loop comes."""
+    """The places of each loop, by its head. All paths into the loop pass through its head."""
     before: dict[int, list[int]] = {}
     for place, after in following.items():
         for p in after:
@@ -224,7 +231,7 @@ def _loops(following: dict[int, list[int]], starts: set[int]) -> dict[int, froze
 
 
 def _add_body(body: set[int], place: int, before: dict[int, list[int]]) -> None:
-    """Add what leads to the end of a loop without going through its head."""
+    """Add the places that lead to the end of a loop without passing through its head."""
     todo = [place]
     while todo:
         p = todo.pop()

@@ -1,7 +1,7 @@
-"""What of a frame is restored when its function goes on elsewhere: the kinds of the stack's slots, and the variables.
+"""The frame layout: what is restored when a function continues elsewhere, namely kinds of stack slots and variables.
 
-``slots_after`` and ``names_after`` say how an instruction changes a layout. Step, resume and composed code take a
-layout as their parameters (``argument_order``) and put it back with ``restoring``.
+``slots_after`` and ``names_after`` say how an instruction changes a layout. Step, resume and composed code take the
+values of a layout as parameters (``argument_order``) and restore them with ``restoring``.
 """
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ WITHOUT_VALUE = {NULL, LASTI} - {VALUE}     # kinds of slots that are made anew
 Emit = Callable[..., Instr]
 
 SLOT = "__stack_"
-CALL = "__call"  # the parameter for the rest of what has been called, with its arguments
+CALL = "__call"  # the parameter for the code that continues the callee, with its arguments
 slot_parameter = (SLOT + "{}").format  # the parameter for a slot
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What of a frame is restored: the kinds of the stack's slots, bottom first, and the local variables (no cells)
-    that have a value which is still needed.
+    """What is restored of a frame: the kinds of the stack's slots, bottom first, and the local variables (no cells)
+    that
+    have a value and are still needed.
 
-    A SAVED of which COPY made a copy is of kind VALUE from then on: only the copy is ever restored from."""
+    If COPY has copied a SAVED slot, its kind is VALUE from then on, because only the copy is ever restored from.
+    """
 
     slots: tuple[str, ...]
     names: tuple[str, ...]
@@ -85,19 +87,21 @@ def slots_after(instr: Instr, layout: Layout, jump: bool) -> list[str]:
 
 
 def names_after(instr: Instr, layout: Layout) -> set[str]:
-    """The variables with a value. A NULL that is stored takes the value away."""
+    """The variables that have a value afterwards. Storing a NULL removes the value."""
     if instr.op == "STORE_FAST" and layout.slots[-1] != NULL:
         return {*layout.names, instr.arg}
     return {*layout.names} - {instr.arg if instr.op in ("STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR") else None}
 
 
 def kept_names(code: CodeType, pc: int, layout: Layout) -> Set[str]:
-    """The variables that are there though nothing reads them from ``pc`` on (see ``values/lifetimes.py``)."""
+    """The variables that keep their value from ``pc`` on, although nothing reads them (see
+    ``values/lifetimes.py``).
+    """
     return {*layout.names} - live_names(code, pc)
 
 
 def place_with(code: CodeType, pc: int, slots: Iterable[str], names: Set[str], kept: Set[str]) -> Place:
-    """Of the variables with a value, those that are live and those of ``kept`` go on."""
+    """The place that keeps the live variables and those of ``kept``, as far as they have a value."""
     needed = names & (live_names(code, pc) | kept)
     return pc, Layout(tuple(slots), tuple(name for name in code.co_varnames if name in needed))
 
@@ -105,7 +109,7 @@ def place_with(code: CodeType, pc: int, slots: Iterable[str], names: Set[str], k
 def encode_as(code: CodeType, layout: Layout, instrs: list[Instr], handlers: list[Handler],
             drop: int, extra: tuple[str, ...] = ()) -> CodeType:
     flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | drop)
-    argnames = *parameters(code, layout), *extra     # for super() without arguments looks at the first
+    argnames = *parameters(code, layout), *extra     # super() without arguments reads the first one
     return encode(instrs, handlers, like=code, argnames=argnames, freevars=cells_of(code), flags=flags)
 
 
@@ -115,15 +119,16 @@ def push_callable(emit: Emit, function: Callable[..., Any]) -> list[Instr]:
 
 
 def handler_slots(slots: Iterable[str], handler: Handler) -> tuple[str, ...]:
-    """The kinds of the slots where a handler of exceptions begins."""
+    """The kinds of the slots at the start of an exception handler."""
     return (*slots,)[:handler.depth] + (LASTI,) * handler.lasti + (VALUE,)
 
 
 def restoring(emit: Emit, layout: Layout, handlers: list[Handler]) -> list[Instr]:
-    """Parameters to the stack. They are deleted, so that `locals()` does not have them and they keep nothing alive.
+    """Push the parameters on the stack. They are then deleted: `locals()` must not show them, and they must not keep
+    anything alive.
 
     Arguments:
-        handlers: those of the new code. A lasti comes from where CPython takes it: from raising something.
+        handlers: those of the new code. A lasti is made as CPython makes it, by raising an exception.
     """
     instrs: list[Instr] = []
     for index, kind in enumerate(layout.slots):

@@ -1,12 +1,11 @@
-"""The canonical instruction set: one language for the bytecode of CPython 3.11 to 3.14.
+"""The canonical instruction set: one set for the bytecode of CPython 3.11 to 3.14.
 
-`decode` turns a code object into `Code`, `encode` turns a list of `Instr` back into a code object.
-Both are driven by the families below: an opcode in a family has the same name in CPython, and its
-argument is read and written the way the family says. Everything else is an exception, and lives in
-the file of its CPython version (in versions/), the only place where versions differ.
+`decode` turns a code object into `Code`. `encode` turns a list of `Instr` back into a code object. Both follow the
+families below: an opcode in a family has the same name in CPython, and the family says how its argument is read and
+written. All exceptions are in the file of their CPython version (in versions/), the only place where versions differ.
 
-Jump targets are indices into the list after `decode`, and may be references to `Instr` objects in
-a list that is being edited (`with_targets`); `encode` takes both.
+Jump targets are indices into the list after `decode`. In a list that is being edited they may be references to `Instr`
+objects (`with_targets`). `encode` takes both.
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ NO_POSITION: Position = (None, None, None, None)
 
 @dataclass(slots=True, eq=False)
 class Instr:
-    """One canonical instruction. `pos` is (lineno, end_lineno, col, end_col); `handler` is an index
-    into the handlers of its code, -1 for none."""
+    """One canonical instruction. `pos` is (lineno, end_lineno, col, end_col). `handler` is an index into the handlers
+    of
+    its code, or -1.
+    """
 
     op: str
     arg: Any = None
@@ -42,7 +43,7 @@ class Instr:
 
 @dataclass(slots=True, eq=False)
 class Handler:
-    """Where an exception goes: the stack is cut to `depth`, then [lasti and] the exception pushed."""
+    """Where an exception goes: the stack is cut to `depth`, then the lasti (if any) and the exception are pushed."""
 
     target: Any  # int | Instr
     depth: int
@@ -51,7 +52,9 @@ class Handler:
 
 @dataclass(slots=True, frozen=True, eq=False)
 class Code:
-    """A decoded code object. Shared between callers: do not change it, edit `with_targets(code)`."""
+    """A decoded code object. Callers share it and must not change it; `with_targets(code)` makes a copy for
+    editing.
+    """
 
     instrs: list[Instr]
     handlers: list[Handler]
@@ -68,9 +71,10 @@ class Code:
 
 
 # ---------------------------------------------------------------------------------------------------
-# Families: the name is CPython's, the argument is ...
+# Families of opcodes. The name is CPython's. The argument is ...
 
-# ... absent; since 3.14, 1 for BEFORE_WITH, BEFORE_ASYNC_WITH and WITH_EXCEPT_START: the exit method has two slots
+# ... absent. Since 3.14 it is 1 for BEFORE_WITH, BEFORE_ASYNC_WITH and WITH_EXCEPT_START: the exit method has two
+# slots
 PLAIN = frozenset("""
     NOP POP_TOP PUSH_NULL
     UNARY_NEGATIVE UNARY_NOT UNARY_INVERT TO_BOOL
@@ -107,13 +111,13 @@ FAST = frozenset("""
     MAKE_CELL LOAD_CLOSURE LOAD_DEREF STORE_DEREF DELETE_DEREF LOAD_CLASSDEREF LOAD_FROM_DICT_OR_DEREF
 """.split())
 
-# ... absent, and there is a target
+# ... absent, and the instruction has a target
 JUMPS = frozenset("""
     JUMP POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE
     JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP FOR_ITER SEND
 """.split())
 
-# ... something of its own: a value, a symbol such as '+=' or '<', a name without INTRINSIC_,
+# ... particular to the opcode: a value, a symbol such as '+=' or '<', a name without INTRINSIC_,
 #     (before, after), (name, is_method, two_args), (count, names of the keyword arguments)
 OTHER = frozenset("""
     LOAD_CONST BINARY_OP COMPARE_OP CALL_INTRINSIC_1 CALL_INTRINSIC_2
@@ -129,7 +133,7 @@ _SYMBOLS = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
 BINARY_OPS = _SYMBOLS + tuple(symbol + "=" for symbol in _SYMBOLS)
 COMPARE_OPS = ("<", "<=", "==", "!=", ">", ">=")
 
-# What the interpreter may refuse, and why. Decoded and encoded all the same.
+# The opcodes that the interpreter may refuse, and why. They are decoded and encoded like the others.
 _ASYNC = "async code is left to Python"
 REFUSED: dict[str, str] = {
     **dict.fromkeys("GET_AWAITABLE GET_AITER GET_ANEXT END_ASYNC_FOR BEFORE_ASYNC_WITH".split(), _ASYNC),

@@ -1,4 +1,4 @@
-"""Which variables may still be read from an instruction on."""
+"""Liveness: which variables may still be read after an instruction."""
 from __future__ import annotations
 
 from types import CodeType
@@ -12,20 +12,20 @@ SHOWS_FRAMES = frozenset({"breakpoint", "set_trace", "_getframe", "currentframe"
 
 
 def live_names(code: CodeType, pc: int) -> frozenset[str]:
-    """The local variables (no cells) whose values may be used from `pc` on."""
+    """The local variables (no cells) whose values may be read from `pc` on."""
     code, pc = source(code, pc)
     return _live_names(code, 0)[pc]
 
 
 def bound_names(code: CodeType, pc: int) -> frozenset[str]:
-    """The local variables (no cells) that have a value at `pc`, whichever way led there."""
+    """The local variables (no cells) that have a value at `pc` on every path to it."""
     code, pc = source(code, pc)
     return _bound_names(code, 0)[pc]
 
 
 @per_place
 def _bound_names(code: CodeType, _: int) -> list[frozenset[str]]:
-    """For each instruction, those that have been set on all ways to it. Forward data flow, likewise."""
+    """For each instruction, the variables that are set on all paths to it. This is a forward data flow."""
     decoded = decode(code)
     instrs, everything = decoded.instrs, frozenset(code.co_varnames) - {*cells_of(code)}
     bound = [everything] * (len(instrs) + 1)
@@ -51,8 +51,10 @@ def _bound_names(code: CodeType, _: int) -> list[frozenset[str]]:
 
 
 def read_cells(code: CodeType, pc: int) -> frozenset[str]:
-    """The variables that inner functions share which the code itself may read from `pc` on before it sets them. Without
-    a value that is an UnboundLocalError, but in step and resume code, where they are free variables, another error."""
+    """The cell variables that the code itself may read from `pc` on before it sets them. Reading one without a value
+    raises UnboundLocalError in the user's code. Step and resume code would raise another error, because there the
+    variables are free variables.
+    """
     code, pc = source(code, pc)
     return _liveness(code, 0, frozenset(code.co_cellvars))[pc]
 
@@ -68,7 +70,9 @@ def _live_names(code: CodeType, _: int) -> list[frozenset[str]]:
 @per_place
 def _liveness(code: CodeType, _: int, names: frozenset[str], always: frozenset[str] = frozenset()
               ) -> list[frozenset[str]]:
-    """For each instruction, those of the names that may be read. Backward data flow, along jumps and into handlers."""
+    """For each instruction, the names that may be read later. This is a backward data flow, along jumps and into
+    handlers.
+    """
     decoded = decode(code)
     instrs = decoded.instrs
     live = [always] * (len(instrs) + 1)
@@ -93,6 +97,6 @@ def _liveness(code: CodeType, _: int, names: frozenset[str], always: frozenset[s
 
 
 def super_argument(code: CodeType) -> str | None:
-    """The argument that `super()` finds by itself: the first local variable of the frame."""
+    """The argument that `super()` without arguments uses: the first local variable of the frame."""
     implicit = "__class__" in code.co_freevars and "super" in code.co_names and code.co_argcount
     return code.co_varnames[0] if implicit else None

@@ -1,4 +1,4 @@
-"""A function put through decode and encode, and otherwise unchanged: the test of both."""
+"""Decodes and encodes a function without changing it, to test both steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def null_transform(fn: types.FunctionType) -> types.FunctionType:
 
 
 def null_code(code: types.CodeType) -> types.CodeType:
-    """The code object decoded and encoded, and so for the code objects in its constants."""
+    """The code object after decoding and encoding. The code objects in its constants are treated likewise."""
     return _null_code(code, {})
 
 

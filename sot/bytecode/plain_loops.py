@@ -1,8 +1,8 @@
-"""Loops that Python runs as they are: step code of a whole loop.
+"""Loops that Python runs unchanged: step code of a whole loop.
 
-A loop that does nothing with tensors is no loss for the graph, and Python is the quickest to run it. Step code (see
-``sot/bytecode/step.py``) then has all instructions of the loop instead of one, and leaves by each way out of it,
-exceptions included. What the stack and the variables are there follows from what they are where the loop is entered.
+A loop without tensor operations gives the graph nothing, and Python runs it fastest. Its step code (see
+``sot/bytecode/step.py``) contains all instructions of the loop instead of one. It leaves by each exit of the loop,
+exceptions included. The stack and the variables at each exit follow from those at the entry of the loop.
 """
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from sot.bytecode.liveness import live_names
 from sot.bytecode.resume_origin import per_place, source
 from sot.bytecode.step import leave_for
 
-ENDS = ("END_FOR", "END_SEND")      # CPython wants one where FOR_ITER and SEND go
+ENDS = ("END_FOR", "END_SEND")      # CPython requires one at the target of FOR_ITER and SEND
 State = tuple[tuple[str, ...], frozenset[str]]      # kinds of the slots, and the variables with a value
 
 
 class Unclear(Exception):
-    """What there is on the stack, or which variables have a value, depends on the way that is taken."""
+    """The stack, or the set of variables with a value, depends on the path that is taken."""
 
 
 def loop_at(code: CodeType, head: int) -> frozenset[int]:
-    """The instructions of the loop whose rounds begin at ``head``: all that lead to a jump back to it."""
+    """The instructions of the loop whose iterations begin at ``head``: all that lead to a jump back to it."""
     known = _loops.of(code)
     if head not in known:
         known[head] = _loop_at(decode(code), head)
@@ -73,7 +73,7 @@ def following(code: Code, pc: int) -> list[int]:
 
 
 def loop_code(code: CodeType, pc: int, layout: Layout, head: int) -> CodeType | None:
-    """Step code for the rest of a loop, from ``pc`` inside of it on. None if what is to be restored is unclear."""
+    """Step code for the rest of a loop, from ``pc`` inside it. None if it is unclear what to restore."""
     return _loop_code(code, pc, layout, source(code, head)[1])
 
 
@@ -86,7 +86,7 @@ def _loop_code(code: CodeType, pc: int, layout: Layout, head: int) -> CodeType |
 
 
 class LoopWriter:
-    """Copies the loop, with a way out behind it for each place that it leads to."""
+    """Copies the loop, and appends an exit for each place that the loop leads to."""
 
     def __init__(self, code: CodeType, pc: int, layout: Layout, body: frozenset[int]) -> None:
         self.code, self.pc, self.layout, self.body = code, pc, layout, body
@@ -103,7 +103,8 @@ class LoopWriter:
                   emit("JUMP", None, start, handler=start.handler)]
         for pc in sorted(self.body):
             instrs += self.copy(pc)
-        for handler, original in zip(self.handlers, self.decoded.handlers, strict=False):    # those of `restoring` stay
+        # the handlers of `restoring` stay
+        for handler, original in zip(self.handlers, self.decoded.handlers, strict=False):
             if original.target not in self.body:
                 handler.target = self.way_out(original.target) if original.target in self.states else start
         instrs += [instr for stub in self.stubs.values() for instr in stub]
@@ -113,7 +114,7 @@ class LoopWriter:
         return encode_as(self.code, self.layout, instrs, [self.handlers[n] for n in used], GENERATORS)
 
     def copy(self, pc: int) -> list[Instr]:
-        """An instruction, and what takes the place of the next one if that is outside."""
+        """A copy of an instruction, followed by a jump to an exit if the next instruction is outside the loop."""
         instr, target = self.copies[pc], self.decoded.instrs[pc].target
         if target is not None and target not in self.body:
             instr.target = self.way_out(target)
@@ -122,7 +123,7 @@ class LoopWriter:
         return [instr, Instr("JUMP", None, self.way_out(pc + 1), instr.pos, instr.handler)]
 
     def way_out(self, pc: int) -> Instr:
-        """The first instruction of what leaves for a place outside of the loop."""
+        """The first instruction of the exit to a place outside the loop."""
         lands = self.decoded.instrs[pc].op in ENDS
         stub = self.stubs.get((pc, lands))
         if stub is None:
@@ -137,7 +138,7 @@ class LoopWriter:
 
 
 def states(decoded: Code, code: CodeType, start: int, layout: Layout, body: frozenset[int]) -> dict[int, State]:
-    """What there is before each instruction of the loop, and at the places to which it leads. Raises Unclear."""
+    """The state before each instruction of the loop, and at the places that the loop leads to. Raises Unclear."""
     found: dict[int, State] = {}
     kept = kept_names(code, start, layout)
     todo: list[tuple[int, tuple[str, ...], frozenset[str]]] = [(start, layout.slots, frozenset(layout.names))]

@@ -1,16 +1,16 @@
-"""Go on in the middle of a function: resume code and composed code.
+"""Resume code and composed code: they continue a function in the middle.
 
-A break leaves the user's frame in step code (``sot/bytecode/step.py``). What follows is an ordinary function, which the
-hook captures like any other:
+At a break, step code leaves the user's frame (``sot/bytecode/step.py``). The code that continues is an ordinary
+function, which the hook captures like any other:
 
-- resume code (`resume_code`) restores the frame and is the rest of the user's function;
-- composed code (`composed_code`) is the rest of an outer function, with the rest of the inner one in place of the call;
-- `generator_code` is the rest of a generator, a generator function itself.
+- resume code (`resume_code`) restores the frame and contains the rest of the user's function;
+- composed code (`composed_code`) contains the rest of an outer function, and calls the rest of the inner one first;
+- `generator_code` is the rest of a generator, as a generator function.
 
-The exception table of the original goes on to fit. What does not is the thread's record of the exception being
-handled, which PUSH_EXC_INFO saves on the stack (SAVED): step code pops it with POP_EXCEPT before it leaves, and resume
-code pushes it again. Its parameter is the exception being handled, which need not be on the stack any more. A lasti on
-the stack is passed on as it is: only the line that a tracer sees while RERAISE unwinds depends on it.
+The exception table of the original still fits. One thing does not: the thread's record of the exception being handled,
+which PUSH_EXC_INFO saves on the stack (SAVED). Step code removes it with POP_EXCEPT before it leaves, and resume code
+pushes it again. Its parameter is the exception being handled, which need not be on the stack any more. A lasti on the
+stack is passed on unchanged, because it affects only the line that a tracer sees while RERAISE unwinds.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sot.bytecode.resume_origin import Origin, body_start, cells_of, per_place, 
 
 
 def can_resume(code: CodeType, pc: int, layout: Layout, *, generator: bool = False) -> str | None:
-    """Why a frame cannot be left at `pc`, if so. `generator` tells that it is for `generator_code`."""
+    """The reason why a frame cannot be left at `pc`, or None. `generator` is true for `generator_code`."""
     code, pc = source(code, pc)
     instrs, cells, argument = decode(code).instrs, cells_of(code), super_argument(code)
     if code.co_flags & GENERATORS != inspect.CO_GENERATOR * generator:
@@ -52,7 +52,7 @@ def can_resume(code: CodeType, pc: int, layout: Layout, *, generator: bool = Fal
 
 @per_place
 def resume_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
-    """Resume code: the user's function from `pc` on, an ordinary function."""
+    """Resume code: the user's function from `pc` on, as an ordinary function."""
     instrs, handlers = with_targets(decode(code))
     target = instrs[pc]
     emit = functools.partial(Instr, pos=target.pos)
@@ -63,8 +63,10 @@ def resume_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
 
 @per_place
 def composed_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
-    """Composed code: the user's function from the call at `pc` on, where what is called is the rest of the inner
-    function. It is the last parameter, with its arguments."""
+    """Composed code: the user's function from the call at `pc` on. Its callee is the rest of the inner function, which
+    is
+    the last parameter, with its arguments.
+    """
     instrs, handlers = with_targets(decode(code))
     emit = functools.partial(Instr, pos=instrs[pc].pos, handler=instrs[pc].handler)
     target = instrs[next_pc]
@@ -79,15 +81,18 @@ def composed_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: b
 
 @per_place
 def generator_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
-    """A generator function for the rest of a generator which a yield right before `pc` has suspended. After one
-    `next()` its generator is suspended likewise: what is sent to it is pushed on `layout.slots`, and `pc` is next."""
+    """A generator function for the rest of a generator that is suspended at a yield right before `pc`. After one
+    `next()` its generator is suspended at the same place: a sent value is pushed on `layout.slots`, and `pc` is next.
+    """
     decoded = decode(code)
     instrs, handlers = with_targets(decoded)
     start, at = body_start(code), pc - 1 if instrs[pc - 1].op == "YIELD_VALUE" else pc - 2
-    emit = functools.partial(Instr, pos=instrs[at].pos, handler=instrs[start - 1].handler)  # which covers all of it
-    suspend, go_on = (emit(i.op, i.arg, handler=i.handler) for i in instrs[at : at + 2])  # args tell whether in a try
+    # this handler covers all of the body
+    emit = functools.partial(Instr, pos=instrs[at].pos, handler=instrs[start - 1].handler)
+    # the args say whether it is in a try
+    suspend, go_on = (emit(i.op, i.arg, handler=i.handler) for i in instrs[at : at + 2])
     before, behind = [], [emit("JUMP", None, instrs[at + 2], handler=instrs[at + 2].handler)]
-    if instrs[at - 1].op == "SEND":  # by which, right before the yield, throw() of 3.11 finds the end of a yield from
+    if instrs[at - 1].op == "SEND":  # right before the yield; throw() of 3.11 uses it to find the end of a yield from
         behind += [emit("END_SEND"), emit("JUMP", None, instrs[decoded.instrs[at - 1].target + 1])]
         before = [emit("JUMP", None, suspend), emit("SEND", None, behind[1])]
     prologue = [emit("RETURN_GENERATOR", handler=-1), emit("POP_TOP"), emit("RESUME", 0),
@@ -109,4 +114,4 @@ def passing_tails(rest: CodeType) -> CodeType:
     return rest
 
 
-_hook.skip(passing_tails.__code__)      # it runs in the middle of the user's call, where the hook is on
+_hook.skip(passing_tails.__code__)      # it runs during the user's call, while the hook is on

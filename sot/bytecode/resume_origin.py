@@ -24,16 +24,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(eq=False)
 class Origin:
-    """The last constant of resume and composed code: which code it continues, and from which instruction. For composed
-    code, `pc` is that of the call. The reference is weak: the entries of that code keep the resume code, and Python's
-    garbage collector does not see code."""
+    """The last constant of resume and composed code: the code that it continues, and the instruction to continue from.
+    For
+    composed code `pc` is that of the call. The reference is weak: the entries of that code keep the resume code alive,
+    and
+    Python's garbage collector does not traverse code objects.
+    """
 
     of: weakref.ref[CodeType]
     pc: int
     layout: Layout
     next_pc: int | None = None      # of composed code, and whether the result of the call is pushed
     keep: bool = True
-    places: list[int] = field(default_factory=list)  # for each instruction of resume code, the one it is a copy of
+    places: list[int] = field(default_factory=list)  # for each instruction of resume code, the index of the original
 
     @property
     def code(self) -> CodeType:
@@ -41,7 +44,7 @@ class Origin:
 
 
 def alive(reference: weakref.ref[CodeType]) -> CodeType:
-    """The code, by who knows that it lives."""
+    """The code of a reference. The caller knows that it is alive."""
     code = reference()
     assert code is not None
     return code
@@ -53,7 +56,7 @@ def origin(code: CodeType) -> Origin | None:
 
 
 def source(code: CodeType, pc: int) -> tuple[CodeType, int]:
-    """The place in the user's code, for one in resume code."""
+    """The place in the user's code that corresponds to a place in resume code."""
     known = origin(code)
     if known is None:
         return code, pc
@@ -63,8 +66,10 @@ def source(code: CodeType, pc: int) -> tuple[CodeType, int]:
 
 
 def place_of_call(code: CodeType, pc: int, next_pc: int, keep: bool) -> tuple[CodeType, int, int, bool]:
-    """The place of a call in the user's code, where the next instruction is, and whether the result is pushed. The call
-    that composed code begins with stands for the one that the user's code was in."""
+    """The place of a call in the user's code, the next instruction, and whether the result is pushed. The call at the
+    start
+    of composed code stands for the call in the user's code.
+    """
     known = origin(code)
     if known is None:
         return code, pc, next_pc, keep
@@ -75,8 +80,10 @@ def place_of_call(code: CodeType, pc: int, next_pc: int, keep: bool) -> tuple[Co
 
 
 def _places(original: list[Instr], copy: list[Instr]) -> list[int]:
-    """The two end the same, but that before 3.13 a FORMAT_SIMPLE comes to each CONVERT_VALUE that resume code starts
-    behind."""
+    """The user's instruction for each instruction of the copy. Both lists end in the same way. Before 3.13, however,
+    resume
+    code has an additional FORMAT_SIMPLE after each CONVERT_VALUE behind which it starts.
+    """
     places, at = [], len(original) - 1
     for instr in reversed(copy):
         places.append(at)
@@ -85,8 +92,10 @@ def _places(original: list[Instr], copy: list[Instr]) -> list[int]:
 
 
 def per_place(function: F) -> F:
-    """Cache a function of (code, pc, ...), by the identity of the user's code: equal code may be of other files.
-    What it makes must not keep the code."""
+    """Cache a function of (code, pc, ...) by the identity of the user's code, because equal code may come from
+    different
+    files. The cached result must not keep the code alive.
+    """
     cache: CodeTable[dict[Any, Any]] = CodeTable(lambda code: {})
 
     @functools.wraps(function)
@@ -105,17 +114,17 @@ def cells_of(code: CodeType) -> tuple[str, ...]:
 
 
 def argument_count(code: CodeType) -> int:
-    """How many of ``co_varnames`` are parameters."""
+    """The number of ``co_varnames`` that are parameters."""
     return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
 
 
 def body_start(code: CodeType) -> int:
-    """Where the body starts. What is before sets up cells and the generator."""
+    """The index where the body starts. The instructions before it set up cells and the generator."""
     return next(n for n, instr in enumerate(decode(code).instrs) if instr.op == "RESUME") + 1
 
 
 def whole_code(code: CodeType) -> CodeType:
-    """The function's own code, if this is what is left of it after a break."""
+    """The user's function that this code continues after a break, or the code itself."""
     while (rest_of := origin(code)) is not None:
         code = rest_of.code
     return code

@@ -1,8 +1,8 @@
-"""How many more values each canonical instruction leaves on the stack than it has found.
+"""The stack effect of each canonical instruction: how many more values it leaves on the stack than it has found.
 
-The table has every instruction of ``CANONICAL`` and no default: one that is missing is an error when this file is
-imported. A number is the effect; a function computes it from the argument. ``OF_JUMP`` has the instructions that have
-another effect where they jump.
+The table has every instruction of ``CANONICAL`` and no default, so a missing one is an error when this file is
+imported. A number is the effect; a function computes it from the argument. ``OF_JUMP`` has the instructions whose
+effect is different when they jump.
 """
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ if EFFECTS.keys() != CANONICAL:
 
 
 def net_effect(instr: Instr, *, jump: bool = False) -> int:
-    """How the depth of the stack changes, at the next instruction or at the target of the jump."""
+    """The change of the stack's depth, at the next instruction or at the target of the jump."""
     effect = OF_JUMP.get(instr.op) if jump else None
     effect = EFFECTS[instr.op] if effect is None else effect
     return effect if isinstance(effect, int) else effect(instr.arg)

@@ -1,13 +1,14 @@
-"""Leave a function in the middle: how a break becomes code.
+"""Step code: it leaves a function in the middle at a break.
 
-At a break the stack and the locals of the user's frame are known. Two kinds of step code come of it:
+At a break the stack and the locals of the user's frame are known. There are two kinds of step code:
 
 - `step_code` restores them, runs the one instruction that could not be captured, and leaves;
-- `call_code`, for an outer frame, does the same around a call of which the inner frame broke.
+- `call_code`, for an outer frame, does the same around the call in which the inner frame broke.
 
-Step code does not call resume code (``sot/bytecode/resume.py``) but answers `Tail(resume function, args)`, and the hook
-calls it, so a loop that breaks each time around needs no deeper stack, and a traceback has the user's frames only. What
-both restore are their parameters (`argument_order`); the closure is the cells of the frame, in the order
+Step code does not call resume code (``sot/bytecode/resume.py``). It returns `Tail(resume function, args)`, and the
+hook
+makes the call. So a loop that breaks in every iteration needs no deeper stack, and a traceback shows only the user's
+frames. The restored values are the parameters (`argument_order`). The closure is the cells of the frame, in the order
 `code.co_cellvars + code.co_freevars`.
 """
 from __future__ import annotations
@@ -51,12 +52,14 @@ from sot.bytecode.stack_effects import net_effect
 
 
 class Point:
-    """Where step code leaves to: a constant of it, which makes the resume code when it is needed."""
+    """The place that step code leaves for. It is a constant of step code, and makes the resume code when it is
+    needed.
+    """
 
     __slots__ = ("of", "pc", "layout", "resume")
 
     def __init__(self, code: CodeType, pc: int, layout: Layout) -> None:
-        self.of, self.pc, self.layout = weakref.ref(code), pc, layout   # step code is kept by what it is a step of
+        self.of, self.pc, self.layout = weakref.ref(code), pc, layout   # the code keeps its step code
         self.resume: CodeType | None = None
 
     @property
@@ -72,10 +75,12 @@ class Point:
 
 
 class CallPoint(Point):
-    """Where step code of an outer frame leaves to, with the answer of the inner frame's step code as the last value.
+    """The place that step code of an outer frame leaves for. The result of the inner step code is the last value.
 
-    If the inner frame goes on in a function of its own, both rests become one function (`composed_code`), so that
-    they are captured together. Otherwise the answer is the result of the call, and resume code goes on behind it.
+    If the inner frame continues in a function, both rests become one function (`composed_code`), so that they are
+    captured
+    together. Otherwise the result of the inner step code is the result of the call, and resume code continues after
+    it.
     """
 
     __slots__ = ("next_pc", "keep", "rests")
@@ -95,7 +100,7 @@ class CallPoint(Point):
 
 
 class ComposedPoint(Point):
-    """Makes composed code: one for each rest of an inner function, with entries of its own."""
+    """Makes composed code: one for each rest of an inner function, with separate entries."""
 
     __slots__ = ("call",)
 
@@ -114,7 +119,7 @@ _call_point = per_place(CallPoint)
 
 @per_place
 def step_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
-    """Step code: run the instruction at `pc`, and leave for wherever it goes."""
+    """Step code that runs the instruction at `pc` and leaves for each place that follows it."""
     instrs = decode(code).instrs
     instr, names, kept = instrs[pc], names_after(instrs[pc], layout), kept_names(code, pc, layout)
     following = jump = None
@@ -124,15 +129,17 @@ def step_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
     if (target := instr.target) is not None:
         slots = slots_after(instr, layout, True)
         if instr.op in ("FOR_ITER", "SEND") and instrs[target].op in ("END_FOR", "END_SEND"):
-            landing = [Instr(instrs[target].op, pos=instr.pos)]  # CPython wants one where it goes
+            landing = [Instr(instrs[target].op, pos=instr.pos)]  # CPython requires one at the target
             slots, target = slots[:net_effect(landing[0]) or None], target + 1
         jump = place_with(code, target, slots, names, kept)
     return _leaving(code, pc, layout, _lowered(instr), following, jump, landing)
 
 
 def call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
-    """Step code around the call that the instruction at `pc` has made: its operands are gone, its handler is in force.
-    The last parameter is what is called, the inner frame's step code; the result is pushed, or dropped if not `keep`.
+    """Step code around the call that the instruction at `pc` has made. Its operands are already popped, and its
+    handler is
+    active. The last parameter is the callee, the inner frame's step code. The result is pushed, or dropped if not
+    `keep`.
     """
     code, pc, next_pc, keep = place_of_call(code, pc, next_pc, keep)
     return _call_code(code, pc, next_pc, layout, keep)
@@ -152,11 +159,11 @@ def _call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool
 def _leaving(code: CodeType, pc: int, layout: Layout, body: list[Instr], following: Place | None,
              jump: Place | None = None, landing: Iterable[Instr] = (), extra: tuple[str, ...] = (),
              point: Point | None = None) -> CodeType:
-    """Step code: restore, do `body` under the handler of `pc`, and leave by each way out of it."""
+    """Step code that restores the frame, does `body` under the handler of `pc`, and leaves by each exit."""
     decoded = decode(code)
     at = decoded.instrs[pc]
     emit = functools.partial(Instr, pos=at.pos)
-    body = [emit("NOP"), *body]  # since 3.13 looks for the handler of a call one code unit too early
+    body = [emit("NOP"), *body]  # 3.13 and later look for the handler of a call one code unit too early
     handlers: list[Handler] = []
     instrs = [emit("RESUME", 0), *restoring(emit, layout, handlers), *body]
     if following is not None:
@@ -177,8 +184,10 @@ def _leaving(code: CodeType, pc: int, layout: Layout, body: list[Instr], followi
 
 
 def _lowered(instr: Instr) -> list[Instr]:
-    """The instruction, made such that the kinds of the slots it leaves are known, and that it takes any operand the
-    interpreter may have left: on 3.13 a condition is a bool already, thanks to a TO_BOOL before."""
+    """The instruction in a form whose result slots have known kinds and which takes any operand that the interpreter
+    may
+    have left. On 3.13, for example, a TO_BOOL has already made the condition a bool.
+    """
     emit = functools.partial(Instr, pos=instr.pos)
     null = [emit("PUSH_NULL"), emit("SWAP", 2)] if NULL_FIRST else [emit("PUSH_NULL")]
     if instr.op == "LOAD_METHOD":
@@ -193,7 +202,7 @@ def _lowered(instr: Instr) -> list[Instr]:
 
 
 def _begin_with(emit: Emit) -> list[Instr]:
-    """The manager -> its exit method, bound; NULL; what its enter method answers."""
+    """The manager -> its exit method, bound; NULL; the result of its enter method."""
     def method(name: str) -> list[Instr]:
         find = push_callable(emit, _hook.special_method)
         return [*find, emit("COPY", 3), emit("LOAD_CONST", name), emit("CALL", (2, ()))]
@@ -203,9 +212,12 @@ def _begin_with(emit: Emit) -> list[Instr]:
 
 
 def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = None) -> list[Instr]:
-    """Return the Tail: empty the stack into variables (a NULL too, which STORE_FAST can), undoing PUSH_EXC_INFO on
-    the way, and pass them on after the globals, the cells and the locals. The traceback of an exception among them has
-    this frame: it lets go of them, or they would keep each other alive."""
+    """Return the Tail. It empties the stack into variables (STORE_FAST can store a NULL), undoes PUSH_EXC_INFO, and
+    passes
+    the variables on after the globals, the cells and the locals. An exception among them has a traceback that refers
+    to
+    this frame. The frame therefore deletes the variables, or both would keep each other alive.
+    """
     instrs: list[Instr] = []
     pc, layout = place
     for index, kind in reversed([*enumerate(layout.slots)]):
@@ -227,7 +239,7 @@ def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = No
     return [*instrs, emit("CALL", (2 + len(names), ())), emit("RETURN_VALUE")]
 
 
-# All of this runs in the middle of the user's call, where the hook is on.
+# These functions run during the user's call, while the hook is on.
 _make_resume, _make_composed = _hook.plain(resume_code), _hook.plain(composed_code)
 for _function in (Point.tail, Point.make, CallPoint.tail, ComposedPoint.__init__, ComposedPoint.make):
     _hook.skip(_function.__code__)

@@ -1,6 +1,7 @@
-"""The bytecode of one CPython version each: what it has that the families of ``sot/bytecode/instr.py`` do not cover.
+"""One file for each CPython version: the bytecode that the families of ``sot/bytecode/instr.py`` do not cover.
 
-Each file builds on the one before it: ``v311``, ``v312``, ``v313``, ``v314``. ``CURRENT`` is the running interpreter's.
+Each file builds on the one before it: ``v311``, ``v312``, ``v313``, ``v314``. ``CURRENT`` is the file of the running
+interpreter.
 """
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ import dis
 
 from sot.bytecode.instr import BINARY_OPS, COMPARE_OPS, Instr
 
-LASTI_IS_OBJECT = True  # what a handler finds below the exception can be stored in a variable
+LASTI_IS_OBJECT = True  # the lasti below the exception in a handler can be stored in a variable
 NULL_FIRST = True  # the two slots below the arguments of a call are NULL, callable
-CLOSE_ANSWERS = False   # does generator.close() give what the generator returns?
+CLOSE_ANSWERS = False   # whether generator.close() returns what the generator returns
 
-# Opcodes of dis.opmap that are never found in co_code, and why.
+# Opcodes of dis.opmap that never occur in co_code, and why.
 NEVER: dict[str, str] = {}
 
 REMOVED = frozenset({"PRECALL"})
@@ -116,8 +116,9 @@ READ = {
 
 
 def finish(d, handlers):
-    """3.11's SEND drops the receiver when it is exhausted; canonically, END_SEND at its target does.
-    Only SEND reaches that END_SEND: what is before it is a jump back to SEND."""
+    """3.11's SEND drops the receiver when it is exhausted. In canonical code END_SEND at its target does. Only SEND
+    reaches that END_SEND, because the instruction before it is a jump back to SEND.
+    """
     landings = sorted({i.target for i in d.out if i.op == "SEND"})
     if not landings:
         return
@@ -178,7 +179,7 @@ def write_swap(e, instr):
 
 
 def write_convert_value(e, instr):
-    e.take("FORMAT_SIMPLE")  # what is left is a str, for which the rest of FORMAT_VALUE does nothing
+    e.take("FORMAT_SIMPLE")  # the value is a str now, and the rest of FORMAT_VALUE does nothing to it
     e.put("FORMAT_VALUE", instr.arg)
 
 
@@ -230,7 +231,7 @@ def write_jump(e, instr):
 
 def write_forward(e, instr):
     if not e.is_forward():
-        raise ValueError(f"{instr.op} goes forward only")
+        raise ValueError(f"{instr.op} jumps forward only")
     e.put(instr.op, target=e.target())
 
 

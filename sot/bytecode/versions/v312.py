@@ -1,4 +1,4 @@
-"""What is particular to the bytecode of CPython 3.12: what changed after 3.11."""
+"""What is particular to the bytecode of CPython 3.12: the changes since 3.11."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REMOVED: frozenset[str] = frozenset()
 
 
 def never(extra: dict[str, str]) -> dict[str, str]:
-    """Opcodes of dis.opmap that are never found in co_code, and why."""
+    """Opcodes of dis.opmap that never occur in co_code, and why."""
     instrumented = {op: "instrumented" for op in dis.opmap if op.startswith("INSTRUMENTED_")}
     pseudo = {op: "a pseudo-opcode of the compiler" for op in dis.opmap if dis.opmap[op] >= 256}
     return {**instrumented, **pseudo, **extra}
@@ -88,7 +88,7 @@ READ = {
 
 
 def finish(d, handlers):
-    """Nothing is left to do."""
+    """Nothing to do."""
 
 
 # ---------------------------------------------------------------------------------------------------
@@ -151,12 +151,12 @@ def write_pop_jump(e, instr):
 def write_for_iter(e, instr):
     target = e.targets[e.index]
     if not e.is_forward() or e.instrs[target].op != "END_FOR":
-        raise ValueError("FOR_ITER goes forward, to an END_FOR")
+        raise ValueError("FOR_ITER jumps forward, to an END_FOR")
     e.put("FOR_ITER", target=target)
 
 
 def write_end_for(e, instr):
-    """CPython's END_FOR pops the iterator, and FOR_ITER, which has done so, goes behind it."""
+    """CPython's END_FOR pops the iterator. FOR_ITER has already popped it, so it jumps behind END_FOR."""
     if e.is_fallen_into():
         e.put("JUMP_FORWARD", target=e.index + 1)
         e.first[-1] = len(e.out)

@@ -1,4 +1,4 @@
-"""What is particular to the bytecode of CPython 3.13: what changed after 3.12."""
+"""What is particular to the bytecode of CPython 3.13: the changes since 3.12."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def end_for(d, arg):
 
 
 def pop_top(d, arg):
-    """The compiler has END_FOR pop the value, and the POP_TOP behind it the iterator."""
+    """The compiler lets END_FOR pop the value, and the POP_TOP behind it the iterator."""
     if d.in_end_for:
         d.in_end_for = False
     else:
@@ -96,8 +96,9 @@ READ = {
 
 
 def finish(d, handlers):
-    """LOAD_FAST of a cell is LOAD_CLOSURE, unless the name is a plain variable of a comprehension
-    for a while (LOAD_FAST_AND_CLEAR). Then what tells is that the value goes into a closure."""
+    """LOAD_FAST of a cell is LOAD_CLOSURE, except while a comprehension uses the name as a plain variable
+    (LOAD_FAST_AND_CLEAR). There it is LOAD_CLOSURE only if the value goes into a closure.
+    """
     cells = {*d.code.co_cellvars, *d.code.co_freevars}
     if not cells:
         return
@@ -161,7 +162,7 @@ def write_store_fast(e, instr):
 
 
 def _write_two_fast(e, instr, second):
-    """Fold the current instruction and the one behind it, if that is `second`, into one."""
+    """Fold the current instruction and the next one into one, if the next one is `second`."""
     following = e.instrs[e.index + 1 : e.index + 2]
     slots = [e.slot(i.arg) for i in (instr, *following) if i.op in ("LOAD_FAST", "STORE_FAST")]
     if len(slots) < 2 or max(slots) > 15 or not e.take(second):

@@ -1,4 +1,4 @@
-"""What is particular to the bytecode of CPython 3.14: what changed after 3.13."""
+"""What is particular to the bytecode of CPython 3.14: the changes since 3.13."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sot.bytecode.versions import v311, v312, v313
 
 NULL_FIRST = v313.NULL_FIRST
 CLOSE_ANSWERS = v313.CLOSE_ANSWERS
-LASTI_IS_OBJECT = False  # but a number in the place of a reference, which only RERAISE may take
-REMOVED = frozenset({"NOT_TAKEN"})      # for who counts branches
+LASTI_IS_OBJECT = False  # a number in the place of a reference, which only RERAISE may take
+REMOVED = frozenset({"NOT_TAKEN"})      # a marker for counting branches
 NEVER = {op: why for op, why in v313.NEVER.items() if op in opcode.opmap}
 
 cache_units = v313.cache_units
@@ -20,7 +20,7 @@ SUBSCRIPT = len(BINARY_OPS)     # of BINARY_OP
 COMMON_CONSTANTS: list[object] = opcode._common_constants  # type: ignore[attr-defined]
 SPECIAL: list[str] = opcode._special_method_names  # type: ignore[attr-defined]
 
-# How a `with` begins: the exit method and its self are two slots below what the enter method answers.
+# At the start of a `with`, the exit method and its self are two slots below the result of the enter method.
 WITH = ("COPY", "LOAD_SPECIAL", "SWAP", "SWAP", "LOAD_SPECIAL", "CALL")
 TWO_SLOTS = 1       # the argument of BEFORE_WITH, BEFORE_ASYNC_WITH and WITH_EXCEPT_START
 BEGINS = {("__exit__", "__enter__"): "BEFORE_WITH", ("__aexit__", "__aenter__"): "BEFORE_ASYNC_WITH"}
@@ -51,7 +51,7 @@ def load_common_constant(d, arg):
 
 
 def load_special(d, arg):
-    """Taken together with what is around it by the CALL that ends the beginning of a `with`."""
+    """Nothing: the CALL that ends the start of a `with` reads it together with its neighbours."""
     d.emit("LOAD_SPECIAL", SPECIAL[arg])
 
 
@@ -65,7 +65,7 @@ def call(d, arg):
 
 
 def call_function_ex(d, arg):
-    """There is a fourth operand: the keyword arguments, or a NULL."""
+    """The fourth operand is the keyword arguments, or a NULL."""
     has_keywords = not d.out or d.out[-1].op != "PUSH_NULL"
     if not has_keywords:
         d.out.pop()
@@ -77,7 +77,7 @@ def with_except_start(d, arg):
 
 
 def pop_iter(d, arg):
-    """FOR_ITER leaves the iterator to the POP_ITER behind END_FOR; elsewhere one ends a loop."""
+    """FOR_ITER leaves the iterator to the POP_ITER behind END_FOR. Elsewhere a POP_ITER ends a loop."""
     if d.in_end_for:
         d.in_end_for = False
     else:
@@ -138,7 +138,7 @@ def write_before(leave, enter):
 
 
 def write_pop_jump(e, instr):
-    """Where a jump is not taken stands a NOT_TAKEN, for those who count branches."""
+    """A NOT_TAKEN stands where a jump is not taken, as a marker for counting branches."""
     if e.is_forward():
         e.put(instr.op, target=e.target())
         e.put("NOT_TAKEN")

@@ -1,6 +1,6 @@
-"""Symbolic execution of a frame: the machine, what an instruction does, and what is known of builtins and of torch.
+"""The symbolic interpreter: the machine, the handlers of instructions, and what is known of builtins and of torch.
 
-Importing the package imports all that fills its tables.
+Importing the package fills its tables.
 """
 # isort: skip_file
 from sot.interpreter import opcodes, returns  # noqa: F401
@@ -23,4 +23,4 @@ from sot.interpreter.torch_ops import (  # noqa: F401
 )
 from sot.polyfills import torch_code  # noqa: F401
 from sot.interpreter import machine  # noqa: F401
-from sot.interpreter.builtins import impure  # noqa: F401   the last: what nothing before it knows
+from sot.interpreter.builtins import impure  # noqa: F401   imported last: it takes what no other handler takes

@@ -19,7 +19,7 @@ def test_ways_of_different_shapes():
         else:
             y = x
         return y + 1
-    refused(f, UP, naming="`y` is a tensor of shape (2,) on one way and of shape (3,) on the other", line=1)
+    refused(f, UP, naming="`y` is a tensor of shape (2,) on one side and of shape (3,) on the other", line=1)
 
 
 def test_ways_of_different_types():
@@ -27,7 +27,7 @@ def test_ways_of_different_types():
         if x.sum() > 0:
             return x
         return None
-    refused(f, DOWN, naming="the value returned is a tensor on one way and None on the other", line=1)
+    refused(f, DOWN, naming="the value returned is a tensor on one side and None on the other", line=1)
 
 
 def test_ways_of_different_dtypes():
@@ -43,7 +43,7 @@ def test_a_variable_of_one_way():
             y = x
         x = x + 1
         return y + x
-    refused(f, UP, naming="`y` is set on one way only", line=1)
+    refused(f, UP, naming="`y` is set on one side only", line=1)
 
 
 def test_output_on_a_way():
@@ -98,7 +98,7 @@ def test_a_loop_whose_shapes_change():
         while x.sum() < 20:
             x = torch.cat([x, x])
         return x
-    refused(f, UP, naming="`x` is a tensor of shape (3,) on one way and of shape (6,) on the other", line=1)
+    refused(f, UP, naming="`x` is a tensor of shape (3,) on one side and of shape (6,) on the other", line=1)
 
 
 def test_full_graph_names_any_break():

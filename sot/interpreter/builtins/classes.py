@@ -1,4 +1,4 @@
-"""Making instances: ``object.__new__`` and ``__init__``, exceptions, enums, dataclass helpers, namespaces."""
+"""Creation of instances: ``object.__new__`` and ``__init__``, exceptions, enums, dataclass helpers, namespaces."""
 from __future__ import annotations
 
 import builtins
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sot.interpreter.machine import Machine
 
-# Code of wrappers that only guard against recursion, by ``id``: the function inside is followed instead.
+# Code of wrappers that only guard against recursion, by ``id``. The wrapped function is followed instead.
 SEEN_THROUGH = frozenset(make(abs).__code__ for make in (
     getattr(dataclasses, "_recursive_repr", None), reprlib.recursive_repr()) if make is not None)
 
@@ -44,13 +44,13 @@ def object_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     if not isinstance(cls, type):
         raise Break(Reason.BAD_CALL, "object.__new__()")
     if getattr(cls, "__abstractmethods__", None):
-        run_native(m, object.__new__, cls)      # raises the TypeError that names them
+        run_native(m, object.__new__, cls)      # raises the TypeError that names the missing methods
     if (len(args) > 1 or kwargs) and (cls.__new__ is not object.__new__ or initializer(cls) is object.__init__):
         m.throw(TypeError, "object.__new__() takes exactly one argument (the type to instantiate)"
                 if cls.__new__ is not object.__new__ else f"{cls.__name__}() takes no arguments")
     if cls.__new__ is not object.__new__ and not is_plain_class(cls):
         raise Break(Reason.OPAQUE_CALL, f"{cls.__qualname__}()")
-    if hasattr(cls, "__del__"):     # runs as soon as the last reference goes; after a break there is one more
+    if hasattr(cls, "__del__"):     # __del__ runs when the last reference goes, and a break adds a reference
         raise Skip(Reason.UNSUPPORTED, f"{cls.__qualname__}(), which has a __del__,")
     if not is_plain_class(cls):
         raise Break(Reason.OPAQUE_CALL, f"{cls.__qualname__}()")
@@ -85,7 +85,8 @@ def namespace(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 HANDLERS[types.SimpleNamespace.__init__] = refuse(Reason.UNSUPPORTED, "SimpleNamespace.__init__")
 
 
-# ---- numbers and strings of a user's class ----------------------------------------------------------------------
+# ---- instances of user subclasses of numbers and strings
+# ----------------------------------------------------------------------
 def _refuse_subclass(base: type) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         cls = args[0].constant()
@@ -101,7 +102,7 @@ for _base in (int, float, complex, str, bytes):
 
 # ---- exceptions ---------------------------------------------------------------------------------------------------
 def new_exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``BaseException.__new__``: whatever ``__init__`` does, the arguments are kept."""
+    """``BaseException.__new__``: it keeps the arguments, whatever ``__init__`` does."""
     return ExceptionValue(args[0].constant(), list(args[1:]))
 
 
@@ -117,7 +118,7 @@ def init_exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 
 
 def _register_exceptions() -> None:
-    """Those whose ``__new__`` and ``__init__`` do no more than to keep the arguments."""
+    """The exceptions whose ``__new__`` and ``__init__`` only keep the arguments."""
     special = (OSError, UnicodeError, SyntaxError, BaseExceptionGroup)
     for cls in vars(builtins).values():
         if not isinstance(cls, type) or not issubclass(cls, BaseException) or issubclass(cls, special):
@@ -136,7 +137,7 @@ def with_traceback(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 
 
 def new_os_error(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """With a message only; more arguments are a number and file names, and may choose another class."""
+    """An OSError with a message only. More arguments are a number and file names, and may select another class."""
     cls = args[0].constant()
     if len(args) > 2 or kwargs or cls.__module__ != "builtins":
         raise Break(Reason.UNSUPPORTED, f"{cls.__name__} with more than a message")
@@ -190,7 +191,7 @@ def enum_call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         missing: Any = getattr(cls, "_missing_", None)
         if len(values) == 1 and not is_library(getattr(missing, "__module__", None)) and (
                 not is_constant(values[0]) or values[0] not in cls._value2member_map_):
-            raise Break(Reason.UNSUPPORTED, "an enum member that Python code finds")
+            raise Break(Reason.UNSUPPORTED, "an enum member that a Python method looks up")
         return run_native(m, cls, *values, **{k: v.constant() for k, v in kwargs.items()})
     except NotConstant:
         raise Break(Reason.UNSUPPORTED, "an enum member by this value") from None

@@ -1,7 +1,7 @@
-"""What the handlers share: constants in depth, type slots, identity, and the checking of arguments.
+"""Shared by the handlers: nested constants, type slots, identity, and checks of arguments.
 
-A handler has no right to call user code and go on, so each question here has the answer "not known without
-running user code", and the handler then enters a polyfill or breaks.
+A handler must not call user code and continue. So each function here may answer "not known without user code". The
+handler then enters a polyfill or breaks.
 """
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ EXACT = frozenset({list, tuple, dict, set, frozenset, collections.deque, collect
 HOST_LIMIT = 200_000
 
 
-# ---- constants in depth -----------------------------------------------------------------------------------
+# ---- nested constants -----------------------------------------------------------------------------------
 def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
-    """``host`` of each, or None if one is not constant, or holds itself."""
+    """``host`` of each value, or None if one is not constant or contains itself."""
     try:
         return [v.host(m) for v in values]
     except (NotConstant, RecursionError):
@@ -57,7 +57,7 @@ def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
 
 
 def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
-    """Call a pure function for real; what it raises is raised in the captured program."""
+    """Call a pure function during capture. An exception of it is raised in the captured program."""
     try:
         with np.errstate(all="raise"):
             result = function(*args, **kwargs)
@@ -69,14 +69,14 @@ def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
 
 
 def throw_like(m: Machine, error: Exception) -> Any:
-    """Raise in the captured program what a pure function has raised for real."""
+    """Raise in the captured program the exception that a pure function has raised."""
     if all(is_constant(a) for a in error.args):
         return m.throw(type(error), *error.args)
     raise Break(Reason.OPERATION_FAILED, str(error))
 
 
 def fold(m: Machine, function: Any, values: list[Value], named: dict[str, Value] | None = None) -> Value | None:
-    """The result of a pure function if all values are constants in depth, else None."""
+    """The result of a pure function if all values are nested constants, else None."""
     named = named or {}
     found = hosts(m, [*values, *named.values()])
     if found is None:
@@ -86,18 +86,18 @@ def fold(m: Machine, function: Any, values: list[Value], named: dict[str, Value]
 
 # ---- slots of types -----------------------------------------------------------------------------------------
 def slot(m: Machine, value: Value, name: str) -> Any:
-    """What the type has under the name of a special method: raw, or None."""
+    """What the type has under the name of a special method: the raw attribute, or None."""
     raw, _ = lookup(m, value.pytype, name)
     return None if raw is ABSENT else raw
 
 
 def is_native(raw: Any) -> bool:
-    """Is a special method implemented in C?"""
+    """Whether a special method is implemented in C."""
     return isinstance(raw, SLOT_TYPES)
 
 
 def overridden(m: Machine, value: Value, name: str) -> bool:
-    """Does a subclass of a builtin type give a special method of its own?"""
+    """Whether a subclass of a builtin type overrides a special method."""
     if value.pytype in EXACT:
         return False
     raw = slot(m, value, name)
@@ -105,7 +105,9 @@ def overridden(m: Machine, value: Value, name: str) -> bool:
 
 
 def foldable(value: Value, name: str) -> bool:
-    """May the special method of a constant be run for real: is it written in C, or by the standard library?"""
+    """Whether the special method of a constant may be called during capture: it is written in C or in the standard
+    library.
+    """
     if not isinstance(value, Const):
         return False
     kind = value.pytype
@@ -130,12 +132,12 @@ def call_slot(m: Machine, obj: Value, name: str, args: list[Value]) -> Value | N
         raise obj.refusal(str(obj))
     method = attributes.bind(m, obj, obj.pytype, raw, owner, name)
     if method is ENTERED:
-        raise Break(Reason.UNSUPPORTED, f"{name}, which Python code has to find,")
+        raise Break(Reason.UNSUPPORTED, f"{name}, which Python code looks up,")
     return method.call(m, args, {})
 
 
 def call_slot_for_effect(m: Machine, obj: Value, name: str, args: list[Value]) -> Value | None:
-    """The same, for an instruction that wants no result: a frame that is pushed drops its own."""
+    """The same for an instruction that needs no result: a pushed frame drops its result."""
     result = call_slot(m, obj, name, args)
     if result is ENTERED:
         m.frames[-1].on_return = DISCARD
@@ -166,7 +168,7 @@ def is_empty(value: Value) -> bool:
 
 
 def names_the_key() -> bool:
-    """Does CPython say what the unhashable object was to be, a key or an element? It does since 3.14."""
+    """Whether CPython says in the message that the unhashable object is a key or an element. It does so since 3.14."""
     try:
         dict.fromkeys([[]])
     except TypeError as e:
@@ -179,7 +181,7 @@ ELEMENT = "a set element"
 
 
 def key_of(m: Machine, value: Value, role: str = "a dict key", within: Value | None = None) -> Any:
-    """The host object that stands for a value as dict key or set member; unhashable types raise TypeError."""
+    """The host object that represents a value as dict key or set member. Unhashable types raise TypeError."""
     if isinstance(value, TupleValue):
         if overridden(m, value, "__hash__") or overridden(m, value, "__eq__"):
             raise Break(Reason.UNSUPPORTED, f"hashing {value}")
@@ -209,7 +211,7 @@ def is_python(*methods: Any) -> bool:
 
 
 def follow(m: Machine, function: Any, *args: Value) -> Any:
-    """The constant that a method of the program without effects computes; a break otherwise."""
+    """The constant that a method of the program returns, if the method has no effects; else a break."""
     outer, m.watch = m.watch, []
     try:
         result = evaluate(m, Const(function), [*args])
@@ -227,7 +229,7 @@ def state_of(value: Value) -> Any:
 
 
 def equal(m: Machine, a: Value, b: Value) -> bool | None:
-    """``a is b or a == b`` as a container asks it; None if that needs user code or a tensor's value."""
+    """``a is b or a == b``, as containers compare. None if that needs user code or a tensor's value."""
     a, b = (v.as_constant() if isinstance(v, BoundMethod) else v for v in (a, b))
     if numbers.operands(a, b) is not None:
         return bool(numbers.compare(m, "==", a, b).real)
@@ -253,7 +255,7 @@ def equal(m: Machine, a: Value, b: Value) -> bool | None:
 
 
 def by_identity(m: Machine, value: Value) -> bool:
-    """Does the value equal only itself, or (a constant) only other constants?"""
+    """Whether the value equals only itself or, if it is a constant, only other constants."""
     if isinstance(value, Const):
         return foldable(value, "__eq__") and not isinstance(value.real, (tuple, frozenset))
     if isinstance(value, FunctionValue):
@@ -270,7 +272,7 @@ def equal_items(m: Machine, left: list[Value], right: list[Value]) -> bool | Non
         if same is False and known:
             return False
         if same is None:
-            known = None        # and a later difference must not hide that == is to be called
+            known = None        # a later difference must not hide that == is to be called
     return known
 
 
@@ -281,17 +283,19 @@ def no_keywords(name: str, kwargs: dict[str, Value]) -> None:
 
 
 def take(name: str, args: list[Value], kwargs: dict[str, Value], *parameters: str, required: int = 0) -> list[Any]:
-    """The arguments in the order of the parameters, None for those not given; Python complains of misfits."""
+    """The arguments in the order of the parameters, None for missing ones. Python raises for arguments that do not
+    fit.
+    """
     if len(args) > len(parameters) or any(k not in parameters[len(args):] for k in kwargs):
         raise Break(Reason.BAD_CALL, f"{name}()")
     found = [*args, *(kwargs.get(p) for p in parameters[len(args):])]
     if any(v is None for v in found[:required]):
-        raise Break(Reason.BAD_CALL, f"{name}() misses an argument")
+        raise Break(Reason.BAD_CALL, f"{name}() lacks an argument")
     return found
 
 
 def truth_of(m: Machine, value: Value | None, default: bool = False) -> bool:
-    """A flag argument; must be known."""
+    """The value of a flag argument, which must be known."""
     if value is None:
         return default
     found = value.truth(m)
@@ -315,7 +319,7 @@ def index_of(m: Machine, value: Value) -> int:
 
 
 def has_own_index(m: Machine, value: Value) -> bool:
-    """Is it an object whose ``__index__`` is Python code?"""
+    """Whether the value is an object whose ``__index__`` is Python code."""
     if isinstance(value, (Const, TensorValue)):
         return False
     raw = slot(m, value, "__index__")
@@ -327,7 +331,7 @@ def is_none(value: Value | None) -> bool:
 
 
 def refuse(reason: Reason, what: str) -> Any:
-    """A handler that leaves the call to Python."""
+    """Make a handler that leaves the call to Python."""
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Break(reason, what)
     return handler

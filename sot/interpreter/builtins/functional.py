@@ -1,4 +1,4 @@
-"""functools, operator and copy: callables made of callables, and copies."""
+"""functools, operator and copy: callables built from callables, and copies."""
 from __future__ import annotations
 
 import collections
@@ -46,7 +46,7 @@ def partial_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 
 
 def make_partial(m: Machine, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A partial of a partial is one partial, as in C."""
+    """A partial of a partial is a single partial, as in C."""
     if not args:
         m.throw(TypeError, "type 'partial' takes at least one argument")
     function, *given = args
@@ -80,25 +80,29 @@ def call_partial(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
 # ---- functools --------------------------------------------------------------------------------------------------
 @handles(lru_cache_type.__call__)
 def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Called for real if the arguments are constants or global: once is enough, and it may warn or look for a package.
-    Otherwise what it wraps is called anew: its result is the same, or the program cannot tell."""
+    """A call of a cached function. If the arguments are constants or global, it is called now: one call is enough, and
+    it
+    may warn or look for a package. Otherwise the wrapped function is called anew. Either its result is the same, or
+    the
+    program cannot tell the difference.
+    """
     self_, *rest = args
     real = self_.real
     if real is ABSENT:
         raise Break(Reason.OPAQUE_VALUE, str(self_))
-    if self_.origin is not None and per_call(self_.origin):     # another cache at the next call
-        raise Break(Reason.OPAQUE_CALL, f"{self_}, a cache of the call's own,")
+    if self_.origin is not None and per_call(self_.origin):     # the next call has another cache
+        raise Break(Reason.OPAQUE_CALL, f"{self_}, a cache that is made in the call,")
     if all(is_global(a) for a in (*rest, *kwargs.values())):
         return remembered(m, real, rest, kwargs)
     if not hasattr(real, "__wrapped__"):
-        raise Break(Reason.UNSUPPORTED, f"{self_}, which has lost what it wraps,")
+        raise Break(Reason.UNSUPPORTED, f"{self_}, which no longer has its wrapped function,")
     function = wrap_known(m, real.__wrapped__) if self_.origin is None else wrap(m, 
         real.__wrapped__, Attr(self_.origin, "__wrapped__"))
     return function.call(m, rest, kwargs)
 
 
 def is_global(value: Value) -> bool:
-    """Is it a constant, or an object that was there before and does not hang on an argument of the call?"""
+    """Whether it is a constant, or an object that existed before and is not reached from an argument of the call."""
     if isinstance(value, Const):
         return True
     return value.origin is not None and value.real is not ABSENT and not isinstance(value, TensorValue) and (
@@ -106,7 +110,7 @@ def is_global(value: Value) -> bool:
 
 
 def remembered(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The result of a cached function, called now: at the next call of the program it would be remembered anyway."""
+    """The result of a cached function, called now. At the next call of the program it would be cached anyway."""
     for value in (*args, *kwargs.values()):
         if not isinstance(value, Const) and value.origin is not None:
             m.guard(IsGuard(value.origin, value.real))
@@ -118,11 +122,14 @@ def remembered(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value
 
 
 def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Which implementation of a ``functools.singledispatch`` function is for a class: asked for real, and guarded."""
+    """The implementation of a ``functools.singledispatch`` function for a class. The real function is asked, under a
+    guard.
+    """
     cls, = args
     variables = dict(zip(function.code.co_freevars, function.real.__closure__, strict=True))
     if type(variables["dispatch_cache"].cell_contents) is not weakref.WeakKeyDictionary:
-        raise Break(Reason.UNSUPPORTED, "a singledispatch function with a cache of another kind")     # it may tell
+        # a subclass of the cache may show the lookup
+        raise Break(Reason.UNSUPPORTED, "a singledispatch function with a cache of another kind")
     origin = function.origin or known(function.real, "dispatch")
     found = function.real(cls.constant())
     m.guard(ResultGuard(origin, cls.constant(), found))
@@ -130,7 +137,8 @@ def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dic
 
 
 def register(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.SIDE_EFFECT, "registering with a singledispatch function")     # `dispatch` asks the real one
+    # `dispatch` asks the real function
+    raise Break(Reason.SIDE_EFFECT, "registering with a singledispatch function")
 
 
 @handles(functools.singledispatch)
@@ -172,7 +180,7 @@ for _cls in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
 
 
 def parameters(value: Value) -> list[Any]:
-    """What an itemgetter, attrgetter or methodcaller was made with."""
+    """The arguments of an itemgetter, attrgetter or methodcaller."""
     if value.real is ABSENT:
         raise Break(Reason.OPAQUE_VALUE, str(value))
     return list(value.real.__reduce__()[1])
@@ -263,7 +271,7 @@ def deep(m: Machine, value: Value, memo: dict[int, Value]) -> Value:
 
 
 def deep_tensor(m: Machine, value: TensorValue) -> Value:
-    """A clone, where nothing tells it from a copy of the storage: no gradient, no attribute, no view of anything."""
+    """A clone, if the program cannot tell it from a copy of the storage: no gradient, no attributes, no view."""
     fake = value.fake
     held = value.real is not ABSENT and vars(value.real)
     if (value.pytype is not torch.Tensor or fake.requires_grad or value.attrs or held or fact(m, value, "_is_view").real
@@ -273,14 +281,14 @@ def deep_tensor(m: Machine, value: TensorValue) -> Value:
 
 
 def is_atomic(m: Machine, value: Value) -> bool:
-    """Is the copy of a value the value itself?"""
+    """Whether the copy of a value is the value itself."""
     if isinstance(value, Const) and (value.pytype in EXACT or isinstance(value.real, type)):
         return True
     return isinstance(value, FunctionValue) or (isinstance(value, Const) and isinstance(value.real, enum.Enum))
 
 
 def copied(m: Machine, value: Value, each: Any, memo: dict[int, Value]) -> Value:
-    """A copy of a list, set, dict or plain object, whose parts are copied by ``each``."""
+    """A copy of a list, set, dict or plain object. ``each`` copies its parts."""
     kind = value.pytype
     if isinstance(value, ListValue) and kind in (list, collections.deque):
         made = memo[id(value)] = ListValue([], kind)
@@ -301,7 +309,7 @@ def copied(m: Machine, value: Value, each: Any, memo: dict[int, Value]) -> Value
 
 
 def copied_object(m: Machine, value: ObjectValue, each: Any, memo: dict[int, Value]) -> Value:
-    """A new instance with the same attributes, of a class that does not say otherwise."""
+    """A new instance with the same attributes, for a class that does not customise copies."""
     kind = value.pytype
     own = [raw for raw in (slot(m, value, name) for name in REDUCERS) if raw is not None and not is_native(raw)]
     if own or kind.__new__ is not object.__new__ or any("__slots__" in vars(c) for c in kind.__mro__[:-1]):

@@ -1,7 +1,7 @@
-"""What reads or changes something outside of the program's values: random numbers, the clock, files, the environment.
+"""Functions that read or change the world outside: random numbers, the clock, files, the environment.
 
-Python does it, between two graphs; this says which reason a report gives. Functions of Python are here as well, where
-following them would make many breaks of one.
+Python calls them between two graphs. The tables here give the reason for reports. They also contain Python functions
+that would break several times if they were followed.
 """
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Found = Iterable[tuple[str, Any]]
 
 
 def functions(owner: Any, *names: str) -> Found:
-    """Functions of a module or class, by name: these, or all that are its own."""
+    """Functions of a module or class: those with these names, or all that it defines."""
     for name, raw in vars(owner).items():
         found = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
         if isinstance(found, CODE) and (name in names if names else name not in FOLLOWED):

@@ -1,7 +1,7 @@
-"""Iteration: ``iter``, ``next`` and what consumes iterables.
+"""Iteration: ``iter``, ``next`` and the functions that consume iterables.
 
-Where the elements are known without user code, handlers work on them at once; everything else is a polyfill that
-iterates like user code.
+If the elements are known without user code, handlers work on them at once. Everything else is a polyfill that iterates
+like user code.
 """
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ if TYPE_CHECKING:
 
     from sot.interpreter.machine import Machine
 
-LIMIT = 100_000         # elements that are listed at once
+LIMIT = 100_000         # greatest number of elements that are listed at once
 LIST_ITERATOR: Any = type(iter([]))
 DEQUE_ITERATOR: Any = type(iter(collections.deque()))
 CONTAINERS = (ListValue, TupleValue, DictValue, SetValue)
 
 
 def generator(m: Machine, function: Callable[..., Any], *args: Value) -> Value:
-    """A generator of a polyfill's generator function, not started."""
+    """A generator of a polyfill's generator function, before its start."""
     return make_generator(m, known_function(m, function), list(args), {})
 
 
 # ---- iterators ----------------------------------------------------------------------------------------------
 def elements_iterator(m: Machine, value: Value) -> IteratorValue:
-    """Over the elements of a builtin container, past any override."""
+    """An iterator over the elements of a builtin container. An override of ``__iter__`` is ignored."""
     return ANSWERS.of(type(value), "elements_iterator")(m, value)
 
 
@@ -132,7 +132,7 @@ def iterate_rows(m: Machine, value: TensorValue) -> Value | None:
 
 
 def has_another_length(m: Machine, tensor: TensorValue) -> bool:
-    """Was it followed row by row, and had more or fewer at the next calls?"""
+    """Whether a loop over its rows was captured and later calls had a different number of rows."""
     rows: Any = tensor.fake.shape[0]
     return m.varies.loops and isinstance(rows, torch.SymInt) and not m.varies.specialized.isdisjoint(
         leaves(m.symbols.term(rows)))
@@ -158,7 +158,7 @@ def get_iter(m: Machine, value: Value) -> Value:
     if isinstance(value, Opaque):
         raise Break(Reason.OPAQUE_VALUE, str(value))
     if issubclass(value.pytype, np.generic):
-        raise Break(Reason.OPERATION_FAILED, f"iteration over {value}, a number of NumPy's")
+        raise Break(Reason.OPERATION_FAILED, f"iteration over {value}, a NumPy number")
     result = call_slot(m, value, "__iter__", [])
     if result is ENTERED:
         m.frames[-1].on_return = PUSH_ITERATOR
@@ -172,12 +172,12 @@ def get_iter(m: Machine, value: Value) -> Value:
 
 
 def _blocked(value: Value) -> list[str]:
-    """Special methods that a class sets to None to say that it has none."""
+    """Special methods that a class sets to None to say that it does not support them."""
     return [name for name in ("__iter__",) if getattr(value.pytype, name, ABSENT) is None]
 
 
 def known_items(m: Machine, value: Value) -> list[Value] | None:
-    """The elements of an iterable if no user code is needed; an iterator is used up. None otherwise."""
+    """The elements of an iterable if no user code is needed, else None. An iterator is exhausted by this."""
     if isinstance(value, TensorValue):
         if asked(m, value):
             raise Break(Reason.UNSUPPORTED, f"what asks {value} for its length, which its class may override,")
@@ -193,7 +193,7 @@ def is_iterable(m: Machine, value: Value) -> bool:
 
 
 def drain(m: Machine, iterator: IteratorValue) -> list[Value]:
-    """All that is left in an iterator."""
+    """The remaining elements of an iterator."""
     if isinstance(iterator, SequenceIterator) and not iterator.ended and iterator.size is None:
         found = [m.settle_at(iterator.items, i) for i in range(iterator.index, len(iterator.items))]
         m.touch(iterator)
@@ -271,7 +271,7 @@ def generator_send(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 
 @handles(GENERATOR.throw)
 def generator_throw(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Raise at the point where the generator is suspended; (type, value, traceback) is the older spelling."""
+    """Raise where the generator is suspended. (type, value, traceback) is the older form of the arguments."""
     self_, kind, value, _ = take("throw", args, kwargs, "self", "type", "value", "traceback", required=2)
     if not isinstance(self_, GeneratorValue):
         raise Break(Reason.OPAQUE_VALUE, str(self_))
@@ -336,7 +336,7 @@ def zip_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def iterators_of(m: Machine, values: list[Value]) -> list[Value] | None:
-    """An iterator over each, if no user code is needed to make them."""
+    """An iterator over each value, if no user code is needed to make them."""
     found = []
     for value in values:
         iterator = value.iterate(m)

@@ -1,4 +1,4 @@
-"""itertools: natively over known elements where everything is consumed at once, else by generators."""
+"""itertools: computed at once if all elements are known and consumed, else as generators."""
 from __future__ import annotations
 
 import functools
@@ -48,7 +48,7 @@ def repeat(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 # ---- everything at once: combinations ---------------------------------------------------------------------------
 def _listed(m: Machine, rows: Any, make: Any, parts: list[Value]) -> Value:
-    """The rows of ``make(*parts)``, over Values."""
+    """The rows of ``make(*parts)``, as Values."""
     kind = type(rows)
     found = list(itertools.islice(rows, iteration.LIMIT + 1))
     if len(found) > iteration.LIMIT:
@@ -93,11 +93,11 @@ _choosing(itertools.combinations_with_replacement, polyfill.combinations_with_re
 
 
 # ---- one iterable, lazily ---------------------------------------------------------------------------------------
-NAMED = (itertools.accumulate, itertools.groupby)       # the others' parameters have no names
+NAMED = (itertools.accumulate, itertools.groupby)       # the parameters of the others have no names
 
 
 def _lazily(native: Any, function: Any, at: int, *parameters: str, required: int, defaults: tuple = ()) -> None:
-    """``function`` is a generator function that takes an iterator in place of the argument number ``at``."""
+    """Register ``function``, a generator function that takes an iterator in place of argument number ``at``."""
     @handles(native)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if len(args) > 2 or (kwargs and native not in NAMED):

@@ -1,6 +1,6 @@
-"""Functions of numbers that vary from call to call: what they give is computed again at every call.
+"""Functions of numbers that vary from call to call: every call computes their results again.
 
-``of_numbers`` is asked before the handlers, which would look at the numbers and so make them constants.
+``of_numbers`` is tried before the handlers, because a handler reads the numbers and so makes them constants.
 """
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ OF_ONE = {int: "int", float: "float", abs: "abs", operator.abs: "abs", round: "r
 QUESTIONS = {math.isfinite: numbers.is_finite, math.isnan: numbers.is_nan, math.isinf: numbers.is_infinite}
 THEMSELVES = frozenset((operator.index, operator.pos))
 EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
-# That raise nothing, whatever the text is. The others have arguments, which are looked at.
+# Those that raise nothing, whatever the text is. The others have arguments, which are read.
 PADDED = frozenset((str.ljust, str.rjust, str.center, str.zfill, str.replace, str.expandtabs))
 TEXT_TO_TEXT = frozenset((str.upper, str.lower, str.title, str.capitalize, str.casefold, str.swapcase, str.strip,
                           str.lstrip, str.rstrip, str.removeprefix, str.removesuffix))
 
 
 def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
-    """The result of a function of which an argument varies, or holds what does; None to leave it to others."""
+    """The result of a function with a varying argument, or None to leave the call to other handlers."""
     if function in OF_ONE and len(args) == 1:
         return applied(m, OF_ONE[function], *args)
     if function in QUESTIONS and len(args) == 1 and is_dynamic(args[0]):
@@ -53,7 +53,7 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
         if function is repr:
             return number_text(args, repr, "repr({})".format)
         spec = args[1].real if function is format and len(args) > 1 else ""
-        if spec.endswith("c"):      # a character, which not every number has
+        if spec.endswith("c"):      # a character does not exist for every number
             return None
         return number_text(args[:1], lambda n: format(n, spec), lambda n: f"format({n}, {spec!r})")
     if function in TEXT_TO_TEXT and varies(args[0]):
@@ -81,10 +81,10 @@ def may_vary(value: Value) -> bool:
 
 
 def extreme(m: Machine, name: str, items: list[Value]) -> Value | None:
-    """The least or the greatest of several numbers; of two types, the one that it is now, by a guard."""
+    """The least or the greatest of several numbers. If their types differ, a guard fixes the type of the result."""
     kinds = {v.pytype for v in items}
     if not all(isinstance(v, Const) for v in items):
-        return None     # a number that is read after the graph
+        return None     # such a number is read after the graph
     if kinds == {int, float} and any(map(is_dynamic, items)):
         symbol = "<" if name == "min" else ">"
         return functools.reduce(lambda best, v: v if numbers.compare(m, symbol, v, best).real else best, items)
@@ -99,7 +99,7 @@ def product(m: Machine, items: list[Value]) -> Value | None:
 
 
 def folded(items: list[Value], varying: Any, constant: Any) -> Value | None:
-    """``functools.reduce`` over numbers of which some vary, by one function for those and one for constants."""
+    """``functools.reduce`` over numbers of which some vary: one function for varying numbers, one for constants."""
     if not any(map(is_dynamic, items)) or not all(isinstance(v, Const) and v.pytype in NUMBER_TYPES for v in items):
         return None
     result = items[0]

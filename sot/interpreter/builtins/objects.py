@@ -1,4 +1,4 @@
-"""What a program asks of objects in general: type, isinstance, attributes by name, hash, callable, super."""
+"""Functions of any object: type, isinstance, attributes by name, hash, callable, super."""
 from __future__ import annotations
 
 import abc
@@ -55,7 +55,7 @@ def isinstance_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
         hook, _ = lookup(None, value.pytype, "__getattribute__")
         claimed, _ = lookup(None, value.pytype, "__class__")
         if isinstance(hook, types.FunctionType) or claimed is not vars(object)["__class__"]:
-            raise Break(Reason.UNSUPPORTED, f"the class that {value} says it has")
+            raise Break(Reason.UNSUPPORTED, f"the __class__ that {value} claims")
     return answer
 
 
@@ -70,12 +70,12 @@ def issubclass_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 
 
 def _any_class(m: Machine, value: Value, info: Value, test: Any, function: Any) -> Value:
-    """Does the test hold for one class of a class, tuple or union?"""
+    """Whether the test holds for one class of a class, tuple or union."""
     classes = flatten(m, info)
     for i, cls in enumerate(classes):
         try:
             answer = test(m, value, cls)
-        except TypeError as e:      # it is no class, or a protocol that cannot be asked
+        except TypeError as e:      # not a class, or a protocol without runtime checks
             m.throw(TypeError, *e.args)
         if answer is None:
             return m.enter(function, [value, TupleValue([Const(c) for c in classes[i:]])])
@@ -104,7 +104,7 @@ def flatten(m: Machine, info: Value) -> list[Any]:
 
 
 def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
-    """``isinstance(value, cls)``; None if a metaclass of the user's decides."""
+    """``isinstance(value, cls)``; None if a metaclass of the user decides."""
     if value.pytype is cls:
         return True
     check, _ = lookup(None, type(cls), "__instancecheck__")
@@ -128,7 +128,7 @@ def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
     if isinstance(cls, type):
         return issubclass(value.pytype, cls)
     whole = typing.get_origin(cls)
-    return issubclass(value.pytype, whole) if whole else isinstance(object(), cls)     # which raises
+    return issubclass(value.pytype, whole) if whole else isinstance(object(), cls)     # this raises
 
 
 def subclass_of(m: Machine, value: Value, cls: Any) -> bool | None:
@@ -159,8 +159,8 @@ def abc_instancecheck(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
 @handles(type.__subclasses__)
 def subclasses(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, = take("__subclasses__", args, kwargs, "cls", required=1)
-    if not isinstance(cls, Const) or m.made_classes:    # a class made during capture is not the program's
-        raise Break(Reason.UNSUPPORTED, f"the subclasses of {cls}, which come and go,")
+    if not isinstance(cls, Const) or m.made_classes:    # a class made during capture is not the program's class
+        raise Break(Reason.UNSUPPORTED, f"the subclasses of {cls}, which change over time,")
     found = type.__subclasses__(cls.real)
     m.guard(SubclassesGuard(known(cls.real, cls.real.__qualname__), tuple(map(ById, found))))
     return ListValue([wrap_known(m, c) for c in found])
@@ -187,14 +187,14 @@ def callable_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 # ---- attributes by name ---------------------------------------------------------------------------------------
 def name_of(m: Machine, value: Value, what: str) -> str:
     if not isinstance(value, Const) or not isinstance(value.real, str):
-        if issubclass(value.pytype, str):       # which only the graph will tell, or an object
+        if issubclass(value.pytype, str):       # its text is known only after the graph
             raise Break(Reason.UNSUPPORTED, f"{what}: {value} as the name of an attribute")
         m.throw(TypeError, f"{what}: attribute name must be string, not {value.pytype.__name__!r}")
     return value.constant()
 
 
 def attempt(m: Machine, obj: Value, name: str) -> Value | None:
-    """``obj.name``; ABSENT if there is none, None if user code would have to tell."""
+    """``obj.name``; ABSENT if there is none, None if that depends on user code."""
     try:
         found = obj.load_attr(m, name)
     except PyRaise as e:
@@ -202,7 +202,7 @@ def attempt(m: Machine, obj: Value, name: str) -> Value | None:
             return ABSENT
         raise
     if found is ENTERED:
-        m.frames.pop()          # it has not run yet; a polyfill will enter it again, ready to catch
+        m.frames.pop()          # it has not run yet; a polyfill will enter it again and catch the exception
         return None
     return found
 
@@ -233,7 +233,9 @@ def hasattr_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def store(m: Machine, obj: Value, name: str, value: Value | None, generic: bool) -> Value:
-    """setattr, delattr, and (generic) ``object.__setattr__`` and ``object.__delattr__``, whose result is None."""
+    """setattr and delattr; with ``generic``, ``object.__setattr__`` and ``object.__delattr__``, whose result is
+    None.
+    """
     hook_name = "__delattr__" if value is None else "__setattr__"
     given = [] if value is None else [value]
     hook, owner = lookup(m, obj.pytype, hook_name)
@@ -382,7 +384,7 @@ def super_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def bound_super(cls: type, self_: Value) -> Value:
-    """Other objects may say that they have another class, or be refused."""
+    """Make a super object. Other objects may claim another class, or be refused."""
     is_subclass = isinstance(self_, Const) and isinstance(self_.real, type) and cls in (self_.real.__mro__ or ())
     if not is_subclass and cls not in (self_.pytype.__mro__ or ()):
         raise Break(Reason.OPERATION_FAILED, "super() of an object that is no instance of the class")
@@ -390,7 +392,7 @@ def bound_super(cls: type, self_: Value) -> Value:
 
 
 def _implicit_super(m: Machine) -> Value:
-    """What raises looks at the frame that it is in, which must be Python's own."""
+    """``super()`` without arguments. A function that raises needs Python's own frame."""
     frame = m.frames[-1]
     cell = frame.cells.get("__class__")
     if cell is None or not frame.native.co_varnames:
@@ -404,7 +406,7 @@ def _implicit_super(m: Machine) -> Value:
     return bound_super(cls.real, held if name in frame.cells else settled(m, frame, name, held))
 
 
-# ---- the rest of object's and type's methods --------------------------------------------------------------------
+# ---- the other methods of object and type --------------------------------------------------------------------
 @handles(object.__init_subclass__, object.__subclasshook__)
 def nothing(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return NONE

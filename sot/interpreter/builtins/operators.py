@@ -1,7 +1,7 @@
-"""Operators, comparisons and truth, by Python's protocol: which special methods are asked, and in what order.
+"""Operators, comparisons and truth by Python's protocol: which special methods are called, and in what order.
 
-Constants are computed at once, tensors go into the graph, builtin containers have handlers for their slots.
-Where a Python-level special method is among the candidates, a polyfill calls them one after the other.
+Constants are computed at once, tensors go into the graph, and builtin containers have handlers for their slots. If one
+of the candidates is a special method in Python, a polyfill calls them one after the other.
 """
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def unsupported(symbol: str, a: Value, b: Value) -> str:
 
 
 def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | None:
-    """An operator between a tensor and a tensor or number; None when the other operand has a say in it."""
+    """An operator between a tensor and a tensor or number; None if the other operand takes part in the decision."""
     other = b if isinstance(a, TensorValue) else a
     if isinstance(other, (TensorValue, DynamicNumber)) or (
             isinstance(other, Const) and isinstance(other.real, NUMBERS)):
@@ -130,28 +130,28 @@ def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | No
     return None
 
 
-Candidate = tuple[Any, Value, Value]       # (raw method, the object it is of, the argument)
+Candidate = tuple[Any, Value, Value]       # (raw method, the object that it belongs to, the argument)
 
 
 def candidate(m: Machine, obj: Value, name: str, other: Value) -> list[Candidate]:
-    """The special method as a candidate, unless it is known to answer NotImplemented."""
+    """The special method as a candidate, unless it is known to return NotImplemented."""
     if isinstance(obj, TensorValue):
         if isinstance(other, ObjectValue) and other.is_duck:
             raise Break(Reason.UNSUPPORTED, f"{name} of a tensor and {other}, which has __torch_function__,")
-        return []                          # its operators know no objects of other classes
+        return []                          # its operators do not support objects of other classes
     raw = slot(m, obj, name)
     if raw is None:
         return []
     if is_native(raw) and HANDLERS.find(raw) is None:
         if isinstance(obj, Const):
-            return []                      # a number, and the other operand is none
+            return []                      # a number, and the other operand is not
         what = f"{name} of {obj}"
         raise obj.refusal(what, Reason.OPAQUE_CALL) if isinstance(obj, Opaque) else Break(Reason.OPAQUE_CALL, what)
     return [(raw, obj, other)]
 
 
 def ordered(m: Machine, a: Value, b: Value, name: str, reflected: str) -> list[Candidate]:
-    """The candidates of a binary operator in the order in which Python asks them."""
+    """The candidates of a binary operator in the order in which Python calls them."""
     left, right = candidate(m, a, name, b), []
     if a.pytype is not b.pytype or (a.pytype in SEQUENCES and name == "__mul__"):
         right = candidate(m, b, reflected, a)
@@ -163,7 +163,7 @@ def ordered(m: Machine, a: Value, b: Value, name: str, reflected: str) -> list[C
 
 
 def first_answer(m: Machine, candidates: list[Candidate], symbol: str, a: Value, b: Value) -> Value | None:
-    """The first answer that is not NotImplemented, or None; a polyfill if one of the methods is Python."""
+    """The first result that is not NotImplemented, or None; a polyfill if one of the methods is Python code."""
     for i, (raw, obj, other) in enumerate(candidates):
         handler = HANDLERS.find(raw)
         if handler is None:
@@ -191,7 +191,8 @@ def refuse_opaque(*values: Value) -> None:
             raise value.refusal(str(value))
 
 
-ORDERINGS = tuple(vars(object)[name] for name in ("__lt__", "__le__", "__gt__", "__ge__"))     # always NotImplemented
+# always return NotImplemented
+ORDERINGS = tuple(vars(object)[name] for name in ("__lt__", "__le__", "__gt__", "__ge__"))
 
 
 # ---- comparison -----------------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ def not_supported(symbol: str, a: Value, b: Value) -> str:
 
 
 def comparing(m: Machine, obj: Value, name: str, other: Value) -> list[Candidate]:
-    """A comparison method as a candidate; that of ``object`` is decided here."""
+    """A comparison method as a candidate. That of ``object`` is decided here."""
     raw = slot(m, obj, name)
     if raw in ORDERINGS or raw is object.__eq__:
         return []
@@ -277,7 +278,7 @@ def method_ne(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def equality(m: Machine, a: Value, b: Value, wanted: bool) -> Value:
-    """== or != of two containers of one family: natively if known, else element by element."""
+    """== or != of two containers of one family: at once if it is known, else element by element."""
     same = equal_unless_same(m, a, b)
     if same is not None:
         return boolean(same is wanted)
@@ -285,7 +286,7 @@ def equality(m: Machine, a: Value, b: Value, wanted: bool) -> Value:
 
 
 def equal_unless_same(m: Machine, a: Value, b: Value) -> bool | None:
-    """``equal``, also for what overrides == and calls the builtin's."""
+    """``equal``, also for classes that override == and call the builtin method."""
     if identical(a, b) and is_constant(a.real):
         return True
     left, right = a.items_list(m), b.items_list(m)
@@ -330,7 +331,7 @@ def unary_of_tensor(m: Machine, a: TensorValue, function: Any, name: str, symbol
 
 # ---- truth ------------------------------------------------------------------------------------------------------
 def truth(m: Machine, value: Value) -> bool | Any:
-    """``bool(value)``; ENTERED when a frame was pushed, whose result is a real bool."""
+    """``bool(value)``; ENTERED if a frame was pushed, whose result is a real bool."""
     kind = value.pytype
     if kind in EXACT or not isinstance(value, (ListValue, TupleValue, DictValue, SetValue)):
         known = value.truth(m)
@@ -363,7 +364,7 @@ def is_not(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 # ---- the functions of the operator module -------------------------------------------------------------------------
 def _register() -> None:
-    """operator.add and the rest, each as its operator."""
+    """Register operator.add and the others, each as its operator."""
     for symbol, (function, _, _) in BINARY.items():
         HANDLERS[function] = _two(binary, symbol, function.__name__)
     for symbol, (function, _) in INPLACE.items():
@@ -463,7 +464,7 @@ def _number(kind: type, *names: str) -> Any:
                     check = polyfill.checked_int if kind is int or name == "__index__" else polyfill.checked_float
                     return m.enter(check if kind is not complex else polyfill.plain_call, [method])
             if isinstance(args[0], TextValue):
-                raise Break(Reason.TENSOR_VALUE, f"{kind.__name__}() of text with it")
+                raise Break(Reason.TENSOR_VALUE, f"{kind.__name__}() of text that contains it")
             m.throw(TypeError, f"{kind.__name__}() {WANTED[kind]}, not {args[0].pytype.__name__!r}")
         raise Break(Reason.UNSUPPORTED, f"{kind.__name__}() of these arguments")
     return handler

@@ -1,7 +1,7 @@
-"""Pure functions of constants: called for real during capture, when all arguments are constants.
+"""Pure functions of constants, called during capture if all arguments are constants.
 
-Pure means: the result depends on nothing but the arguments, and nobody can tell that the call was made.
-What has a handler or polyfill is not looked up here.
+The result of a pure function depends only on its arguments, and the call has no side effects. Functions with a handler
+or polyfill are not looked up here.
 """
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.Cl
 NOT_PURE = frozenset({"__new__", "__init__", "__init_subclass__", "__subclasshook__", "__getattribute__", "__setattr__",
                       "__delattr__", "__reduce__", "__reduce_ex__", "__sizeof__", "__dir__", "__class_getitem__",
                       "__getstate__", "__iter__", "__getnewargs__",
-                      "astimezone", "timestamp", "strftime", "fromtimestamp"})     # by time zone and language
-# Of numbers, and of lists of numbers, they give numbers of NumPy's. What they warn of is left to Python.
+                      # these depend on time zone and language
+                      "astimezone", "timestamp", "strftime", "fromtimestamp"})
+# They turn numbers and lists of numbers into NumPy numbers. Their warnings are left to Python.
 NUMPY = (*{v for v in vars(np).values() if isinstance(v, np.ufunc)}, np.prod, np.sum, np.mean, np.max, np.min,
          np.round, np.clip, np.isclose, np.any, np.all, np.std, np.var, np.argmax, np.argmin, np.ndim, np.isscalar,
          np.result_type,

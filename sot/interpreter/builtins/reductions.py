@@ -1,4 +1,4 @@
-"""Reductions of iterables (sum, any, all, min, max) and sorting: natively over what is known, else as polyfills."""
+"""Reductions of iterables (sum, any, all, min, max) and sorting: at once over known elements, else as polyfills."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from sot.values.wrapping import wrap_new
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
-MANY = 4                # numbers that vary, whose order is guarded
+MANY = 4                # greatest number of varying numbers whose order is guarded
 
 
 # ---- reductions -------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def _extreme(m: Machine, name: str, native: Any, function: Any, args: list[Value
     if items is None:
         return m.enter(function, [args[0], key or NONE, given, default or NONE])
     if not items:
-        return default or run_native(m, native, [])     # which raises
+        return default or run_native(m, native, [])     # this raises
     if is_none(key):
         found = hosts(m, items)
         if found is not None:
@@ -90,13 +90,13 @@ def _extreme(m: Machine, name: str, native: Any, function: Any, args: list[Value
 
 
 def _same_kind(items: list[Value], found: list, index: int, native: Any) -> Value:
-    """The element that ``min`` or ``max`` of the host values is, by identity."""
+    """The element that ``min`` or ``max`` of the host values selects, by identity."""
     best = native(found)
     return next((v for v, real in zip(items, found, strict=True) if real is best), items[index])
 
 
 def refuse_varying(m: Machine, items: list[Value], what: str) -> None:
-    """A break for many numbers that vary: what comes of them would hold for their order alone."""
+    """Break if many of the numbers vary, because the result would hold only for their order."""
     if sum(isinstance(v, DynamicNumber) and v.varies for v in items) > MANY:
         raise Break(Reason.UNSUPPORTED, f"{what} many numbers that change from call to call")
 
@@ -135,7 +135,7 @@ def sorted_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(polyfill.sort_order)
 def sort_order(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The order of keys: natively if they are constants."""
+    """The order of keys: computed at once if they are constants."""
     keys, reverse = args
     found = hosts(m, known_items(m, keys) or [])
     if found is None:

@@ -1,8 +1,8 @@
-"""Numbers of Python whose value is that of a 0-d tensor: counters of loops that a tensor ends, for one.
+"""Python numbers whose value is that of a 0-d tensor, for example the counter of a loop that a tensor ends.
 
-Only what gives exactly Python's result is done in the graph. An int has 64 bits there, so it is added to constants, and
-divided by them, but not multiplied; a float is a float64. Beside a tensor it is converted to what a Python number would
-be converted to. Anything else is left to Python.
+Only operations with exactly Python's result are done in the graph. An int has 64 bits there, so it may be added to
+constants and divided by them, but not multiplied. A float is a float64. Next to a tensor it is converted as a Python
+number would be. Everything else is left to Python.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sot.values.tensor import TensorBool, TensorNumber, TensorValue
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
-LIMIT = 1 << 31     # of constants that are added to an int
+LIMIT = 1 << 31     # bound of the constants that may be added to an int
 INTS = frozenset({"+", "-", "//", "%"})
 FLOATS = frozenset({"+", "-", "*", "/"})
 EXACT = frozenset({torch.float32, torch.float64, torch.int64, torch.int32})
@@ -36,7 +36,7 @@ def is_one(*values: Value) -> bool:
 
 
 def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
-    """``a <symbol> b``, where one of them is such a number; also comparisons."""
+    """``a <symbol> b``, where one operand is such a number. Includes comparisons."""
     plain = symbol.removesuffix("=") if symbol in INPLACE else symbol
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         return beside_tensor(m, symbol, a, b)
@@ -57,7 +57,7 @@ def unsupported(symbol: str) -> Break:
 
 
 def fits(value: Value, kind: type, symbol: str) -> bool:
-    """Can it be computed with in a tensor? Two ints that vary could grow past 64 bits."""
+    """Whether a tensor can do the computation. Two varying ints could exceed 64 bits."""
     if isinstance(value, TensorNumber):
         return True
     if not isinstance(value, Const) or value.pytype not in (int, float):
@@ -77,7 +77,7 @@ def operand(m: Machine, value: Value, kind: type) -> Value:
 
 
 def beside_tensor(m: Machine, symbol: str, a: Value, b: Value) -> Value:
-    """``tensor <symbol> number`` or the other way around."""
+    """``tensor <symbol> number``, or with the operands exchanged."""
     tensor, number = (a, b) if isinstance(a, TensorValue) else (b, a)
     if not isinstance(tensor, TensorValue) or not isinstance(number, TensorNumber):
         raise unsupported(symbol)

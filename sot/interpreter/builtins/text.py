@@ -1,4 +1,4 @@
-"""Text: str, repr, format, % and join, of constants at once and of containers part by part."""
+"""Text: str, repr, format, % and join. Constants are formatted at once, containers part by part."""
 from __future__ import annotations
 
 import itertools
@@ -50,7 +50,7 @@ SIMPLE = (Const, SliceValue, *CONTAINERS)
 
 
 def written(m: Machine, function: Any, value: Value, *names: str) -> Value | None:
-    """``str``, ``repr`` or ``format`` of a constant in depth whose methods are not the user's."""
+    """``str``, ``repr`` or ``format`` of a nested constant whose methods are not user code."""
     if not is_written_by_libraries(m, value, *names):
         return None
     if isinstance(value, CONTAINERS) and function is not ascii and (
@@ -61,13 +61,13 @@ def written(m: Machine, function: Any, value: Value, *names: str) -> Value | Non
 
 
 def is_written_by_libraries(m: Machine, value: Value, *names: str) -> bool:
-    """Is it made of constants whose methods of these names are not the user's? This looks at none of them."""
+    """Whether it consists of constants whose methods of these names are not user code. No value is read for this."""
     return isinstance(value, SIMPLE) and all(
         isinstance(v, SIMPLE) and library_only(m, v, names) for v in parts(m, value))
 
 
 def parts(m: Machine, value: Value) -> list[Value]:
-    """A value and everything inside it, which may be itself."""
+    """A value and everything inside it. A value may contain itself."""
     found: list[Value] = [value]
     seen: set[int] = set()
     for item in found:
@@ -142,7 +142,7 @@ def container_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
     for base, function in ((list, polyfill.list_repr), (tuple, polyfill.tuple_repr), (dict, polyfill.dict_repr)):
         if issubclass(value.pytype, base):
             if any(f.native is function.__code__ and value in f.locals.values() for f in m.frames):
-                return Const({list: "[...]", tuple: "(...)", dict: "{...}"}[base])     # it holds itself
+                return Const({list: "[...]", tuple: "(...)", dict: "{...}"}[base])     # it contains itself
             return m.enter(function, [value])
     raise Break(Reason.UNSUPPORTED, f"repr of {value}")
 
@@ -162,7 +162,7 @@ def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, spec = take("format", args, kwargs, "value", "format_spec", required=1)
     spec, value = spec or Const(""), numpy_functions.shown(m, value)
     if isinstance(spec, TextValue):
-        raise Break(Reason.UNSUPPORTED, "a format that is text made later")
+        raise Break(Reason.UNSUPPORTED, "a format string that is made after the graph")
     if isinstance(value, DeferredScalar):
         form = spec.constant()
         return deferred_scalars.text(value, f"format({{}}, {escaped(form)})", lambda v: format(v, form), form)
@@ -173,7 +173,7 @@ def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return run_native(m, format, *given)
     if isinstance(value, TextValue):
         if spec.constant():
-            raise Break(Reason.UNSUPPORTED, "formatting text that is made later")
+            raise Break(Reason.UNSUPPORTED, "formatting of text that is made after the graph")
         return value
     if isinstance(value, TensorValue) and spec.pytype is str and takes_format(value, spec.constant()):
         return TextValue([ShownTensor(m, value, f"format({{}}, {escaped(spec.constant())})")])
@@ -192,7 +192,7 @@ def object_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
 
 
 def takes_format(tensor: TensorValue, spec: str) -> bool:
-    """May a tensor be formatted like that, whatever its value?"""
+    """Whether a tensor may be formatted like this, whatever its value."""
     if not spec:
         return True
     if tensor.fake.dim() > 0 or tensor.fake.is_complex():
@@ -201,11 +201,11 @@ def takes_format(tensor: TensorValue, spec: str) -> bool:
         format(torch.ones((), dtype=tensor.fake.dtype).item(), spec)
     except ValueError:
         return False
-    return not spec.endswith("c")       # which is for small numbers only
+    return not spec.endswith("c")       # for small numbers only
 
 
 def escaped(text: str) -> str:
-    """A literal, for a template with a hole."""
+    """A literal, escaped for a template with a placeholder."""
     return repr(text).replace("{", "{{").replace("}", "}}")
 
 
@@ -256,7 +256,7 @@ def percent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def without_names(m: Machine, text: Value, values: DictValue) -> tuple[Value, Value]:
-    """``"%(a)d" % {"a": n}`` is ``"%d" % (n,)``; the same if it cannot be told so."""
+    """``"%(a)d" % {"a": n}`` as ``"%d" % (n,)``; unchanged if it cannot be written so."""
     fields = [field for field in PERCENT.finditer(text.constant()) if field["kind"] != "%"]
     names = [field["name"] for field in fields]
     if values.pytype is not dict or not all(name in values.keys(m) for name in names) or any(
@@ -267,7 +267,7 @@ def without_names(m: Machine, text: Value, values: DictValue) -> tuple[Value, Va
 
 
 def percent_pieces(text: str) -> list[str | tuple[str]] | None:
-    """The text between the fields, and the fields as tuples; None if some take more than a value each."""
+    """The text between the fields, and the fields as tuples; None if a field takes more than one value."""
     pieces: list[str | tuple[str]] = []
     end = 0
     for field in PERCENT.finditer(text):
@@ -282,7 +282,7 @@ def percent_pieces(text: str) -> list[str | tuple[str]] | None:
 
 
 def percent_one(m: Machine, text: Value, value: Value) -> Value:
-    """A single field and its value, which is no constant."""
+    """Format a single field with a value that is not constant."""
     field, value = text.constant(), numpy_functions.shown(m, value)
     if isinstance(value, TensorValue):
         if not takes_percent(value, field):
@@ -297,12 +297,12 @@ def percent_one(m: Machine, text: Value, value: Value) -> Value:
     if value.pytype is not str:
         return m.enter(polyfill.percent, [text, value])
     if field != "%s":
-        raise Break(Reason.UNSUPPORTED, "% formatting of text that is made later")
+        raise Break(Reason.UNSUPPORTED, "% formatting of text that is made after the graph")
     return value
 
 
 def takes_percent(tensor: TensorValue, field: str) -> bool:
-    """May a tensor be formatted like that, whatever its value?"""
+    """Whether a tensor may be formatted like this, whatever its value."""
     if field[-1] in "sr":
         return True
     dtype = tensor.fake.dtype
@@ -338,7 +338,9 @@ def str_format(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 
 
 def looks_deeper(text: str) -> bool:
-    """Has a template fields that look into a value, or whose format is a value? Another value may be refused."""
+    """Whether a template has fields that read attributes or items of a value, or a format that is a value. A different
+    value might be refused.
+    """
     try:
         return any(re.search(r"[.\[]", field or "") or "{" in (spec or "")
                    for _, field, spec, _ in string.Formatter().parse(text))
@@ -347,7 +349,9 @@ def looks_deeper(text: str) -> bool:
 
 
 def format_pieces(text: str, values: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
-    """The text between the fields, and each field as (value, conversion, format); None if one of them looks deeper."""
+    """The text between the fields, and each field as (value, conversion, format); None if a field reads into a
+    value.
+    """
     pieces: list[Value] = []
     count = itertools.count()
     try:
@@ -359,7 +363,8 @@ def format_pieces(text: str, values: list[Value], kwargs: dict[str, Value]) -> l
                 return None
             value = values[int(field or next(count))] if field.isdigit() or not field else kwargs[field]
             pieces.append(TupleValue([value, Const(conversion), Const(spec)]))
-    except (KeyError, IndexError, ValueError):      # for Python to raise, or an attribute or item of a value
+    # left to Python: it raises, or reads an attribute or item of a value
+    except (KeyError, IndexError, ValueError):
         return None
     return pieces
 

@@ -1,1 +1,1 @@
-"""Branches and loops on tensors, as part of the graph: ways are followed one by one, and joined."""
+"""Branches and loops on tensors as part of the graph: both sides are executed one after the other, and merged."""

@@ -1,14 +1,15 @@
 """Branches on tensors as part of the graph.
 
-At a jump that depends on a tensor's value both ways are followed, each into a subgraph and each from the same state
-of the machine, up to the place where all ways come together (``sot/bytecode/flow.py``): an instruction of the frame, or
-its return. Then the two states become one (``merging.py``), and one ``torch.cond`` gives the tensors in which they
-differ. A way that raises becomes an assertion: if it fails when the graph runs, the graph raises, and Python runs the
-frame from its start and raises what the program raises (see ``failures.py``).
+At a jump that depends on a tensor's value, both sides are executed. Each starts from the same state of the machine,
+fills a subgraph, and stops where all paths meet (``sot/bytecode/flow.py``): at an instruction of the frame, or at its
+return. Then the two states are merged (``merge_values.py``), and one ``torch.cond`` yields the tensors that differ. A
+side that raises becomes an assertion. If the assertion fails when the graph runs, the graph raises. Then Python runs
+the frame from its start and raises the program's exception (see ``failures.py``).
 
-What else a way may do is the machine's state between the two: mutations are undone by the journal, output and
-what is changed outside of the way are refused (``Refusal``); the jump then is a break that says why.
-Loops that a tensor ends are in ``loops.py``.
+The journal undoes the mutations of each side. Output and changes outside of the machine's state are refused
+(``Refusal``). The jump is then a break, and its message names the reason. ``loops.py`` does the same for loops whose
+end
+depends on a tensor.
 """
 from __future__ import annotations
 
@@ -44,9 +45,9 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 
-# ---- the two ways of a jump ---------------------------------------------------------------------------------------
+# ---- the two sides of a jump ---------------------------------------------------------------------------------------
 def jump(m: Machine, frame: Frame, test: TensorBool) -> Any:
-    """Take both ways of the conditional jump at hand."""
+    """Execute both sides of the current conditional jump."""
     flow, pc = flow_of(frame.native), frame.last
     if not m.assumptions.control_flow:
         return assertion(m, frame, test, sides_of(frame))
@@ -64,14 +65,16 @@ def jump(m: Machine, frame: Frame, test: TensorBool) -> Any:
 
 def sides_of(frame: Frame) -> list[Way]:
     jump = frame.instrs[frame.last]
-    keeps = jump.op.startswith("JUMP_IF")      # the value stays on the stack where the jump is taken
+    keeps = jump.op.startswith("JUMP_IF")      # the value stays on the stack if the jump is taken
     rest = frame.stack[:-1] if keeps else frame.stack
     return [Way(p, frame.stack if keeps and p == jump.target else rest) for p in ways(frame.instrs, frame.last)]
 
 
 def assertion(m: Machine, frame: Frame, test: TensorBool, sides: list[Way]) -> None:
-    """Where branches are breaks, one of which a way surely raises is none: if that way is taken, Python runs the
-    frame from its start. So nothing may be changed from here on without a trace."""
+    """Where branches are breaks, a branch with one side that always raises is no break. If that side is taken, Python
+    runs
+    the frame from its start. So from here on every change must be undone before that.
+    """
     flow = flow_of(frame.native)
     which = [flow.place[way.pc] in flow.unraised for way in sides].index(True)
     check(m, test, which == 0, "the way that was captured is not taken")
@@ -98,7 +101,7 @@ def take(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way
 
 
 def raises(m: Machine, frame: Frame, test: TensorBool, way: Way, when: bool) -> bool:
-    """If one way raises, make it an assertion that it is not taken."""
+    """If one side raises, assert that it is not taken."""
     region = Region(m.builder)
     end = follow(m, frame, way, frozenset(), region, frame.loop)
     if end.kind != RAISED:
@@ -108,10 +111,13 @@ def raises(m: Machine, frame: Frame, test: TensorBool, way: Way, when: bool) -> 
 
 
 def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | None = None) -> None:
-    """An assertion node. A GPU's own assertions end the process, so it is made on the CPU.
+    """An assertion node. It is computed on the CPU, because a failed assertion on a GPU ends the process.
 
-    It raises torch's RuntimeError. Python runs the frame again then, and raises; where it cannot, because inputs have
-    been changed, the exception that the way ``raised`` takes the place of torch's, if it is made of constants.
+    The node raises torch's RuntimeError. Python then runs the frame again and raises the program's exception. If
+    inputs have
+    been changed, Python cannot run the frame again. Then the exception ``raised`` of the other side replaces torch's,
+    if it
+    consists of constants.
     """
     if (isinstance(raised, ExceptionValue) and raised.real is ABSENT and all(isinstance(a, Const) for a in raised.args)
             and not isinstance(inspect.getattr_static(raised.pytype, "__init__"), FunctionType)):
@@ -125,7 +131,9 @@ def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | 
 
 
 def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]) -> Any:
-    """Follow both ways to where they meet; if an exception leads one of them past that, to the frame's return."""
+    """Execute both sides up to the place where they meet, or to the frame's return if an exception leads past that
+    place.
+    """
     loop = frame.loop
     place = flow.meeting(flow.place[frame.last], *((loop.body, loop.latch) if loop else ()))
     ends, regions = both(m, frame, sides, loops.arrivals(flow, place))
@@ -133,7 +141,7 @@ def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[W
         loops.pass_test(flow, end, place)
     if {e.kind for e in ends} == {ARRIVED, RETURNED}:
         if loop is not None:
-            raise Refusal(f"{m.position()}: one way returns out of the loop by an exception")
+            raise Refusal(f"{m.position()}: one side leaves the loop by an exception and returns")
         ends, regions = both(m, frame, sides, frozenset())
     kinds = [e.kind for e in ends]
     if RAISED in kinds:
@@ -150,7 +158,7 @@ def both(m: Machine, frame: Frame, sides: list[Way], stops: frozenset[int]) -> t
 
 def one_raises(m: Machine, frame: Frame, test: TensorBool, sides: list[Way], ends: list[End]) -> None:
     if all(e.kind == RAISED for e in ends):
-        raise Refusal("both ways raise an exception")
+        raise Refusal("both sides raise an exception")
     which = [e.kind for e in ends].index(RAISED)
     check(m, test, which == 1, ends[which].text, ends[which].value)
     frame.pc, frame.stack = sides[1 - which].pc, list(sides[1 - which].stack)

@@ -1,9 +1,9 @@
-"""Operations that may raise when the graph runs, because of the values they get.
+"""Operations that may raise when the graph runs, depending on the values of their inputs.
 
-A graph that raises is left to Python: it runs the frame from its start, and raises. That does not go where the graph
-has changed its inputs by then, as it would do so twice; there the exception leaves the function. So a break comes
-before an operation that may raise if inputs have been changed, and the program would see the difference: it catches
-the exception, handles another one (the context of the new one), or has done something else before it.
+If a graph raises, Python runs the frame from its start and raises. That is wrong if the graph has already changed its
+inputs, because the change would happen twice; then the exception leaves the function instead. So there is a break
+before an operation that may raise, if inputs have been changed and the program could see the difference: it catches
+the exception, handles another exception (the context of the new one), or had another side effect before it.
 """
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
 
-RAISED = (IndexError, RuntimeError, ValueError, ZeroDivisionError)     # by kernels, about values
+RAISED = (IndexError, RuntimeError, ValueError, ZeroDivisionError)     # raised by kernels, depending on values
 
 
 def expect(m: Machine, name: str, is_ours: bool = False) -> None:
-    """Note that an operation just run on fakes may raise; a break where Python could not run the frame again.
+    """Record that an operation may raise when the graph runs. Break if Python could not run the frame again.
 
-    ``is_ours``: what it raises is not the program's exception, and must not leave the function.
+    ``is_ours``: the exception is not one of the program and must not leave the function.
     """
     builder, mode = m.builder, m.builder.fake_mode
     changed = bool(builder.changed_inputs()) if mode.may_refuse or mode.changes_unversioned else False
@@ -37,12 +37,12 @@ def expect(m: Machine, name: str, is_ours: bool = False) -> None:
         builder.refuses = True
         builder.draws_then_refuses = builder.draws_then_refuses or mode.draws
     if seen and traceless:
-        raise Break(Reason.UNSUPPORTED, f"{name}, a change that leaves no trace, after what may raise,")
+        raise Break(Reason.UNSUPPORTED, f"{name}, which cannot be undone, after an operation that may raise,")
     m.refusal_seen, builder.changes_traceless = seen, traceless
 
 
 def catches(frame: Frame) -> bool:
-    """Does the frame do anything about an exception at its current instruction, but for leaving torch's contexts?"""
+    """Whether the frame handles an exception at its current instruction. Leaving torch's contexts does not count."""
     instrs, handlers = frame.instrs, frame.code.handlers
     index = instrs[frame.last].handler
     while index >= 0:
@@ -54,7 +54,7 @@ def catches(frame: Frame) -> bool:
                     return True
                 at = instrs[at + 2].target
             elif op == "WITH_EXCEPT_START":
-                slots = 2 if instrs[at].arg else 1      # the exit method, and since 3.14 what it is bound to
+                slots = 2 if instrs[at].arg else 1      # the exit method, and since 3.14 its self
                 leave = frame.stack[depth - slots] if depth <= len(frame.stack) else None
                 if not isinstance(leave, BoundMethod) or not leave.self_.pytype.__module__.startswith("torch."):
                     return True

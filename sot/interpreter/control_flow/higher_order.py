@@ -1,4 +1,4 @@
-"""``torch.cond`` and ``while_loop`` as a program calls them: their functions are followed into subgraphs."""
+"""Calls of ``torch.cond`` and ``while_loop`` in the program: their functions are executed into subgraphs."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 def follow_call(m: Machine, function: Value, args: list[Value], region: Region,
                 kwargs: dict[str, Value] | None = None) -> End:
-    """Follow a call into a subgraph; the machine is as before then. Raises Refusal."""
+    """Execute a call into a subgraph, and restore the machine afterwards. Raises Refusal."""
     frame = m.frames[-1]
     start = Start(m, frame)
     m.watch = []
@@ -46,7 +46,7 @@ def follow_call(m: Machine, function: Value, args: list[Value], region: Region,
 
 
 def refusing(name: str) -> Any:
-    """Make a break of a Refusal: Python then calls torch's function."""
+    """Turn a Refusal into a break: Python then calls torch's function."""
     def decorate(handler: Any) -> Any:
         def refuse(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
             frame = m.frames[-1]
@@ -92,7 +92,7 @@ def call_while_loop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
     first = carried.items_list(m) or []
     refuse_instances("while_loop", first)
     if not first or not all(isinstance(v, TensorValue) for v in first):
-        raise Refusal("something else than tensors is carried")
+        raise Refusal("the loop carries a value that is not a tensor")
     grads = [v.fake.requires_grad for v in first]
     while True:
         loop = WrittenLoop(m, first, grads)
@@ -115,7 +115,7 @@ class WrittenLoop:
             region.initial = self.first
 
     def follow(self, condition: Value, body: Value) -> list[TensorRef]:
-        """The truth of the condition goes to ``self.truth``; the answer is what a round gives."""
+        """Execute one iteration. ``self.truth`` is the truth of the condition; the result is that of the body."""
         m, (decider, round_) = self.m, self.regions
         truth = follow_call(m, condition, [TensorValue(ref) for ref in decider.parameters], decider).value
         if not isinstance(truth, (TensorValue, TensorNumber)):
@@ -125,7 +125,7 @@ class WrittenLoop:
         value = follow_call(m, body, [TensorValue(ref) for ref in round_.parameters], round_).value
         items: list[Any] = value.items_list(m) or [] if isinstance(value, (TupleValue, ListValue)) else []
         if len(items) != len(self.first):
-            raise Refusal("the body does not give as many tensors as it gets")
+            raise Refusal("the body does not return as many tensors as it receives")
         merge = Merge(m, self.truth)
         for i, (ref, item) in enumerate(zip(round_.parameters, items, strict=True)):
             if not isinstance(item, TensorValue):
@@ -154,5 +154,5 @@ class WrittenLoop:
 
 @handles(nested_region)
 def call_nested_region(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """torch.compiler.nested_compile_region: the region becomes part of the graph as any function does."""
+    """torch.compiler.nested_compile_region: the region becomes part of the graph, as any function does."""
     return args[0].call(m, args[1:], kwargs)

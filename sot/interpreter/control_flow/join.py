@@ -1,4 +1,6 @@
-"""Where two ways meet: one state of the machine, and one node of the graph that gives the tensors of either way."""
+"""The join of two sides: one state of the machine, and one node of the graph that yields the tensors of either
+side.
+"""
 from __future__ import annotations
 
 import linecache
@@ -43,7 +45,7 @@ Needed = tuple[frozenset[str], frozenset[str]]
 
 def join(m: Machine, frame: Frame, test: TensorBool, ends: list[End], regions: list[Region],
          needed: Needed) -> Any:
-    """One state, one node, and on from there. ``needed`` is, for each way, the variables that are read afterwards."""
+    """Merge two sides and continue. ``needed`` has, for each side, the variables that are read afterwards."""
     merge = Merge(m, test)
     try:
         state = merged_state(m, frame, merge, ends, needed)
@@ -55,7 +57,7 @@ def join(m: Machine, frame: Frame, test: TensorBool, ends: list[End], regions: l
 
 
 def settle_truth(m: Machine, flow: Flow, ends: list[End], regions: list[Region]) -> None:
-    """Where the ways meet at a test, only the truth of what they leave for it matters."""
+    """Where the sides meet at a test, only the truth of the values that they leave for it matters."""
     for end, region in zip(ends, regions, strict=True):
         if end.kind == ARRIVED and flow.ops[flow.place[end.pc]] in TESTING:
             with region:
@@ -71,7 +73,7 @@ def as_condition(m: Machine, value: Value) -> Value:
 
 # ---- one state of two ---------------------------------------------------------------------------------------------
 class State(NamedTuple):
-    """What holds after a branch."""
+    """The state after a branch."""
 
     end: End
     locals: dict[str, Any]
@@ -80,11 +82,11 @@ class State(NamedTuple):
     value: Value | None
 
     def as_end(self) -> End:
-        """The state as the end of a way."""
+        """The state as the end of one side."""
         return self.end.holding(self.locals, self.stack, {id(c): contents for c, contents in self.contents})
 
     def apply(self, m: Machine, frame: Frame) -> Any:
-        """Go on with it; the answer is what a handler of an instruction answers."""
+        """Continue with this state. Returns what the handler of the instruction has to return."""
         for container, contents in self.contents:
             CONTENTS[type(container)].write(m, container, contents)
         if self.value is not None:
@@ -95,7 +97,7 @@ class State(NamedTuple):
 
 
 def merged_state(m: Machine, frame: Frame, merge: Merge, ends: list[End], needed: Needed) -> State:
-    """The state after both ways. Raises Differ."""
+    """The state after both sides. Raises Differ."""
     a, b = ends
     point: Point = frame.native, frame.last
     value, locals_, stack = None, {}, []
@@ -103,7 +105,7 @@ def merged_state(m: Machine, frame: Frame, merge: Merge, ends: list[End], needed
         value = merge.value(a.value, b.value, "the value returned")
     else:
         if len(a.stack) != len(b.stack) or a.cells.keys() != b.cells.keys():
-            raise Differ("the ways differ in their unfinished expressions")
+            raise Differ("the sides differ in their unfinished expressions")
         stack = [merge.value(x, y, "the value of the expression") for x, y in zip(a.stack, b.stack, strict=True)]
         locals_ = merged_locals(merge, a.locals, b.locals, needed, point)
         if any(a.cells[name] is not b.cells[name] for name in a.cells):
@@ -112,7 +114,7 @@ def merged_state(m: Machine, frame: Frame, merge: Merge, ends: list[End], needed
 
 
 def merged_locals(merge: Merge, a: dict, b: dict, needed: Needed, point: Point) -> dict[str, Any]:
-    """The variables that are needed, by either way; one that is needed on one way only may be anything on the other."""
+    """The variables that either side needs. A variable that only one side needs may differ."""
     merged: dict[str, Any] = {}
     for name in [*a, *(n for n in b if n not in a)]:
         if not any(name in names for names in needed):
@@ -134,14 +136,14 @@ def merged_locals(merge: Merge, a: dict, b: dict, needed: Needed, point: Point) 
 
 
 def at(point: Point) -> str:
-    """A branch in words: its source, line and function."""
+    """A description of a branch: its source, line and function."""
     code, pc = point
     line = flow_of(code).instrs[pc].pos[0] or code.co_firstlineno
     return f"the branch `{linecache.getline(code.co_filename, line).strip()}` (line {line} in {code.co_name})"
 
 
 def merged_contents(m: Machine, frame: Frame, merge: Merge, ends: list[End]) -> list[tuple[Any, Any]]:
-    """What containers hold that were there before and have been changed on one way or on both."""
+    """The contents of containers that existed before and that at least one side has changed."""
     touched = {**ends[0].touched, **ends[1].touched}
     if not touched:
         return []
@@ -162,7 +164,7 @@ def merged_contents(m: Machine, frame: Frame, merge: Merge, ends: list[End]) -> 
 
 
 def keep_states(m: Machine, ends: list[End]) -> None:
-    """If the graph fails in the middle of a subgraph, torch's global state is to be as it was."""
+    """Restore torch's global state if the graph fails inside a subgraph."""
     for setter, _, undo in (entry for end in ends for entry in end.states):
         if setter in STATE_SETTERS:
             m.state_log.append((setter, undo[1], undo))
@@ -171,7 +173,7 @@ def keep_states(m: Machine, ends: list[End]) -> None:
 
 # ---- the node -----------------------------------------------------------------------------------------------------
 def cond(m: Machine, frame: Frame, test: TensorBool, pairs: list[Pair], regions: list[Region]) -> None:
-    """One ``torch.cond`` that gives what the pairs stand for."""
+    """One ``torch.cond`` that yields what the pairs stand for."""
     if not pairs and not any(region.operations for region in regions):
         return
     point: Point = frame.native, frame.last
@@ -187,7 +189,7 @@ def cond(m: Machine, frame: Frame, test: TensorBool, pairs: list[Pair], regions:
 
 
 def given(m: Machine, region: Region, pairs: list[Pair], which: int, test: TensorBool, point: Point) -> list[TensorRef]:
-    """What a subgraph gives for each pair: tensors of its own, no two of which share memory."""
+    """What a subgraph returns for each pair: new tensors, no two of which share memory."""
     refuse_symbols(m)
     with region:
         found: list[TensorRef] = []
@@ -202,13 +204,13 @@ def given(m: Machine, region: Region, pairs: list[Pair], which: int, test: Tenso
             if shared or not region.is_inside(ref) or ref.fake.stride() != pair.ref.fake.stride():
                 ref = copied(m, ref)
             found.append(ref)
-        if not found:       # a subgraph has to give something
+        if not found:       # a subgraph must return something
             found.append(constant(m, True, test))
         return found
 
 
 def refuse_symbols(m: Machine) -> None:
-    """Subgraphs are made for the sizes and numbers of the call."""
+    """Subgraphs hold only for the sizes and numbers of this call."""
     if m.has_symbols:
         raise RestartCapture("a branch or loop on a tensor is part of the graph", static=True)
 
@@ -220,9 +222,9 @@ def constant(m: Machine, value: float, like: TensorBool) -> TensorRef:
 
 
 def zeros(m: Machine, like: torch.Tensor) -> TensorRef:
-    """Something of the right kind, where it does not matter what."""
+    """A tensor of the right kind, where the value does not matter."""
     if not like.is_contiguous():
-        raise Refusal("a tensor that is not contiguous is set on one way only")
+        raise Refusal("a tensor that is not contiguous is set on one side only")
     sizes = TupleValue([Const(n) for n in like.shape])
     return made(m, "call_function", torch.zeros, [sizes], dtype=Const(like.dtype), device=Const(like.device))
 
@@ -239,8 +241,10 @@ def made(m: Machine, kind: str, target: Any, args: list[Value], **kwargs: Value)
 
 def with_grad(m: Machine, initial: list[TensorRef], parameters: Sequence[TensorRef],
               operands: Sequence[TensorRef]) -> list[TensorRef]:
-    """What a loop begins with, such that it requires grad where later rounds do: torch passes no gradient from round to
-    round through what did not require grad at first. It gets a history by a choice that never falls on the other."""
+    """The initial values of a loop. A value gets requires_grad if later iterations give it a gradient, because torch
+    passes no gradient through a carried value that does not require grad at first. A ``where`` that never selects its
+    other operand gives it a history.
+    """
     sources = [r for r in (*operands, *initial) if isinstance(r.fake, torch.Tensor) and r.fake.requires_grad
                and r.fake.numel()]
     found = []
@@ -256,8 +260,10 @@ def with_grad(m: Machine, initial: list[TensorRef], parameters: Sequence[TensorR
 
 
 def take_results(m: Machine, node: fx.Node, results: Sequence[TensorRef], operands: Sequence[TensorRef]) -> None:
-    """Let references stand for what a node gives. It says of all that is floating that it requires grad, if an operand
-    does: what comes from no such operand is detached."""
+    """Make references stand for the results of a node. If an operand requires grad, the node marks all floating
+    results
+    as requiring grad. A result that is not computed from such an operand is detached.
+    """
     grad = torch.is_grad_enabled() and any(
         isinstance(r.fake, torch.Tensor) and r.fake.requires_grad for r in operands)
     for i, ref in enumerate(results):

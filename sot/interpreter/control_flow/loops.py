@@ -1,13 +1,12 @@
-"""Loops that a tensor ends, as ``while_loop`` in the graph.
+"""Loops whose end depends on a tensor, as ``while_loop`` in the graph.
 
-A loop is cut open at the test that is met first, its *latch*: the state there, and the truth of the test, are what a
-round begins with and ends with. A round is followed from the state before the loop; what differs afterwards is carried,
-and the round is followed again from the merged state, until nothing more differs. So the subgraph of the body holds
-for every round.
+A loop is cut at the test that is met first, its *latch*. An iteration begins and ends with the state at the latch and
+the truth of the test. An iteration is executed from the state before the loop. The values that it changes are carried,
+and the iteration is executed again from the merged state, until nothing else changes. So the subgraph of the body
+holds for every iteration.
 
-Another test in the body that a tensor decides, and that leaves the loop, ends the round with a latch that is false. If
-what follows is not what follows the latch, a flag (``LEFT``) is carried along, and decides after the loop where to go
-on.
+The body may have another test of a tensor that leaves the loop. It ends the iteration with a false latch. If its
+target differs from what follows the latch, a flag (``LEFT``) is carried, and decides after the loop where to continue.
 """
 from __future__ import annotations
 
@@ -44,31 +43,32 @@ from sot.values.tensor import TensorBool
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
-ROUNDS = 6      # in which a body must come to the same metadata, and the same set of carried tensors
-LEFT, RESULT = "<left>", "<result>"     # carried like variables: was the loop left elsewhere, and with which result?
+ROUNDS = 6      # iterations after which the body must have settled on metadata and on the set of carried tensors
+# carried like variables: whether the loop was left elsewhere, and with which result
+LEFT, RESULT = "<left>", "<result>"
 
 
 class NoLoop(Exception):
-    """Python decides when the loop ends: it is unrolled."""
+    """Python decides when the loop ends, so it is unrolled."""
 
 
 @dataclass
 class Loop:
-    """A loop whose body is followed."""
+    """A loop whose body is executed."""
 
     body: frozenset[int]    # places
     latch: int
-    when: bool              # the truth of the latch with which there is another round
-    after: int              # the place to which the latch leads otherwise
-    exit: int               # the place where all ways out of the loop come together
+    when: bool              # the truth of the latch that starts another iteration
+    after: int              # the place that the latch leads to otherwise
+    exit: int               # the place where all exits of the loop meet
     outer: Loop | None
-    needed: frozenset[str]          # the variables that are read in the next round
+    needed: frozenset[str]          # the variables that the next iteration reads
     needed_after: frozenset[str]    # ... at ``after``
     needed_at_exit: frozenset[str]
 
 
 def run(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way], body: frozenset[int]) -> Any:
-    """Make a node of the loop that is entered or left by the test at hand, and go on after it. Raises NoLoop."""
+    """Make a node of the loop that the current test enters or leaves, and continue after it. Raises NoLoop."""
     latch, outer = flow.place[frame.last], frame.loop
     when = flow.place[sides[0].pc] in body
     stay, leave = sides if when else sides[::-1]
@@ -89,7 +89,7 @@ def run(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]
 
 
 def go_on(m: Machine, frame: Frame, flow: Flow, loop: Loop, found: dict[str, Any], leave: Way) -> Any:
-    """After the loop: at what follows it, or, if it has been left elsewhere, where the ways out come together."""
+    """Continue after the loop: at the code that follows it or, if it was left elsewhere, where the exits meet."""
     flag = found[LEFT]
     if not isinstance(flag, TensorBool):
         return None
@@ -102,12 +102,12 @@ def go_on(m: Machine, frame: Frame, flow: Flow, loop: Loop, found: dict[str, Any
     if loop.exit == EXIT:
         ends[0].kind, ends[0].value = RETURNED, found[RESULT]
     if ends[0].kind != ends[1].kind:
-        raise Refusal("what follows the loop raises an exception")
+        raise Refusal("the code after the loop raises an exception")
     return join(m, frame, flag, ends, regions, needed(frame, ends))
 
 
 class Rounds:
-    """Follows a body until it is known what a round changes."""
+    """Executes a body until it is known what an iteration changes."""
 
     def __init__(self, m: Machine, frame: Frame, flow: Flow, loop: Loop, test: TensorBool, stay: Way) -> None:
         self.m, self.frame, self.loop, self.test, self.stay = m, frame, loop, test, stay
@@ -116,11 +116,12 @@ class Rounds:
         self.point: Point = frame.native, frame.last
         self.before = State(Start(m, frame).end(stay), dict(frame.locals), list(stay.stack), [], None)
         self.state = self.before
-        self.pairs: list[Pair] = []                 # ``ref`` is what a round is given, ``first`` what the first is
-        self.results: dict[int, Pair] = {}          # what the last round that was followed gives, by what it was given
+        # ``ref`` is the parameter of an iteration, ``first`` its initial value
+        self.pairs: list[Pair] = []
+        self.results: dict[int, Pair] = {}          # the results of the last iteration, by parameter
 
     def settle(self) -> None:
-        """Follow rounds until one changes just the tensors that it was given for that."""
+        """Execute iterations until one changes exactly the tensors that it carries."""
         for _ in range(ROUNDS):
             self.region = Region(self.m.builder)
             self.region.parameter(TensorRef(self.test.ref.fake), "again")
@@ -131,10 +132,10 @@ class Rounds:
             if self.closes(state, pairs):
                 return
             self.state, self.pairs = self.merged(self.before)
-        raise Refusal("what a round of the loop changes differs from round to round")
+        raise Refusal("the set of changed values differs between iterations of the loop")
 
     def round(self) -> tuple[End, Output]:
-        """One round from the state so far: where it ends, and whether there is another."""
+        """Execute one iteration from the state so far: returns its end, and whether another follows."""
         m, frame = self.m, self.frame
         start = Start(m, frame)
         for container, contents in self.state.contents:
@@ -150,16 +151,16 @@ class Rounds:
         return end, again.ref if isinstance(again, TensorBool) else bool(again.constant())
 
     def merged(self, first: State) -> tuple[State, list[Pair]]:
-        """What holds before and after a round, and the pairs of tensors that differ."""
+        """The state before and after an iteration, and the pairs of tensors that differ."""
         merge, end, loop = Merge(self.m, self.test), self.end, self.loop
         if len(first.stack) != len(end.stack):
-            raise Refusal("a round leaves an unfinished expression")
+            raise Refusal("an iteration leaves an unfinished expression")
         try:
             stack = [merge.value(a, b, "the value of the expression")
                      for a, b in zip(first.stack, end.stack, strict=True)]
             contents = merged_contents(self.m, self.frame, merge, [first.as_end(), end])
         except Differ as e:
-            raise Refusal(f"{e} (before and after a round of the loop)") from None
+            raise Refusal(f"{e} (before and after an iteration of the loop)") from None
         always = loop.needed | loop.needed_after
         locals_ = merged_locals(merge, first.locals, end.locals, (always, always | loop.needed_at_exit), self.point)
         return State(self.before.end, locals_, stack, contents, None), merge.pairs
@@ -191,14 +192,14 @@ class Rounds:
         initial = with_grad(m, initial, region.parameters, operands)
         names = [decider.close([decision], operands, WHILE_TRUE), region.close(results, operands, "body")]
         modules = [builder.subgraph(name) for name in names]
-        refs = region.parameters        # from here on they stand for what the loop gives
+        refs = region.parameters        # from here on they stand for the results of the loop
         node = builder.record("call_function", While, (*modules, tuple(initial), tuple(operands)), {},
                               tuple(ref.fake for ref in refs), m.stack_trace())
         keep_states(m, [self.end])
         take_results(m, node, refs, [*operands, *initial])
 
     def initial(self, pair: Pair) -> TensorRef:
-        """What the first round is given."""
+        """The initial value of a pair."""
         ref = pair.first
         if not isinstance(ref, TensorRef):
             return zeros(self.m, pair.ref.fake) if ref is None else constant(self.m, ref, self.test)
@@ -211,7 +212,7 @@ def undecided(state: State) -> set[str]:
 
 # ---- tests in the body that leave the loop ------------------------------------------------------------------------
 def leave(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]) -> Any:
-    """One way goes on in the round, the other leaves the loop: both end the round. Raises NoLoop."""
+    """One side continues the iteration, the other leaves the loop: both end the iteration. Raises NoLoop."""
     loop: Loop = frame.loop
     regions, ends = [Region(m.builder), Region(m.builder)], []
     for way, region in zip(sides, regions, strict=True):
@@ -223,7 +224,7 @@ def leave(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Wa
         else:
             end = left(m, frame, flow, loop, way, region)
         if end.kind == RAISED:
-            raise Refusal(f"one way raises an exception ({end.text})")
+            raise Refusal(f"one side raises an exception ({end.text})")
         ends.append(end)
     latch = next(e.pc for e in ends if flow.place[e.pc] == loop.latch)
     for end in ends:
@@ -233,14 +234,17 @@ def leave(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Wa
 
 
 def arrivals(flow: Flow, place: int) -> frozenset[int]:
-    """Where a way ends that goes to a place: there, or, if that is the test of a loop, in the next round, to which
-    ``while a or b`` goes from ``a``."""
+    """The places where a path to ``place`` ends: that place or, if it is the test of a loop, the next iteration, which
+    ``a`` in ``while a or b`` leads to.
+    """
     next_round = flow.next_round(place)
     return flow.pcs(place) | next_round[1] if next_round else flow.pcs(place)
 
 
 def pass_test(flow: Flow, end: End, place: int) -> None:
-    """A way that has come to the next round past the test ends as if it had come to the test, and that were true."""
+    """Treat a path that enters the next iteration past the test as if it had reached the test and the test were
+    true.
+    """
     next_round = flow.next_round(place)
     if next_round and end.kind == ARRIVED and end.pc in next_round[1] and end.pc not in flow.pcs(place):
         end.pc = min(flow.pcs(place))

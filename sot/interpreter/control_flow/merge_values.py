@@ -103,7 +103,7 @@ class Merge:
         if a is b or same_constant(a, b):
             return a
         if a is ABSENT or b is ABSENT:
-            raise Differ(f"{what} is set on one way only")
+            raise Differ(f"{what} is set on one side only")
         key = (id(a), id(b))
         if key not in self.made:
             self.kept += [a, b]
@@ -116,7 +116,7 @@ class Merge:
         if is_number(a) and is_number(b) and a.pytype is b.pytype:
             return self._number(a, b)
         if type(a) is not type(b) or a.pytype is not b.pytype:
-            raise Differ(f"{what} is {kind_of(a)} on one way and {kind_of(b)} on the other")
+            raise Differ(f"{what} is {kind_of(a)} on one side and {kind_of(b)} on the other")
         if isinstance(a, TupleValue):
             return TupleValue(self._items(a, b, what), a.pytype)
         if a.real is ABSENT and b.real is ABSENT and isinstance(a, ObjectValue) and isinstance(b, ObjectValue):
@@ -124,16 +124,16 @@ class Merge:
             if isinstance(a, ListValue) and isinstance(b, ListValue):
                 return self._list(a, b, what)
             return self._object(a, b, what)
-        raise Differ(f"{what} is {a} on one way and {b} on the other")
+        raise Differ(f"{what} is {a} on one side and {b} on the other")
 
     def _tensor(self, a: TensorValue, b: TensorValue, what: str) -> Value:
         shape = {"shape": tuple, "dtype": str, "device": str, "layout": str}
         for name, show in shape.items():
             x, y = getattr(a.fake, name), getattr(b.fake, name)
             if x != y:
-                raise Differ(f"{what} is a tensor of {name} {show(x)} on one way and of {name} {show(y)} on the other")
+                raise Differ(f"{what} is a tensor of {name} {show(x)} on one side and of {name} {show(y)} on the other")
         if strides(a.fake) != strides(b.fake):
-            raise Differ(f"{what} is a tensor with strides {strides(a.fake)} on one way and {strides(b.fake)} on the "
+            raise Differ(f"{what} is a tensor with strides {strides(a.fake)} on one side and {strides(b.fake)} on the "
                          f"other (call .contiguous() on both)")
         if overrides_operations(a.pytype) or overrides_operations(b.pytype):
             raise Differ(f"{what} is an instance of a subclass of Tensor")
@@ -148,13 +148,13 @@ class Merge:
         return TensorBool(ref) if a.pytype is bool else TensorNumber(ref, a.pytype)
 
     def alone(self, value: Any, which: int, what: str) -> Value:
-        """A value that matters on one way only. Raises Differ."""
+        """A value that matters on one side only. Raises Differ."""
         value = settled(self.m, value)
         if isinstance(value, Const):
             return value
         if not isinstance(value, (TensorValue, TensorNumber)) or (
                 isinstance(value, TensorValue) and overrides_operations(value.pytype)):
-            raise Differ(f"{what} is set on one way only")
+            raise Differ(f"{what} is set on one side only")
         grad = torch.is_grad_enabled() and value.ref.fake.requires_grad
         first, second = (value.ref, None) if which == 0 else (None, value.ref)
         ref = self.pair(first, second, value.ref.fake, grad)
@@ -170,16 +170,16 @@ class Merge:
     def _items(self, a: Any, b: Any, what: str) -> list[Value]:
         x, y = self.m.settle(a.items), self.m.settle(b.items)
         if len(x) != len(y):
-            raise Differ(f"{what} has {len(x)} elements on one way and {len(y)} on the other")
+            raise Differ(f"{what} has {len(x)} elements on one side and {len(y)} on the other")
         return [self.value(p, q, f"{what}[{i}]") for i, (p, q) in enumerate(zip(x, y, strict=True))]
 
     def _pair_up(self, a: Value, b: Value, what: str) -> None:
         if self.partners.setdefault(id(a), id(b)) != id(b) or self.partners.setdefault(~id(b), id(a)) != id(a):
-            raise Differ(f"{what} is one object under two names on one way, and two objects on the other")
+            raise Differ(f"{what} is one object under two names on one side, and two objects on the other")
 
     def _list(self, a: ListValue, b: ListValue, what: str) -> Value:
         if a.maxlen != b.maxlen or a.has_attrs or b.has_attrs:
-            raise Differ(f"{what} is {a} on one way and {b} on the other")
+            raise Differ(f"{what} is {a} on one side and {b} on the other")
         made = ListValue([], a.pytype)
         made.maxlen = a.maxlen
         self.made[id(a), id(b)] = made
@@ -188,7 +188,7 @@ class Merge:
 
     def _object(self, a: ObjectValue, b: ObjectValue, what: str) -> Value:
         if type(a) not in (ObjectValue, DictValue) or len(a.new_args) != len(b.new_args):
-            raise Differ(f"{what} is {a} on one way and {b} on the other")
+            raise Differ(f"{what} is {a} on one side and {b} on the other")
         made = self.made[id(a), id(b)] = type(a)(a.pytype)
         assert isinstance(made, ObjectValue)
         made.new_args = [self.value(p, q, what) for p, q in zip(a.new_args, b.new_args, strict=True)]
@@ -204,7 +204,7 @@ class Merge:
 
     def mapping(self, a: dict, b: dict, what: str) -> dict:
         if list(a) != list(b):
-            raise Differ(f"{what} has the keys {list(map(str, a))} on one way and {list(map(str, b))} on the other")
+            raise Differ(f"{what} has the keys {list(map(str, a))} on one side and {list(map(str, b))} on the other")
         return {k: self.value(a[k], b[k], f"{what}[{k!r}]") for k in a}
 
     def contents(self, kind: type, a: Any, b: Any, what: str) -> Any:
@@ -214,7 +214,7 @@ class Merge:
         if kind is ListValue and len(a) == len(b):
             return [self.value(p, q, f"{what}[{i}]") for i, (p, q) in enumerate(zip(a, b, strict=True))]
         if kind is ListValue:
-            raise Differ(f"{what} has {len(a)} elements on one way and {len(b)} on the other")
+            raise Differ(f"{what} has {len(a)} elements on one side and {len(b)} on the other")
         return self.value(a, b, what)
 
 

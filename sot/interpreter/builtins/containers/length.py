@@ -1,4 +1,4 @@
-"""len(), and what else a program asks of torch values without an operation."""
+"""len(), and other attributes of torch values that need no operation."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

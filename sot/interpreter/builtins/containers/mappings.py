@@ -47,7 +47,7 @@ def table_of(value: Value) -> DictValue:
 
 
 def both(name: str) -> list[Any]:
-    """The method of dict and, if it has its own, of OrderedDict and defaultdict."""
+    """The method of dict, and those of OrderedDict and defaultdict if they override it."""
     return [vars(cls)[name] for cls in (dict, OrderedDict, defaultdict) if name in vars(cls)]
 
 
@@ -74,7 +74,7 @@ def keywords(kwargs: dict[str, Value]) -> DictValue:
 
 
 def merge(m: Machine, table: DictValue, other: Value) -> bool:
-    """Copy what a mapping or an iterable of pairs holds into a dict, if no user code is needed."""
+    """Copy a mapping or an iterable of pairs into a dict, if that needs no user code."""
     if isinstance(other, DictValue):
         odd = issubclass(other.pytype, OrderedDict) and (overridden(m, other, "keys") or overridden(
             m, other, "__getitem__"))
@@ -106,7 +106,7 @@ def dict_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(dict.__init__, dict.update)
 def dict_update(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Both fill past any override of ``__setitem__``."""
+    """Both methods ignore an override of ``__setitem__``."""
     self_, other = take("update", args, {}, "self", "other", required=1)
     table = table_of(self_)
     if other is not None and not merge(m, table, other):
@@ -118,7 +118,7 @@ def dict_update(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 
 @handles(OrderedDict.__init__, OrderedDict.update)
 def ordered_update(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Fills with ``self[key] = value``."""
+    """Fill with ``self[key] = value``."""
     self_, other = take("update", args, {}, "self", "other", required=1)
     if overridden(m, self_, "__setitem__"):
         return m.enter(fill.update_by_setitem, [self_, other or NONE, keywords(kwargs)])
@@ -155,7 +155,8 @@ def defaultdict_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) ->
 def _fromkeys(cls: type) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         iterable, value = take("fromkeys", args, kwargs, "iterable", "value", required=1)
-        items = None if cls is defaultdict else iteration.known_items(m, iterable)      # which an iterator gives once
+        # an iterator gives its items only once
+        items = None if cls is defaultdict else iteration.known_items(m, iterable)
         if items is None:
             return m.enter(fill.fromkeys, [Const(cls), iterable, value or NONE])
         made = DictValue(cls)
@@ -422,7 +423,7 @@ ORDERS = {"__eq__": polyfill.views_equal, "__ne__": polyfill.views_differ, "__lt
 
 
 def _set_operation(name: str, with_sets: Callable) -> None:
-    """``keys & other`` and the like: by the operation of sets."""
+    """``keys & other`` and the like, computed by the operation of sets."""
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         view, other = take(name, args, kwargs, "self", "other", required=2)
         if name in ORDERS:

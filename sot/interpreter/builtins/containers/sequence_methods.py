@@ -1,4 +1,4 @@
-"""Methods of lists, tuples and deques: what adds, takes away, moves and looks for elements."""
+"""Methods of lists, tuples and deques that add, remove, move and find elements."""
 from __future__ import annotations
 
 import collections
@@ -162,14 +162,14 @@ def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 class Wanted:
-    """What no sequence has."""
+    """A value that no sequence contains."""
 
     def __repr__(self) -> str:
         return "<wanted>"
 
 
 def not_found(kind: type, what: str) -> str:
-    """What CPython says where ``index`` finds nothing, which differs from version to version."""
+    """CPython's message when ``index`` finds nothing, which differs between versions."""
     try:
         empty: Any = next(base for base in (list, tuple, collections.deque) if issubclass(kind, base))()
         empty.index(Wanted())

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 deque = collections.deque
 BASES = {list: "list", tuple: "tuple", deque: "deque"}
 REVERSED_DEQUE: Any = type(reversed(deque()))
-COUNT_LIMIT = 1_000_000     # of elements that ``*`` makes
+COUNT_LIMIT = 1_000_000     # greatest number of elements that ``*`` makes
 NO_DEFAULT: Any = object()
 
 
@@ -48,7 +48,7 @@ def mutable(value: Value) -> ListValue:
 
 
 def items_of(m: Machine, value: Value) -> list[Value]:
-    """The elements of a list, deque or tuple, past any override of ``__iter__``."""
+    """The elements of a list, deque or tuple. An override of ``__iter__`` is ignored."""
     found = value.items_list(m)
     if found is None:
         raise Break(Reason.OPAQUE_VALUE, str(value))
@@ -56,7 +56,7 @@ def items_of(m: Machine, value: Value) -> list[Value]:
 
 
 def replace(m: Machine, target: ListValue, items: list[Value]) -> None:
-    """Give a list or deque new contents; a deque keeps the last ``maxlen``."""
+    """Replace the contents of a list or deque. A deque keeps the last ``maxlen``."""
     m.touch(target)
     target.items = items
     target.drop_first()
@@ -85,7 +85,7 @@ def new_tuple(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(tuple.__new__)
 def tuple_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What a named tuple's ``__new__`` calls."""
+    """The function that a named tuple's ``__new__`` calls."""
     cls, iterable = take("tuple.__new__", args, kwargs, "cls", "iterable", required=1)
     kind = cls.constant()
     if iterable is None:
@@ -170,7 +170,7 @@ def position(m: Machine, key: Value, length: int, what: str) -> int:
 
 
 def as_slice(m: Machine, key: Value) -> slice | None:
-    """The slice that a key is, with int parts; None if it is none."""
+    """The slice that a key is, with int parts, or None if the key is no slice."""
     if isinstance(key, Const):
         parts: list[Any] | None = ([Const(p) for p in (key.real.start, key.real.stop, key.real.step)]
                                    if type(key.real) is slice else None)
@@ -288,7 +288,7 @@ def add(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 if "__radd__" in vars(torch.Size):
     @handles(torch.Size.__radd__)
     def size_radd(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        """``(1,) + torch.Size(...)``, which newer torch makes a torch.Size."""
+        """``(1,) + torch.Size(...)``, which is a torch.Size in newer torch."""
         b, a = take("__radd__", args, kwargs, "self", "value", required=2)
         if not issubclass(a.pytype, tuple):
             return NOT_IMPLEMENTED

@@ -22,7 +22,7 @@ Members = dict[Any, Value]
 
 
 def both(name: str) -> list[Any]:
-    """The method of set and frozenset, of those that have it."""
+    """The method of set and of frozenset, where they have it."""
     return [vars(cls)[name] for cls in (set, frozenset) if name in vars(cls)]
 
 
@@ -34,7 +34,7 @@ def made_of(m: Machine, items: list[Value], kind: type = set) -> SetValue:
 
 
 def members_of(m: Machine, value: Value) -> Members | None:
-    """The members of a set, frozenset or view of keys or items; None for anything else."""
+    """The members of a set, frozenset, or view of keys or items; None for other values."""
     if isinstance(value, SetValue):
         return value.items
     if (isinstance(value, Const) and isinstance(value.real, frozenset)) or (
@@ -135,7 +135,7 @@ def remove(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def wanted_key(m: Machine, item: Value) -> Any:
-    """The key of what is looked for: a set stands for the frozenset of its members."""
+    """The key to look for: a set stands for the frozenset of its members."""
     if isinstance(item, SetValue) and item.pytype.__hash__ is None:
         return frozenset(item.items)
     return key_of(m, item, ELEMENT)
@@ -198,7 +198,7 @@ def union(a: Members, b: Members) -> Members:
 
 
 def intersection(a: Members, b: Members) -> Members:
-    """Of equal members, Python keeps those of the smaller set."""
+    """The intersection. Of equal members, Python keeps those of the smaller set."""
     small, large = (a, b) if len(b) > len(a) else (b, a)
     return {k: v for k, v in small.items() if k in large}
 

@@ -1,7 +1,7 @@
 """Subscripts and membership: ``obj[key]``, ``obj[key] = value``, ``del obj[key]`` and ``item in obj``.
 
-What the instructions and the functions of the operator module share. Containers answer by the handlers of their
-slots (sequences.py, mappings.py, sets.py); a Python-level special method of a subclass is entered instead.
+The instructions and the functions of the operator module share this code. Containers use the handlers of their slots
+(sequences.py, mappings.py, sets.py). A subclass's special method in Python is entered as a frame instead.
 """
 from __future__ import annotations
 
@@ -65,8 +65,9 @@ def part_of_tensor(m: Machine, obj: TensorValue, key: Value) -> Value:
 
 
 def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
-    """The tensor after all indices that are numbers which vary, and what is left of the key. Of such an index torch
-    would make a constant."""
+    """The tensor after all indices that are varying numbers, and the rest of the key. torch would make a constant of
+    such an index.
+    """
     parts = m.settle(key.items) if isinstance(key, TupleValue) else [key]
     plain = all(v.pytype in (int, slice, type(None), type(Ellipsis)) for v in parts)
     taken = [v for v in parts if v.pytype in (int, slice)]
@@ -74,7 +75,7 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
         return obj, key
     rest: list[Value] = []
     seen, dim = 0, obj.fake.dim() if any(v.pytype is type(Ellipsis) for v in parts) else len(taken)
-    for v in reversed(parts):       # from the last dimension, so that those before keep their places
+    for v in reversed(parts):       # from the last dimension, so that earlier ones keep their positions
         if v.pytype is type(Ellipsis):
             dim = len(taken) - seen
         elif v.pytype in (int, slice):
@@ -146,7 +147,7 @@ def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -
 
 
 def delitem(m: Machine, obj: Value, key: Value) -> Value | None:
-    """``del obj[key]``; a frame that is pushed drops its result."""
+    """``del obj[key]``. A pushed frame drops its result."""
     if isinstance(key, DeferredScalar):
         raise key.needed()
     result = call_slot_for_effect(m, obj, "__delitem__", [key])
@@ -192,7 +193,7 @@ def constant_contains(m: Machine, container: Const, item: Value) -> Value:
 
 @ANSWERS.add((TensorValue, "contains"))
 def tensor_contains(m: Machine, container: TensorValue, item: Value) -> Value:
-    """Truth of a tensor: torch answers from the values, so a break; but no tensor contains a string."""
+    """Membership in a tensor depends on its values, so it is a break. But no tensor contains a string."""
     return torch_call(m, "call_method", "__contains__", [container, item], {})
 
 
@@ -208,7 +209,7 @@ def among(m: Machine, items: list[Value], item: Value) -> bool | None:
 
 
 def contains_in_sequence(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``list.__contains__`` and its like."""
+    """``list.__contains__`` and similar methods."""
     container, item = take("__contains__", args, kwargs, "self", "item", required=2)
     found = among(m, container.items_list(m) or [], item)
     return m.enter(polyfill.contains, [container, item]) if found is None else boolean(found)

@@ -1,4 +1,4 @@
-"""New frames of Python functions, and of generators: arguments are bound to parameters."""
+"""New frames of Python functions and of generators: arguments are bound to parameters."""
 from __future__ import annotations
 
 import contextlib
@@ -41,7 +41,7 @@ def new_frame(m: Machine, function: FunctionValue, args: list[Value], kwargs: di
 
 def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
                    kwargs: dict[str, Value]) -> dict[str, Value]:
-    """The parameters of a call, by name. A call that does not fit is left to Python, which says so."""
+    """The parameters of a call, by name. A call that does not fit is left to Python, which raises."""
     code, names = function.code, function.code.co_varnames
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
     bound: dict[str, Any] = dict(zip(names[:positional], args, strict=False))
@@ -63,7 +63,7 @@ def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
             bound[name] = settled(m, default)
     missing = [n for n in names[:positional + keyword_only] if n not in bound]
     if missing:
-        raise Break(Reason.BAD_CALL, f"{function.name}() misses {', '.join(missing)}")
+        raise Break(Reason.BAD_CALL, f"{function.name}() lacks {', '.join(missing)}")
     at = positional + keyword_only
     if code.co_flags & inspect.CO_VARARGS:
         bound[names[at]] = TupleValue(rest)
@@ -79,7 +79,7 @@ def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
 
 
 def keyword_default(m: Machine, function: FunctionValue, name: str) -> Any:
-    """What a parameter is where it is not given, None if it has to be. The program may have changed the dict."""
+    """The default of a parameter, or None if it is required. The program may have changed the dict."""
     held, real = function.made_kwdefaults, getattr(function.real, "__kwdefaults__", None)
     if real is not None and id(real) in m.by_id:
         held = m.by_id[id(real)][1]
@@ -94,7 +94,7 @@ def settled(m: Machine, value: Any) -> Value:
 
 
 def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A suspended generator: its frame has run up to RETURN_GENERATOR."""
+    """A suspended generator, whose frame has run up to RETURN_GENERATOR."""
     frame = new_frame(m, function, args, kwargs, PUSH)
     for instr in frame.instrs:
         frame.pc += 1
@@ -105,7 +105,7 @@ def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwarg
     frame.last = frame.pc - 1
     of_c = REBUILT.get(function.code)
     frame.generator = PolyfilledGenerator(frame, *of_c) if of_c else GeneratorValue(frame, types.GeneratorType)
-    if m.frames[-1].native.co_filename != contextlib.__file__:      # which runs its generators to their end
+    if m.frames[-1].native.co_filename != contextlib.__file__:      # contextlib runs its generators to their end
         m.generators.append(frame.generator)
         m.undoable(m.generators.pop)
     return frame.generator

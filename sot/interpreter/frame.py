@@ -1,4 +1,4 @@
-"""A symbolic frame: what CPython keeps for a running function, with Values in the slots."""
+"""A symbolic frame: the state that CPython keeps for a running function, with Values in the slots."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,30 +12,30 @@ from sot.values.callables import CellValue, FunctionValue
 if TYPE_CHECKING:
     from sot.interpreter.unroll_limit import Rounds
 
-# What becomes of a frame's result in the frame that called it.
+# What the calling frame does with the result of a frame.
 PUSH = "push"               # pushed on the caller's stack
-DISCARD = "discard"         # dropped: the caller's instruction wants no result
+DISCARD = "discard"         # dropped: the caller's instruction needs no result
 FOR = "for"                 # a generator in a for loop: its return ends the loop
 FOR_NEXT = "for_next"       # a __next__ method in a for loop: its StopIteration ends the loop
 NEXT = "next"               # a generator driven by next() or send(): its return raises StopIteration
 SEND = "send"               # a generator driven by `yield from`
 NEXT_DEFAULT = "next_default"   # next(generator, default)
 PUSH_BOOL, PUSH_NOT = "push_bool", "push_not"   # `in` and `not in`: the truth of the result is pushed
-PUSH_THEN_NULL = "push_then_null"   # a method that user code found, with the NULL that a call wants after it
+PUSH_THEN_NULL = "push_then_null"   # a method that user code found, with the NULL that a call needs after it
 PUSH_ITERATOR = "push_iterator"     # `iter`: the result must have a __next__
-PUSH_WHOLE = "push_whole"   # pushed; a break must not be inside, as what calls the function is seen through
+PUSH_WHOLE = "push_whole"   # pushed; no break may be inside, because the caller replaces the function
 OR_POP = "or_pop"         # `and` and `or` of 3.11: the result decides whether the value below stays, and the jump
-CLOSING = "closing"       # a generator that is closed because what delegates to it is; ``default`` is the exception
-TRIAL = "trial"     # a call that is followed to see what it does; its result ends the trial
+CLOSING = "closing"       # a generator that is closed because its delegating generator is; ``default`` is the exception
+TRIAL = "trial"     # a call that is executed to find its effects; its result ends the trial
 CLASS = "class"     # the body of a class statement: its names become a class
-BRANCH = "branch"   # one way of a branch on a tensor; the result ends it
+BRANCH = "branch"   # one side of a branch on a tensor; the result ends it
 RESUMABLE = frozenset({PUSH, DISCARD, PUSH_ITERATOR})
 
 NOWHERE: frozenset[int] = frozenset()
 
 
 class Frame:
-    """One activation. ``mark`` is the checkpoint at the start of the current instruction."""
+    """One activation of a function. ``mark`` is the checkpoint at the start of the current instruction."""
 
     __slots__ = ("code", "instrs", "function", "namespace", "builtins", "locals", "cells", "stack", "pc", "last",
                  "on_return", "generator", "mark", "default", "rounds", "outer_handled", "stops", "loop", "names")
@@ -53,11 +53,11 @@ class Frame:
         self.generator: Any = None
         self.mark: Any = None
         self.default: Any = None
-        self.rounds: dict[int, Rounds] = {}     # of each loop, by its first instruction
-        self.outer_handled: Value | None = None     # of a generator that runs: what its caller handles
-        self.stops: frozenset[int] = NOWHERE    # where one way of a branch on a tensor ends
-        self.names: Any = None      # of a class body: where its names are kept, a DictValue
-        self.loop: Any = None                   # the loop that a tensor ends, if its body is being followed
+        self.rounds: dict[int, Rounds] = {}     # the iterations of each loop, by its first instruction
+        self.outer_handled: Value | None = None     # of a running generator: the exception that its caller handles
+        self.stops: frozenset[int] = NOWHERE    # where one side of a branch on a tensor ends
+        self.names: Any = None      # of a class body: the DictValue of its names
+        self.loop: Any = None                   # the loop whose end depends on a tensor, while its body is executed
 
     @property
     def native(self) -> CodeType:
@@ -80,7 +80,9 @@ class Frame:
         self.cells[name] = CellValue(name, self.locals.pop(name, ABSENT))
 
     def snapshot(self) -> Callable[[], None]:
-        """The undo of everything that running this frame on may change (for suspended generators)."""
+        """A function that restores everything that running this frame further may change (for suspended
+        generators).
+        """
         state = (dict(self.locals), list(self.stack), self.pc, self.last, self.on_return)
 
         def undo() -> None:

@@ -1,4 +1,4 @@
-"""The loop of the symbolic machine: instruction after instruction, until the root frame returns or a break."""
+"""The loop of the symbolic machine: it executes instructions until the root frame returns or a break occurs."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def run(m: Machine) -> Return | Stopped | None:
-    """Execute until the root frame, or one that is followed by itself, returns or something stops it. None: the
-    frame has come to where one way of a branch ends."""
+    """Execute until the root frame, or a frame that is executed on its own, returns or is stopped. None: the frame has
+    reached the end of one side of a branch.
+    """
     while True:
         frame = m.frames[-1]
         if frame.pc in frame.stops:
@@ -37,14 +38,14 @@ def run(m: Machine) -> Return | Stopped | None:
                 done = unwind_or_stop(m, e.value, e.again, e.chained)
         except Break as e:
             done = Stopped(e)
-        except (MemoryError, RecursionError) as e:      # of ours, from values that are too large or too deep
+        except (MemoryError, RecursionError) as e:      # of the interpreter, from values that are too large or too deep
             done = Stopped(Break(Reason.OPERATION_FAILED, type(e).__name__))
         if done is not None:
             return done
 
 
 def trial(m: Machine, function: Value, args: list[Value]) -> Value:
-    """The result of a call that is followed and taken back; a break if it has effects or cannot be followed."""
+    """The result of a call that is executed and undone. Break if it has effects or cannot be captured."""
     depth, changed = len(m.frames), len(m.mutated)
     outer = m.frames[-1]
     result = function.call(m, args, {})
@@ -67,7 +68,7 @@ def trial(m: Machine, function: Value, args: list[Value]) -> Value:
 
 
 def evaluate(m: Machine, function: Value, args: list[Value]) -> Value:
-    """The result of a call that is followed at once, within the current instruction; what cannot be is a break."""
+    """The result of a call that is executed within the current instruction. Break if it cannot be captured."""
     depth = len(m.frames)
     result = function.call(m, args, {})
     if result is not ENTERED:

@@ -1,10 +1,10 @@
-"""The symbolic machine: a stack of frames, and the logs that a trace is made of.
+"""The symbolic machine: a stack of frames, and the logs from which a trace is made.
 
-``run`` executes canonical instructions until the root frame returns (``Return``) or something cannot be
-captured (``Stopped``). All changes go through logs that can be cut back: graph nodes, the undo journal of
-mutated values, deferred effects, torch's global state. ``Mark`` is the length of each; a frame takes one at
-the start of every instruction, so that an instruction which fails half-way leaves nothing behind.
-Guards are never cut: guarding too much is harmless.
+``run`` executes canonical instructions until the root frame returns (``Return``) or something cannot be captured
+(``Stopped``). All changes go through logs that can be cut back: graph nodes, the undo journal of mutated values,
+deferred effects, torch's global state. ``Mark`` is the length of each log. A frame takes one at the start of every
+instruction, so an instruction that fails half-way leaves nothing behind. Guards are never cut back, because an extra
+guard is harmless.
 """
 from __future__ import annotations
 
@@ -54,43 +54,45 @@ class Machine:
         self.builder = GraphBuilder()
         self.guards: dict[Guard, tuple[str, int]] = {}
         self._symbols: Symbols | None = None
-        self.varying_numbers: dict[Origin, Any] = {}    # those met so far, with the values that they have
+        self.varying_numbers: dict[Origin, Any] = {}    # those met so far, with their current values
         self.number_inputs: dict[Origin, NumberRef] = {}
         self.examples: dict[Guard, torch.Tensor] = {}
         self.input_origins: dict[int, Origin] = {}      # of the graph's inputs, by the id of their reference
         self.state_log: StateLog = []
         self.journal: list[Callable[[], Any]] = []
         self.effects: list[Callable] = []
-        self.warned: list[tuple[Any, Any]] = []     # what an operation has warned of, see torch_warnings.py
-        self.shown: list[ShownTensor] = []      # by output and text that are made after the graph
+        self.warned: list[tuple[Any, Any]] = []     # the warnings of an operation, see torch_warnings.py
+        self.shown: list[ShownTensor] = []      # tensors in output and text made after the graph
         self.array_memory = ArrayMemory()
         self.mutated: dict[int, Value] = {}
-        self.compared: set[type] = set()        # types of objects whose identity has been asked
+        self.compared: set[type] = set()        # types of objects whose identity was compared
         self.by_id: dict[int, tuple[Any, Value]] = {}
         self.namespaces: dict[int, DictValue] = {}
         self.dict_owners: dict[int, ObjectValue] = {}   # by the id of their __dict__
         self.made_classes: dict[int, ClassValue] = {}   # by the id of their stand-in
         self.handled: Value | None = None
-        self.readings: dict[Point, tuple[int, int]] = {}    # how often each is read, operations before the first
-        self.watch: list[Touch] | None = None       # what has been touched in the branch that is followed
+        # how often each is read, and the operations before the first
+        self.readings: dict[Point, tuple[int, int]] = {}
+        self.watch: list[Touch] | None = None       # values that were changed in the branch that is being executed
         self.refusal_seen = False       # see failures.py
-        self.asserted: dict[str, tuple[type, tuple]] = {}   # what an assertion of the graph stands for, by its text
-        self.shows_frames = False       # the program asks for frames, where capture stops
+        # the exception that an assertion of the graph stands for, by its text
+        self.asserted: dict[str, tuple[type, tuple]] = {}
+        self.shows_frames = False       # the program reads frames at the place where capture stops
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
-        self.made_leaves: set[int] = set()  # which, by the id of the fake
+        self.made_leaves: set[int] = set()  # these leaves, by the id of the fake
         self.wrapped: dict[int, TensorValue] = {}   # for levels of torch.func, by the id of the fake
         self.modes: tuple[Value, ...] = ()          # see overrides.py
-        self.asks_classes = state.asks_subclasses   # does torch ask arguments' classes for __torch_function__?
-        self.places_unknown = False     # are there views whose place is in a tensor? see elements.py
-        self.optimizers: set[str] = set()   # the steps that have been followed, see optimizers.py
-        self.hooked = False             # has the trace put a hook on a tensor?
+        self.asks_classes = state.asks_subclasses   # whether torch looks for __torch_function__ in arguments' classes
+        self.places_unknown = False     # whether there are views whose offset is in a tensor, see elements.py
+        self.optimizers: set[str] = set()   # the steps that were executed, see optimizers.py
+        self.hooked = False             # whether the trace has put a hook on a tensor
         self.code, self.inputs = code.code, inputs
         self.called_in_handler = sys.exception() is not None
-        self.names_guarded: set[int] = set()    # of which functions, see names_used.py
+        self.names_guarded: set[int] = set()    # the functions whose names are guarded, see names_used.py
         self.steps = 0
-        self.quiet_since = 0, 0     # operations so far, and steps when these were first seen at a call
+        self.quiet_since = 0, 0     # the operations so far, and the steps when this count was first seen at a call
         self.unrolling = unrolling()
-        self.generators: list[GeneratorValue] = []      # all but those that contextlib takes care of
+        self.generators: list[GeneratorValue] = []      # all but those that contextlib manages
         self.frames: list[Frame] = [self._root(function, code, inputs)]
 
     def _root(self, function: FunctionType, decoded: Code, inputs: tuple) -> Frame:
@@ -112,7 +114,9 @@ class Machine:
         self.release()
 
     def release(self) -> None:
-        """Let go of everything, the user's objects among it: values refer to each other in circles."""
+        """Drop all references, among them those to the user's objects, because values refer to each other in
+        cycles.
+        """
         self.builder.fake_mode.forget_tensors()
         for frame in self.frames:
             frame.stack.clear()
@@ -128,7 +132,7 @@ class Machine:
                     self.handled)
 
     def rollback(self, depth: int) -> None:
-        """Cut everything back to the start of the current instruction of frame ``depth``."""
+        """Cut all logs back to the start of the current instruction of frame ``depth``."""
         del self.frames[depth + 1:]
         frame = self.frames[depth]
         mark = frame.mark
@@ -157,7 +161,9 @@ class Machine:
         return self._symbols is not None
 
     def note_assumptions(self, of_operator: bool = False) -> None:
-        """Guard what torch has assumed about symbols since the last time; ``of_operator``: to run an operator."""
+        """Guard what torch has assumed about symbols since the last call. ``of_operator``: the assumption is of an
+        operator.
+        """
         if self._symbols is not None:
             for guard in self._symbols.news():
                 self.guard(replace(guard, of_operator=True) if of_operator else guard)
@@ -176,7 +182,7 @@ class Machine:
         return DynamicNumber(self, self.symbols.example(number), term, number)
 
     def touch(self, value: Any, undo: Callable[[], None] | None = None) -> None:
-        """Announce a mutation: its undo goes to the journal; an existing object will be replayed."""
+        """Announce a mutation. Its undo goes to the journal, and mutations of existing objects will be replayed."""
         self.journal.append(undo or value.snapshot())
         if self.watch is not None:
             self.watch.append(Touch(value, self.position()))
@@ -187,12 +193,12 @@ class Machine:
         self.journal.append(undo)
 
     def restore_state(self) -> None:
-        """Set torch's global state to what it was before the trace."""
+        """Restore torch's global state to that before the trace."""
         for _, _, (function, args) in reversed(self.state_log):
             function(*args)
 
     def undo_state(self) -> None:
-        """Take back the last change of torch's global state."""
+        """Undo the last change of torch's global state."""
         function, args = self.state_log.pop()[2]
         function(*args)
 
@@ -209,7 +215,7 @@ class Machine:
         if not isinstance(function, FunctionValue):
             function = known_function(self, function)
         if len(self.frames) >= DEPTH_LIMIT:
-            raise Skip(Reason.DEPTH, function.name)    # not a break: 200 frames would be resumed
+            raise Skip(Reason.DEPTH, function.name)    # not a break, because 200 frames would have to be resumed
         return entering.enter(self, function, args, kwargs or {}, on_return)
 
     def push_result(self, value: Value) -> None:
@@ -223,7 +229,7 @@ class Machine:
 
     # ---- values
     def settle_at(self, items: list, index: int) -> Value:
-        """The Value at an index of a list that may hold Lazy places."""
+        """The Value at an index of a list that may contain Lazy items."""
         value = items[index]
         if type(value) is Lazy:
             value = items[index] = wrap(self, value.real, value.origin)
@@ -242,19 +248,19 @@ class Machine:
         return found
 
     def user_frames(self) -> list[Frame]:
-        """The frames that are not ours, the innermost first."""
+        """The user's frames, the innermost first."""
         return [*self._user_frames()]
 
     def _user_frames(self) -> Iterator[Frame]:
         return (f for f in reversed(self.frames) if not is_own(f.native.co_filename))
 
     def user_position(self) -> tuple[str, int, str]:
-        """(file, line, function) of the innermost frame that is not ours."""
+        """(file, line, function) of the innermost user frame."""
         frame = next(self._user_frames(), self.frames[0])
         return frame.native.co_filename, frame.line, frame.native.co_name
 
     def position(self) -> str:
-        """Where the program is, in words."""
+        """A description of the current position."""
         _, line, function = self.user_position()
         return f"line {line} in {function}"
 

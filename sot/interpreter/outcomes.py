@@ -1,4 +1,4 @@
-"""How symbolic execution ends, and the marks to which it can be taken back."""
+"""The outcomes of symbolic execution, and the marks for rollbacks."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -37,13 +37,13 @@ class Stopped:
     raised: Value | None = None     # the exception that would leave the frame
 
     def __post_init__(self) -> None:
-        # Frames of ours refer to it: with its traceback they would make a circle, and the user's frames that called us
-        # would keep their variables until the collector comes.
+        # Frames of the interpreter refer to it. Its traceback would make a cycle, and the user's frames that called
+        # the interpreter would keep their variables until the garbage collector runs.
         self.cause.__traceback__ = self.cause.__context__ = None
 
 
 class Touch(NamedTuple):
-    """A value that was changed in a branch, and where."""
+    """A value that was changed in a branch, and the place of the change."""
 
     value: Any
     where: str

@@ -1,4 +1,4 @@
-"""What becomes of the result of a frame, in the frame that called it: one function for each kind in ``frame.py``."""
+"""What the calling frame does with the result of a frame: one function for each kind in ``frame.py``."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Generators: they are suspended frames, which run again, get exceptions, and yield."""
+"""Generators: suspended frames that are resumed, receive exceptions, and yield."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -34,8 +34,10 @@ def refuse_running(m: Machine, generator: GeneratorValue) -> None:
 
 
 def push_generator(m: Machine, generator: GeneratorValue) -> None:
-    """Let a suspended generator run. What it was handling when it yielded is handled again; under that is what
-    its caller handles now."""
+    """Resume a suspended generator. The exception that it handled when it yielded is handled again, above the one that
+    its
+    caller handles now.
+    """
     frame = generator.frame
     assert frame is not None
     generator.running, frame.outer_handled = True, m.handled
@@ -47,8 +49,10 @@ def push_generator(m: Machine, generator: GeneratorValue) -> None:
 
 
 def throw_into(m: Machine, generator: GeneratorValue, exception: Value, on_return: str) -> None:
-    """Raise where a generator is suspended; the innermost of those that it delegates to comes first. What one of
-    them handles becomes the context of the exception; what their caller handles does not."""
+    """Raise where a generator is suspended, starting with the innermost generator that it delegates to. An exception
+    that
+    one of them handles becomes the context of the new one; one that the caller handles does not.
+    """
     callers = m.handled
     enter_for_throw(m, generator, exception, on_return)
     raise PyRaise(exception, chained=m.handled is not callers)
@@ -71,7 +75,7 @@ def enter_for_throw(m: Machine, generator: GeneratorValue, exception: Value, on_
             ending = CLOSING if issubclass(exception.pytype, GeneratorExit) else SEND
             enter_for_throw(m, inner, exception, ending)
         elif not isinstance(inner, (PolyfilledGenerator, IteratorValue)):
-            raise Break(Reason.UNSUPPORTED, "generator.throw into a `yield from` of something else")
+            raise Break(Reason.UNSUPPORTED, "generator.throw into a `yield from` of an object that is no generator")
 
 
 def yield_value(m: Machine, value: Value) -> None:
@@ -88,7 +92,9 @@ def yield_value(m: Machine, value: Value) -> None:
 
 
 def refuse_unclean(m: Machine, going_on: bool) -> None:
-    """A generator that is given up runs its ``finally`` at once. Emitted code keeps values for longer than that:
-    until it returns, so that there must be none if code of the program goes on before."""
+    """Skip if a generator with a ``finally`` may be dropped. Python would run the ``finally`` at once, but emitted
+    code keeps
+    values alive until it returns, so that code of the program could run before it.
+    """
     if any(g.cleans_up(going_on) for g in m.generators):
         raise Skip(Reason.UNSUPPORTED, "a generator that may be given up before it has cleaned up")

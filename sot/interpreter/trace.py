@@ -1,7 +1,7 @@
-"""The trace of a frame: all that code generation needs of its symbolic execution, and nothing else.
+"""The trace of a frame: everything that code generation needs of its symbolic execution, and nothing else.
 
-``trace_of`` takes it from a machine that has come to an exit. The machine does not run on after that, unless values of
-this exit cannot be rebuilt; then it is rolled back to an exit further out, of which there is another trace.
+``trace_of`` takes it from a machine that has reached an exit. Then the machine does not run any further, unless values
+of this exit cannot be rebuilt. In that case it is rolled back to an exit in an outer frame, which has another trace.
 """
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
 
-Line = tuple[str, int]      # a file of the user's, and a line of it
+Line = tuple[str, int]      # a file of the user, and a line in it
 
 
 @dataclass(frozen=True)
 class Suspended:
-    """A frame at the instruction ``last``, which goes on at ``pc``."""
+    """A frame suspended at the instruction ``last``, which continues at ``pc``."""
 
     code: CodeType
     last: int
@@ -61,12 +61,12 @@ class Returned:
 
 @dataclass(frozen=True)
 class Broken:
-    """Capture stops in the last of ``frames``, which are the calls from the outermost on.
+    """Capture stops in the last of ``frames``, which are ordered from the outermost call inwards.
 
     Arguments:
-        cause: why.
+        cause: the reason.
         handled: the exception that the last frame is handling.
-        loop: the first instruction of the loop that Python runs as a whole, if it does.
+        loop: the first instruction of the loop that Python runs as a whole, or None.
     """
 
     cause: Break
@@ -77,29 +77,29 @@ class Broken:
 
 @dataclass(frozen=True)
 class Trace:
-    """What one symbolic execution has found.
+    """The result of one symbolic execution.
 
     Arguments:
-        code: that of the frame.
-        inputs: what the frame was called with.
-        exit: how it ends.
-        line: of the user's, at the exit.
-        guards: what must hold at another call, in the order in which the program asked, each with the line that did.
-        examples: the tensors that guards were made of.
-        graph: the operations; its outputs are what the exit is written with.
-        input_origins: where the graph's inputs come from, by the id of their references.
-        symbols: of the sizes and numbers that may differ, if there are any.
+        code: the code of the frame.
+        inputs: the arguments of the frame.
+        exit: how the frame ends.
+        line: the user's line at the exit.
+        guards: the conditions for reuse, in the order in which the program needed them, each with its line.
+        examples: the tensors that guards were made from.
+        graph: the operations. Its outputs are the values that the exit is emitted with.
+        input_origins: the origins of the graph's inputs, by the id of their references.
+        symbols: the symbols of sizes and numbers that may vary, or None.
         state_log: the changes of torch's global state.
         mutated: the values of existing objects that have been changed.
-        effects: what is called after the graph, in order: each writes itself.
+        effects: the writers of the calls after the graph, in order.
         modes: the modes of ``__torch_function__`` that are active at the exit.
-        made_classes: the classes that the frame makes, by the id of what stands for them.
-        tensors: those that existed before.
+        made_classes: the classes that the frame makes, by the id of their stand-ins.
+        tensors: the tensors that existed before.
         made_leaves: the leaves of autograd that the graph makes, by the id of their fakes.
         asserted: the exceptions that assertions of the graph stand for, by their texts.
-        hooked: does the graph put hooks on tensors?
+        hooked: whether the graph puts hooks on tensors.
         optimizers: the optimizers whose steps are in the graph.
-        shows_frames: may the program see the variables of its frames?
+        shows_frames: whether the program may see the variables of its frames.
     """
 
     code: CodeType
@@ -125,7 +125,7 @@ class Trace:
 
     @property
     def operations(self) -> int:
-        """How many operations the graph has."""
+        """The number of operations in the graph."""
         return self.graph.operations
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class Trace:
 
 
 def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
-    """The trace up to an exit that the machine has come to."""
+    """The trace up to an exit that the machine has reached."""
     line = m.user_position()[:2]
     more = (guard for guard in distinct_guards(m) if not is_of_made_class(guard, m.made_classes))
     guards = without_repeated({**m.guards, **{guard: line for guard in more if guard not in m.guards}})
@@ -147,8 +147,9 @@ def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
 
 # ---- guards -----------------------------------------------------------------------------------------------
 def distinct_guards(m: Machine) -> Iterator[DistinctGuard]:
-    """Objects of one type may be one object at the next call. That matters if one of them is changed, or has been
-    compared by identity."""
+    """Two objects of one type may be the same object at the next call. That matters if one of them is changed, or was
+    compared by identity.
+    """
     matters = {v.pytype for v in m.mutated.values()} | m.compared
     matters |= {v.owner.pytype for v in m.mutated.values() if isinstance(v, DictValue) and v.owner is not None}
     by_type: dict[type, list[Origin]] = {}
@@ -172,13 +173,13 @@ def guards_of_dicts_and_owners(m: Machine) -> Iterator[DistinctGuard]:
 
 
 def without_repeated(guards: Mapping[Guard, Line]) -> dict[Guard, Line]:
-    """Without the guards on a type which a guard on the value repeats."""
+    """Remove guards on a type that a guard on the value repeats."""
     equal = {g.origin for g in guards if isinstance(g, EqualsGuard)}
     return {g: where for g, where in guards.items() if not (isinstance(g, TypeGuard) and g.origin in equal)}
 
 
 def changed_numbers(trace: Trace) -> set[Origin]:
-    """Where numbers lie that are guarded to be what they are, and then set to others: counters."""
+    """The origins of numbers that are guarded and then set to other values, such as counters."""
     constants = {g.origin: g.value for g in trace.guards
                  if isinstance(g, EqualsGuard) and type(g.value) in NUMBER_TYPES}
     found = set()
@@ -194,7 +195,7 @@ def changed_numbers(trace: Trace) -> set[Origin]:
 
 # ---- as text ----------------------------------------------------------------------------------------------
 def lines_of(trace: Trace) -> Iterator[str]:
-    """Inputs, what is changed and put out, and the exit; the operations are the graph's, which prints itself."""
+    """Inputs, mutations, output, and the exit. The operations belong to the graph, which prints itself."""
     for ref in trace.graph.inputs:
         yield f"input {ref.node.name if ref.node is not None else '-'}: {trace.input_origins[id(ref)]}"
     yield f"operations: {trace.operations}"

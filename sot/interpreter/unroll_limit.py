@@ -1,8 +1,9 @@
-"""How often a loop goes around, and when that is enough.
+"""The unroll limit: how many iterations of a loop become part of one graph.
 
-A loop with operations on tensors is unrolled up to a limit; then each backward jump is a break, and the body is an
-entry of its own. A loop, or a call, that goes on for long without any is left to Python as a whole: capture begins
-again, and breaks before it (``RestartCapture``).
+A loop with tensor operations is unrolled up to a limit. From then on each backward jump is a break, and the body gets
+an
+entry. A loop or a call that runs for long without tensor operations is left to Python as a whole. Then the capture
+starts again and breaks before it (``RestartCapture``).
 """
 from __future__ import annotations
 
@@ -26,17 +27,17 @@ WITH_WORK = (torch.Tensor, torch.nn.Module)
 
 
 class Rounds(NamedTuple):
-    """Of one loop of a frame, when it was at its head the last time."""
+    """The state of one loop of a frame, when it was last at its head."""
 
-    operations: int         # of the graph, then
-    at: int                 # the machine's steps, then
-    done: int = 0           # rounds
-    steps: int = 0          # that they took
-    is_plain: bool = True   # has no round had an operation?
+    operations: int         # operations in the graph at that time
+    at: int                 # steps of the machine at that time
+    done: int = 0           # iterations
+    steps: int = 0          # steps of these iterations
+    is_plain: bool = True   # whether no iteration had an operation
 
 
 def enter_loop(m: Machine, frame: Frame, head: int) -> None:
-    """Note that a loop begins, or goes on with another round; a break if it is Python's."""
+    """Record that a loop begins or starts another iteration. Break if Python has to run the loop."""
     refuse_left(m, frame, head)
     before = frame.rounds.get(head)
     now = Rounds(m.builder.operations, m.steps)
@@ -44,7 +45,7 @@ def enter_loop(m: Machine, frame: Frame, head: int) -> None:
 
 
 def go_around(m: Machine, frame: Frame, head: int) -> None:
-    """Note one more round; a break if there have been enough."""
+    """Record another iteration. Break at the limit."""
     refuse_left(m, frame, head)
     operations = m.builder.operations
     before = frame.rounds.get(head) or Rounds(operations, m.steps)
@@ -53,7 +54,7 @@ def go_around(m: Machine, frame: Frame, head: int) -> None:
     limits = m.unrolling
     if rounds.is_plain:
         if rounds.steps > min(WITHOUT_OPERATIONS, limits.instructions):
-            raise RestartCapture("a loop has no operation on tensors for long", left_to_python=frozenset(
+            raise RestartCapture("a loop runs long without a tensor operation", left_to_python=frozenset(
                 {outermost(m), source(frame.native, head)}))
     elif rounds.done > limits.rounds:
         raise Break(Reason.LOOP, f"more than {limits.rounds} times")
@@ -62,7 +63,7 @@ def go_around(m: Machine, frame: Frame, head: int) -> None:
 
 
 def outermost(m: Machine) -> tuple:
-    """The place of the outermost loop or call that has had no operation so far."""
+    """The place of the outermost loop or call without an operation so far."""
     operations = m.builder.operations
     for frame in m.frames:
         loops = [head for head, rounds in frame.rounds.items() if rounds.is_plain and rounds.done
@@ -71,13 +72,14 @@ def outermost(m: Machine) -> tuple:
             return source(frame.native, max(loops, key=lambda head: len(body(frame, head))))
         if frame is not m.frames[-1] and frame.mark.graph[1] == operations:
             return source(frame.native, frame.last)
-    raise AssertionError("a loop without operations is not among the loops")
+    raise AssertionError("a loop without operations is not in the table of loops")
 
 
 # ---- calls
 def note_call(m: Machine) -> None:
-    """Note that a Python function is called. One that goes on for long without an operation, and was given neither a
-    tensor nor a module, is Python's: an interpreter of some other language, a solver."""
+    """Record a call of a Python function. Python runs a call that has neither tensor nor module arguments and runs for
+    long without an operation, for example an interpreter of another language, or a solver.
+    """
     operations = m.builder.operations
     if m.quiet_since[0] != operations:
         m.quiet_since = operations, m.steps
@@ -86,12 +88,12 @@ def note_call(m: Machine) -> None:
             raise LeftAlone(Reason.TOO_LONG, f"{WITHOUT_OPERATIONS} tensor-free")
         call = call_without_work(m)
         if call is not None:
-            raise RestartCapture("a call has no operation on tensors for long", left_to_python=frozenset({call}))
+            raise RestartCapture("a call runs long without a tensor operation", left_to_python=frozenset({call}))
         m.quiet_since = operations, m.steps
 
 
 def call_without_work(m: Machine) -> tuple | None:
-    """The place of the outermost call since the last operation that was given neither a tensor nor a module."""
+    """The place of the outermost call since the last operation that had neither tensor nor module arguments."""
     for caller, frame in itertools.pairwise(m.frames):
         names = frame.native.co_varnames[:frame.native.co_argcount + frame.native.co_kwonlyargcount]
         if caller.mark.graph[1] == m.builder.operations and not any(
@@ -101,7 +103,7 @@ def call_without_work(m: Machine) -> tuple | None:
 
 
 def has_work(value: Any) -> bool:
-    """Is it a tensor or a module? The question adds no guard."""
+    """Whether it is a tensor or a module. This adds no guard."""
     kind = type(value.real) if isinstance(value, Lazy) else getattr(value, "pytype", object)
     return issubclass(kind, WITH_WORK)
 
@@ -111,7 +113,7 @@ def body(frame: Frame, head: int) -> frozenset[int]:
 
 
 def refuse_left(m: Machine, frame: Frame, head: int | None = None) -> None:
-    """A break at a loop, or without ``head`` at a call, that has been found to be Python's."""
+    """Break at a loop (or at a call, without ``head``) that Python has to run."""
     left = m.assumptions.left_to_python
     if left and source(frame.native, frame.last if head is None else head) in left:
         call = "within a call, " if head is None else ""

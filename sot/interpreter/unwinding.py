@@ -1,4 +1,4 @@
-"""Exceptions of the captured program: the way to a handler, chains, tracebacks."""
+"""Exceptions of the captured program: the search for a handler, chains, tracebacks."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -56,29 +56,29 @@ def unwind_or_stop(m: Machine, exception: Value, again: bool = False, chained: b
 
 
 def leaves_call(m: Machine, exception: Value) -> bool:
-    """Does an exception that existed before leave an inlined call? Its traceback then gets the caller's frame."""
+    """Whether an exception that existed before leaves an inlined call. Its traceback then gets the caller's frame."""
     frame = m.frames[-1]
     return (isinstance(exception, ExceptionValue) and exception.real is not ABSENT and len(m.frames) > 1
             and frame.instrs[frame.last].handler < 0 and not is_own(frame.native.co_filename))
 
 
 def handled_outside(m: Machine) -> Value:
-    """What the program finds handled where it handles nothing: nothing, unless its caller does."""
+    """The exception that is handled where the program handles none itself: that of the caller, or none."""
     if m.called_in_handler:
-        raise Break(Reason.UNSUPPORTED, "asking for the exception that the caller handles")
+        raise Break(Reason.UNSUPPORTED, "reading the exception that the caller handles")
     m.guard(IsGuard(HandledOutside(), None))
     return NONE
 
 
 def chain(m: Machine, exception: ExceptionValue) -> None:
-    """What is handled becomes the context of what is raised; a cycle is cut, as CPython does."""
+    """The handled exception becomes the context of the raised one. A cycle is cut, as in CPython."""
     inner = m.handled
     if inner is None and exception.real is ABSENT and not exception.raised_unchained:
         m.undoable(lambda: setattr(exception, "raised_unchained", False))
         exception.raised_unchained = True
     if inner is None or inner is exception:
         return
-    seen: set[int] = set()      # for a program may have made a cycle itself
+    seen: set[int] = set()      # a program may have made a cycle itself
     while isinstance(inner, ExceptionValue) and inner.context is not None and id(inner) not in seen:
         seen.add(id(inner))
         if inner.context is exception:
@@ -95,7 +95,7 @@ def set_context(m: Machine, exception: ExceptionValue, context: Value | None) ->
 
 
 def went_through(m: Machine, exception: ExceptionValue, frame: Frame) -> None:
-    """Add to the traceback of an exception. Frames of ours stand for C code, which has none."""
+    """Add a frame to the traceback of an exception. The package's own frames stand for C code, which has none."""
     if exception.real is ABSENT and not is_own(frame.native.co_filename):
         before = exception.trace
         m.undoable(lambda: setattr(exception, "trace", before))
@@ -103,7 +103,7 @@ def went_through(m: Machine, exception: ExceptionValue, frame: Frame) -> None:
 
 
 def not_stop_iteration(m: Machine, frame: Frame, exception: Value) -> Value:
-    """What leaves a generator's frame (PEP 479)."""
+    """The exception that leaves a generator's frame (PEP 479)."""
     if type(frame.generator) is not GeneratorValue or not issubclass(exception.pytype, StopIteration):
         return exception
     made = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])

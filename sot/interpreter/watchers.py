@@ -1,7 +1,7 @@
-"""Functions that watch the interpreter at work: frames in tracebacks, how long objects live, how large they are.
+"""Watchers: functions that inspect the interpreter, such as tracebacks' frames, or the lifetime or size of objects.
 
-Captured code computes the program's values, with frames and objects of its own. So Python runs such a function, and
-all that it calls, as if there were no capture.
+Captured code computes the program's values with other frames and objects. So Python runs such a function, and
+everything that it calls, without capture.
 """
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sot.support.errors import Break, Reason
 from sot.values.callables import FunctionValue
 from sot.values.constants import is_library
 
-# Names of attributes and functions that a function has only for that purpose.
+# Names of attributes and functions that are used only for that purpose.
 WATCHING = frozenset({"tb_frame", "__excepthook__", "getsizeof", "getrefcount", "get_referrers", "get_referents",
                       "setrecursionlimit"})
-# An object that only the trace has made has no moment at which its last reference goes.
+# An object that exists only in the trace has no moment at which its last reference goes.
 TOGETHER = (frozenset({"weakref", "ref"}), frozenset({"gc", "collect", "__subclasses__"}))
 
 
 def watches(code: CodeType) -> str | None:
-    """What tells that a function watches the interpreter, or None."""
+    """The name that shows that a function inspects the interpreter, or None."""
     found = WATCHING.intersection(code.co_names)
     if found:
         return min(found)
@@ -35,7 +35,7 @@ def watches(code: CodeType) -> str | None:
 
 
 def refuse_watcher(function: FunctionValue) -> None:
-    """A break before a call of one."""
+    """Break before a call of a watcher."""
     if (what := watches(function.code)) and not is_library(function.namespace.get("__name__")):
         _hook.leave_alone(function.code)
         raise Break(Reason.WATCHES, f"{function.name} uses {what}, which")

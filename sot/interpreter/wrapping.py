@@ -1,4 +1,6 @@
-"""The rows of ``sot/values/wrapping.py``: one a kind of object. What has no row is an object or opaque."""
+"""The rows of ``sot/values/wrapping.py``, one per kind of object. Objects without a row are plain objects or
+opaque.
+"""
 from __future__ import annotations
 
 import collections
@@ -55,14 +57,14 @@ DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
 
 
 def owner_of(origin: Origin) -> Any:
-    """The module, class or namespace in which a name was looked up, ABSENT for something else."""
+    """The module, class or namespace in which a name was looked up; ABSENT for other origins."""
     base = getattr(origin, "namespace", None) or getattr(origin, "base", None)
     held = getattr(base, "held", None)
     return ABSENT if held is None else held.value
 
 
 def stays(origin: Origin) -> bool:
-    """Is what an origin names the same at every call, without a guard?"""
+    """Whether an origin refers to the same object at every call, without a guard."""
     owner = owner_of(origin)
     return owner is not ABSENT and cannot_change(owner)
 

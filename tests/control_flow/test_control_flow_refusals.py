@@ -80,7 +80,7 @@ def test_a_change_of_what_a_way_passes_on():
         z = x if x.sum() > 0 else y
         z.add_(1)
         return x, y
-    refused(f, UP, DOWN, naming="changes a tensor that one way only passes on", line=1)
+    refused(f, UP, DOWN, naming="changes a tensor that one side only passes on", line=1)
 
 
 def test_a_break_on_a_way():

@@ -1,10 +1,13 @@
-"""One state out of two: what is true after a branch on a tensor, whichever way it went.
+"""Merges the two states after a branch on a tensor into one.
 
-Both ways are followed to the place where they meet, and each leaves an ``End``. ``Merge`` walks two ends side by side.
-Where they hold the same value, it stays. Where both hold a tensor of the same shape, dtype and device, or a truth, the
-pair becomes an output of the subgraphs, and a new value stands for it. Tuples, lists, dicts and objects made on the
-way are merged part by part. Anything else differs for good: a variable then becomes ``Undecided``, which is
-refused when it is read; for the rest the branch is refused at once.
+Both sides are executed up to the place where they meet, and each leaves an ``End``. ``Merge`` walks the two ends side
+by
+side. A value that is the same on both sides stays. If both sides have a tensor of the same shape, dtype and device, or
+a
+truth, the pair becomes an output of the subgraphs, and a new value stands for it. Tuples, lists, dicts and objects
+that
+the sides have made are merged part by part. Everything else differs. A variable that differs becomes ``Undecided``,
+which is refused when it is read. Any other difference refuses the branch at once.
 """
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ LIMIT = 1 << 62
 
 
 class Differ(Exception):
-    """Two values cannot be merged; the text says how they differ."""
+    """Two values cannot be merged. The text says how they differ."""
 
 
 class Undecided(Value):
-    """A variable that holds different things, by the value of a tensor. It must not be read."""
+    """A variable whose value depends on a tensor and could not be merged. It must not be read."""
 
     def __init__(self, point: Point, why: str) -> None:
         self.point, self.why = point, why
@@ -49,11 +52,11 @@ class Undecided(Value):
         return self.refuse()
 
 
-Output = TensorRef | int | float | None     # None: what it gives does not matter
+Output = TensorRef | int | float | None     # None: the value does not matter
 
 
 class Pair(NamedTuple):
-    """An output of both subgraphs: what each gives, and the reference to what comes out."""
+    """An output of both subgraphs: what each side returns, and the reference to the merged result."""
 
     first: Output
     second: Output
@@ -61,7 +64,7 @@ class Pair(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """How to read, and to write, what a container holds."""
+    """How to read and write the contents of a container."""
 
     read: Callable[[Any], Any]
     write: Callable[[Machine, Any, Any], None]
@@ -85,18 +88,18 @@ CONTENTS: dict[type, Contents] = {
 
 
 class Merge:
-    """Merges the values of two ends; ``pairs`` is what the subgraphs must give for it."""
+    """Merges the values of two ends. ``pairs`` is what the subgraphs must return for that."""
 
     def __init__(self, m: Machine, like: TensorBool) -> None:
         self.m = m
         self.like = like                        # a truth on the device of the branch
         self.pairs: list[Pair] = []
         self.made: dict[tuple[int, int], Value] = {}
-        self.partners: dict[int, int] = {}      # of mutable values: they are merged one to one
+        self.partners: dict[int, int] = {}      # mutable values are merged one to one
         self.kept: list[Any] = []
 
     def value(self, a: Any, b: Any, what: str) -> Any:
-        """The one value for two. Raises Differ."""
+        """The merged value of two values. Raises Differ."""
         if a is b:
             return a
         a, b = settled(self.m, a), settled(self.m, b)
@@ -208,7 +211,7 @@ class Merge:
         return {k: self.value(a[k], b[k], f"{what}[{k!r}]") for k in a}
 
     def contents(self, kind: type, a: Any, b: Any, what: str) -> Any:
-        """Merged contents of a container, as ``CONTENTS`` reads and writes them."""
+        """The merged contents of a container, in the form of ``CONTENTS``."""
         if kind is DictValue:
             return self.mapping(a, b, what)
         if kind is ListValue and len(a) == len(b):
@@ -218,13 +221,13 @@ class Merge:
         return self.value(a, b, what)
 
 
-# ---- questions about values ---------------------------------------------------------------------------------------
+# ---- properties of values ---------------------------------------------------------------------------------------
 def settled(m: Machine, value: Any) -> Any:
     return wrap(m, value.real, value.origin) if isinstance(value, Lazy) else value
 
 
 def same_constant(a: Any, b: Any) -> bool:
-    """Are both the same immutable object, or equal ones that Python may share?"""
+    """Whether both are the same immutable object, or equal ones that Python may share."""
     if not isinstance(a, Const) or not isinstance(b, Const) or a.pytype is not b.pytype:
         return False
     x, y = a.real, b.real
@@ -232,7 +235,7 @@ def same_constant(a: Any, b: Any) -> bool:
 
 
 def is_number(value: Value) -> bool:
-    """A number that a 0-d tensor can hold: bool, int of 64 bits, float."""
+    """Whether it is a number that a 0-d tensor can hold: bool, int of 64 bits, float."""
     if isinstance(value, TensorNumber):
         return True
     return isinstance(value, Const) and value.pytype in DTYPES and (value.pytype is not int or abs(value.real) < LIMIT)
@@ -245,12 +248,12 @@ def kind_of(value: Value) -> str:
 
 
 def is_dense(fake: torch.Tensor) -> bool:
-    """Do the elements fill the memory between the first and the last, without overlap?"""
+    """Whether the elements fill the memory between the first and the last, without overlap."""
     return fake.layout == torch.strided and torch.empty_like(fake).stride() == fake.stride()
 
 
 def strides(fake: torch.Tensor) -> tuple[int, ...]:
-    """Of what a subgraph gives for a tensor: its own strides, or a copy's where elements overlap or lie apart."""
+    """The strides of a subgraph's result: those of the tensor, or those of a copy if elements overlap or have gaps."""
     if fake.layout != torch.strided:
         return ()
     return fake.stride() if is_dense(fake) else torch.empty_like(fake).stride()
@@ -266,7 +269,7 @@ def fake_result(m: Machine, like: torch.Tensor, grad: bool) -> Any:
 
 
 def reachable(roots: Iterable[Any]) -> set[int]:
-    """The ids of all values that values, frames and containers of them lead to."""
+    """The ids of all values that can be reached from these values, frames and containers."""
     seen: set[int] = set()
     todo = list(roots)
     while todo:

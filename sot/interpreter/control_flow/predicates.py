@@ -1,4 +1,4 @@
-"""The truth of values where a tensor may decide it."""
+"""The truth of values, if a tensor may decide it."""
 from __future__ import annotations
 
 import operator
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 
 def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
-    """``bool(value)``: known, ENTERED, or in a tensor if branches on tensors are to go into the graph; so do, always,
-    those of which one way raises."""
+    """``bool(value)``: the known truth, ENTERED, or a TensorBool if the branch becomes part of the graph. A branch
+    with one
+    side that raises always does.
+    """
     if not isinstance(value, (TensorValue, TensorNumber)):
         return operators.truth(m, value)
     if not m.assumptions.control_flow:
@@ -47,8 +49,10 @@ JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
 
 
 def may_be_assertion(m: Machine) -> bool:
-    """Is the truth that is asked for that of a jump of which one way surely raises, and may the graph
-    raise here, for Python to run the frame again?"""
+    """Whether the truth is asked for a jump with one side that always raises, and whether the graph may raise here
+    because
+    Python can run the frame again.
+    """
     frame, builder = m.frames[-1], m.builder
     at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
     if frame.instrs[at].op not in JUMPS or m.modes or builder.region is not None or m.watch is not None:
@@ -77,7 +81,7 @@ def as_truth(m: Machine, value: Value) -> TensorBool:
 
 
 def inverted(m: Machine, truth: bool | Value) -> Value:
-    """``not truth``, of what ``decide`` answers or its Value."""
+    """``not truth``, for the result of ``decide`` or its Value."""
     if isinstance(truth, TensorBool):
         made = torch_call(m, "call_function", torch.logical_not, [TensorValue(truth.ref)], {})
         assert isinstance(made, TensorValue)
@@ -98,7 +102,7 @@ def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return result if result is ENTERED else boolean(result)
     if not isinstance(args[0], TensorValue) or args[0].ref is not result.ref:
         return result
-    copied = torch_call(m, "call_method", "clone", [args[0]], {})    # the tensor may be changed later
+    copied = torch_call(m, "call_method", "clone", [args[0]], {})    # the tensor may change later
     assert isinstance(copied, TensorValue)
     return TensorBool(copied.ref)
 

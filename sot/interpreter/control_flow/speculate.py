@@ -1,8 +1,10 @@
-"""Following one way of a branch, from a state of the machine and back to it.
+"""Speculation: the execution of one side of a branch, and the return to the state before it.
 
-``follow`` runs the machine into a subgraph, from an instruction of the frame on top to one of the places given or the
-frame's return, and answers an ``End``: what the frame then holds, what was touched on the way, what the way gives or
-raises. Mutations are undone by the journal. What a graph cannot do is a ``Refusal``.
+``follow`` runs the machine into a subgraph, from an instruction of the top frame to a stop or to the frame's return.
+It
+returns an ``End``: the contents of the frame, the values that were changed, and the result or the exception. The
+journal
+undoes the mutations. Whatever a graph cannot do is a ``Refusal``.
 """
 from __future__ import annotations
 
@@ -25,18 +27,18 @@ ARRIVED, RETURNED, RAISED = "arrived", "returned", "raised"
 
 
 class Refusal(Exception):
-    """A branch cannot be part of the graph; the text says why."""
+    """A branch cannot be part of the graph. The text says why."""
 
 
 class Way(NamedTuple):
-    """Where a branch begins."""
+    """The start of one side of a branch."""
 
     pc: int
     stack: list[Value]
 
 
 class Start:
-    """The state of the machine before a branch, and the way back to it."""
+    """The state of the machine before a branch, and how to restore it."""
 
     def __init__(self, m: Machine, frame: Frame) -> None:
         self.m, self.frame = m, frame
@@ -49,7 +51,7 @@ class Start:
         self.mutated = len(m.mutated)
 
     def end(self, way: Way) -> End:
-        """The state itself, as the end of a way that has not begun."""
+        """The state itself, as the end of a side that has not begun."""
         end = End(self, ARRIVED).holding(self.locals, way.stack, {})
         end.pc = way.pc
         return end
@@ -69,7 +71,7 @@ class Start:
 
 
 class End:
-    """Where one way through a branch has come to, and with what."""
+    """The end of one side of a branch, with its values."""
 
     def __init__(self, start: Start, kind: str, value: Value | None = None) -> None:
         m, frame = start.m, start.frame
@@ -84,8 +86,10 @@ class End:
         self.text = ""
 
     def keep_made(self, roots: list[Any]) -> None:
-        """Undoing what the way has done has emptied what it has made: fill that again. What it has touched of what was
-        there before is left in ``touched``."""
+        """Fill the containers that the side has made: undoing its mutations has emptied them. Changes of containers
+        that
+        existed before stay in ``touched``.
+        """
         if not self.made:
             return
         before = reachable(roots)
@@ -95,7 +99,7 @@ class End:
                 del self.touched[id(value)]
 
     def holding(self, locals_: dict, stack: list[Value], contents: dict[int, Any]) -> End:
-        """An end like this one that holds other things, and has touched nothing."""
+        """An end like this one with other contents, which has changed nothing."""
         end = copy.copy(self)
         end.locals, end.stack, end.contents, end.touched, end.states, end.made = locals_, stack, contents, {}, [], []
         return end
@@ -103,7 +107,7 @@ class End:
 
 def follow(m: Machine, frame: Frame, way: Way, stops: frozenset[int], region: Region,
            loop: Any = None) -> End:
-    """Follow one way until one of ``stops`` or the frame's return, into a subgraph. The machine is as before then."""
+    """Execute one side into a subgraph, until one of ``stops`` or the frame's return. Then restore the machine."""
     start = Start(m, frame)
     frame.pc, frame.stack = way.pc, list(way.stack)
     frame.stops, frame.on_return, frame.loop = stops, BRANCH, loop
@@ -116,13 +120,13 @@ def follow(m: Machine, frame: Frame, way: Way, stops: frozenset[int], region: Re
 
 
 def parts_of(value: Value) -> dict[str, Any]:
-    """What a value consists of, as far as mutations change it."""
+    """The mutable parts of a value."""
     return {name: copy.copy(part) if isinstance(part, (list, dict, set)) else part
             for name, part in vars(value).items()}
 
 
 def ended(start: Start, done: Any) -> End:
-    """What a way has come to. Raises Refusal if that cannot be part of a graph."""
+    """The end of a side. Raises Refusal if it cannot be part of a graph."""
     if done is None:
         end = End(start, ARRIVED)
     elif hasattr(done, "value"):
@@ -143,13 +147,13 @@ def refuse_effects(start: Start, end: End) -> None:
     if len(m.effects) > start.effects:
         raise Refusal(f"{next(t.where for t in m.watch or () if t.value is None)} writes output")
     if m.handled is not start.handled and end.kind == ARRIVED:
-        raise Refusal(f"{m.position()}: an exception is still being handled at the end of one way")
+        raise Refusal(f"{m.position()}: an exception is still being handled at the end of one side")
     if changes_state(end.states):
-        raise Refusal(f"{m.position()}: torch's global state is another one at the end of one way")
+        raise Refusal(f"{m.position()}: torch's global state differs at the end of one side")
 
 
 def changes_state(log: StateLog) -> bool:
-    """Is torch's global state another one after these changes? Transforms and inference mode count as that, too."""
+    """Whether torch's global state differs after these changes. Transforms and inference mode count as differences."""
     first: dict[Any, tuple] = {}
     last: dict[Any, tuple] = {}
     depth = 0

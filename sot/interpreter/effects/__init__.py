@@ -1,1 +1,1 @@
-"""What a program does to the world besides its result, replayed after the graph: output, logging, warnings."""
+"""Side effects that are replayed after the graph: output, logging, warnings."""

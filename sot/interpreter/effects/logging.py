@@ -1,4 +1,4 @@
-"""``logging``: records are made and handled when the effects are replayed, and name the user's line."""
+"""``logging``: log records are made and handled when the effects are replayed, and name the user's line."""
 from __future__ import annotations
 
 import logging
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from sot.values.protocols import Emitter
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error", "critical")}
-SOURCE = logging.getLogger.__code__.co_filename     # whose frames log records never name
+SOURCE = logging.getLogger.__code__.co_filename     # log records never name frames of this file
 OPTIONS = frozenset({"exc_info", "extra", "stacklevel"})
 
 
 @handles(logging.getLogger)
 def get_logger(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Loggers are made once a name, so asking for one during capture changes nothing the program can see."""
+    """A logger exists once per name, so a call during capture changes nothing that the program can see."""
     return wrap_known(m, logging.getLogger(*(a.constant() for a in args), **{
         k: v.constant() for k, v in kwargs.items()}))
 
 
 @handles(logging.Logger.isEnabledFor)
 def is_enabled_for(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Asked for real first, so that the answer is in the logger's cache, where capture finds and guards it."""
+    """The real logger is asked first. Its cache then has the answer, which capture finds and guards."""
     if len(args) == 2 and isinstance(args[0].real, logging.Logger) and isinstance(args[1], Const):
         args[0].real.isEnabledFor(args[1].real)
     return m.enter(known_function(m, logging.Logger.isEnabledFor), args, kwargs)
@@ -40,7 +40,7 @@ def is_enabled_for(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 
 def log_at(logger: logging.Logger, level: int, place: tuple[str, int, str], exc_info: Any,
            extra: dict | None, message: Any, *args: Any) -> None:
-    """Log as if from the user's line, which is not the one that is running."""
+    """Log with the place of the user's line, which is not the line that is running."""
     if logger.isEnabledFor(level):
         file, line, function = place
         if exc_info:
@@ -49,7 +49,7 @@ def log_at(logger: logging.Logger, level: int, place: tuple[str, int, str], exc_
 
 
 def log_at_root(level: int, *args: Any) -> None:
-    """What the functions of the module do."""
+    """The action of the module's functions."""
     if not logging.root.handlers:
         logging.basicConfig()
     log_at(logging.root, level, *args)
@@ -57,7 +57,7 @@ def log_at_root(level: int, *args: Any) -> None:
 
 def record(m: Machine, write_logger: Callable[[Emitter], str], level: int, args: list[Value],
            kwargs: dict[str, Value]) -> Value:
-    """Defer the record of a message with its arguments."""
+    """Defer a log record with its message and arguments."""
     if not args or set(kwargs) - OPTIONS:
         raise Break(Reason.SIDE_EFFECT, f"logging with {', '.join(kwargs) or 'no message'}")
     error, what = shown_error(m, kwargs.get("exc_info", NONE)), UNKNOWN.format("logging")
@@ -72,16 +72,16 @@ def record(m: Machine, write_logger: Callable[[Emitter], str], level: int, args:
 
 
 def position(m: Machine, level: int) -> tuple[str, int, str]:
-    """Where the call seems to come from: the user's line, or one ``level - 1`` calls further out."""
+    """The place that the record names: the user's line, or one ``level - 1`` calls further out."""
     frames = [f for f in m.user_frames() if f.native.co_filename != SOURCE]
     if level > len(frames):
-        raise Break(Reason.SIDE_EFFECT, "a log record for a line outside of what is captured")
+        raise Break(Reason.SIDE_EFFECT, "a log record for a line outside the captured code")
     frame = frames[max(level, 1) - 1]
     return frame.native.co_filename, frame.line, frame.native.co_name
 
 
 def shown_error(m: Machine, exc_info: Value) -> Value:
-    """The exception that a record shows, by what is given as ``exc_info``; or what says that there is none."""
+    """The exception that a record shows for ``exc_info``, or the value that stands for none."""
     if isinstance(exc_info, Const) and not exc_info.real:
         return exc_info
     found = m.handled if isinstance(exc_info, Const) else exc_info

@@ -1,7 +1,8 @@
-"""Effects outside the program's values that are replayed in order, not broken at: output, here to streams.
+"""Output to streams, deferred in order. It does not break the graph.
 
-The call is deferred: emitted code makes it after the graph has run, in the order of the program. What it shows is kept
-as it is now: containers are copied, and for tensors see ``ShownTensor``.
+Emitted code makes the call after the graph has run, in the order of the program. The arguments are kept in their
+current
+state: containers are copied; for tensors see ``ShownTensor``.
 """
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ UNKNOWN = "{} of a value that is not known during capture"
 
 
 def defer(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value], what: str) -> Value:
-    """Have emitted code call ``function`` with these arguments, as they are now."""
+    """Make emitted code call ``function`` with these arguments in their current state."""
     positional = [deferred(m, a, what) for a in args]
     return replay(m, called(function, positional, {k: deferred(m, v, what) for k, v in kwargs.items()}))
 
@@ -48,7 +49,7 @@ def called(function: Any, positional: list[Write], named: dict[str, Write]) -> W
 
 
 def deferred(m: Machine, value: Value, what: str) -> Write:
-    """What writes an argument of a deferred call."""
+    """The writer of an argument of a deferred call."""
     value = numpy_functions.shown(m, value)
     if isinstance(value, TensorValue):
         return ShownTensor(m, value).expression
@@ -68,7 +69,7 @@ def deferred(m: Machine, value: Value, what: str) -> Write:
 
 
 def contains_varying(m: Machine, value: Value) -> bool:
-    """Is it made of lists, tuples, dicts and constants, of which some vary?"""
+    """Whether it consists of lists, tuples, dicts and constants, of which some vary."""
     leaves: list[Value] = []
     try:
         layout(m, value, leaves)
@@ -78,7 +79,7 @@ def contains_varying(m: Machine, value: Value) -> bool:
 
 
 def display(m: Machine, value: Value, what: str) -> Write:
-    """A list, tuple or dict with tensors in it, as a display."""
+    """A list, tuple or dict with tensors in it, written as a display."""
     if value.pytype in (list, tuple) and isinstance(value, (ListValue, TupleValue)) and (
             items := m.settle(value.items)) and value not in items:
         items_written = [deferred(m, v, what) for v in items]
@@ -93,7 +94,7 @@ def display(m: Machine, value: Value, what: str) -> Write:
 
 
 def holds_varying(m: Machine, value: Value) -> bool:
-    """Is it a number that varies, text that shows one, or a tuple of such and of constants?"""
+    """Whether it is a varying number, text that shows one, or a tuple of these and of constants."""
     if isinstance(value, TupleValue) and value.pytype in (tuple, torch.Size):
         items = m.settle(value.items)
         return any(holds_varying(m, v) for v in items) and all(isinstance(v, Const) or holds_varying(m, v)
@@ -109,7 +110,7 @@ def replay(m: Machine, call: Write) -> Value:
 # ---- print -------------------------------------------------------------------------------------------------
 @handles(print)
 def print_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What says itself how it is written is asked now; a file of the user's gets its ``write`` called."""
+    """An object with its own ``__str__`` is formatted now. For a file of the user, its ``write`` is called."""
     file = kwargs.get("file", NONE)
     if not is_none(file) and not is_standard(file):
         if not isinstance(slot(m, file, "write"), types.FunctionType):
@@ -131,12 +132,12 @@ def is_none(value: Value) -> bool:
 
 
 def is_standard(value: Value) -> bool:
-    """Is it the stream that ``print`` writes to by itself, or the one for errors?"""
+    """Whether it is the standard output or standard error stream."""
     return value.real is sys.stdout or value.real is sys.stderr
 
 
 def says_itself(m: Machine, value: Value) -> bool:
-    """Does Python code of the value's, or of something in it, say how it is written?"""
+    """Whether Python code of the value, or of something in it, formats it."""
     if isinstance(value, (Const, TensorValue, TextValue)) or is_dynamic(value) or issubclass(value.pytype, str):
         return False
     if isinstance(value, (ListValue, TupleValue)) and value.pytype in (list, tuple, torch.Size):
@@ -155,7 +156,7 @@ def on_standard(m: Machine, args: list[Value], name: str) -> Value:
 
 
 def is_dropped(m: Machine) -> bool:
-    """Does the program drop the result of the call at hand?"""
+    """Whether the program drops the result of the current call."""
     frame = m.frames[-1]
     return frame.instrs[frame.pc].op == "POP_TOP"
 
@@ -168,7 +169,7 @@ def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Break(Reason.BAD_CALL, "write()")
     length = None if is_dropped(m) else text
     if length is not None and not isinstance(text, Const):
-        raise Break(Reason.SIDE_EFFECT, "the length of text that is made later")
+        raise Break(Reason.SIDE_EFFECT, "the length of text that is made after the graph")
     shown = deferred(m, text, UNKNOWN.format("write()"))
     replay(m, lambda e: f"{e.value(stream)}.write({shown(e)})")
     return NONE if length is None else wrap_new(m, len(length.constant()))

@@ -1,8 +1,9 @@
-"""Warnings of torch's operations. Capture raises none; those that the graph raises name the user's line.
+"""Warnings of torch's operations. Capture shows none. Warnings of the graph name the user's line.
 
 A fake operation warns like a real one, but names a line of the interpreter, and torch gives some warnings only once in
 a process. So capture suppresses the warning and clears Python's and torch's record of it. The graph then warns as the
-program does. A graph has no source lines: ``naming_lines`` calls a graph in which an operation has warned.
+program does. A graph has no source lines, so ``naming_lines`` wraps the call of a graph in which an operation has
+warned.
 """
 from __future__ import annotations
 
@@ -41,8 +42,10 @@ class Where(NamedTuple):
 
 @contextmanager
 def put_down(note: Callable[[Shown], None]) -> Iterator[None]:
-    """Warnings inside are noted, in place of being shown. No filter is touched: that would make Python forget all
-    that it has shown."""
+    """Record warnings instead of showing them. Filters are not changed, because that would clear Python's record of
+    the
+    warnings that it has shown.
+    """
     def show(message: Any, category: type[Warning], filename: str, lineno: int, *others: Any) -> None:
         note(Shown(message, category, filename, lineno))
     before = warnings.showwarning
@@ -55,7 +58,7 @@ def put_down(note: Callable[[Shown], None]) -> Iterator[None]:
 
 @contextmanager
 def without_warnings(m: Machine) -> Iterator[None]:
-    """For the time of a capture; what would be shown is in ``m.warned``."""
+    """Suppress warnings during a capture. ``m.warned`` has those that would be shown."""
     def note(shown: Shown) -> None:
         forget(shown)
         if is_own(shown.file):
@@ -70,7 +73,7 @@ def without_warnings(m: Machine) -> Iterator[None]:
 
 
 def forget(shown: Shown) -> None:
-    """Python remembers in the module that a warning names that it has been shown there."""
+    """Remove a warning from Python's record, which is in the module that the warning names."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != shown.file:
         frame = frame.f_back    # type: ignore[assignment]
@@ -79,21 +82,21 @@ def forget(shown: Shown) -> None:
 
 
 def place_of(m: Machine) -> Where:
-    """The line of the user's that is executed."""
+    """The user's line that is executed."""
     frame = next(iter(m.user_frames()), m.frames[0])
     registry = frame.namespace.setdefault("__warningregistry__", {})
     return Where(frame.native.co_filename, frame.line, str(frame.namespace.get("__name__")), registry)
 
 
 def taken(m: Machine) -> dict[str, Where]:
-    """What the operation that has just run has warned of, with the place that it is to name."""
+    """The warnings of the operation that has just run, with the place that each names."""
     found = {str(shown.message): place for shown, place in m.warned}
     m.warned.clear()
     return found
 
 
 def warn_later(m: Machine) -> None:
-    """The operation that has just run is no part of the graph: its warnings are shown after it, once."""
+    """The operation that has just run is not part of the graph, so its warnings are shown once, after the graph."""
     for shown, place in [*m.warned]:
         m.effect(told_once(shown, place))
     m.warned.clear()
@@ -113,7 +116,7 @@ def warn_once(shown: Shown, place: Where) -> None:
 
 
 def warnings_of(module: torch.fx.GraphModule) -> dict[str, Where]:
-    """What operations of a graph have warned of, and the places to name."""
+    """The warnings of the operations of a graph, and the places that they name."""
     found: dict[str, Where] = {}
     for node in module.graph.nodes:
         found.update(node.meta.get("torch_warns", {}))
@@ -122,7 +125,7 @@ def warnings_of(module: torch.fx.GraphModule) -> dict[str, Where]:
 
 @contextmanager
 def unheard(places: Mapping[str, Where]) -> Iterator[None]:
-    """For the time in which a backend compiles: it may run the operations on fakes again."""
+    """Suppress these warnings while a backend compiles, because it may run the operations on fakes again."""
     if not places:
         yield
         return
@@ -139,7 +142,7 @@ def unheard(places: Mapping[str, Where]) -> Iterator[None]:
 
 
 def naming_lines(call: Callable[..., Any], places: Mapping[str, Where]) -> Callable[..., Any]:
-    """The call of a graph, whose warnings name the lines that their operations are from."""
+    """A call of a graph whose warnings name the lines of their operations."""
     def run(*args: Any) -> Any:
         found: list[Shown] = []
         with put_down(found.append):
@@ -154,5 +157,5 @@ def naming_lines(call: Callable[..., Any], places: Mapping[str, Where]) -> Calla
 
 
 def is_generated(file: str) -> bool:
-    """Is it the code of a graph, or ours that calls it?"""
+    """Whether this file is a graph's code, or code of this package that calls a graph."""
     return file.startswith("<") or is_own(file)

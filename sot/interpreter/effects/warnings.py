@@ -1,4 +1,4 @@
-"""``warnings``: shown when the effects are replayed, as coming from the user's line."""
+"""``warnings``: they are shown when the effects are replayed, and name the user's line."""
 from __future__ import annotations
 
 import warnings
@@ -25,7 +25,9 @@ NAMES = ("message", "category", "stacklevel")
 
 @dataclass(frozen=True)
 class NoErrorGuard(Guard):
-    """No filter makes an error of a warning, which would be raised too late. ``text`` is None if it is not known."""
+    """No filter turns the warning into an error, which would be raised too late. ``text`` is None if it is not
+    known.
+    """
 
     category: type[Warning]
     text: str | None
@@ -37,11 +39,13 @@ class NoErrorGuard(Guard):
         return not may_be_error(value, self.category, self.text)
 
     def __str__(self) -> str:
-        return f"no filter makes errors of warnings such as {self.category.__name__}"
+        return f"no filter turns into an error a warning of category {self.category.__name__}"
 
 
 def may_be_error(filters: Any, category: type[Warning], text: str | None) -> bool:
-    """Is the first filter that fits one that makes errors? Those that ask for a module or line may fit."""
+    """Whether the first matching filter turns the warning into an error. A filter on module or line counts as
+    matching.
+    """
     for action, message, kind, module, line in filters:
         if not issubclass(category, kind):
             continue
@@ -63,7 +67,7 @@ def refuse_errors(m: Machine, category: type[Warning], message: Value) -> None:
 
 @handles(warnings.warn)
 def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Shown as coming from the user's line, and remembered there, as ``warnings.warn`` would."""
+    """The warning names the user's line and is recorded there, as by ``warnings.warn``."""
     given = dict(zip(NAMES, args, strict=False)) | kwargs
     if set(given) - set(NAMES) or "message" not in given:
         raise Break(Reason.SIDE_EFFECT, "warnings.warn with more than a message, a category and a stacklevel")
@@ -76,7 +80,7 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     shown = deferred(m, message, UNKNOWN.format("a warning")) if message.pytype is str else lambda e: e.value(message)
     kind = category or UserWarning
     refuse_errors(m, kind, message)
-    if level > len(m.frames):       # the entry has the place of the outermost frame
+    if level > len(m.frames):       # the entry runs at the place of the outermost frame
         outer = level - len(m.frames) + 1
         return replay(m, lambda e: f"{e.const(warnings.warn)}({shown(e)}, {e.const(kind)}, {outer})")
     return warn_at(m, m.frames[-level], shown, kind)
@@ -114,14 +118,14 @@ def catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 @handles(warnings.catch_warnings.__enter__)
 def enter_catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(args[0], CatchWarnings):
-        raise Break(Reason.SIDE_EFFECT, "entering a catch_warnings made before")
+        raise Break(Reason.SIDE_EFFECT, "entering a catch_warnings that existed before")
     return replay(m, lambda e: f"{e.value(args[0])}.__enter__()")
 
 
 @handles(warnings.catch_warnings.__exit__)
 def leave_catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(args[0], CatchWarnings):
-        raise Break(Reason.SIDE_EFFECT, "leaving a catch_warnings made before")
+        raise Break(Reason.SIDE_EFFECT, "leaving a catch_warnings that existed before")
     return replay(m, lambda e: f"{e.value(args[0])}.__exit__(None, None, None)")
 
 

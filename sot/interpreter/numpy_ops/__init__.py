@@ -1,1 +1,1 @@
-"""Arrays and numbers of NumPy: what is known of their memory, and the functions that go into graphs."""
+"""NumPy arrays and numbers: their memory, and the functions that go into graphs."""

@@ -1,4 +1,4 @@
-"""Which arrays, and tensors, share memory."""
+"""Tracks which arrays and tensors share memory."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -12,16 +12,18 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """What several arrays, and tensors, are views of. ``outside``: it may be that of anything that was there before."""
+    """Memory that several arrays and tensors view. ``outside``: whether it may belong to something that existed
+    before.
+    """
 
     def __init__(self, outside: bool = False) -> None:
         self.outside = outside
-        self.held: list[torch.UntypedStorage] = []      # of fakes; what is held keeps its id
+        self.held: list[torch.UntypedStorage] = []      # of fakes; holding them keeps their ids valid
         self.storages: set[int] = set()
 
 
 class ArrayMemory:
-    """The memory of a trace's arrays."""
+    """The memory of the arrays in a trace."""
 
     def __init__(self) -> None:
         self.outside = Memory(True)
@@ -38,11 +40,11 @@ class ArrayMemory:
         return memory
 
     def sharing(self, storages: set[int]) -> set[int]:
-        """All storages of fakes that are one memory with one of these."""
+        """All storages of fakes that are the same memory as one of these."""
         found = (self.of_tensors[s].storages for s in storages if s in self.of_tensors)
         return storages.union(*found)
 
     def is_visible(self, m: Machine, memory: Memory) -> bool:
-        """Would a change of it be seen if Python ran the frame once more?"""
+        """Whether a change of it would be seen if Python ran the frame again."""
         return memory.outside or not memory.storages.isdisjoint(
             storage_id(ref.fake) for ref in m.builder.inputs if isinstance(ref.fake, torch.Tensor))

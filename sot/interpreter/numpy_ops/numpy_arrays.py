@@ -1,12 +1,13 @@
-"""Operations on arrays and numbers of NumPy's: nodes in which NumPy itself does the work, in the program's order.
+"""Operations on NumPy arrays and numbers: nodes that call NumPy itself, in the order of the program.
 
-``array_call`` is the only way in. Which dtype, shape and memory a result has is found by running the operation on
-specimens (``sot/values/arrays.py``), so only operations for which these do not depend on values come here
-(``numpy_functions.py``); what a specimen does not survive is a break. A backend that compiles graphs has none of it:
-there, each operation is a break.
+``array_call`` is the only entry. It finds dtype, shape and memory of a result by running the operation on specimens
+(``sot/values/arrays.py``). So it takes only operations for which these do not depend on values
+(``numpy_functions.py``). An operation that fails on specimens is a break. With a backend that compiles graphs, each
+operation is a break.
 
-NumPy warns of what it meets while it computes. In a graph it raises instead (``raising``): then Python runs the frame
-from its start, and warns. That cannot be done twice, so it never comes after a change that is seen from outside.
+NumPy may warn while it computes. In a graph it raises instead (``raising``). Then Python runs the frame from its start
+and warns. Python cannot do so after a change that is visible from outside, so there is a break before such an
+operation.
 """
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 PLAIN = (int, float, complex, bool, str, type(None), type(Ellipsis), range, torch.dtype, torch.device)
 NUMBERS = {bool: "bool", int: "int64", float: "float64", complex: "complex128"}
-# A warning is a break: of NumPy's own Python code, or about the caller, which is this file.
+# These warnings are breaks: they come from NumPy's Python code, or concern the caller, which is this file.
 FILTER = "error", None, Warning, re.compile(rf"(numpy\b.*|{re.escape(__name__)})\Z"), 0
 
 
@@ -48,7 +49,7 @@ def among(*values: Value) -> bool:
 
 
 def holds(m: Machine, value: Value, kind: type[Value] = ArrayValue) -> bool:
-    """Is there an array in it?"""
+    """Whether it contains an array."""
     if isinstance(value, (ListValue, TupleValue)):
         return any(holds(m, v, kind) for v in m.settle(value.items))
     return isinstance(value, kind)
@@ -60,7 +61,7 @@ def constant_argument(m: Machine, value: Const) -> Any:
 
 
 def constant(m: Machine, real: Any) -> Any:
-    """A constant as an argument of a node: a dtype by its name, a number of NumPy's by a node that makes it."""
+    """A constant as an argument of a node: a dtype by its name, a NumPy number by a node that makes it."""
     kind = type(real)
     if kind in PLAIN:
         return real
@@ -76,7 +77,7 @@ def constant(m: Machine, real: Any) -> Any:
         return real.name
     if isinstance(real, type) and (real in SCALARS or real in NUMBERS):
         return NUMBERS.get(real) or np.dtype(real).name
-    raise Break(Reason.OPAQUE_VALUE, f"{real!r:.60} as an argument of NumPy's")
+    raise Break(Reason.OPAQUE_VALUE, f"{real!r:.60} as an argument of NumPy")
 
 
 def refs_in(value: Any) -> Iterator[TensorRef]:
@@ -88,7 +89,7 @@ def refs_in(value: Any) -> Iterator[TensorRef]:
 # ---- running ----------------------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
-    """What a specimen's values lead to says nothing; other warnings are errors. No other thread notices."""
+    """Ignore warnings that depend on a specimen's values; other warnings are errors. Affects only this thread."""
     filters = warnings.filters
     filters.insert(0, FILTER)       # type: ignore[attr-defined]
     try:
@@ -100,7 +101,7 @@ def strict() -> Iterator[None]:
 
 
 class Trial:
-    """An operation on specimens: its result, and what of it is one of the arguments, or shares memory with one."""
+    """An operation on specimens: its result, and which parts of it are arguments or share memory with one."""
 
     def __init__(self, kind: str, target: Any, args: tuple, kwargs: dict, writeable: Iterable[TensorRef],
                  positions: Iterable[TensorRef]) -> None:
@@ -128,7 +129,7 @@ class Trial:
         return next((ref.value for ref, real in self.given.values() if real is result), None)
 
     def base(self, result: Any) -> ArrayRef | None:
-        """The argument that it is a view of."""
+        """The argument that the result is a view of."""
         return next((ref for ref, real in self.given.values() if isinstance(real, np.ndarray)
                      and np.may_share_memory(real, result)), None)
 
@@ -142,11 +143,11 @@ def array_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     """Run an operation on specimens and record it.
 
     Arguments:
-        kind, target, args, kwargs: as of an FX node.
-        quiet: NumPy warns of nothing, whatever the values are.
-        written: which arguments it writes to, besides ``out``.
-        lent: which it must be allowed to write to, though it does not.
-        positions: which hold positions, of which an array may be too short.
+        kind, target, args, kwargs: as for an FX node.
+        quiet: whether NumPy never warns, whatever the values are.
+        written: the arguments that it writes to, besides ``out``.
+        lent: the arguments that must be writable, although it does not write to them.
+        positions: the arguments that contain positions, which may be out of range.
     """
     if not may_call_numpy(m):
         raise Break(Reason.OPAQUE_CALL, f"numpy.{name_of(target)}")
@@ -174,7 +175,7 @@ def array_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
 
 
 def has_arrays(result: Any) -> bool:
-    """Is it an array, a number of NumPy's, or a tuple or list of such?"""
+    """Whether it is an array, a NumPy number, or a tuple or list of these."""
     if isinstance(result, torch.Tensor):
         return result.device.type == "cpu" and not result.requires_grad
     if type(result) in (tuple, list):
@@ -183,7 +184,7 @@ def has_arrays(result: Any) -> bool:
 
 
 def note_failures(m: Machine, name: str, quiet: bool, may_refuse: bool, writes: list[ArrayRef]) -> None:
-    """A break where Python could not run the frame again."""
+    """Break if Python could not run the frame again."""
     mode, memory = m.builder.fake_mode, m.array_memory
     mode.may_refuse, mode.changes_unversioned, mode.draws_now = may_refuse or not quiet, False, False
     visible = any(memory.is_visible(m, ref.memory) for ref in writes)
@@ -191,12 +192,12 @@ def note_failures(m: Machine, name: str, quiet: bool, may_refuse: bool, writes: 
         raise Break(Reason.SIDE_EFFECT, f"{name}, which changes an array and may warn,")
     failures.expect(m, name, is_ours=not quiet)
     if visible and (m.refusal_seen or may_refuse):
-        raise Break(Reason.UNSUPPORTED, f"{name}, which changes an array, after what may raise or warn,")
+        raise Break(Reason.UNSUPPORTED, f"{name}, which changes an array, after an operation that may raise or warn,")
     m.builder.changes_traceless = m.builder.changes_traceless or visible
 
 
 def note_write(m: Machine, node: fx.Node, ref: ArrayRef) -> None:
-    """The node changes an array: what shows that memory later is to show it as it was."""
+    """Record that the node changes an array: values that show this memory later show its earlier state."""
     m.array_memory.is_written = True
     written = set(ref.memory.storages)
     if ref.memory.outside:
@@ -237,7 +238,7 @@ def made(layout: Layout, memory: Memory | None, node: fx.Node) -> ArrayValue:
 
 # ---- between tensors and arrays ---------------------------------------------------------------------------------
 def made_tensor(m: Machine, trial: Trial, node: fx.Node, result: torch.Tensor) -> Value:
-    """A tensor that torch has made of arrays."""
+    """A tensor that torch makes of arrays."""
     fake = m.builder.fake_mode.from_tensor(result, static_shapes=True)
     node.meta["example_value"] = fake
     value = TensorValue(m.builder.adopt(node, fake))
@@ -250,11 +251,11 @@ def made_tensor(m: Machine, trial: Trial, node: fx.Node, result: torch.Tensor) -
 
 
 def tensor_of(m: Machine, function: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``torch.from_numpy(a)``, ``torch.tensor(a)`` or the like."""
+    """``torch.from_numpy(a)``, ``torch.tensor(a)`` and similar calls."""
     data = args[0]
     if isinstance(data, ArrayValue):
         if data.is_array and not data.layout.writeable:
-            raise Break(Reason.UNSUPPORTED, "a tensor made of an array that is read-only, of which torch warns,")
+            raise Break(Reason.UNSUPPORTED, "a tensor made of a read-only array, which makes torch warn,")
     elif any(v.is_array for v in data.items if isinstance(v, ArrayValue)) or not all(    # type: ignore[attr-defined]
             isinstance(v, (ArrayValue, Const)) for v in data.items):                     # type: ignore[attr-defined]
         raise Break(Reason.UNSUPPORTED, "a tensor made of a list of arrays")
@@ -262,12 +263,12 @@ def tensor_of(m: Machine, function: Callable[..., Any], args: list[Value], kwarg
 
 
 def to_array(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> ArrayValue | None:
-    """``tensor.numpy()``; None where capture does not do that."""
+    """``tensor.numpy()``; None if capture does not handle it."""
     if len(args) != 1 or not isinstance(args[0], TensorValue) or kwargs.keys() - {"force"} or not may_call_numpy(m):
         return None
     force, fake = kwargs.get("force", FALSE), args[0].fake
     if not isinstance(force, Const) or not deferred_scalars.has_array(fake) or is_symbolic(fake) or (
-            getattr(fake, "constant", None) is not None):       # which torch takes for unchanged
+            getattr(fake, "constant", None) is not None):       # torch assumes that it is unchanged
         return None
     dtype = np.dtype(str(fake.dtype).removeprefix("torch."))
     layout = Layout(np.ndarray, dtype, tuple(fake.shape), tuple(s * dtype.itemsize for s in fake.stride()), True)
@@ -278,7 +279,7 @@ def to_array(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> ArrayVa
 
 # ---- when the graph runs ----------------------------------------------------------------------------------------
 def raising(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """The graph, with an exception for each warning of NumPy's about what it computes."""
+    """The graph, raising an exception for each warning of NumPy about a computation."""
     def call(*args: Any) -> Any:
         how: dict[str, Any] = {k: "ignore" if v == "ignore" else "raise" for k, v in np.geterr().items()}
         with np.errstate(**how):

@@ -1,9 +1,9 @@
-"""Functions, methods and operators of NumPy's that go into graphs (``sot/execute/numpy_arrays.py``).
+"""The NumPy functions, methods and operators that go into graphs (``numpy_arrays.py``).
 
-A row says which arguments, by their positions, may be arrays or numbers that the graph computes: the dtype and the
-shape of the result do not depend on their values. All others are constants. What is not here is left to Python: results
-whose shape depends on values (``nonzero``, ``unique``), numbers of Python (``array_equal``), random numbers, files,
-callbacks, and what warns, in Python code, of the values that it gets (``nanmean``).
+A row names, by position, the arguments that may be arrays or numbers computed by the graph: dtype and shape of the
+result do not depend on their values. All other arguments are constants. Everything else is left to Python: results
+whose shape depends on values (``nonzero``, ``unique``), Python numbers (``array_equal``), random numbers, files,
+callbacks, and functions whose Python code warns about values (``nanmean``).
 """
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sot.support.registry import Handler
 
 ALL = "0123456"
-# Of these NumPy says nothing, whatever the values are, as long as no dtype is asked for;
+# NumPy never warns in these, whatever the values are, unless a dtype is given;
 QUIET_FUNCTIONS = {
     "": "zeros ones empty eye identity tri",
     "0": "copy zeros_like ones_like empty_like reshape ravel transpose swapaxes moveaxis rollaxis expand_dims squeeze "
@@ -45,7 +45,7 @@ QUIET_FUNCTIONS = {
          "flip fliplr flipud rot90 atleast_1d atleast_2d atleast_3d tril triu sort argsort argmax argmin any all real "
          "imag",
     "01": "searchsorted take"}
-# of these it may.
+# in these it may warn.
 FUNCTIONS = {
     "": "arange",
     "0": "array ascontiguousarray sum prod mean std var max min amax amin ptp cumsum cumprod trace round around diff "
@@ -105,9 +105,9 @@ def folded(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -
 
 
 def fixed(m: Machine, value: Value) -> Value:
-    """An argument on which the layout of the result may depend: a constant."""
+    """An argument that the layout of the result may depend on, as a constant."""
     if numpy_arrays.holds(m, value):
-        raise Break(Reason.TENSOR_SHAPE, f"NumPy, where it is given {value}")
+        raise Break(Reason.TENSOR_SHAPE, f"NumPy with {value} as an argument")
     if isinstance(value, DynamicNumber):
         return Const(value.real)
     if isinstance(value, (ListValue, TupleValue)) and numpy_arrays.holds(m, value, DynamicNumber):
@@ -137,12 +137,12 @@ def method(name: str, data: str, quiet: bool, writes: bool = False) -> Handler:
 
 
 def not_ours(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value], name: str) -> Value:
-    """A method of a number that is a constant, or of something else."""
+    """A method of a number that is a constant, or of another value."""
     if real is not None and args and isinstance(args[0], Const):
         if (found := fold(m, real, args, kwargs)) is not None:
             return found
     refuse_others(m, args)
-    raise Break(Reason.OPAQUE_CALL, f"{name} of NumPy's")
+    raise Break(Reason.OPAQUE_CALL, f"NumPy's {name}")
 
 
 def _register() -> None:
@@ -170,7 +170,7 @@ _register()
 
 
 def asking(target: Any) -> Handler:
-    """A question that layouts answer."""
+    """A handler for a property of the layout."""
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         refuse_others(m, [*args, *kwargs.values()])
         if any(isinstance(v, TensorValue) for v in args):
@@ -197,7 +197,7 @@ def unary(m: Machine, value: ArrayValue, function: Any, name: str, symbol: str) 
 
 
 def operate(m: Machine, target: Any, *operands: Value, inplace: Any = None) -> Value:
-    """An operator of which one operand is an array, or a number that NumPy gives; ``inplace`` is that for arrays."""
+    """An operator with an array or NumPy number as an operand. ``inplace`` is the operator for arrays."""
     first = operands[0]
     if inplace is not None and isinstance(first, ListValue):
         raise arrays_refusal(operands)
@@ -219,7 +219,7 @@ def arrays_refusal(operands: tuple[Value, ...]) -> Break:
 
 
 def beside_tensor(m: Machine, target: Any, *operands: Value) -> Value:
-    """A number of NumPy's beside a tensor is a number; of arrays there torch warns."""
+    """A NumPy number next to a tensor is a number. torch warns of an array there."""
     if any(isinstance(v, ArrayValue) and v.is_array for v in operands):
         raise arrays_refusal(operands)
     return torch_call(m, "call_function", target, list(operands), {})
@@ -235,7 +235,7 @@ def is_mask(part: Value) -> bool:
 
 
 def refuse_key(m: Machine, key: Value, may_mask: bool) -> Value:
-    """A break for a key that says how large the part is which it selects. Numbers that vary become constants."""
+    """Break at a key on which the size of the selected part depends. Varying numbers become constants."""
     if isinstance(key, DeferredScalar):
         raise key.needed()
     for part in parts_of(m, key):
@@ -271,7 +271,7 @@ def getitem(m: Machine, obj: ArrayValue, key: Value) -> Value:
 def setitem(m: Machine, obj: ArrayValue, key: Value, value: Value) -> None:
     """``a[key] = value``"""
     if isinstance(value, (TensorValue, Opaque, DeferredScalar)) or not isinstance(value, OPERANDS):
-        raise Break(Reason.OPAQUE_VALUE, f"{value} as what is stored in an array")
+        raise Break(Reason.OPAQUE_VALUE, f"storing {value} in an array")
     is_single = isinstance(value, Const) or isinstance(value, ArrayValue) and not value.layout.shape
     key = refuse_key(m, key, is_single)
     at = (1,) if any(isinstance(v, ArrayValue) for v in parts_of(m, key)) else ()
@@ -280,7 +280,7 @@ def setitem(m: Machine, obj: ArrayValue, key: Value, value: Value) -> None:
 
 
 def fits(obj: ArrayValue, value: Value) -> bool:
-    """Can it be stored without a warning about what is lost?"""
+    """Whether it can be stored without a warning about lost information."""
     dtype = obj.layout.dtype
     if isinstance(value, ArrayValue):
         return np.can_cast(value.layout.dtype, dtype)
@@ -300,14 +300,14 @@ def item(m: Machine, value: ArrayValue, to: type | None = None) -> Value:
     kind = {"f": float, "i": int, "u": int, "b": bool}.get(value.layout.dtype.kind)
     point = deferred_scalars.here(m)
     if value.is_array or kind is None or not deferred_scalars.can_read(m, point) or to is int and kind is float:
-        raise Break(Reason.TENSOR_VALUE, f"that of {value}")
+        raise Break(Reason.TENSOR_VALUE, f"the value of {value}")
     deferred_scalars.count(m, point)
     template = "{}.item()" if to is None else f"{to.__name__}({{}})"
     return DeferredScalar(to or kind, frozenset({point}), lambda e: template.format(e.value(value)))
 
 
 def shown(m: Machine, value: Value) -> Value:
-    """A number in text, which is made after the graph; any other value as it is."""
+    """Text of a number that is made after the graph; any other value unchanged."""
     kind = {"f": float, "i": int, "u": int}.get(value.layout.dtype.kind) if isinstance(value, ArrayValue) else None
     point = deferred_scalars.here(m)
     if kind is None or value.is_array or not deferred_scalars.can_read(m, point):     # type: ignore[attr-defined]
@@ -333,7 +333,7 @@ def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(np.ndarray.__iter__)
 def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """An array is iterated by number, as it is at each step."""
+    """An array is iterated by index. Each step sees its current state."""
     value, = args
     if not isinstance(value, ArrayValue) or not value.layout.shape:
         raise Break(Reason.OPERATION_FAILED, f"iteration over {value}")
@@ -343,7 +343,7 @@ def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 # ---- between tensors and arrays ---------------------------------------------------------------------------------
 @handles(np.asarray)
 def asarray(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Of a tensor it is ``tensor.numpy()``."""
+    """For a tensor it is ``tensor.numpy()``."""
     if not args or not isinstance(args[0], TensorValue):
         return call(m, "call_function", np.asarray, args, kwargs, "0", False)
     found = numpy_arrays.to_array(m, args, {}) if len(args) == 1 and not kwargs else None

@@ -1,4 +1,4 @@
-"""Writing and deleting attributes, as ``object.__setattr__`` and ``object.__delattr__`` define it."""
+"""Writing and deleting attributes, as ``object.__setattr__`` and ``object.__delattr__`` do."""
 from __future__ import annotations
 
 import builtins
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _no_place() -> str:
-    """How this Python says that an object without ``__dict__`` takes no attribute."""
+    """This Python's message for an attribute that an object without ``__dict__`` cannot have."""
     try:
         object().name = None  # type: ignore[attr-defined]
     except AttributeError as e:
@@ -33,7 +33,7 @@ NO_PLACE = _no_place()
 
 
 def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
-    """``obj.name = value``, or ``del obj.name`` when value is None."""
+    """``obj.name = value``, or ``del obj.name`` if value is None."""
     hook_name = "__delattr__" if value is None else "__setattr__"
     hook, owner = lookup(None, obj.pytype, hook_name)
     args = [obj, Const(name)] + ([] if value is None else [value])
@@ -52,7 +52,7 @@ def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
 @ANSWERS.add((Value, "set_attr"))
 def set_elsewhere(m: Machine, obj: Value, name: str, value: Value | None) -> None:
     if obj.real is builtins:
-        raise Skip(Reason.WATCHES, f"what sets {name} of builtins")     # by which capture works, too
+        raise Skip(Reason.WATCHES, f"what sets {name} of builtins")     # capture uses these, too
     raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {obj}")
 
 
@@ -133,7 +133,7 @@ def store_data(m: Machine, obj: ObjectValue, raw: Any, owner: type, name: str, v
 
 
 def store_in_exception(m: Machine, obj: ExceptionValue, name: str, value: Value | None) -> None:
-    """Attributes that C code keeps in an exception. The traceback is as it was, whoever puts it back."""
+    """Attributes that C code keeps in an exception. The traceback stays unchanged when it is set again."""
     if name == "__traceback__" and isinstance(value, TracebackValue):
         return
     m.touch(obj)

@@ -1,8 +1,8 @@
-"""Attribute access, as CPython's ``object.__getattribute__`` and its kin define it.
+"""Attribute access, as ``object.__getattribute__`` and similar methods of CPython define it.
 
-``load`` follows the descriptor protocol over Values: data descriptors of the type, then the instance's
-``__dict__``, then other attributes of the type, then ``__getattr__``. Python-level descriptors and hooks are
-entered as frames. What is read from classes outside torch and the standard library is guarded.
+``load`` follows the descriptor protocol over Values: data descriptors of the type, then the instance's ``__dict__``,
+then other attributes of the type, then ``__getattr__``. Descriptors and hooks in Python are entered as frames. Reads
+from classes outside torch and the standard library are guarded.
 """
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BUILTIN_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, type
 
 @ANSWERS.add((Value, "load_attr"))
 def load(m: Machine, obj: Value, name: str) -> Value:
-    """``obj.name``; raises AttributeError in the captured program when there is none."""
+    """``obj.name``; raises AttributeError in the captured program if there is none."""
     if isinstance(obj, Const):
         if isinstance(obj.unguarded, types.ModuleType):
             return load_module(m, obj, name)
@@ -107,7 +107,7 @@ def get_data(m: Machine, obj: Value, raw: Any, owner: type, name: str) -> Value:
 
 
 def bind_descriptor(m: Machine, raw: Any, obj: Value) -> Value:
-    """``raw.__get__(obj)``, of an attribute that C code computes."""
+    """``raw.__get__(obj)``, for an attribute that C code computes."""
     if not isinstance(raw, types.GetSetDescriptorType) or not issubclass(obj.pytype, raw.__objclass__):
         raise Break(Reason.OPAQUE_CALL, f"__get__ of {raw}")
     return obj.load_attr(m, raw.__name__)
@@ -147,7 +147,7 @@ def held_by_constant(m: Machine, obj: Const, name: str) -> Value | Any:
 
 @ANSWERS.add((Opaque, "load_held"))
 def opaque_attr(m: Machine, obj: Opaque, name: str) -> Value | Any:
-    """What an object made of C code holds under a name: its ``__dict__`` can be read, but is not followed."""
+    """What a C object holds under a name. Its ``__dict__`` can be read, but not captured."""
     if obj.origin is None or obj.pytype.__getattribute__ is not object.__getattribute__:
         raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
     held = getattr(obj.real, "__dict__", None)
@@ -164,7 +164,7 @@ def has_dict(obj: ObjectValue) -> bool:
 
 
 def bind(m: Machine, obj: Value, cls: type, raw: Any, owner: type, name: str) -> Value:
-    """An attribute of a class, seen through an instance."""
+    """An attribute of a class, read through an instance."""
     kind = type(raw)
     if kind is types.FunctionType:
         return BoundMethod(class_value(m, raw, owner, name), obj, name)
@@ -196,12 +196,12 @@ def wrap_inside(m: Machine, raw: Any, owner: type, name: str) -> Value:
     return wrap(m, raw.__func__, Attr(ClassAttr(known(owner, owner.__qualname__), name), "__func__"))
 
 
-OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)     # dict.__getitem__ as a __getattr__, for one
+OF_C = (types.WrapperDescriptorType, types.MethodDescriptorType)     # for example dict.__getitem__ as a __getattr__
 MODULE_STORES = ("_parameters", "_buffers", "_modules")
 
 
 def missing(m: Machine, obj: Value, name: str) -> Value:
-    """Nothing found: ``__getattr__``, or AttributeError."""
+    """Nothing was found: call ``__getattr__``, or raise AttributeError."""
     hook, owner = lookup(m, obj.pytype, "__getattr__")
     if hook is torch.nn.Module.__getattr__ and isinstance(obj, ObjectValue):
         for store in MODULE_STORES:
@@ -259,7 +259,7 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
         return wrap_inside(m, raw, owner, name)
     if kind is classmethod:
         return BoundMethod(wrap_inside(m, raw, owner, name), Const(cls), name)
-    if kind is types.ClassMethodDescriptorType:     # not by name: super() looks past what the class has
+    if kind is types.ClassMethodDescriptorType:     # not by name, because super() skips what the class has
         if raw in HANDLERS or id(cls) in m.made_classes:
             return BoundMethod(Const(raw), Const(cls), name)
         return wrap_known(m, raw.__get__(None, cls))
@@ -289,7 +289,7 @@ def load_module(m: Machine, obj: Const, name: str) -> Value:
         return like_real(m, e, obj)
     if name in vars(module) or not is_library(module.__name__):
         return wrap(m, real, Attr(known(module, module.__name__), name))
-    m.guard(HasKeyGuard(held, name, False))     # a library's __getattr__ gives the same at each call
+    m.guard(HasKeyGuard(held, name, False))     # a library's __getattr__ returns the same at each call
     return wrap_known(m, real)
 
 
@@ -334,7 +334,7 @@ def call_special(m: Machine, obj: Value, name: str, args: list[Value], kwargs: d
     """``type(obj).name(obj, *args, **kwargs)``"""
     method = special_method(m, obj, name)
     if method is ENTERED:
-        raise Break(Reason.UNSUPPORTED, f"{name}, which Python code has to find,")
+        raise Break(Reason.UNSUPPORTED, f"{name}, which Python code looks up,")
     return method.call(m, args, kwargs)
 
 

@@ -1,8 +1,9 @@
-"""Calls: of constants (classes, builtins, operations of torch) and of Python functions.
+"""Calls of constants (classes, builtins, torch operations) and of Python functions.
 
-A callable is looked for, in this order, among the handlers, the polyfills, the operations of torch and the pure
-functions; what has Python code is followed; a class goes through ``__new__`` and ``__init__``. Whatever is left is
-called by Python, between two graphs.
+A callable is looked up, in this order, in the handlers, the polyfills, the torch operations and the pure functions. A
+Python function is inlined. A class goes through ``__new__`` and ``__init__``. Python makes all other calls, between
+two
+graphs.
 """
 from __future__ import annotations
 
@@ -43,18 +44,18 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 
-# Types whose ``__call__`` calls what was to be called in the first place.
+# Types whose ``__call__`` calls the wrapped function.
 CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType,
              types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
 
 
-# Modules whose functions stop the program to look at it.
+# Modules with functions that stop the program for inspection.
 DEBUGGERS = frozenset({"pdb", "bdb", "ipdb", "pudb", "pydevd", "debugpy", "code", "IPython"})
 
 
 NO_INSTANCES = 1 << 7       # Py_TPFLAGS_DISALLOW_INSTANTIATION
 
-# ---- things without Python code
+# ---- callables without Python code
 @ANSWERS.add((Const, "call"))
 def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a constant: a class, a builtin, an operation."""
@@ -120,7 +121,7 @@ def describe(real: Any) -> str:
 def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls = const.real
     if cls.__flags__ & NO_INSTANCES:
-        raise Break(Reason.OPERATION_FAILED, f"{cls.__qualname__} is not for programs to make")
+        raise Break(Reason.OPERATION_FAILED, f"{cls.__qualname__} cannot be made by programs")
     maker, owner = lookup(None, type(cls), "__call__")
     if isinstance(maker, types.FunctionType):
         return class_value(m, maker, owner, "__call__").call(m, [const, *args], kwargs)
@@ -129,7 +130,7 @@ def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
 
 # ---- Python functions
 def guarded_repr(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``__repr__`` in a wrapper that keeps objects which hold themselves from being written for ever."""
+    """``__repr__`` in a wrapper that stops the recursion of objects that contain themselves."""
     names = function.code.co_freevars
     inner = function.closure[names.index("user_function")].get(m)
     for frame in m.frames:
@@ -144,7 +145,7 @@ def guarded_repr(m: Machine, function: FunctionValue, args: list[Value], kwargs:
 
 @ANSWERS.add((FunctionValue, "call"))
 def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call a Python function: one that capture knows otherwise, a generator function, or one to follow."""
+    """Call a Python function: one with a special rule, a generator function, or one to inline."""
     if function.real is not ABSENT:
         found = special_case(m, function.real, args, kwargs)
         if found is None:
@@ -161,7 +162,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
         if (original := compiled_original(function.real)) is not None:
             origin = function.origin and Attr(function.origin, "_torchdynamo_orig_callable")
             return wrap(m, original, origin).call(m, args, kwargs)
-        if is_left_to_python(function.real):    # in a wrapper, which torch puts around some once torch.compile is there
+        if is_left_to_python(function.real):    # torch wraps some functions once torch.compile is imported
             found = special_case(m, getattr(function.real, "__wrapped__", None), args, kwargs)
             if found is not None:
                 return found
@@ -178,7 +179,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
 
 
 def refuse_marked(m: Machine, function: FunctionValue, args: list[Value]) -> None:
-    """A break before a function that someone wants Python to run."""
+    """Break before a function that is marked to be run by Python."""
     module = str(function.namespace.get("__name__"))
     if user_annotations.is_ignored(module):
         raise Break(Reason.IGNORED, function.name)

@@ -1,6 +1,6 @@
-"""Class statements: the body runs as a frame with a namespace, and what it leaves becomes a class.
+"""Class statements: the body runs as a frame with a namespace, which then becomes a class.
 
-See ``sot/values/classes.py`` for how a class that does not exist yet is looked at.
+See ``sot/values/classes.py`` for the treatment of a class that does not exist yet.
 """
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 METACLASSES = (type, abc.ABCMeta)
-READ_BY_TYPE = frozenset({"__slots__", "__doc__", "__module__", "__qualname__"})   # when it makes a class
+# type reads these when it makes a class
+READ_BY_TYPE = frozenset({"__slots__", "__doc__", "__module__", "__qualname__"})
 
 
 class Shell:
-    """Stands in a stand-in for a value that is no function."""
+    """Represents a value that is not a function in a stand-in."""
 
 
 @handles(builtins.__build_class__)
 def build_class(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Run the body of a class statement; ``finish`` makes the class of what it leaves."""
+    """Run the body of a class statement. ``finish`` makes the class from its namespace."""
     body, name, *bases = args
     if kwargs or not isinstance(body, FunctionValue):
         raise Break(Reason.CLASS_BODY, " with a metaclass or other keywords" if kwargs else "")
     if {*body.code.co_cellvars} & {*body.code.co_freevars}:
-        raise Break(Reason.CLASS_BODY, " which has a variable of its own and one from outside, both of one name")
+        raise Break(Reason.CLASS_BODY, " which has a local and a free variable of the same name")
     for base in bases:
         refuse_base(base)
     result = m.enter(body, [])
@@ -54,25 +55,25 @@ def build_class(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 
 
 def refuse_base(base: Value) -> None:
-    """A break for a base that has a say in how its subclasses are made."""
+    """Break for a base that controls how its subclasses are made."""
     cls = base.real
     if not isinstance(cls, type) or type(cls) not in METACLASSES:
         raise Break(Reason.CLASS_BODY, f" with the base {base}")
-    if hasattr(cls.__init_subclass__, "__func__"):      # written in Python, which object's is not
+    if hasattr(cls.__init_subclass__, "__func__"):      # written in Python, unlike that of object
         raise Break(Reason.CLASS_BODY, f" below {cls.__qualname__}, which has an __init_subclass__")
     if issubclass(cls, torch.Tensor):
         raise Break(Reason.CLASS_BODY, " of tensors")
 
 
 def finish(m: Machine, frame: Frame) -> ClassValue:
-    """The class that a body has described."""
+    """The class that a body describes."""
     names = frame.names
     assert names is not None
     name, bases = frame.default
     members: dict[str, Value] = {key: names.get(m, key) for key in names.keys(m)}
     cell, namespace = members.pop("__classcell__", None), members.pop("__classdictcell__", None)
     if "__init_subclass__" in members:
-        raise Break(Reason.CLASS_BODY, " whose body has a say in how classes are made")
+        raise Break(Reason.CLASS_BODY, " whose body customizes how classes are made")
     shells = {key: shell(m, key, value) for key, value in members.items()}
     if isinstance(namespace, CellValue) and reads_namespace(frame.code.code):
         namespace.set(m, FilledByType())
@@ -89,12 +90,12 @@ def finish(m: Machine, frame: Frame) -> ClassValue:
 
 
 def reads_namespace(body: types.CodeType) -> bool:
-    """Does a function of the body, such as one that computes annotations, read the namespace of the class later?"""
+    """Whether a function of the body, for example one that computes annotations, reads the class namespace later."""
     return any("__classdict__" in const.co_freevars for const in body.co_consts if isinstance(const, types.CodeType))
 
 
 def shell(m: Machine, name: str, value: Value) -> Any:
-    """What the stand-in holds for a member."""
+    """The member of the stand-in for a value."""
     if isinstance(value, FunctionValue):
         return function_shell(m, value)
     if isinstance(value, DescriptorValue):
@@ -118,7 +119,7 @@ def refuse_descriptor(value: Value) -> None:
 
 
 def function_shell(m: Machine, value: FunctionValue) -> types.FunctionType:
-    """A function that nobody calls, and that leads to the Value."""
+    """A function that is never called and that leads to the Value."""
     if value.real is not ABSENT:
         return value.real
     cells = tuple(types.CellType() for _ in value.closure)
@@ -131,14 +132,14 @@ def function_shell(m: Machine, value: FunctionValue) -> types.FunctionType:
 
 def store(m: Machine, made: ClassValue, name: str, value: Value | None) -> None:
     """``cls.name = value`` of a class made during capture."""
-    if name == "__bases__":     # which asks all classes below it, also those that nothing mentions any more
+    if name == "__bases__":     # this updates all subclasses, including unreferenced ones
         raise Skip(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
     if value is None or name.startswith("__") or not isinstance(value, (Const, FunctionValue, DescriptorValue)):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
     made.write(m, name, value, shell(m, name, value))
 
 
-# ---- what makes classes in Python of its own: as one break, not dozens ---------------------------------------
+# ---- libraries that make classes in Python: one break instead of dozens ---------------------------------------
 def _made_by(name: str) -> Callable:
     def make(m: Machine, *_: Any) -> Value:
         raise Break(Reason.CLASS_BODY, f" by {name}")
@@ -157,7 +158,7 @@ def _makes(kind: type, parameters: tuple[str, ...]) -> None:
         parts = take(kind.__name__, args, kwargs, *parameters, required=1)
         parts = [p for p in parts if p is not None]
         if not all(isinstance(p, FunctionValue) or p is NONE for p in parts):
-            raise Break(Reason.UNSUPPORTED, article(f"{kind.__name__} of something that is no Python function"))
+            raise Break(Reason.UNSUPPORTED, article(f"{kind.__name__} of an object that is not a Python function"))
         return DescriptorValue(kind, parts)
 
 

@@ -25,7 +25,7 @@ class _Slotted:
 
 
 def _full_names() -> bool:
-    """Does this Python name a class with its module when it says that a slot is empty?"""
+    """Whether this Python names a class with its module in the message about an empty slot."""
     try:
         return bool(_Slotted().name)  # type: ignore[attr-defined]
     except AttributeError as e:
@@ -82,7 +82,7 @@ def slot_of_exception(m: Machine, obj: ExceptionValue, name: str) -> Value:
     if name == "value":
         return obj.args[0] if obj.args else NONE
     if name in ("name", "obj") and issubclass(obj.pytype, (AttributeError, NameError)):
-        return NONE     # not given; what Python raises by itself has them among its slots
+        return NONE     # not given; exceptions that Python itself raises have them as slots
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
 
 
@@ -90,7 +90,7 @@ def slot_of_exception(m: Machine, obj: ExceptionValue, name: str) -> Value:
 def slot_of_opaque(m: Machine, obj: Opaque, name: str) -> Value:
     if obj.origin is None or slot_is_empty(obj.real, name):
         raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
-    return wrap_attr(m, obj, name, getattr(obj.real, name))      # another at the next call, perhaps
+    return wrap_attr(m, obj, name, getattr(obj.real, name))      # the next call may see another object
 
 
 def empty_slot(m: Machine, obj: Value, name: str) -> None:
@@ -203,7 +203,7 @@ def function_attrs(obj: FunctionValue) -> ObjectValue:
 
 @ANSWERS.add((Value, "load_slot"), (Const, "load_computed"))
 def native_attr(m: Machine, obj: Value, name: str) -> Value:
-    """Read an attribute of a constant for real: it runs no user code."""
+    """Read an attribute of a constant during capture. It runs no user code."""
     if obj.real is ABSENT:
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of {obj}")
     try:

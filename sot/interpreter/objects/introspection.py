@@ -1,4 +1,4 @@
-"""What the program can ask by other ways than attributes: signatures, weak references, its own frames."""
+"""Introspection other than by attributes: signatures, weak references, the program's own frames."""
 from __future__ import annotations
 
 import inspect
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @handles(inspect.signature)
 def signature(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The function is guarded by whoever led here, so its signature is as constant as its code."""
+    """The function is already guarded, so its signature is as constant as its code."""
     target = args[0] if len(args) == 1 and not kwargs else None
     if isinstance(target, BoundMethod) and isinstance(target.function, FunctionValue):
         found = signature_of(m, real_function(target.function))
@@ -40,7 +40,7 @@ def signature(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def signature_of(m: Machine, target: Any) -> inspect.Signature:
     try:
         return inspect.signature(target)
-    except (TypeError, ValueError) as e:        # many classes made of C code have none
+    except (TypeError, ValueError) as e:        # many C classes have none
         return m.throw(type(e), *e.args)
 
 
@@ -86,7 +86,7 @@ for _name in ("keys", "values", "items", "get", "__getitem__", "__contains__", "
 
 # ---- frames -----------------------------------------------------------------------------------------------
 def _watch(function: Callable[..., Any]) -> None:
-    """Who watches a function is to see all of it, in its own frame."""
+    """A function that watches code needs to see all of it, in its own frame."""
     @handles(function)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Skip(Reason.DEBUGGER, f"{function.__name__}()")
@@ -97,16 +97,19 @@ for _function in (breakpoint, sys.breakpointhook, sys.settrace, sys.setprofile, 
     _watch(_function)
 
 
-# What step code has in common with the function whose frame it stands for.
+# The attributes that step code shares with the function whose frame it stands for.
 SAME_OF_FRAMES = frozenset({"f_lineno", "f_globals", "f_builtins"})
 SAME_OF_CODE = frozenset({"co_name", "co_qualname", "co_filename", "co_firstlineno"})
 
 
 @handles(sys._getframe, inspect.currentframe)
 def get_frame(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Python gives it. Who keeps a frame expects to find it where the function has gone on to, with the variables that
-    it has by then, so Python runs all of a function whose frame is asked for. It is enough to break for code that only
-    asks for names and lines, as all of the standard library does but for ``inspect``."""
+    """Python calls it. A caller that keeps a frame expects it to continue with the function's variables. So Python
+    runs all
+    of a function whose frame is read. A break suffices for code that only reads names and lines, as the standard
+    library
+    does, except ``inspect``.
+    """
     module = str(m.frames[-1].namespace.get("__name__")).partition(".")[0]
     if not asks_for_names(m.frames[-1]) and (module == "inspect" or module not in sys.stdlib_module_names):
         raise Skip(Reason.FRAME, f"a call of sys._getframe() in {module}")
@@ -115,7 +118,7 @@ def get_frame(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def asks_for_names(frame: Frame) -> bool:
-    """Is the result of the current instruction asked for nothing but what step code has as well?"""
+    """Whether the current instruction reads only attributes that step code also has."""
     following = [i.arg for i in frame.instrs[frame.pc:frame.pc + 2] if i.op == "LOAD_ATTR"]
     return following[:1] == ["f_code"] and not SAME_OF_CODE.isdisjoint(following[1:]) or (
         not SAME_OF_FRAMES.isdisjoint(following[:1]))

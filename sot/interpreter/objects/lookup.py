@@ -1,4 +1,4 @@
-"""What a class has: its attributes along the MRO, special methods excepted, and what it means that there is none."""
+"""Class lookup: attributes along the MRO (except special methods), and the error for a missing attribute."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
-    """The attribute of a class found along its MRO, and the class that has it."""
-    if cls.__mro__ is None:     # its metaclass is reckoning it at the moment
+    """The attribute of a class found along its MRO, and the class that defines it."""
+    if cls.__mro__ is None:     # its metaclass is computing it now
         raise Break(Reason.UNSUPPORTED, f"class {cls.__name__} before it is made")
     for owner in cls.__mro__:
         if name in owner.__dict__:
@@ -28,14 +28,16 @@ def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
 
 
 def class_value(m: Machine, raw: Any, owner: type, name: str) -> Value:
-    """The Value of what a class holds under a name."""
+    """The Value of a class attribute."""
     if (made := m.made_classes.get(id(owner))) is not None and (member := made.member(name)) is not None:
         return member
     return wrap(m, raw, ClassAttr(known(owner, owner.__qualname__), name))
 
 
 def guard_protocol(m: Machine, kind: type) -> None:
-    """Guard whether what a class holds is a descriptor, and of which kind: its own class may gain or lose methods."""
+    """Guard whether a class attribute is a descriptor, and of which kind, because its own class may gain or lose
+    methods.
+    """
     for name in () if cannot_change(kind) or is_library(kind.__module__) else ("__get__", "__set__", "__delete__"):
         found, owner = lookup(m, kind, name)
         if found is not ABSENT and not cannot_change(owner):
@@ -43,22 +45,22 @@ def guard_protocol(m: Machine, kind: type) -> None:
 
 
 def is_data_descriptor(raw: Any) -> bool:
-    """Does it come before what an instance has, when it is read?"""
+    """Whether it takes precedence over the instance's attribute when it is read."""
     return hasattr(type(raw), "__get__") and takes_writes(raw)
 
 
 def takes_writes(raw: Any) -> bool:
-    """Is it asked when the attribute of an instance is set or deleted?"""
+    """Whether it is called when the attribute of an instance is set or deleted."""
     return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
 
 
 def no_attribute(m: Machine, text: str, name: str | None, obj: Value) -> Any:
-    """Raise AttributeError, as CPython does: with the name and the object in it."""
+    """Raise AttributeError as CPython does, with the name and the object in it."""
     error = ExceptionValue(AttributeError, [Const(text)])
     error.slots = {"name": wrap_new(m, name), "obj": obj}
     raise PyRaise(error)
 
 
 def like_real(m: Machine, error: AttributeError, obj: Value) -> Any:
-    """Raise in the captured program what reading an attribute has raised for real."""
+    """Raise in the captured program the exception that reading an attribute has raised."""
     return no_attribute(m, str(error), error.name, obj)

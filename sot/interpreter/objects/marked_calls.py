@@ -1,4 +1,4 @@
-"""Calls of functions that the user has marked by torch.compiler or torch._dynamo."""
+"""Calls of functions that the user has marked with torch.compiler or torch._dynamo."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def marked_call(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """The result of a call that a mark decides; None if there is no such mark."""
+    """The result of a call that a mark decides, or None if there is no such mark."""
     real = function.real
     if marks.is_constant(real):
         return constant_result(m, real, args, kwargs)
@@ -29,7 +29,7 @@ def marked_call(m: Machine, function: FunctionValue, args: list[Value], kwargs: 
 
 
 def constant_result(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call the function now; the user says that it answers the same ever after."""
+    """Call the function now. The user declares that its result is always the same."""
     name = getattr(real, "__qualname__", str(real))
     try:
         given = [real_value(m, v) for v in args], {k: real_value(m, v) for k, v in kwargs.items()}
@@ -43,6 +43,6 @@ def constant_result(m: Machine, real: Any, args: list[Value], kwargs: dict[str, 
 
 
 def real_value(m: Machine, value: Value) -> Any:
-    """The object that a value stands for, if there is one already."""
+    """The object that a value stands for, if it exists already."""
     real = getattr(value, "real", ABSENT)
     return value.host(m) if real is ABSENT else real

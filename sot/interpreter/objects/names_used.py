@@ -1,7 +1,7 @@
-"""What a Python function of a library looks up, where capture calls it for real and keeps the result.
+"""The names that a library's Python function looks up, when capture calls it and keeps the result.
 
-The result is the same at the next call if the function finds the same under these names: globals, builtins, and
-attributes of modules among them; of the functions that it finds there, likewise.
+The result is the same at the next call if the function finds the same objects under these names: globals, builtins and
+attributes of modules. The same holds for the functions that it finds there.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEPTH = 3       # of functions that call each other
 
 
 def names_used(code: CodeType) -> tuple[tuple[str, ...], ...]:
-    """The globals of a code object, each with the attributes that are read off it at once."""
+    """The globals of a code object, each with the attributes that are read directly off it."""
     return _used.of(code)
 
 
@@ -48,7 +48,7 @@ _used = CodeTable(_names_used)
 
 
 def guard_names(m: Machine, function: FunctionType, depth: int = DEPTH) -> None:
-    """Guard what a function finds under the names in it."""
+    """Guard the objects that a function finds under its names."""
     if depth == 0 or id(function) in m.names_guarded:
         return
     m.names_guarded.add(id(function))
@@ -59,7 +59,7 @@ def guard_names(m: Machine, function: FunctionType, depth: int = DEPTH) -> None:
 
 
 def guard_path(m: Machine, namespace: dict, path: tuple[str, ...]) -> Iterator[Any]:
-    """Guard a global or builtin, and the attributes below it as long as they are of modules; what is found."""
+    """Guard a global or builtin, and the attributes below it as long as they belong to modules. Yields the objects."""
     name, *attributes = path
     if name in namespace:
         origin: Any = Global(known(namespace, str(namespace.get("__name__"))), name)

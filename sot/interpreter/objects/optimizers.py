@@ -1,9 +1,9 @@
-"""Steps of optimizers inside of captured code, for a backend that compiles.
+"""Steps of optimizers in captured code, for a backend that compiles.
 
-torch.optim is followed as it is written for torch.compile: its counters of steps stay tensors. Where plain PyTorch
-computes with Python's doubles, the graph computes with tensors of doubles. The last bits differ from plain PyTorch's,
-so a backend that runs its graph unchanged leaves the step to Python. A step that would break the graph is Python's as
-well.
+torch.optim is executed in its form for torch.compile: the step counters stay tensors. Where plain PyTorch computes
+with
+Python floats, the graph computes with float64 tensors. The last bits differ from plain PyTorch, so a backend that runs
+its graph unchanged leaves the step to Python. A step that would break the graph is left to Python as well.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODULE = "torch.optim."
 
 
 def follow(m: Machine, function: FunctionValue) -> None:
-    """Go into a function of torch.optim, or raise the break before it."""
+    """Enter a function of torch.optim, or raise the break before it."""
     outermost = followed(m) or function.name
     left = m.assumptions.plain_optimizers
     if "" in left or outermost in left:
@@ -38,7 +38,7 @@ def follow(m: Machine, function: FunctionValue) -> None:
 
 
 def followed(m: Machine) -> str | None:
-    """The outermost function of torch.optim that is being followed."""
+    """The outermost function of torch.optim that is being executed."""
     for frame in m.frames[1:]:
         if frame.function is not None and str(frame.namespace.get("__name__")).startswith(MODULE):
             return frame.function.name
@@ -46,14 +46,14 @@ def followed(m: Machine) -> str | None:
 
 
 def set_gradients(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What is around a step: gradients are off, but for an optimizer that is differentiable."""
+    """The setting around a step: gradients are off, except for a differentiable optimizer."""
     inner = function.closure[function.code.co_freevars.index("func")].get(m)
     return m.enter(with_gradients, [inner, *args], kwargs)
 
 
 @handles(value_of_counter)
 def counter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A number that a step reads off a tensor: it stays in a tensor, with a double's precision."""
+    """A number that a step reads off a tensor. It stays in a float64 tensor."""
     (value,) = inside_step(m, args)
     return torch_call(m, "call_method", "double", [value], {}) if isinstance(value, TensorValue) else value
 
@@ -71,7 +71,7 @@ def inside_step(m: Machine, args: list[Value]) -> list[Value]:
 
 
 def applied(m: Machine, name: str, plain: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """One of the operations of a list."""
+    """One operation of a list."""
     if not name.endswith("_"):
         return torch_call(m, "call_function", plain, args, kwargs)
     if hasattr(torch.Tensor, name):
@@ -80,7 +80,7 @@ def applied(m: Machine, name: str, plain: Any, args: list[Value], kwargs: dict[s
 
 
 def foreach(operation: Any) -> Handler:
-    """The handler of an operation on lists of tensors, which in a step is one on each: numbers may be tensors there."""
+    """The handler of an operation on lists of tensors. In a step it becomes one operation per tensor."""
     name = operation.__name__.removeprefix("_foreach_")
     plain = NAMED_OTHERWISE.get(name) or getattr(torch, name.rstrip("_"), None)
 

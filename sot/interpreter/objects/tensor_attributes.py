@@ -1,4 +1,4 @@
-"""Attributes of tensors, their truth and their elements: metadata is a constant, the rest is an operation."""
+"""Attributes of tensors, their truth and their elements. Metadata is constant; everything else is an operation."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -48,7 +48,7 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
         return wrap_known(m, tensor.pytype)
     if name == "grad" and tensor.ref.real is not None:
         if tensor.pytype is torch.Tensor:
-            fact(m, tensor, "is_leaf")      # first: torch warns of the .grad of another tensor
+            fact(m, tensor, "is_leaf")      # first, because torch warns of the .grad of a non-leaf
         return wrap_attr(m, tensor, name, tensor.ref.real.grad)
     if name == "grad" and tensor.fake.is_leaf:
         return NONE
@@ -58,14 +58,14 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
     if found is None:
         return instance_attr(m, tensor, name)
     if callable(found):
-        if tensor.ref.real is not None and name in tensor.ref.real.__dict__:    # hidden by an attribute of that name
+        if tensor.ref.real is not None and name in tensor.ref.real.__dict__:    # an attribute of that name hides it
             return wrap_attr(m, tensor, name, tensor.ref.real.__dict__[name])
         return BoundMethod(Const(found), tensor, name)
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
 
 
 def grad_fn(m: Machine, tensor: TensorValue) -> Value:
-    """What the fake has is of the type that it has in the program, but where the history began before the frame."""
+    """The fake's grad_fn has the type of the program's grad_fn, unless the history began before the frame."""
     real = tensor.ref.real
     if real is not None and not has_changed(tensor):
         return wrap_attr(m, tensor, "grad_fn", real.grad_fn)
@@ -77,12 +77,12 @@ def grad_fn(m: Machine, tensor: TensorValue) -> Value:
 
 
 def through_class(m: Machine, tensor: TensorValue, name: str) -> Value | None:
-    """An attribute that torch has, of a tensor whose class is asked for it; None if it is not."""
+    """An attribute of torch.Tensor, if the tensor's class overrides how it is read; else None."""
     if name == "__class__" or callable(getattr(torch.Tensor, name, None)):
         return None
     if m.asks_classes and not m.modes:
         return through_overrides(m, "call_function", getattr, (tensor.ref, name), {}, {id(tensor.ref.fake): tensor})
-    if name in ("grad", "grad_fn"):     # emitted code would read it, and ask the class
+    if name in ("grad", "grad_fn"):     # emitted code would read it, and call the class
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of an instance of {tensor.pytype.__qualname__}")
     return None
 
@@ -134,8 +134,8 @@ def missing_attr(m: Machine, tensor: TensorValue, name: str) -> Any:
 
 @ANSWERS.add((TensorValue, "store_attr"))
 def store_attr(m: Machine, tensor: TensorValue, name: str, value: Value | None) -> None:
-    """Write ``.grad``, ``.data`` or an attribute of the user's; ``None`` deletes it."""
-    tensor.ref.see()      # it may be the tensor that another one is at another call
+    """Write ``.grad``, ``.data`` or a user attribute. ``None`` deletes it."""
+    tensor.ref.see()      # another call may pass the same tensor twice
     if overrides_operations(tensor.pytype) and hasattr(torch.Tensor, name):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {tensor}, which its class may override,")
     if name == "requires_grad" and value is not None:
@@ -174,5 +174,5 @@ def items_list(m: Machine, tensor: TensorValue) -> list[Value] | None:
     if tensor.fake.dim() == 0:
         raise Break(Reason.OPERATION_FAILED, "iteration over a 0-d tensor")
     if m.modes or m.asks_classes and overrides_operations(tensor.pytype):
-        torch_call(m, "call_method", "dim", [tensor], {})      # which torch asks for, too
+        torch_call(m, "call_method", "dim", [tensor], {})      # torch calls it, too
     return torch_call(m, "call_method", "unbind", [tensor, Const(0)], {}).items_list(m)

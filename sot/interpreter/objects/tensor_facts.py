@@ -1,7 +1,9 @@
-"""What capture finds of tensors by itself: methods, which a program may replace, and what no tensor guard compares.
+"""Facts about tensors that capture relies on: methods that a program may replace, and properties without a tensor
+guard.
 
-The latter is read off the real tensor, and guarded. Of a tensor that the trace has made the fake one tells; where that
-depends on an input, the input is guarded.
+A property is read off the real tensor and guarded. For a tensor that the trace has made, the fake tensor has the
+answer.
+If that depends on an input, the input is guarded.
 """
 from __future__ import annotations
 
@@ -27,26 +29,26 @@ ORIGINAL = {cls: dict(vars(cls)) for cls in BASIC}
 
 
 def resolved(m: Machine, cls: type, name: str) -> tuple[Any, type]:
-    """What a class of tensors has under a name by which capture knows something itself; the same at each call."""
+    """The method of a tensor class that capture has a rule for. It is guarded."""
     raw, owner = lookup(m, cls, name)
-    if raw is not ABSENT and owner in ORIGINAL:     # and none of C code, which stays
+    if raw is not ABSENT and owner in ORIGINAL:     # C methods need no guard, because they cannot change
         m.guard(IsGuard(ClassAttr(known(owner, owner.__qualname__), name), raw))
     return raw, owner
 
 
 def is_replaced(raw: Any, name: str) -> bool:
-    """Is it a function that the program has put into the place of a method of tensors, or beside those?"""
+    """Whether it is a function that the program has put in place of a method of tensors."""
     return isinstance(raw, FunctionType) and not any(raw is known.get(name) for known in ORIGINAL.values())
 
 
 def refuse_replaced(m: Machine, tensor: TensorValue, name: str) -> None:
-    """A break where the program has put a function of its own into the place of an operator of tensors."""
+    """Break if the program has replaced an operator of tensors with its own function."""
     if is_replaced(resolved(m, tensor.pytype, name)[0], name):
-        raise Break(Reason.OPAQUE_CALL, f"{name} of tensors, which is not torch's own,")
+        raise Break(Reason.OPAQUE_CALL, f"{name} of tensors, which the program has replaced,")
 
 
 def fact(m: Machine, tensor: TensorValue, name: str) -> Value:
-    """``tensor.name`` or ``tensor.name()``, for a name among those that are asked."""
+    """``tensor.name`` or ``tensor.name()``, for one of the listed names."""
     if name == "storage_offset":
         return storage_offset(m, tensor)
     changed = has_changed(tensor)
@@ -60,7 +62,7 @@ def fact(m: Machine, tensor: TensorValue, name: str) -> Value:
 
 
 def guarded(m: Machine, tensor: TensorValue, name: str) -> Any:
-    """What an input has under a name, from now on the same at each call."""
+    """The value of an input's property, which is guarded from now on."""
     if tensor.origin is None:
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of {tensor}")
     tensor.ref.see()
@@ -71,7 +73,7 @@ def guarded(m: Machine, tensor: TensorValue, name: str) -> Any:
 
 
 def storage_offset(m: Machine, tensor: TensorValue) -> Value:
-    """That of a view of an input depends on the input's."""
+    """The storage offset. That of a view of an input depends on the input's."""
     if m.places_unknown:
         raise Break(Reason.TENSOR_VALUE, "storage_offset")
     for other in inputs_sharing(m, tensor):
@@ -87,7 +89,7 @@ def of_fake(m: Machine, tensor: TensorValue, name: str) -> Value:
 
 
 def inputs_sharing(m: Machine, tensor: TensorValue) -> Iterator[TensorValue]:
-    """The inputs that share memory with a tensor, it among them if it is one."""
+    """The inputs that share memory with a tensor, itself included if it is an input."""
     memory = storage_id(tensor.ref.fake)
     for _, value in [*m.by_id.values()]:
         if isinstance(value, TensorValue) and value.ref.real is not None and storage_id(value.ref.fake) == memory:
@@ -95,7 +97,7 @@ def inputs_sharing(m: Machine, tensor: TensorValue) -> Iterator[TensorValue]:
 
 
 def has_changed(tensor: TensorValue) -> bool:
-    """Has the trace changed an input in place, or what autograd is to do with it?"""
+    """Whether the trace has changed an input in place, or how autograd treats it."""
     ref = tensor.ref
     return ref.real is not None and (version_of(ref.fake) != ref.version
                                      or ref.fake.requires_grad != ref.real.requires_grad)

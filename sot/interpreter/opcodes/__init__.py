@@ -1,7 +1,7 @@
-"""One handler an instruction: ``handler(m, frame, instr)``; the files go by family.
+"""One handler per instruction: ``handler(m, frame, instr)``. The files follow the families of instructions.
 
-A handler pops its operands before it calls anything that may push a frame, so that what is left on the stack is
-what the instruction leaves below its result. It returns None, or what ends the capture.
+A handler pops its operands before it calls anything that may push a frame. So the stack then holds only the values
+below the instruction's result. A handler returns None, or the value that ends the capture.
 """
 from sot.interpreter.opcodes import build, class_body, control, names, operate
 from sot.interpreter.opcodes.table import HANDLERS

@@ -1,4 +1,4 @@
-"""Containers and functions: made, filled and taken apart."""
+"""Containers and functions: creation, filling and unpacking."""
 from __future__ import annotations
 
 import types
@@ -167,8 +167,7 @@ def unpack_sequence(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def too_many(unpacked: Value, count: int, got: int) -> str:
-    """What CPython says, which differs from version to version: since 3.14 it counts the values of a list, tuple or
-    dict."""
+    """CPython's message, which differs between versions: since 3.14 it counts the values of a list, tuple or dict."""
     sized = unpacked.pytype in (list, tuple, dict)
     try:
         exec("_, " * count + "= values", {"values": [None] * got if sized else iter([None] * got)})

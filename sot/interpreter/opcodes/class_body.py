@@ -1,4 +1,4 @@
-"""The names of a class body: kept in a namespace, looked for there before anywhere else."""
+"""The names of a class body: they are stored in a namespace, which is searched first."""
 from __future__ import annotations
 
 import builtins

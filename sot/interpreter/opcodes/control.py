@@ -36,14 +36,14 @@ def jump(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def take_jump(m: Machine, frame: Frame, instr: Instr) -> None:
-    """Go to the target. A loop that goes around too often is left to Python, which comes back for its body."""
+    """Jump to the target. If a loop iterates too often, Python continues it, and its body gets an entry."""
     if instr.target <= frame.last:
         unroll_limit.go_around(m, frame, instr.target)
     frame.pc = instr.target
 
 
 def is_module(element: Value) -> bool:
-    """A layer of a model, alone or in a tuple that enumerate or zip gives."""
+    """Whether it is a module, alone or in a tuple from enumerate or zip."""
     if isinstance(element, TupleValue):
         return any(isinstance(v, Value) and is_module(v) for v in element.items)
     return isinstance(element, ObjectValue) and issubclass(element.pytype, torch.nn.Module)
@@ -121,7 +121,7 @@ def for_iter(m: Machine, frame: Frame, instr: Instr) -> None:
     elif isinstance(iterator, IteratorValue):
         value = iterator.step(m)
         if value is not ABSENT and is_module(value):
-            frame.rounds.clear()    # over the layers of a model each round has a body of its own: all are unrolled
+            frame.rounds.clear()    # over the layers of a model each iteration has another body, so all are unrolled
     else:
         m.enter(next_method(m, iterator), [iterator], {}, FOR_NEXT)
         return
@@ -133,7 +133,7 @@ def for_iter(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def next_method(m: Machine, iterator: Value) -> FunctionValue:
-    """The user's ``__next__``; an iterator made of C code is stepped by Python."""
+    """The user's ``__next__``. Python steps a C iterator."""
     method = attributes.special(m, iterator, "__next__")
     if isinstance(method, BoundMethod) and isinstance(method.function, FunctionValue):
         return method.function
@@ -229,7 +229,7 @@ def check_exc_match(m: Machine, frame: Frame, instr: Instr) -> None:
     classes = wanted.items_list(m) if isinstance(wanted, TupleValue) else [wanted]
     if not all(is_exception_class(c) for c in classes or ()):
         raise Break(Reason.UNSUPPORTED, "an except clause with something other than classes")
-    bases = frame.stack[-1].pytype.__mro__      # and not what a metaclass says
+    bases = frame.stack[-1].pytype.__mro__      # not what a metaclass claims
     frame.stack.append(boolean(any(c.real in bases for c in classes or ())))
 
 
@@ -249,7 +249,7 @@ def before_with(m: Machine, frame: Frame, instr: Instr) -> None:
     if not isinstance(leave, BoundMethod) or not (isinstance(manager, ObjectValue) or manager.pytype is torch.device):
         raise Break(Reason.OPAQUE_CALL, f"the context manager {manager}")
     frame.stack.append(leave)
-    if instr.arg:       # since 3.14 there is room for a self
+    if instr.arg:       # since 3.14 there is a slot for self
         frame.stack.append(NULL)
     m.push_result(enter.call(m, [], {}))
 

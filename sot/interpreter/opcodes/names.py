@@ -1,4 +1,4 @@
-"""Where values are kept: the stack, local variables, cells, globals, attributes, modules."""
+"""Names and storage: the stack, local variables, cells, globals, attributes, modules."""
 from __future__ import annotations
 
 import builtins
@@ -59,9 +59,9 @@ def swap(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("LOAD_CONST")
 def load_const(m: Machine, frame: Frame, instr: Instr) -> None:
-    constant = instr.arg    # a function stands in our own code only
+    constant = instr.arg    # only the package's own code has a function here
     value = wrap_known(m, constant) if isinstance(constant, FunctionType) else wrap_new(m, constant)
-    if isinstance(value, TupleValue):       # it is that very object, in every run
+    if isinstance(value, TupleValue):       # it is the same object in every run
         value.real, value.origin = constant, known(constant, "a constant")
     frame.stack.append(value)
 
@@ -106,9 +106,9 @@ def delete_fast(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("LOAD_FAST_AND_CLEAR")
 def load_fast_and_clear(m: Machine, frame: Frame, instr: Instr) -> None:
-    """Around an inlined comprehension (PEP 709): what the comprehension's variable shadows goes to the stack."""
+    """Before an inlined comprehension (PEP 709): save the variable that the comprehension shadows on the stack."""
     name = instr.arg
-    if name in frame.cells and name in frame.native.co_cellvars:    # a class body may have a free variable so named
+    if name in frame.cells and name in frame.native.co_cellvars:    # a class body may have a free variable of that name
         frame.stack.append(frame.cells.pop(name))
     elif name in frame.locals:
         load_fast(m, frame, instr)
@@ -169,7 +169,7 @@ def load_global(m: Machine, frame: Frame, instr: Instr) -> None:
 def builtin(m: Machine, frame: Frame, name: str) -> Value:
     found = frame.namespace.get("__builtins__", builtins)
     held = found.__dict__ if isinstance(found, ModuleType) else found
-    if is_own(frame.native.co_filename):        # in place of C code, which looks up nothing
+    if is_own(frame.native.co_filename):        # it stands for C code, which looks up no globals
         return wrap_known(m, BUILTINS[name])
     written = m.namespaces.get(id(held))
     if written is not None and (value := written.get(m, name)) is not ABSENT:
@@ -208,7 +208,7 @@ def load_method(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def push_callable(m: Machine, frame: Frame, owner: Value, name: str) -> None:
-    """Push ``owner.name`` and the NULL that a call wants beside it."""
+    """Push ``owner.name`` and the NULL that a call needs beside it."""
     if NULL_FIRST:
         frame.stack.append(NULL)
         m.push_result(owner.load_attr(m, name))
@@ -248,8 +248,7 @@ def delete_attr(m: Machine, frame: Frame, instr: Instr) -> None:
 # ---- modules
 @op("IMPORT_NAME")
 def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
-    """A module that is loaded already is a constant, as long as it is the one in ``sys.modules``; to load one is an
-    effect."""
+    """A loaded module is a constant as long as ``sys.modules`` has the same one. Loading a module is a side effect."""
     names, level = frame.stack.pop().constant(), frame.stack.pop().constant()
     base = instr.arg
     if level:
@@ -257,7 +256,7 @@ def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
         parent = package.rsplit(".", level - 1)[0]
         base = f"{parent}.{instr.arg}" if instr.arg else parent
     if not is_own(frame.native.co_filename) and builtin(m, frame, "__import__").real is not __import__:
-        raise Break(Reason.IMPORT, f"{base}, by a function in place of __import__")
+        raise Break(Reason.IMPORT, f"{base}, by a function that replaces __import__")
     module = loaded_module(m, base)
     if module is None or not isinstance(module.real, ModuleType) or not all(
             name == "*" or hasattr(module.real, name) or submodule(m, module.real, name) for name in names or ()):
@@ -269,23 +268,26 @@ def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def import_part_of_library(m: Machine, frame: Frame, base: str, names: tuple[str, ...]) -> None:
-    """A library that is loaded may import parts of it, or of another one, when they are first needed. That is no effect
-    of the program: such a part is imported at once, outside of the capture, unless code of it could see what the frame
-    has done before."""
+    """A loaded library may import a part of itself, or of another library, when the part is first needed. That is no
+    side
+    effect of the program. The part is imported at once, outside the capture, unless its code could see what the frame
+    has
+    done before.
+    """
     wanted = (base, names)
     is_loaded = base.partition(".")[0] in sys.modules and is_installed(frame.native.co_filename)
     if is_loaded and wanted not in m.assumptions.imported and not m.mutated and not m.effects and not m.state_log:
-        raise RestartCapture(f"{base} imports a part of it", imported=frozenset({wanted}))
+        raise RestartCapture(f"{base} imports a part of itself", imported=frozenset({wanted}))
 
 
 def loaded_module(m: Machine, name: str) -> Value | None:
-    """What ``sys.modules`` has under a name, None for nothing."""
+    """What ``sys.modules`` has under a name, or None."""
     found = sys.modules.get(name)
     return None if found is None else wrap(m, found, Item(known(sys.modules, "sys.modules"), name))
 
 
 def submodule(m: Machine, module: ModuleType, name: str) -> Value | None:
-    """What ``from module import name`` gives where the module has no such attribute: a module that is loaded."""
+    """The loaded module that ``from module import name`` returns if the module has no such attribute."""
     m.guard(HasKeyGuard(Attr(known(module, module.__name__), "__dict__"), name, False))
     return loaded_module(m, f"{module.__name__}.{name}")
 

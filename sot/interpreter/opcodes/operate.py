@@ -76,7 +76,7 @@ def to_bool(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def same_object(a: Value, b: Value) -> bool:
-    """``a is b``: one Value, or constants whose identity Python fixes."""
+    """``a is b``: the same Value, or constants whose identity Python guarantees."""
     if a is b:
         return True
     if deferred_scalars.among(a, b):
@@ -86,7 +86,7 @@ def same_object(a: Value, b: Value) -> bool:
     if isinstance(a, Const) and isinstance(b, Const):
         if a.pytype is not b.pytype:
             return False
-        left, right = a.unguarded, b.unguarded      # a guard would make one constant of two
+        left, right = a.unguarded, b.unguarded      # guards would make both the same constant
         if left is not right and isinstance(left, (int, str, bytes, float, complex, tuple)) and left == right:
             raise Break(Reason.UNSUPPORTED, "the identity of equal constants")
         if a.real is b.real:
@@ -114,7 +114,7 @@ def contains_op(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def push_truth(m: Machine, value: Value, kind: str) -> None:
-    """Push ``bool(value)`` or its opposite."""
+    """Push ``bool(value)`` or its negation."""
     known = operators.truth(m, value)
     if known is ENTERED:
         m.frames[-1].on_return = kind

@@ -1,4 +1,4 @@
-"""The tables of instruction handlers, and of what becomes of the result of a frame.
+"""The tables of instruction handlers, and of the ways in which a frame's result is used.
 
 To handle an opcode, decorate a function with its canonical name.
 """
@@ -20,7 +20,7 @@ Handler = Callable[["Machine", "Frame", Instr], Any]
 HANDLERS: Registry[str, Handler] = Registry("a handler of instructions")
 op = HANDLERS.add
 
-# Each gets the machine, the frame that has ended, and its result; the caller's frame is on top by then.
+# Each takes the machine, the frame that has ended, and its result. The caller's frame is already on top.
 RETURNS: Registry[str, Callable[[Machine, Frame, Value], Any]] = Registry("what becomes of a result")
 returns = RETURNS.add
 

@@ -1,1 +1,1 @@
-"""Operations on tensors: into the graph, by running them on fakes; autograd, modules, torch's global state."""
+"""Tensor operations, which run on fakes and become graph nodes; autograd, modules, torch's global state."""

@@ -1,7 +1,7 @@
-"""``torch.autograd.Function``: one node of the graph, which runs the user's forward and backward as they are.
+"""``torch.autograd.Function``: one node of the graph, which runs the user's forward and backward unchanged.
 
-The forward runs on fake tensors to learn its results. A forward that changes anything but its context would do so
-once more than the program does, so it is first followed symbolically, and what cannot be, or has effects, is a break.
+The forward runs on fake tensors to find its results. If it changed anything but its context, the program would see the
+change twice. So it is first executed symbolically. If that fails or finds side effects, there is a break.
 """
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if kwargs or not isinstance(cls, type) or not issubclass(cls, Function):
         raise Break(Reason.OPAQUE_CALL, "autograd.Function.apply")
     refuse_instances(f"{cls.__name__}.apply", inputs)
-    if cls is BackwardHookFunction:     # the hooks of a module are put on its very node
+    if cls is BackwardHookFunction:     # the module's hooks are put on this node
         if m.assumptions.compiles:
             raise Break(Reason.SIDE_EFFECT, "a backward hook of a module, which a compiling backend would not call,")
         m.builder.keeps_nodes = True
@@ -54,7 +54,7 @@ def needs_grad(value: Value) -> bool:
 
 
 def node_target(cls: type) -> Callable[..., Any]:
-    """A plain function of the class's module: the printed graph refers to it by name."""
+    """A plain function of the class's module, so that the printed graph refers to it by name."""
     def call(*args: Any) -> Any:
         return cls.apply(*args)  # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = f"{cls.__name__}_apply"

@@ -1,8 +1,8 @@
-"""``torch.utils.checkpoint``: what it runs is a subgraph, and the node calls torch's own function with that.
+"""``torch.utils.checkpoint``: the function becomes a subgraph, and a node calls torch's own checkpoint with it.
 
-So memory is saved, random numbers are drawn again, and gradients flow as in the program. A backend that compiles the
-graph would do neither: with one of those the call is a break. The function runs once more in the backward pass, so it
-must change nothing but what it makes itself.
+So the node saves memory, draws random numbers again, and passes gradients as the program does. A backend that compiles
+the graph would do none of that, so with such a backend the call is a break. The function runs again in the backward
+pass, so it must change only objects that it has made.
 """
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ OTHER_OPTIONS = frozenset(("context_fn", "determinism_check", "debug", "early_st
 
 
 def run_checkpointed(subgraph: Callable[..., Any], args: tuple, others: tuple, reentrant: bool, preserve: bool) -> Any:
-    """What the node calls: ``args`` were arguments in the program, ``others`` are what the function uses besides."""
+    """The target of the node. ``args`` were arguments in the program, ``others`` are the other tensors that the
+    function uses.
+    """
     return checkpoint(lambda *given: subgraph(*given, *others), *args, use_reentrant=reentrant,
                       preserve_rng_state=preserve)
 
 
 @handles(checkpoint)
 def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Without gradients it is the call of the function; with them, a node, or a break."""
+    """Without gradients, a plain call of the function. With gradients, a node, or a break."""
     kwargs = dict(kwargs)
     reentrant, preserve = kwargs.pop("use_reentrant", None), kwargs.pop("preserve_rng_state", TRUE)
     if not args or reentrant is None or {reentrant.pytype, preserve.pytype} != {bool} or OTHER_OPTIONS & kwargs.keys():
@@ -67,18 +69,18 @@ def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
 
 
 def without_gradients(m: Machine, function: Value, given: list[Value]) -> Value:
-    """A reentrant checkpoint of tensors that need no gradient: its results have none, and torch warns."""
+    """A reentrant checkpoint of tensors that need no gradient. Its results have none, and torch warns."""
     context = evaluate(m, known_function(m, torch_code.unused_context), [])
     run = known_function(m, CheckpointFunction.forward)
     result = evaluate(m, run, [context, function, FALSE, *given])
     for value in result.items_list(m) or () if type(result) is TupleValue else [result]:
         if not isinstance(value, TensorValue) or value.real is not ABSENT or value in given or value.fake.requires_grad:
-            raise Break(Reason.UNSUPPORTED, f"checkpoint that gives {value}")
+            raise Break(Reason.UNSUPPORTED, f"checkpoint with the result {value}")
     return result
 
 
 class Checkpoint:
-    """One call, as a node."""
+    """One checkpoint call, as a node."""
 
     def __init__(self, m: Machine, args: list[Value], reentrant: bool, preserve: bool) -> None:
         self.m, self.args, self.options = m, args, (reentrant, preserve)
@@ -111,31 +113,31 @@ class Checkpoint:
         return self.rebuilt(end.value, made)
 
     def check(self, given: list[TensorRef]) -> None:
-        """Refuse what the node would give in another way than the program."""
+        """Refuse a call for which the node would behave differently from the program."""
         if not self.results:
-            raise Refusal("it gives no tensor")
+            raise Refusal("it returns no tensor")
         if len({id(ref) for ref in given}) < len(given):
-            raise Refusal("it gets a tensor twice")
+            raise Refusal("it receives a tensor twice")
         for ref in self.results:
             if not self.region.is_inside(ref) or self.region.sharing(ref):
-                raise Refusal("it gives a tensor, or a view of one, that it was given")
+                raise Refusal("it returns one of its arguments, or a view of one")
         grads = [ref.fake.requires_grad for ref in self.results]
         if any(plain_tensor(ref.real) is not ref.real for ref in self.region.used()):
             raise Refusal("it uses an instance of a subclass of Tensor")
         if self.reentrant and not (all(grads) and any(ref.fake.requires_grad for ref in given)):
-            raise Refusal("no gradient flows through all of it")
+            raise Refusal("no gradient flows through it")
 
     # ---- the result: a tensor, or tuples and lists of tensors and constants
     def collect(self, value: Value) -> None:
         if isinstance(value, TensorValue):
             if overrides_operations(value.pytype):
-                raise Refusal(f"it gives an instance of {value.pytype.__qualname__}")
+                raise Refusal(f"it returns an instance of {value.pytype.__qualname__}")
             self.results.append(value.ref)
         elif type(value) in (TupleValue, ListValue) and value.pytype in (tuple, list):
             for item in value.items_list(self.m) or ():
                 self.collect(item)
         elif not isinstance(value, Const):
-            raise Refusal(f"it gives {value}")
+            raise Refusal(f"it returns {value}")
 
     def rebuilt(self, value: Value, made: list[TensorValue]) -> Value:
         if isinstance(value, TensorValue):

@@ -1,8 +1,7 @@
-"""Numbers that are read off a tensor after the graph, and arrays of NumPy's: where the program reads them, and what it
-may do with them.
+"""Deferred scalars: numbers and NumPy arrays that emitted code reads from a tensor after the graph.
 
-Only what raises for no number at all: an exception would come too late. A loop that reads a number in every round stays
-a loop, with a break at the reading.
+The program may use them only in operations that raise for no number, because an exception would come too late. A loop
+that reads a number in every iteration stays a loop, with a break at the reading.
 """
 from __future__ import annotations
 
@@ -30,17 +29,17 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
-ROUNDS, LIMIT = 4, 50   # of a loop in which numbers are read, without a break: so many, and more if they have
-OPERATIONS = 200        # no more operations together than these
-LIST_LIMIT = 64         # elements that ``tolist`` gives
-SIZE_BITS = 62          # of an int that varies
-FLOAT_BITS = 1000       # of an int that becomes a float, whatever its value is
+ROUNDS, LIMIT = 4, 50   # of a loop that reads numbers without a break: so many iterations, and more if they have
+OPERATIONS = 200        # no more operations than this in all
+LIST_LIMIT = 64         # greatest number of elements from ``tolist``
+SIZE_BITS = 62          # greatest size of a varying int
+FLOAT_BITS = 1000       # greatest size of an int that becomes a float, whatever its value
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%"))
 CONVERSIONS = {"int": int, "float": float}
 ARRAYS = frozenset((torch.float64, torch.float32, torch.float16, torch.complex64, torch.complex128, torch.uint8,
                     torch.int8, torch.int16, torch.int32, torch.int64, torch.bool))
 SPECIMENS = (0, 1, -1), (0.5, float("inf"), float("nan"))
-# They store a number, show it, or ask for its type.
+# These store a number, show it, or read its type.
 STORING = frozenset((
     print, str, repr, format, str.format, isinstance, type, getattr, setattr, object.__setattr__, object.__new__,
     object.__init__, list.append, list.insert, list.__setitem__, dict.__setitem__, dict.setdefault, dict.get, dict.pop,
@@ -56,12 +55,12 @@ def here(m: Machine) -> Point:
 
 
 def can_read(m: Machine, point: Point) -> bool:
-    """May what is read here be read later?"""
+    """Whether a number read at this point may be deferred."""
     return point not in m.assumptions.read_at_once and not m.modes and m.builder.region is None and m.watch is None
 
 
 def count(m: Machine, point: Point) -> None:
-    """Note that a number is read here once more; a loop that does so for long is to stay a loop."""
+    """Count a reading at this point. A loop with many readings must stay a loop."""
     operations = m.builder.operations
     done, begin = m.readings.get(point, (0, operations))
     if done >= LIMIT or done >= ROUNDS and operations - begin > OPERATIONS:
@@ -70,8 +69,10 @@ def count(m: Machine, point: Point) -> None:
 
 
 def begin_to_read(m: Machine, name: str, tensor: Value) -> bool:
-    """May ``tensor.item()``, ``tensor.tolist()``, ``int(tensor)`` or ``float(tensor)`` be read after the graph? Not
-    where that would not be the same."""
+    """Whether the graph may come before ``tensor.item()``, ``tensor.tolist()``, ``int(tensor)`` or ``float(tensor)``.
+    False
+    where the result would differ.
+    """
     point = here(m)
     if not can_read(m, point) or not isinstance(tensor, TensorValue) or not can_wait(name, tensor.fake):
         return False
@@ -80,7 +81,7 @@ def begin_to_read(m: Machine, name: str, tensor: Value) -> bool:
 
 
 def read(m: Machine, name: str, tensor: TensorValue) -> Value:
-    """What is read after the graph off a tensor for which ``begin_to_read`` has said yes, and that needs no grad."""
+    """The deferred result of reading a tensor. ``begin_to_read`` has returned true, and the tensor needs no grad."""
     point = here(m)
     method = name if name == "tolist" else "item"
     reading = Reading(ShownTensor(m, tensor, f"{{}}.{method}()"), frozenset({point}))
@@ -93,7 +94,7 @@ def read(m: Machine, name: str, tensor: TensorValue) -> Value:
 
 
 def array(m: Machine, tensor: TensorValue) -> Value | None:
-    """``tensor.numpy()``, which shares the tensor's memory, and so shows what the graph changes in it."""
+    """``tensor.numpy()``. It shares the tensor's memory, and so shows later changes by the graph."""
     fake, point = tensor.fake, here(m)
     if not can_read(m, point) or not has_array(fake) or overrides_operations(tensor.pytype):
         return None
@@ -112,9 +113,9 @@ def can_wait(name: str, fake: torch.Tensor) -> bool:
         return False
     if name == "tolist":
         return fake.numel() <= LIST_LIMIT
-    if fake.numel() != 1 or name == "float" and fake.requires_grad:     # of which torch warns
+    if fake.numel() != 1 or name == "float" and fake.requires_grad:     # torch warns of this
         return False
-    return name in ("item", "float") or name == "int" and not fake.is_floating_point()     # NaN is no int
+    return name in ("item", "float") or name == "int" and not fake.is_floating_point()     # a NaN is not an int
 
 
 def elements(reading: Reading, kind: type, shape: tuple[int, ...], path: str) -> Value:
@@ -124,23 +125,23 @@ def elements(reading: Reading, kind: type, shape: tuple[int, ...], path: str) ->
 
 
 def written(function: str, value: Value, *more: Any) -> Callable[[Emitter], str]:
-    """What writes a call of a builtin."""
+    """A writer of a call of a builtin."""
     rest = "".join(f", {part!r}" for part in more)
     return lambda e: f"{e.const(BUILTINS[function])}({e.value(value)}{rest})"
 
 
-# ---- what is done with them ------------------------------------------------------------------------------------
+# ---- uses of deferred scalars ------------------------------------------------------------------------------------
 def among(*values: Value) -> bool:
     return any(isinstance(v, DeferredScalar) for v in values)
 
 
 def needed(*values: Value) -> NeededNow:
-    """What to raise where one of these numbers is asked for."""
+    """The exception to raise when the value of one of these numbers is needed."""
     return NeededNow(frozenset().union(*(v.points for v in values if isinstance(v, DeferredScalar))))
 
 
 def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """A call with such a number: its result, or None to leave it to what knows the function."""
+    """A call with such a number: its result, or None to leave it to other handlers."""
     if is_among(RECKONING, real):
         return reckoned(m, real, args, kwargs)
     is_users = isinstance(real, type) or POLYFILLS.find(real) is not None
@@ -150,7 +151,7 @@ def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -
 
 
 def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """One of the builtins of numbers."""
+    """A call of one of the builtins of numbers."""
     value = args[0] if args else None
     if not isinstance(value, DeferredScalar) or value.is_array or kwargs or len(args) != (2 if real is round else 1):
         raise needed(*args, *kwargs.values())
@@ -169,7 +170,7 @@ def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value])
 
 
 def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
-    """``a <symbol> b`` where one of them is such a number; also in place."""
+    """``a <symbol> b`` where one operand is such a number; also in place."""
     plain = symbol[:-1] if len(symbol) > 1 and symbol.endswith("=") else symbol
     if plain == "%" and a.pytype is str:
         return HANDLERS[str.__mod__](m, [a, b], {})
@@ -194,14 +195,14 @@ def is_number(value: Value) -> bool:
 
 
 def is_divisor(m: Machine, symbol: str, value: Value) -> bool:
-    """Is it known not to be zero?"""
+    """Whether it is known to be nonzero."""
     if isinstance(value, DynamicNumber) and value.varies and symbol == "/":
         return bool(value.example) and bool(compare(m, "!=", value, Const(0)).real)
     return isinstance(value, Const) and value.real != 0
 
 
 def bits_of(m: Machine, value: Value, is_asked: bool) -> float:
-    """Of an int, at most; of one that varies a guard says it, if it is asked for."""
+    """The greatest bit length of an int. For a varying int a guard fixes it, if ``is_asked``."""
     if value.pytype is float:
         return 0
     if isinstance(value, DeferredScalar):
@@ -234,13 +235,13 @@ def text(value: DeferredScalar, template: str, show: Callable[[Any], str], form:
             show(example)
     except (ValueError, OverflowError, TypeError):
         raise value.needed() from None
-    if form.endswith("c"):     # which is for small numbers only
+    if form.endswith("c"):     # for small numbers only
         raise value.needed()
     return TextValue([ShownNumber(value, template)])
 
 
 def is_same(a: Value, b: Value) -> bool:
-    """``a is b`` where one of them is such a number."""
+    """``a is b`` where one operand is such a number."""
     if a is b or a.pytype is not b.pytype:
         return a is b
     raise needed(a, b)

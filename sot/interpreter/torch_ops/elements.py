@@ -1,7 +1,7 @@
-"""Elements of a tensor at a position that is in a tensor: ``x[i]``, where torch asks ``i`` for its value.
+"""Elements of a tensor at a position that is in a tensor: ``x[i]``, where torch reads the value of ``i``.
 
-What comes is a view, as with a number, and only its place in memory depends on the position; so on fakes the position
-is 0. A backend that compiles would ask for the value, so there it is a break.
+The result is a view, as with a number. Only its offset in memory depends on the position, so on fakes the position is
+0. A backend that compiles would need the value, so there it is a break.
 """
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from sot.interpreter.torch_ops.known_values import Call
 
 READING, WRITING = frozenset(("getitem", "__getitem__")), frozenset(("setitem", "__setitem__"))
-POSITIONS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8))      # others are masks
+POSITIONS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8))      # other dtypes are masks
 
 
 def element(tensor: torch.Tensor, key: Any) -> torch.Tensor:
-    """What the node of ``tensor[key]`` calls."""
+    """The target of the node of ``tensor[key]``."""
     return tensor[key]
 
 
 def set_element(tensor: torch.Tensor, key: Any, value: Any) -> None:
-    """What the node of ``tensor[key] = value`` calls."""
+    """The target of the node of ``tensor[key] = value``."""
     tensor[key] = value
 
 
@@ -42,7 +42,7 @@ def is_position(part: Any) -> bool:
 
 
 def answer(m: Machine, name: str, args: tuple) -> tuple[Any, Call] | None:
-    """The result on fakes, and the call to record; None if it is something else, or the backend compiles graphs."""
+    """The result on fakes, and the call to record; None for other calls, or if the backend compiles graphs."""
     if name not in READING | WRITING or m.assumptions.compiles or m.builder.region is not None or len(args) < 2:
         return None
     key = args[1]
@@ -64,7 +64,7 @@ def any_tensor(part: slice) -> bool:
 
 
 def with_tensors(key: Value) -> Value:
-    """A key in which a tensor stands for each number that was to be read off it after the graph."""
+    """The key, with a tensor in place of each deferred scalar that was read from it."""
     if isinstance(key, DeferredScalar):
         return position(key)
     if isinstance(key, TupleValue) and any(isinstance(v, DeferredScalar) for v in key.items):
@@ -73,7 +73,7 @@ def with_tensors(key: Value) -> Value:
 
 
 def position(number: DeferredScalar) -> Value:
-    """The tensor that a number is read off, if it is a position, and as it was."""
+    """The unchanged tensor that a number is read from, if it is a position."""
     shown = number.reading.shown if number.reading is not None else None
     if shown is None or not is_position(shown.tensor.ref) or not shown.is_unchanged:
         raise number.needed()

@@ -1,8 +1,10 @@
-"""``torch.func`` and forward-mode differentiation: followed through torch's own Python code.
+"""``torch.func`` and forward-mode differentiation: torch's own Python code is executed symbolically.
 
-A transform enters a level, wraps its arguments for it, calls the user's function, unwraps what comes back and leaves.
-Levels are changes of torch's state, wrapping and unwrapping are operations, on fake tensors and in the graph alike; all
-between is ordinary capture. A break inside of a transform moves out to its call: levels end when the graph does.
+A transform enters a level, wraps its arguments for it, calls the user's function, unwraps the result and leaves the
+level. Levels are changes of torch's state. Wrapping and unwrapping are operations, on fake tensors and in the graph.
+All
+code in between is ordinary capture. A break inside a transform moves out to its call, because levels end with the
+graph.
 """
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def _operation(target: Callable[..., Any]) -> None:
 
 
 def unwrapped(m: Machine, result: Value) -> Value:
-    """What torch unwraps may be the very tensor that has been wrapped."""
+    """torch may unwrap a value to the very tensor that was wrapped."""
     if isinstance(result, TupleValue):
         return TupleValue([unwrapped(m, item) for item in m.settle(result.items)], result.pytype)
     return m.wrapped.get(id(result.fake), result) if isinstance(result, TensorValue) else result

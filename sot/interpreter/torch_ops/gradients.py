@@ -1,9 +1,12 @@
-"""``torch.autograd.grad`` and ``backward()`` inside of captured code.
+"""``torch.autograd.grad`` and ``backward()`` in captured code.
 
-Gradients are one operation, ``torch.autograd.grad``, on fake tensors and in the graph. ``backward()`` is that for the
-leaves that the history leads to, and then what autograd does with the results: the first becomes ``.grad``, the next
-are added to it in place. A history that began before the frame is unknown to the fakes, so it is left to Python, as are
-hooks and ``autograd.Function`` along the way, whose Python code would run while the graph is built.
+Gradients are one operation, ``torch.autograd.grad``, on fake tensors and in the graph. ``backward()`` is that
+operation
+for all leaves of the history. The results are accumulated as autograd does: the first becomes ``.grad``, later ones
+are
+added in place. The fakes do not know a history that began before the frame, so that is left to Python. So are hooks
+and
+``autograd.Function`` in the history, because their Python code would run while the graph is built.
 """
 from __future__ import annotations
 
@@ -87,7 +90,7 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
 
 
 def gradients_of(m: Machine, outputs: Value, inputs: Value, given: dict[str, Value]) -> Value:
-    """The operation itself. On the fakes, too, it frees what autograd has saved, which no rollback brings back."""
+    """The operation itself. On the fakes it also frees what autograd has saved, which a rollback cannot restore."""
     m.undoable(lambda: setattr(m.builder, "freed_in_vain", True))
     return torch_call(m, "call_function", torch.autograd.grad, [outputs, inputs], given)
 
@@ -108,7 +111,7 @@ def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
 
 
 def accumulate_recorded(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
-    """The same where gradients can be differentiated: nothing is added in place."""
+    """Accumulate gradients that can be differentiated: nothing is added in place."""
     before = leaf.load_attr(m, "grad")
     if before is NONE or before.real is None:
         leaf.store_attr(m, "grad", torch_call(m, "call_function", new_gradient, [leaf, gradient], {}))
@@ -119,17 +122,17 @@ def accumulate_recorded(m: Machine, leaf: TensorValue, gradient: TensorValue) ->
 
 
 def warn_of_cycle() -> None:
-    """PyTorch warns, once, of ``backward(create_graph=True)``, which the graph does not call."""
+    """PyTorch warns once of ``backward(create_graph=True)``, which the graph does not call."""
     torch.zeros((), requires_grad=True).backward(create_graph=True)
 
 
 def new_gradient(leaf: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """The first gradient of a leaf, in memory of its own that is laid out like the leaf's."""
+    """The first gradient of a leaf, in new memory with the leaf's layout."""
     return torch.empty_like(leaf, requires_grad=False).copy_(gradient)
 
 
 def tensors(m: Machine, value: Value) -> list[TensorValue]:
-    """The tensors of an argument that is one, or a list of them."""
+    """The tensors of an argument that is a tensor or a list of tensors."""
     found = value.items_list(m) if isinstance(value, (ListValue, TupleValue)) else [value]
     if not found or not all(isinstance(v, TensorValue) for v in found):
         raise Break(Reason.OPAQUE_VALUE, f"{value} as what is differentiated")
@@ -137,7 +140,7 @@ def tensors(m: Machine, value: Value) -> list[TensorValue]:
 
 
 def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[TensorValue]:
-    """The leaves below ``outputs``, up to the node ``end``; a break if there is one that is not in the trace."""
+    """The leaves below ``outputs``, up to the node ``end``. Break if a leaf is not in the trace."""
     if all(is_tracked_by_transform(v.fake) for v in outputs):
         return []       # its history began with the transform
     refuse_instances("a gradient", [*outputs, *m.leaves.values()])
@@ -158,15 +161,17 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
 
 
 def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> bool:
-    """Can the program get at a leaf that the graph has ``made`` (by the id of its fake), or at what was computed from
-    one?"""
+    """Whether the program can reach a leaf that the graph has ``made`` (by the id of its fake), or a value computed
+    from
+    one.
+    """
     if any(leaf.ref.real is not None for leaf in made.values()):
         return True
     return bool(made) and any(leaf is not None and id(leaf) in made for leaf, _ in history([r.fake for r in outputs]))
 
 
 def has_hooks(m: Machine, leaf: TensorValue) -> bool:
-    """Does it have hooks? Those that come later are met by ``torch.autograd.grad``, but for the last kind."""
+    """Whether it has hooks. ``torch.autograd.grad`` runs hooks that are added later, except the last kind."""
     real = leaf.ref.real
     if real is None or leaf.origin is None:
         return False

@@ -1,11 +1,12 @@
-"""Tensors whose values capture may know: small inputs of whole numbers, and what is computed from nothing else.
+"""Tensors with known values: small integer inputs, and values computed only from them.
 
-Positions, lengths, masks and the edges of graphs are such tensors. A program that asks for their values
-(``lengths.max().item()``, ``if ids.eq(0).any()``, ``x[mask]``) gets them: the operations that lead there are run on
-copies of the inputs, and the values of those inputs are guarded. As with numbers, such an input is a constant until
-its values have changed once; from then on the question is a break.
+Positions, lengths, masks and the edges of graphs are such tensors. If a program reads their values
+(``lengths.max().item()``, ``if ids.eq(0).any()``, ``x[mask]``), the operations are run on copies of the inputs, and
+the
+values of these inputs are guarded. Like a number, such an input is a constant until its values have changed once. From
+then on reading it is a break.
 
-What comes of an answer is static: a number, an index of known positions, or a copy of a tensor that the entry holds.
+The results are static: a number, an index of known positions, or a copy of a tensor that the entry holds.
 """
 from __future__ import annotations
 
@@ -33,15 +34,15 @@ INDEXING = ("getitem", "__getitem__")
 
 
 class NotKnown(Exception):
-    """The value depends on more than small inputs of whole numbers."""
+    """The value depends on something other than small integer inputs."""
 
 
-# ---- answers to operations that fake tensors have none for --------------------------------------------------
+# ---- operations for which fake tensors have no result --------------------------------------------------
 Call = tuple[Any, tuple, dict]
 
 
 def answer(m: Machine, kind: str, target: Any, args: tuple, kwargs: dict) -> tuple[Any, Call] | None:
-    """The result of an operation that asks for values, and the call to record for it; None if they are not known."""
+    """The result of an operation that needs values, and the call to record for it; None if they are not known."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     for way in (with_numbers, with_positions, with_total, by_running):
         try:
@@ -54,7 +55,7 @@ def answer(m: Machine, kind: str, target: Any, args: tuple, kwargs: dict) -> tup
 
 
 def with_numbers(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
-    """``torch.arange(n)`` with numbers for tensors of one element."""
+    """``torch.arange(n)`` with numbers in place of tensors of one element."""
     single = [ref for ref in refs_in((args[1:] if kind == "call_method" else args, kwargs)) 
               if not is_symbolic(ref.fake) and ref.fake.numel() == 1]
     if not single:
@@ -98,7 +99,7 @@ def with_total(m: Machine, kind: str, name: str, target: Any, args: tuple, kwarg
 
 
 def by_running(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
-    """The result itself; a tensor among the results is a copy of one that the entry holds."""
+    """The result itself. A tensor among the results is a copy of one that the entry holds."""
     refs = list(refs_in((args, kwargs)))
     found = {id(ref): value for ref, value in zip(refs, values_of(m, refs), strict=True)}
     real_args, real_kwargs = fx.node.map_aggregate(
@@ -123,7 +124,7 @@ def constant(m: Machine, real: torch.Tensor, label: str) -> TensorRef:
 
 # ---- values ---------------------------------------------------------------------------------------------------
 def values_of(m: Machine, refs: Iterable[TensorRef]) -> list[torch.Tensor]:
-    """The values of tensors at this point of the trace; guards the inputs that they come from."""
+    """The values of tensors at this point of the trace. The inputs that they come from are guarded."""
     refs = list(refs)
     if m.array_memory.is_written or any(setter is not SET_GRAD for setter, _, _ in m.state_log):
         raise NotKnown
@@ -152,7 +153,7 @@ def copy_of(ref: TensorRef) -> torch.Tensor:
 
 
 def source_origin(m: Machine, ref: TensorRef) -> Any:
-    """Where an input comes from whose values may be known; None for one that the entry holds anyway."""
+    """The origin of an input whose values may be known; None for one that the entry holds anyway."""
     origin = m.input_origins.get(id(ref))
     real = ref.real
     if origin is None or not isinstance(real, torch.Tensor) or plain_tensor(real) is not real:

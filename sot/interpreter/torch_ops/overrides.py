@@ -1,10 +1,11 @@
-"""``__torch_function__``, of modes, of subclasses of Tensor and of other objects: it is the user's code, and followed.
+"""``__torch_function__`` of modes, of subclasses of Tensor and of other objects is user code and is executed as such.
 
-The stack of modes is the trace's own: no mode is active while the graph is built or runs, and no subclass is asked.
-What an operation would hand to ``__torch_function__`` (the function, the types, the arguments) is found by running it
-on stand-ins, of classes that inherit from each other as the program's do, under a mode that takes notes and stops it.
-Then the user's method is followed: that of the innermost mode, with the modes below it on the stack, or those of the
-arguments in torch's order, until one does not answer NotImplemented.
+The trace keeps the stack of modes. No mode is active while the graph is built or runs, and no subclass is called. The
+arguments of ``__torch_function__`` (function, types, arguments) are found by running the operation on stand-ins. Their
+classes inherit from each other as the program's do, and a mode records the arguments and stops the operation. Then the
+user's method is executed: that of the innermost mode, with the modes below it on the stack, or those of the arguments
+in
+torch's order, until one does not return NotImplemented.
 """
 from __future__ import annotations
 
@@ -39,29 +40,33 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
-BUILT_IN = frozenset((bool, int, float, complex))      # each of which is one operation
+BUILT_IN = frozenset((bool, int, float, complex))      # each of these is one operation
 
 
 class Noted(Exception):
     """An operation was stopped where it would have called ``__torch_function__``, with these arguments: the function,
-    the types, and then ``args`` and ``kwargs``, as far as torch gives them."""
+    the
+    types, and then ``args`` and ``kwargs``, as far as torch passes them.
+    """
 
 
 class Notes(TorchFunctionMode):
-    """Stops the first operation, and takes notes."""
+    """Stops the first operation and records its arguments."""
 
     def __torch_function__(self, *given: Any) -> Any:
         raise Noted(*given)
 
 
 def asked(m: Machine, value: Value) -> bool:
-    """Does torch ask the class of this argument?"""
+    """Whether torch looks for an override in the class of this argument."""
     return m.asks_classes and (overrides_operations(value.pytype) if isinstance(value, TensorValue) else
                                isinstance(value, ObjectValue) and value.is_duck)
 
 
 def is_seen_through(m: Machine, code: CodeType, args: list[Value]) -> bool:
-    """Is it torch's Python code that hands over nothing itself, for an argument whose class is asked?"""
+    """Whether it is Python code of torch that passes nothing to an override itself, for an argument with an
+    override.
+    """
     return "handle_torch_function" not in code.co_names and any(asked(m, value) for value in args)
 
 
@@ -88,7 +93,7 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
     except Noted as notes:
         function, *given = notes.args
         refuse_inner(target if kind == "call_function" else getattr(torch.Tensor, target, None), function)
-    except (TypeError, AttributeError, RuntimeError) as e:      # of a stand-in, which is no tensor or has no data
+    except (TypeError, AttributeError, RuntimeError) as e:      # of a stand-in, which is not a tensor or has no data
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     follower = torch_code.through_mode if m.modes else torch_code.through_classes
     result = evaluate(m, known_function(m, follower),
@@ -99,7 +104,7 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
 
 
 def refuse_inner(target: Any, asked_for: Any) -> None:
-    """A break for Python code that does more than the first operation of it for which torch asks."""
+    """Break at Python code that does more than the first operation with an override."""
     if isinstance(target, (FunctionType, type)) and target not in BUILT_IN and target is not asked_for:
         raise Break(Reason.OPAQUE_CALL, f"{target.__name__} of an argument with __torch_function__")
 
@@ -114,7 +119,7 @@ def take_notes(cls: type, *given: Any) -> Any:
 
 
 def mirror(kind: type) -> type:
-    """A class without the program's code, and with the place of one of the program's among those that torch asks."""
+    """A class without the program's code, at the same place in torch's order as one of the program's classes."""
     if kind.__module__.partition(".")[0] == "torch":
         return kind
     found = _mirrors.get(kind)
@@ -127,12 +132,12 @@ def mirror(kind: type) -> type:
 
 
 def stand_in(value: Value) -> Any:
-    """An object of the type that the program sees, which a fake is not; nothing is computed with it."""
+    """An object of the type that the program sees, unlike a fake. Nothing is computed with it."""
     kind = mirror(value.pytype)
     if not isinstance(value, TensorValue):
         raw, owner = value_class_function(value.pytype)
         if not isinstance(raw, (classmethod, staticmethod)):
-            raise Break(Reason.UNSUPPORTED, f"__torch_function__ of {owner.__qualname__}, which is no classmethod,")
+            raise Break(Reason.UNSUPPORTED, f"__torch_function__ of {owner.__qualname__}, which is not a classmethod,")
         return kind()
     fake = value.fake
     made = torch.empty(fake.shape, dtype=fake.dtype, device="meta", requires_grad=fake.requires_grad)
@@ -144,7 +149,7 @@ def value_class_function(kind: type) -> tuple[Any, type]:
 
 
 def value_of(m: Machine, real: Any, found: dict[int, tuple[Any, Value]]) -> Value:
-    """The Value of an argument that torch has handed over."""
+    """The Value of an argument that torch has passed on."""
     if id(real) in found:
         return found[id(real)][1]
     if isinstance(real, type) and real in _mirrored:
@@ -211,9 +216,9 @@ def overrides(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return any_overrides(m, given, {})
 
 
-# ---- classes are not asked
+# ---- overrides of classes are disabled
 class NotAsking(ObjectValue):
-    """``DisableTorchFunctionSubclass``; a break inside of it moves out of it."""
+    """``DisableTorchFunctionSubclass``. A break inside it moves out of it."""
 
     def rebuild(self, e: Emitter) -> str:
         raise NotRebuildable(f"{self}, inside of it")
@@ -228,7 +233,7 @@ def without_subclasses(m: Machine, args: list[Value], kwargs: dict[str, Value]) 
 def stop_asking(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     context = args[0]
     if not isinstance(context, NotAsking):
-        raise Break(Reason.UNSUPPORTED, "DisableTorchFunctionSubclass made before")
+        raise Break(Reason.UNSUPPORTED, "a DisableTorchFunctionSubclass that existed before")
     context.slots = {"before": boolean(m.asks_classes)}
     return set_asking(m, False)
 
@@ -273,7 +278,7 @@ def takes_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
 
 @handles(torch.get_default_device)
 def default_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Outside of capture no mode is active, and so there is no other default."""
+    """Outside of capture no mode is active, so there is no other default."""
     mode = next((mode for mode in reversed(m.modes) if issubclass(mode.pytype, DeviceContext)), None)
     device = torch.device("cpu") if mode is None else mode.load_attr(m, "device").constant()
     if device.index is None and device.type not in ("cpu", "meta"):
@@ -282,7 +287,7 @@ def default_device(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 
 
 def write_modes(e: Emitter) -> None:
-    """Enter the modes in which capture stopped, for the code that goes on."""
+    """Enter the modes that are active where capture stopped, for the code that continues."""
     modes = [*map(e.value, e.trace.modes)]
     e.flush()
     for mode in modes:

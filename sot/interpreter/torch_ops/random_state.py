@@ -1,7 +1,7 @@
-"""Random states: seeds, states read and written, generators. Each call is a node, so that the graph draws what Python
-would, and leaves the state that Python would leave.
+"""Random states: seeds, states that are read and written, generators. Each call is a node, so the graph draws the same
+numbers as Python and leaves the same state.
 
-A backend that compiles its graph may draw other numbers, or at other times: there each of these is a break.
+A backend that compiles its graph may draw other numbers, or at other times. There each of these calls is a break.
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_SEED = torch.Generator().initial_seed()
 STATE_SIZE = torch.get_rng_state().numel()
 
 
-# ---- what the nodes call
+# ---- targets of nodes
 def new_generator() -> torch.Generator:
     return torch.Generator()
 
@@ -57,7 +57,7 @@ NODES = (new_generator, seed_generator, generator_state, set_generator_state, se
 
 
 def record(m: Machine, function: Any, *args: Any, result: Any = None) -> fx.Node:
-    """The node of a call, which changes the random state or depends on it."""
+    """The node of a call that changes the random state or depends on it."""
     refuse_draws(m)
     m.builder.fake_mode.draws = True
     node = m.builder.record("call_function", function, args, {}, result, m.stack_trace())
@@ -70,19 +70,19 @@ def seed_argument(m: Machine, value: Value) -> Any:
     if isinstance(value, DynamicNumber) and value.pytype is int:
         return value.ref(m) if value.varies else value.constant()
     if not isinstance(value, Const) or type(value.real) is not int or not -1 << 63 <= value.real < 1 << 64:
-        raise Break(Reason.RANDOM, "a seed that is no whole number of 64 bits, or")
+        raise Break(Reason.RANDOM, "a seed that is not an integer of 64 bits, or")
     return value.real
 
 
 def state_argument(value: Value | None) -> TensorRef:
     if not isinstance(value, TensorValue) or (value.fake.dtype, tuple(value.fake.shape), value.fake.device.type) != (
             torch.uint8, (STATE_SIZE,), "cpu"):
-        raise Break(Reason.RANDOM, "a random state that is none of the CPU's, or")
+        raise Break(Reason.RANDOM, "a random state that is not the CPU's, or")
     return value.ref
 
 
 def a_state(m: Machine, function: Any, *args: Any) -> Value:
-    """The tensor that a state is."""
+    """The tensor that represents a state."""
     with m.builder.fake_mode:
         fake: Any = torch.empty(STATE_SIZE, dtype=torch.uint8)
     return TensorValue(m.builder.adopt(record(m, function, *args, result=fake), fake))
@@ -126,11 +126,11 @@ def initial_seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
     generator = of_cpu(m, args[0]) if len(args) == 1 and not kwargs else None
     if generator is not None and generator.seed is not None and not may_be_another(m, generator):
         return generator.seed
-    raise Break(Reason.RANDOM, "a generator that is asked for its seed, or")
+    raise Break(Reason.RANDOM, "reading the seed of a generator, or")
 
 
 def may_be_another(m: Machine, generator: GeneratorOfNumbers) -> bool:
-    """Are there others that exist already, which may be this very one at the next call?"""
+    """Whether other generators exist that may be the same object at the next call."""
     return generator.real is not ABSENT and any(
         isinstance(value, GeneratorOfNumbers) and value is not generator for _, value in m.by_id.values())
 
@@ -149,7 +149,7 @@ def set_state(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return generator
 
 
-# ---- the states that all share
+# ---- the global states
 def default_generator(m: Machine) -> GeneratorOfNumbers:
     found = wrap_known(m, torch.default_generator)
     assert isinstance(found, GeneratorOfNumbers)

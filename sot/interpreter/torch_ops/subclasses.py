@@ -1,4 +1,4 @@
-"""Instances of subclasses of Tensor: in the graph they are views, which get their class after it."""
+"""Instances of subclasses of Tensor: in the graph they are views, which get their class after the graph."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @handles(torch.Tensor.as_subclass)
 def as_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The same memory as an instance of another class: in the graph a view, and given its class after the graph."""
+    """The same memory as an instance of another class: a view in the graph, which gets its class after the graph."""
     tensor, kind = args if len(args) == 2 and not kwargs else (NONE, NONE)
     if not isinstance(tensor, TensorValue) or not isinstance(kind, Const) or not is_followed_tensor(kind.real) or (
             id(kind.real) in m.made_classes):
@@ -38,7 +38,7 @@ def as_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 
 @handles(torch.Tensor.__new__)
 def new_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``Subclass(tensor)``, where the class has no ``__new__``."""
+    """``Subclass(tensor)``, if the class has no ``__new__``."""
     kind, *data = args
     if not isinstance(kind, Const) or kind.real is torch.Tensor or kwargs or len(data) != 1 or asked(m, data[0]):
         raise Break(Reason.OPAQUE_CALL, f"{kind}()")
@@ -47,7 +47,7 @@ def new_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 
 @handles(torch.Tensor._make_subclass)
 def make_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A detached instance of a subclass; one that requires grad is a leaf, and left to Python."""
+    """A detached instance of a subclass. One that requires grad is a leaf and is left to Python."""
     kind, data = args if len(args) == 2 and not kwargs else (NONE, NONE)
     if not isinstance(kind, Const) or not isinstance(data, TensorValue) or asked(m, data) or m.modes:
         raise Break(Reason.OPAQUE_CALL, "Tensor._make_subclass")
@@ -56,7 +56,7 @@ def make_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
 
 @handles(convert_result)
 def converted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What ``Tensor.__torch_function__`` does with results: all that are tensors become instances of the class."""
+    """The action of ``Tensor.__torch_function__`` on results: all tensors become instances of the class."""
     result, kind = args
     cls = kind.constant()
     if cls is torch.Tensor:

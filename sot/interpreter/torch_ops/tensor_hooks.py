@@ -1,8 +1,9 @@
 """Hooks on tensors: ``register_hook`` and ``register_post_accumulate_grad_hook``.
 
-The node makes a place for the hook, on the tensor and at the moment that the program says. What is called there may use
-what the graph computes, so it is made when the graph has run, and then put in its place. A backend that compiles
-the graph would lose the place, and ``backward()`` inside the graph would come too early: both are breaks.
+The node adds a placeholder for the hook, on the tensor and at the moment of the program's call. The hook may use
+values
+that the graph computes, so it is made after the graph and then replaces the placeholder. A backend that compiles the
+graph would lose the placeholder, and ``backward()`` inside the graph would come too early. Both are breaks.
 """
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ numbers = itertools.count()
 
 
 class Places(threading.local):
-    """Handles of the places that the graph just run has made, by the number of the node."""
+    """Handles of the placeholders that the last graph has added, by the number of the node."""
 
     def __init__(self) -> None:
         self.handles: dict[int, RemovableHandle] = {}
@@ -40,16 +41,16 @@ places = Places()
 
 
 def nothing_yet(*args: Any) -> None:
-    """Stands where a hook will be."""
+    """The placeholder of a hook."""
 
 
 def make_place(tensor: torch.Tensor, method: str, number: int) -> None:
-    """What the node calls."""
+    """The target of the node."""
     places.handles[number] = getattr(tensor, method)(nothing_yet)
 
 
 def put_hook(number: int, hook: Any) -> RemovableHandle:
-    """Put a hook in its place; the handle that the program gets."""
+    """Replace a placeholder by its hook. Returns the program's handle."""
     handle = places.handles.pop(number)
     if (hooks := handle.hooks_dict_ref()) is not None:
         hooks[handle.id] = hook
@@ -57,13 +58,13 @@ def put_hook(number: int, hook: Any) -> RemovableHandle:
 
 
 def remove_places() -> None:
-    """The graph has failed, and Python will run the frame from its start."""
+    """Remove the placeholders after the graph has failed, because Python will run the frame from its start."""
     while places.handles:
         places.handles.popitem()[1].remove()
 
 
 class HookHandle(ObjectValue):
-    """What adding a hook gives."""
+    """The handle of an added hook."""
 
     def __init__(self, number: int, hook: Value) -> None:
         super().__init__(RemovableHandle)
@@ -95,7 +96,7 @@ def register_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
 def register_post_accumulate_grad_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     tensor, hook = take("register_post_accumulate_grad_hook", args, kwargs, "self", "hook", required=2)
     if isinstance(tensor, TensorValue) and not tensor.fake.is_leaf:
-        raise Break(Reason.OPERATION_FAILED, "register_post_accumulate_grad_hook of a tensor that is no leaf")
+        raise Break(Reason.OPERATION_FAILED, "register_post_accumulate_grad_hook of a tensor that is not a leaf")
     return add(m, "register_post_accumulate_grad_hook", tensor, hook)
 
 

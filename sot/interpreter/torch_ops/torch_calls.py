@@ -1,12 +1,12 @@
-"""Operations on tensors: run on fake tensors, recorded as graph nodes.
+"""Tensor operations: run on fake tensors, recorded as graph nodes.
 
-``torch_call`` is the only way in. The operation runs on the fakes first; what comes back decides:
+``torch_call`` is the only entry. The operation runs on the fakes first. Its result decides:
 
-* a tensor that was an argument (``x.add_``, ``out=``): that very Value, and a node for the effect;
-* new tensors, alone or in tuples and lists: a node, and ``getitem`` nodes below it;
+* a tensor that was an argument (``x.add_``, ``out=``): the same Value, and a node for the effect;
+* new tensors, alone or in tuples and lists: a node, and ``getitem`` nodes for its parts;
 * no tensor (a size, a dtype, a bool): a constant, and no node.
 
-An operation that needs a tensor's value, or that raises, is a break: Python will run it, or raise, for real.
+An operation that needs a tensor's value, or that raises, is a break. Python then runs it, or raises.
 """
 from __future__ import annotations
 
@@ -47,33 +47,33 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 
-NO_DATA = "its data is not allocated yet"     # what a fake tensor says whose values are read in C++
+NO_DATA = "its data is not allocated yet"     # a fake tensor's message when C++ reads its values
 
 LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch.fft", "torch.linalg",
                           "torch.special", "torch._jit_internal"})
-# Python functions of these modules that are followed like user code, or that show a tensor to Python.
+# Python functions of these modules that are inlined like user code, or that show a tensor to Python.
 NOT_LEAVES = frozenset({"__repr__", "__format__", "__str__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__array__",
                         "__setstate__", "__iter__", "__len__", "backward", "register_hook", "storage", "__dir__",
                         "share_memory_", "register_post_accumulate_grad_hook", "is_scripting", "_type",
                         "has_torch_function", "has_torch_function_unary", "handle_torch_function", "from_numpy",
                         "from_file", "frombuffer", "_print", "_canonical_mask", "_none_or_dtype", "_mha_shape_check"})
-# Methods of tensors that show their values, or their memory, to Python.
+# Methods of tensors that show their values or their memory to Python.
 READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "storage", "__array__", "__dlpack__",
                    "__int__", "__float__", "__index__", "__complex__"})
-READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is soon enough
+READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is not too late
 VALUE_INDEPENDENT = frozenset(name for n in (
     "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
     "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
     "select", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul", "addcdiv")
     for name in (n, "i" + n, "r" + n))
-SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # of the second operand
+SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
 def is_operation(real: Any) -> bool:
-    """Is it a function of torch that goes into the graph as it is?"""
+    """Whether it is a function of torch that becomes a node unchanged."""
     if isinstance(real, types.FunctionType):
         private = real.__name__.startswith("_") and not real.__name__.startswith("__")
         return real.__module__ in LEAF_MODULES and real.__name__ not in NOT_LEAVES and not private
@@ -91,12 +91,12 @@ def is_operation(real: Any) -> bool:
 
 
 def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Call a function for which ``is_operation`` holds: as a method of its first argument, if it is one."""
+    """Call a function for which ``is_operation`` holds, as a method of its first argument if it is one."""
     name = real.__name__
     if getattr(real, "__objclass__", None) is None and real.__module__ != "torch._tensor":
         return torch_call(m, "call_function", real, args, kwargs)
     if not args or not isinstance(args[0], TensorValue):
-        what = f"Tensor.{name} of something else than a tensor"
+        what = f"Tensor.{name} of an object that is not a tensor"
         raise args[0].refusal(what) if args and isinstance(args[0], Opaque) else Break(Reason.OPAQUE_CALL, what)
     if name in READS and name not in ("item", "tolist"):
         if name == "numpy" and overrides.asked(m, args[0]):
@@ -108,14 +108,14 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
             return later
         raise Break(Reason.TENSOR_VALUE, name)
     renamed = isinstance(real, types.FunctionType) and vars(torch.Tensor).get(name) is not real
-    if renamed and overrides.asked(m, args[0]):     # other arguments are handed over
+    if renamed and overrides.asked(m, args[0]):     # other arguments are passed on
         raise Break(Reason.OPAQUE_CALL, f"a wrapper of Tensor.{name}")
     if name in ASKED_METHODS and len(args) == 1 and not m.modes and not overrides.asked(m, args[0]):
         return tensor_facts.fact(m, args[0], name)
     return torch_call(m, "call_method", name, args, kwargs)
 
 
-# Functions for which a number of NumPy's is more than a number: its type is the dtype of what they make.
+# For these functions the type of a NumPy number matters: it decides the dtype of the result.
 TENSOR_MAKERS = torch.tensor, torch.as_tensor, torch.asarray
 KEEP_NUMPYS_TYPES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 
@@ -127,7 +127,7 @@ def holds_numpy(m: Machine, value: Value) -> bool:
 
 
 def takes_numbers(target: Any) -> bool:
-    """Does the result's metadata depend on the type of a number among the arguments, but not on its value?"""
+    """Whether the result's metadata depends on the type, but not on the value, of a number among the arguments."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name.strip("_") in VALUE_INDEPENDENT
 
@@ -199,7 +199,7 @@ def refuse_others(found: dict[int, TensorValue]) -> None:
 
 
 def without_scale(m: Machine, target: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[list, dict]:
-    """``x.add_(y, alpha=s)`` as ``x.add_(y * s)``, where a step of an optimizer has a tensor for a number."""
+    """``x.add_(y, alpha=s)`` as ``x.add_(y * s)``, if a step of an optimizer has a tensor in place of a number."""
     name = (target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
     keyword = SCALES.get(name)
     scale = kwargs.get(keyword) if keyword else None
@@ -210,7 +210,7 @@ def without_scale(m: Machine, target: Any, args: list[Value], kwargs: dict[str, 
 
 
 def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:
-    """The number, or the list of numbers, that is read off a tensor after the graph."""
+    """The number, or list of numbers, that is read off a tensor after the graph."""
     warn_later(m)
     if tensor.fake.requires_grad or overrides_operations(tensor.pytype):
         detached = torch_call(m, "call_method", "detach", [tensor], {})
@@ -220,7 +220,7 @@ def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:
 
 
 def refuse_numpy(name: str, args: list[Value]) -> None:
-    """A break where torch would look at the type or the value of a number of NumPy's."""
+    """Break if torch would read the type or the value of a NumPy number."""
     if numpy_arrays.among(*args) and (
             "getitem" in name or name == "select" or numpy_arrays.among(*args[:2]) and "setitem" in name):
         raise Break(Reason.TENSOR_VALUE, f"the position in {name}")
@@ -230,17 +230,17 @@ def refuse_numpy(name: str, args: list[Value]) -> None:
 
 
 def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known_values.Call) -> None:
-    """A break for what no graph does as the program does it."""
+    """Break at a call that no graph does as the program does it."""
     if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
         raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
     if name.startswith("quantize_per_"):
-        raise Break(Reason.UNSUPPORTED, f"{name}, which gives a quantized tensor,")
+        raise Break(Reason.UNSUPPORTED, f"{name}, which returns a quantized tensor,")
     if "out" in call[2]:
         refuse_resize(m, kind, name, call)
 
 
 def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:
-    """The node of an operation, which notes whose memory it writes to."""
+    """The node of an operation. It records whose memory the operation writes to."""
     kind = "call_method" if isinstance(call[0], str) else "call_function"
     node = m.builder.record(kind, *call, result, m.stack_trace(), seen=seen)
     if m.warned:
@@ -255,7 +255,7 @@ def record(m: Machine, name: str, call: known_values.Call, result: Any, written:
 
 
 def refuse_replaced_operator(m: Machine, kind: str, target: Any, args: list[Value]) -> None:
-    """A break where the program has put a function of its own into the place of an operator of tensors."""
+    """Break if the program has replaced an operator of tensors with its own function."""
     if kind == "call_method":
         name = target if target.startswith("__") else ""
     else:
@@ -268,7 +268,7 @@ def refuse_replaced_operator(m: Machine, kind: str, target: Any, args: list[Valu
 
 
 def gives_back(name: str, *args: Any, **kwargs: Any) -> bool:
-    """Is the result of an operation its argument, whatever that is: dropout where nobody trains?"""
+    """Whether the operation returns its argument whatever that is, as dropout does outside of training."""
     training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
     return name in DROPOUTS and training is False
 
@@ -301,7 +301,7 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
 
 
 def without_values(m: Machine, kind: str, call: known_values.Call, concrete: bool) -> Any:
-    """The fake result of an operation that only checks values, which torch's own version of it in Python does not."""
+    """The fake result of an operation that only checks values. torch's Python version of it does not check."""
     try:
         with enable_python_dispatcher():
             result = m.builder.run(kind, *call, concrete)
@@ -312,7 +312,7 @@ def without_values(m: Machine, kind: str, call: known_values.Call, concrete: boo
 
 
 def refuse_resize(m: Machine, kind: str, name: str, call: known_values.Call) -> None:
-    """A tensor given as ``out`` that has another shape than the result is resized, and torch warns: a break."""
+    """Break if a tensor given as ``out`` has another shape than the result: torch resizes it and warns."""
     target, args, kwargs = call
     given = kwargs["out"] if isinstance(kwargs["out"], tuple) else (kwargs["out"],)
     if not all(isinstance(ref, TensorRef) and isinstance(ref.fake, torch.Tensor) and ref.fake.numel() for ref in given):
@@ -327,8 +327,10 @@ def refuse_resize(m: Machine, kind: str, name: str, call: known_values.Call) -> 
 
 
 def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
-    """May an operation that takes numbers be given those of the captured call: is none of them part of a slice, or an
-    index into a dimension whose size varies?"""
+    """Whether an operation may get the numbers of the captured call: none of them is part of a slice, or an index into
+    a
+    dimension whose size varies.
+    """
     if "item" not in name and name != "select":
         return True
     keys = [k for a in args[1:] for k in (a if isinstance(a, tuple) else (a,))]
@@ -336,22 +338,22 @@ def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
 
 
 def holds_number(arg: Any) -> bool:
-    """Is a number that varies among the numbers that a tensor is made of?"""
+    """Whether one of the numbers that a tensor is made of varies."""
     return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
 
 
 def refuse_changes(m: Machine, name: str) -> None:
-    """A subgraph changes nothing outside of it, and nothing is changed of which there is a copy in place of itself."""
+    """A subgraph must not change a tensor from outside, or a tensor that has a copy in its place."""
     builder = m.builder
     if builder.tied and (point := builder.changed_tie()) is not None:
-        why = f"{m.position()}: {name} changes a tensor that one way only passes on"
+        why = f"{m.position()}: {name} changes a tensor that one side only passes on"
         raise RestartCapture(why, refused={point: why})
     if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
         raise Break(Reason.BRANCH, f"{m.position()}: {name} changes a tensor from outside the branch in place")
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
-    """A backend does not keep what a graph says about ``requires_grad``: a break, unless nothing changes."""
+    """A backend drops a graph's changes of ``requires_grad``. Break, unless nothing changes."""
     if tensor.fake.requires_grad is not requires_grad.constant():
         raise Break(Reason.SIDE_EFFECT, "requires_grad_")
     return tensor
@@ -367,14 +369,14 @@ def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
 
 
 def check_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
-    """A break for results that the graphs of compiling backends do not do as they are."""
+    """Break at results that compiling backends do not return unchanged."""
     for tensor in result if isinstance(result, (tuple, list)) else (result,):
         if is_new_leaf(tensor, found) and m.assumptions.compiles:
             raise Break(Reason.UNSUPPORTED, f"{name}, which makes a leaf that requires grad,")
 
 
 def note_leaves(m: Machine, changed: bool, made: Value, found: dict[int, TensorValue]) -> None:
-    """Remember the leaves that the graph makes, or that it makes of its inputs."""
+    """Record the leaves that the graph makes, also those that it makes of its inputs."""
     for value in [*(found.values() if changed else ()), made]:
         fake = value.ref.fake if isinstance(value, TensorValue) else None
         if fake is not None and fake.is_leaf and id(fake) not in m.leaves and (
@@ -409,7 +411,7 @@ def _type_of(fake: torch.Tensor) -> type:
 
 
 def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
-    """Change torch's global state: for real while capture goes on, and by a node when the graph runs."""
+    """Change torch's global state: at once for the rest of the capture, and by a node when the graph runs."""
     values = tuple(v.constant() for v in args)
     undo = undo_of(setter, values, m.state_log)
     result = setter(*values)

@@ -1,4 +1,4 @@
-"""What capture knows about torch beyond operations: modules, global state, flags, random seeds."""
+"""Handlers of torch functions that are not operations: modules, global state, flags, random seeds."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ GLOBAL_HOOKS = {name: getattr(torch_module, name) for name in (
 # ---- modules
 @handles(Module.__call__)
 def call_module(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``module(*args)``: straight to ``forward``, unless there are hooks; those are followed as torch runs them."""
+    """``module(*args)``: calls ``forward`` directly unless there are hooks, which are executed in torch's order."""
     self_ = args[0]
     if self_.real is not ABSENT and user_annotations.is_not_to_static(self_.real):
         raise Break(Reason.NOT_TO_STATIC, str(self_))
@@ -122,7 +122,7 @@ for _reader in FLAGS_READ:
 
 
 def set_flag(m: Machine, setter: Any, *values: Any) -> Value:
-    """Change a flag that kernels look at when they run: what a compiled graph does not do."""
+    """Change a flag that kernels read when they run. A compiled graph does not read it."""
     if m.assumptions.compiles or m.builder.region is not None:
         raise Break(Reason.SIDE_EFFECT, setter.__name__)
     return torch_calls.set_state(m, setter, [Const(value) for value in values])
@@ -130,7 +130,7 @@ def set_flag(m: Machine, setter: Any, *values: Any) -> Value:
 
 @handles(torch.set_anomaly_enabled)
 def set_anomaly(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """To what it is: a graph has no lines of the program's to show for an anomaly."""
+    """Set anomaly mode to its current value only. A graph has no lines of the program to show for an anomaly."""
     readers = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
     now = [HANDLERS[reader](m, [], {}).constant() for reader in readers]
     if kwargs or [a.constant() for a in args] != now[:len(args)]:
@@ -151,7 +151,7 @@ def clear_autocast_cache(m: Machine, args: list[Value], kwargs: dict[str, Value]
 
 
 class EnteredInferenceMode(Value):
-    """What ``torch.inference_mode`` keeps while it is entered."""
+    """The state of ``torch.inference_mode`` while it is entered."""
 
     def rebuild(self, e: Emitter) -> str:
         if sum(setter is enter_inference_mode for setter, _, _ in e.trace.state_log) != 1:
@@ -180,7 +180,7 @@ def nothing(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 class Record(Value):
-    """What ``record_function`` keeps while it is entered; it exists if Python is to leave it."""
+    """The state of ``record_function`` while it is entered. It exists if Python has to leave it."""
 
     def __init__(self, name: Value) -> None:
         self.name = name
@@ -191,7 +191,7 @@ class Record(Value):
 
 @handles(record_function.__enter__)
 def note_for_a_profiler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A graph is one step of a profile: notes within it have no place."""
+    """A graph is one step of a profile, so marks within it have no place."""
     if torch.autograd._profiler_enabled() or args[0].real is not ABSENT:
         raise Break(Reason.SIDE_EFFECT, "record_function under a profiler")
     args[0].set_attr(m, "record", Record(args[0].load_attr(m, "name")))
@@ -209,18 +209,18 @@ def leave_note(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 
 
 def holds_scalar_tensors(m: Machine, data: Value) -> bool:
-    """Is it a list with tensors of one element without dimensions, on the CPU, among its elements?"""
+    """Whether it is a list that contains 0-d CPU tensors."""
     if isinstance(data, TensorValue):
         return data.fake.dim() == 0 and data.fake.device.type == "cpu" and not overrides_operations(data.pytype)
     return isinstance(data, (ListValue, TupleValue)) and any(holds_scalar_tensors(m, v) for v in m.settle(data.items))
 
 
-MOST_NUMBERS = 32        # of a list that becomes a tensor number by number
-FILLED = (None, torch.int64, torch.float32, torch.float64)      # which hold what varies, whatever it is
+MOST_NUMBERS = 32        # longest list that becomes a tensor number by number
+FILLED = (None, torch.int64, torch.float32, torch.float64)      # these hold any varying number
 
 
 def of_varying(m: Machine, data: Value, kwargs: dict[str, Value]) -> Value | None:
-    """A tensor of one number that varies, or of a few of which some do; None for another."""
+    """A tensor of one varying number, or of a few numbers of which some vary; None for other data."""
     dtype = kwargs.get("dtype", NONE)
     if m.modes or not kwargs.keys() <= {"dtype", "device"} or not isinstance(dtype, Const) or dtype.real not in FILLED:
         return None
@@ -252,7 +252,7 @@ for _function in (torch.tensor, torch.as_tensor):
 
 @handles(torch.Tensor.new)
 def new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``x.new(size)``: a tuple there would be the data, and in a graph a size is a tuple."""
+    """``x.new(size)``. A tuple there would be the data, and in a graph a size is a tuple."""
     if len(args) == 2 and args[1].pytype is torch.Size and not kwargs:
         sizes = args[1].items_list(m)
         if not sizes or m.modes or overrides.asked(m, args[0]):
@@ -277,14 +277,14 @@ for _class in (torch.FloatTensor, torch.DoubleTensor, torch.LongTensor, torch.In
 
 
 def assign_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
-    """What the node of ``tensor.data = data`` calls."""
+    """The target of the node of ``tensor.data = data``."""
     tensor.data = data
 
 
 def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
-    """``tensor.data = data``: from now on it has the memory of ``data``, and its version does not tell.
+    """``tensor.data = data``: from now on it has the memory of ``data``. Its version does not change.
 
-    A backend that compiles may give another tensor in place of it, or change its memory; so there it is a break.
+    A backend that compiles may return another tensor in its place, or change its memory. So there it is a break.
     """
     builder, (mine, its) = m.builder, (tensor.fake, data.fake)
     if m.assumptions.compiles or m.modes or builder.region is not None or m.refusal_seen or any(
@@ -296,7 +296,7 @@ def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
     except RuntimeError as e:
         raise Break(Reason.OPERATION_FAILED, f"setting .data: {e}") from None
     m.undoable(lambda: assign_data(mine, before))
-    torch.autograd.graph.increment_version(mine)    # of the fake, for those who ask what has changed
+    torch.autograd.graph.increment_version(mine)    # of the fake, for code that looks for changes
     node = builder.record("call_function", assign_data, (tensor.ref, data.ref), {}, None, m.stack_trace())
     written = {storage_id(before), storage_id(its)}
     node.meta.update(draws=False, changes=written)
@@ -307,7 +307,7 @@ def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
 
 @handles(*COMPILING_FLAGS)
 def compiling(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Whoever asks through a function of a library that only asks is the one who wants to know."""
+    """The answer depends on the caller. A library function that only passes the answer on is skipped."""
     asking = next((f for f in reversed(m.frames) if not is_question(f.code.code.co_name)), m.frames[0])
     return boolean(is_told(str(asking.namespace.get("__name__")), m.assumptions.told))
 
@@ -319,9 +319,10 @@ def log_usage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch._check_tensor_all)
 def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Checked by the graph. If it fails the graph raises, and Python runs the frame and raises what there is to raise.
+    """The graph makes the check. If it fails, the graph raises, and Python runs the frame and raises the program's
+    exception.
 
-    Not on a GPU, where it would end the process.
+    On a GPU a failed check would end the process, so it is a break there.
     """
     condition, = args[:1] or [kwargs.get("cond", NONE)]
     if not isinstance(condition, TensorValue) or (condition.fake.dtype, condition.fake.device.type) != (
@@ -339,16 +340,16 @@ HANDLERS[torch.set_num_threads] = refuse(Reason.SIDE_EFFECT, "set_num_threads")
 
 @handles(LazyModuleMixin._infer_parameters)
 def materialize(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """It makes the parameters, once, and makes the module an instance of another class."""
+    """The first call makes the parameters and changes the class of the module."""
     raise Break(Reason.SIDE_EFFECT, "the first call of a lazy module")
 
 
-_call_scripted = vars(torch.jit.ScriptFunction)["__call__"]     # torch's tests put a Python function there
+_call_scripted = vars(torch.jit.ScriptFunction)["__call__"]     # torch's tests replace it by a Python function
 
 
 @handles(getattr(_call_scripted, "__func__", _call_scripted))
 def call_scripted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A function of torch.jit.script does what its Python code does."""
+    """A function of torch.jit.script does the same as its Python code."""
     self_, *rest = args
     original = scripted_original(self_.real)
     if original is None or self_.origin is None:
@@ -363,7 +364,7 @@ def not_to_static(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
 
 @handles(_hook.run)
 def run_rest(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """In the rest of a function: what is left of the function that it had called."""
+    """In resume code: the resume code of a callee."""
     return args[0].call(m, args[1:], {})
 
 

@@ -1,7 +1,8 @@
-"""What a capture assumes about the calls to come, and how it learns that an assumption is wrong.
+"""What a capture assumes about later calls, and how it restarts when an assumption is wrong.
 
-A capture begins with ``Assumptions``. Where one of them turns out to be wrong it raises ``RestartCapture`` with what it
-has learnt, and the frame is captured again with that: ``assumptions | restart.learnt``.
+A capture starts with ``Assumptions``. If one of them is wrong, it raises ``RestartCapture`` with what it has learnt.
+The
+frame is then captured again with ``assumptions | restart.learnt``.
 """
 from __future__ import annotations
 
@@ -22,16 +23,17 @@ Point = tuple[CodeType, int]    # a code object and the index of an instruction
 
 @dataclass(frozen=True)
 class Variation:
-    """Which sizes, strides and numbers may differ from call to call.
+    """The sizes, strides and numbers that may differ from call to call.
 
     Arguments:
-        origins: the sizes, strides and numbers that may.
-        everything: do all sizes and numbers that are reached from the arguments?
-        named: for the tensors of an ``input_spec``, by their spelling: per dimension a name, None, or an int if fixed.
-        constant: numbers that stay constants all the same.
-        specialized: numbers that became constants, and were others at the next call. Then a loop over a range that may
-            differ stays a loop, its body being captured on its own, and a float that is needed as it is is a break.
-        marks: do those of ``mark_dynamic`` count? torch._dynamo.mark_static counts always.
+        origins: the sizes, strides and numbers that may differ.
+        everything: whether all sizes and numbers that are reached from the arguments may differ.
+        named: for the tensors of an ``input_spec``, by their spelling: per dimension a name, None, or a fixed int.
+        constant: numbers that stay constants in any case.
+        specialized: numbers that became constants and then differed at the next call. A loop over a range that may
+            differ
+            then stays a loop whose body is captured separately, and reading the value of a float is a break.
+        marks: whether the marks of ``mark_dynamic`` count. torch._dynamo.mark_static always counts.
     """
 
     origins: frozenset[Origin] = frozenset()
@@ -49,7 +51,9 @@ class Variation:
         return origin in self.origins or (self.everything and from_arguments(origin) and origin not in self.constant)
 
     def dims(self, origin: Origin, real: torch.Tensor) -> dict[int, Dim]:
-        """The dimensions of a tensor that may differ, and whose size is not 0 or 1, which are special everywhere."""
+        """The dimensions of a tensor that may differ. Sizes 0 and 1 are excluded, because they are always
+        constants.
+        """
         if isinstance(real, torch.nn.Parameter):
             return {}
         marked = getattr(real, user_annotations.MARK, frozenset()) | dynamic_dims(real) if self.marks else ()
@@ -76,7 +80,7 @@ STATIC = Variation(marks=False)
 
 
 def from_arguments(origin: Origin) -> bool:
-    """Is it an argument, or an item of one, and not what an object or a module holds?"""
+    """Whether it is an argument, or an item of one, and not part of an object or a module."""
     while isinstance(origin, Item):
         origin = origin.base
     return isinstance(origin, Arg)
@@ -84,25 +88,27 @@ def from_arguments(origin: Origin) -> bool:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a capture assumes. ``|`` joins two; the empty one assumes that every size and number is a constant until it
-    differs, and that the graph runs as it is.
+    """The assumptions of a capture. ``|`` joins two. The default assumes that every size and number is a constant
+    until it
+    differs, and that the graph runs unchanged.
 
     Arguments:
         varying: sizes, strides, numbers and strings that have differed from call to call.
         constant: numbers that are constants for the backend, whether they differ or not.
         specialized: see ``Variation``.
         everything, named: see ``Variation``.
-        static: are all sizes and numbers constants, because torch cannot trace the frame with symbols?
-        compiles: does the backend compile its graphs? That would lose the leaves that a graph makes, its hooks, its
-            checkpoints and its calls of NumPy.
-        control_flow: do branches on tensors go into the graph,
-        refused: but for these, by the place of the jump, with the reason?
-        left_to_python: loops (by their first instructions) and calls that have no operation on tensors for long.
-        plain_gradients: is ``backward()`` left to Python, because the backend cannot compile a graph with it?
+        static: whether all sizes and numbers are constants, because torch cannot trace the frame with symbols.
+        compiles: whether the backend compiles its graphs. Such graphs lose the leaves, hooks, checkpoints and NumPy
+            calls
+            that they contain.
+        control_flow: whether branches on tensors become part of the graph.
+        refused: the branches that do not, by the place of the jump, with the reason.
+        left_to_python: loops (by their first instructions) and calls that run long without an operation.
+        plain_gradients: whether ``backward()`` is left to Python, because the backend cannot compile a graph with it.
         plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
-        read_at_once: where a number is read off a tensor that the program looks at before the graph could have run.
-        told: is the program told that it is being compiled, as torch.compile tells it?
-        imported: the parts of libraries that have been imported for this capture, with the names asked of them.
+        read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
+        told: whether ``torch.compiler.is_compiling()`` is true for the program, as under torch.compile.
+        imported: the parts of libraries that were imported for this capture, with the names read from them.
     """
 
     varying: frozenset[Origin] = frozenset()
@@ -131,19 +137,21 @@ class Assumptions:
 
     @property
     def of_code(self) -> Assumptions:
-        """What of this is true of one code object: its numbers and its gradients."""
+        """The assumptions that hold for one code object: its numbers and its gradients."""
         return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized,
                            plain_gradients=self.plain_gradients)
 
     @property
     def of_program(self) -> Assumptions:
-        """What of this is true whatever is captured: of the backend, and of code that others may inline, too."""
+        """The assumptions that hold for every capture: those on the backend, and those on code that other code may
+        inline.
+        """
         return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once,
                            plain_optimizers=self.plain_optimizers)
 
 
 class RestartCapture(Exception):
-    """An assumption was wrong: the frame is to be captured again, with what has been ``learnt`` in addition."""
+    """An assumption was wrong. The frame must be captured again with what was ``learnt`` in addition."""
 
     def __init__(self, why: str, **learnt: Any) -> None:
         super().__init__(why)

@@ -1,4 +1,4 @@
-"""Guards on what a class is asked about itself."""
+"""Guards on properties of classes."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from sot.guards.origin import ById, Emit
 
 
 def subclasses_are(cls: Any, wanted: tuple[ById, ...]) -> bool:
-    """Are these the direct subclasses of a class, in this order?"""
+    """Whether these are the direct subclasses of a class, in this order."""
     found = type.__subclasses__(cls)
     return len(found) == len(wanted) and all(a is b.value for a, b in zip(found, wanted, strict=True))
 

@@ -1,9 +1,11 @@
 """From guards and origins to the guard program that C runs; see sot/csrc/guards/guards.c.
 
-``GuardProgram`` takes guards and origins, and says of each whether C can do it. What it cannot stays Python
-code in the entry, so a new origin or guard works without a line here. A step is made only where it means the same
-as the origin's own expression: the values of the call that is captured tell, and what they cannot tell for later
-calls (a class may get a property of the name of an attribute) becomes a check of its own.
+``GuardProgram`` takes guards and origins and reports for each whether C can handle it. The others stay Python code in
+the
+entry, so a new origin or guard needs no change here. A step is made only where it is equivalent to the origin's own
+expression. The values of the captured call decide that. If it might change (a class may get a property with the name
+of
+an attribute), the program gets a check for it.
 """
 from __future__ import annotations
 
@@ -57,11 +59,11 @@ NO_EXAMPLES: Mapping[Guard, torch.Tensor] = {}
 
 
 class NotInC(Exception):
-    """C does not know this origin or guard."""
+    """C does not support this origin or guard."""
 
 
 class Node:
-    """A place of the program while it is built, and the value that is there now."""
+    """A place of the program while it is built, with its current value."""
 
     __slots__ = ("step", "operand", "number", "checks", "children", "value", "index")
 
@@ -80,13 +82,13 @@ class Node:
 
 
 class GuardProgram:
-    """The program of one entry.
+    """The guard program of one entry.
 
     Arguments:
-        inputs: those of the call that is captured.
-        guards: what must hold; ``left`` are those of them that C cannot check. Those of tensors compare the dispatch
-            keys that a thread adds, too.
-        examples: the tensors that guards were made of.
+        inputs: the inputs of the captured call.
+        guards: the guards. ``left`` are those that C cannot check. Tensor guards also compare the dispatch keys that a
+            thread adds.
+        examples: the tensors that guards were made from.
     """
 
     def __init__(self, inputs: Inputs, guards: Iterable[Guard] = (),
@@ -118,7 +120,7 @@ class GuardProgram:
         return found    # type: ignore[return-value]
 
     def has(self, origin: Origin) -> bool:
-        """Can the program load it, and hand it to Python?"""
+        """Whether the program can load it and pass it to Python."""
         try:
             return self.node(origin).step != "type_dict"
         except NotInC:
@@ -145,7 +147,7 @@ class GuardProgram:
         return kind
 
     def finds(self, cls: type, name: str) -> Any:
-        """What a class and its bases have under a name, ABSENT for nothing; it has to stay that."""
+        """The attribute of a class or its bases, ABSENT if there is none. A check ensures that it stays so."""
         found = next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), ABSENT)
         self.check(self.held(cls), "lookup", name, None if found is ABSENT else (found,), key=name)
         return found
@@ -160,7 +162,7 @@ class GuardProgram:
         return self.child(base, "dict", None, 0, found)
 
     def item(self, base: Node, key: Any) -> Node:
-        """An item of a dict, past any override of a subclass."""
+        """An item of a dict. An override in a subclass is ignored."""
         get = base.value.__getitem__ if base.step == "type_dict" else functools.partial(dict.__getitem__, base.value)
         if not is_constant(key):
             raise NotInC
@@ -170,7 +172,7 @@ class GuardProgram:
             raise NotInC from None
 
     def attribute(self, base: Node, name: str) -> Node:
-        """``base.name`` as ``object.__getattribute__`` finds it, where that runs no code."""
+        """``base.name`` as ``object.__getattribute__`` finds it, if that runs no code."""
         kind = type(base.value)
         if issubclass(kind, type):
             raise NotInC
@@ -194,7 +196,7 @@ class GuardProgram:
 
     # ---- guards
     def add(self, guard: Guard) -> bool:
-        """Take a guard into the program, if C can check it."""
+        """Add a guard to the program, if C can check it."""
         try:
             CHECKS[type(guard)](self, guard)
         except (KeyError, NotInC):
@@ -202,7 +204,7 @@ class GuardProgram:
         return True
 
     def add_tensors(self, guards: list[TensorGuard]) -> bool:
-        """All or none: they must be different objects, too."""
+        """Add all guards or none, because the tensors must also be different objects."""
         try:
             found = [(self.node(guard.origin), guard.spec(self.examples[guard])) for guard in guards]
         except NotInC:
@@ -215,7 +217,7 @@ class GuardProgram:
 
     # ---- the result
     def in_order(self) -> Iterator[tuple[Node, Node | None, int]]:
-        """The places as C comes to them, each with the place that it is reached from, and how deep it is."""
+        """The places in the order in which C visits them, each with its parent and depth."""
         stack: list[tuple[Node, Node | None, int]] = [(node, None, 0) for node in reversed(self.roots.values())]
         while stack:
             node, parent, depth = stack.pop()
@@ -223,7 +225,7 @@ class GuardProgram:
             stack.extend((child, node, depth + 1) for child in reversed(node.children.values()))
 
     def finish(self) -> tuple[list[tuple], list[tuple], list[tuple]]:
-        """Nodes, pairs and groups as ``Entry`` takes them."""
+        """Nodes, pairs and groups in the form that ``Entry`` takes."""
         nodes: list[tuple] = []
         for node, parent, _ in self.in_order():
             node.index = len(nodes)
@@ -237,7 +239,7 @@ class GuardProgram:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        """Each place below the one that it is reached from, with what is checked there; then what is left to Python."""
+        """Each place below its parent, with its checks; then the guards that are left to Python."""
         for i, (node, _, depth) in enumerate(self.in_order()):
             node.index = i
             checks = ", ".join(check_text(kind, operand) for kind, operand, _ in node.checks.values())
@@ -248,7 +250,7 @@ class GuardProgram:
 
 
 def check_text(kind: str, operand: Any) -> str:
-    """A check in a few words."""
+    """A short description of a check."""
     if kind == "code":
         return f"code of {operand[0].co_qualname}"
     if kind == "type":
@@ -278,14 +280,14 @@ def _attr(b: GuardProgram, origin: Attr) -> Node:
 
 
 def looks_up_plainly(b: GuardProgram, kind: type, name: str) -> bool:
-    """Does an attribute come from where ``object.__getattribute__`` finds it? Those of modules and methods do, too."""
+    """Whether ``object.__getattribute__`` finds the attribute. Modules and methods look it up in the same way."""
     found = b.finds(kind, "__getattribute__")
     return found is ModuleType.__getattribute__ or _hook.is_generic_lookup(found) or (
         kind is MethodType and name in OF_METHODS)
 
 
 def type_dict(b: GuardProgram, base: Node) -> Node:
-    """The ``__dict__`` of a class; Python shows a proxy of it."""
+    """The ``__dict__`` of a class, of which Python shows a proxy."""
     return b.child(base, "type_dict", None, 0, base.value.__dict__)
 
 
@@ -410,8 +412,10 @@ CHECKS: dict[type, Callable[[GuardProgram, Any], None]] = {
 
 # ---- calls of modules -------------------------------------------------------------------------------------
 def module_forward(module: torch.nn.Module) -> tuple[FunctionType | None, Any, _hook.Entry | None]:
-    """For ``Direct``: the function that a call of the module comes down to, a reference to the module, and the guards
-    under which it does: it has no hooks, and ``forward`` and the way to it are the class's own."""
+    """For ``Direct``: the function that a call of the module runs, a reference to the module, and the guards for that.
+    The
+    module must have no hooks, and ``forward`` and the methods that call it must be the class's own.
+    """
     owner = weakref.ref(module)
     forward = getattr(type(module), "forward", None)
     builder = GuardProgram((module,))

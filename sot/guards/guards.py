@@ -1,10 +1,11 @@
-"""Guards: what must still hold for captured code to be run again.
+"""Guards: the conditions under which captured code may be run again.
 
-A guard is an origin and a check. It compiles to an expression of the emitted function (``test``), is
-evaluated on its own by the slow path that explains a miss (``holds``), and says itself in English
-(``str``). Guards are emitted in the order in which capture met them, so that a guard on ``a`` always comes
-before one on ``a.b``, and an origin is loaded once for all guards and graph inputs below it. Tensors are
-the exception: all of them are checked together, at the end, by one call.
+A guard is an origin and a check. ``test`` is its expression in the emitted function. ``holds`` evaluates it alone, to
+explain a miss. ``str`` describes it in English. Guards are emitted in the order in which capture met them, so a guard
+on
+``a`` always precedes one on ``a.b``, and an origin is loaded once for all guards and graph inputs below it. Tensors
+are an
+exception: one call at the end checks them all.
 """
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_f
 
 
 def shows_itself(value: object, depth: int = 3) -> bool:
-    """May ``repr`` be called: is there no user's code in it, which may fail or have effects?"""
+    """Whether ``repr`` may be called: it runs no user code, which could fail or have effects."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset, dict):
         parts = [*value, *value.values()] if isinstance(value, dict) else [*value]  # type: ignore[misc]
         return depth > 0 and len(parts) <= 20 and all(shows_itself(v, depth - 1) for v in parts)
     if issubclass(kind, torch.Tensor):
-        return False        # shown with its values, which takes operations
+        return False        # its repr shows its values, which takes operations
     shown = kind.__repr__
     ours = ("torch", "numpy", "enum", "sot")
     return not isinstance(shown, FunctionType) or shown.__module__.partition(".")[0] in ours
@@ -58,19 +59,19 @@ def short(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-# What compares in C, and runs no code of a user.
+# Types that C compares without running user code.
 CONSTANTS = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), torch.dtype, torch.device,
                        torch.layout, torch.memory_format})
 
 
 def is_constant(value: object) -> bool:
-    """Is it a value that ``same_constant`` and the guard program compare alike?"""
+    """Whether ``same_constant`` and the guard program compare this value in the same way."""
     return type(value) in CONSTANTS or (type(value) in (tuple, torch.Size) and all(
         map(is_constant, value)))   # type: ignore[call-overload]
 
 
 def same_constant(a: Any, b: Any) -> bool:
-    """One type and one value: 1, 1.0 and True are three constants, and so are 0.0 and -0.0."""
+    """Whether type and value are the same: 1, 1.0 and True are three constants, and so are 0.0 and -0.0."""
     kind = type(a)
     if kind is not type(b):
         return False
@@ -86,16 +87,16 @@ def same_constant(a: Any, b: Any) -> bool:
 
 
 def code_and_defaults(function: FunctionType) -> tuple:
-    """What a guard on the code of a function compares by identity."""
+    """The objects that a guard on the code of a function compares by identity."""
     return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
 @dataclass(frozen=True)
 class Guard:
-    """Base. ``where`` (file, line) of the user's code that needed it is not part of its identity."""
+    """Base class. ``where`` (file, line) is the user's code that needed the guard; it is not part of its identity."""
 
     origin: Origin
-    after_tensors = False       # it asks something of a tensor whose type and shape have been checked
+    after_tensors = False       # it depends on a tensor whose type and shape have been checked
 
     def test(self, emit: Emit) -> str:
         raise NotImplementedError
@@ -113,13 +114,13 @@ class Guard:
         return None if holds else f"expected {self}, got {self.seen(value)}"
 
     def seen(self, value: object) -> str:
-        """What there is in place of what was expected."""
+        """The description of the value that was found instead."""
         return short(value)
 
 
 @dataclass(frozen=True)
 class IsGuard(Guard):
-    """The value is this very object."""
+    """The value is this object."""
 
     value: Any = Held()
 
@@ -164,7 +165,7 @@ class EqualsGuard(Guard):
 
 @dataclass(frozen=True)
 class OrderGuard(Guard):
-    """A set is iterated in this order, in which another one that equals it need not be."""
+    """A set is iterated in this order. An equal set may have another order."""
 
     order: tuple
 
@@ -236,7 +237,7 @@ class KeysGuard(Guard):
 
 @dataclass(frozen=True)
 class HasKeyGuard(Guard):
-    """A dict has, or has not, a key."""
+    """A dict has a key, or does not have it."""
 
     key: object
     present: bool
@@ -260,7 +261,7 @@ class HasKeyGuard(Guard):
 
 
 def slot_is_empty(obj: object, name: str) -> bool:
-    """Does a slot of an object hold nothing? Whatever the object's class says to attribute access."""
+    """Whether a slot of an object is empty, regardless of attribute access of its class."""
     try:
         object.__getattribute__(obj, name)
     except AttributeError:
@@ -273,7 +274,7 @@ EMPTY = plain(slot_is_empty)
 
 @dataclass(frozen=True)
 class EmptySlotGuard(Guard):
-    """A slot of an object holds nothing."""
+    """A slot of an object is empty."""
 
     name: str
 
@@ -289,7 +290,7 @@ class EmptySlotGuard(Guard):
 
 @dataclass(frozen=True)
 class CodeGuard(Guard):
-    """A function has this code and these defaults, this one or another (its closure is guarded cell by cell)."""
+    """A function has this code and these defaults. It may be another function; its closure is guarded cell by cell."""
 
     function: Any = Held()
 
@@ -339,7 +340,7 @@ class NoHooksGuard(Guard):
 
 @dataclass(frozen=True)
 class SameGuard(Guard):
-    """Two origins hold one object (``same``) or two different ones."""
+    """Two origins hold the same object (``same``), or two different ones."""
 
     other: Origin
     same: bool = True
@@ -350,7 +351,7 @@ class SameGuard(Guard):
     def explain(self, inputs: Inputs) -> str | None:
         try:
             holds = (self.origin.read(inputs) is self.other.read(inputs)) is self.same
-        except Exception as e:  # noqa: BLE001 - what was there may be anything now
+        except Exception as e:  # noqa: BLE001 - the value may be anything now
             return f"expected that {self}, but it is gone ({type(e).__name__}: {e})"
         return None if holds else f"expected that {self}, which no longer holds"
 
@@ -360,7 +361,7 @@ class SameGuard(Guard):
 
 @dataclass(frozen=True)
 class DistinctGuard(Guard):
-    """No two of these origins hold one object: what is written to one is not seen in another."""
+    """No two of these origins hold the same object, so a write to one is not visible in another."""
 
     others: tuple[Origin, ...]
 
@@ -373,7 +374,7 @@ class DistinctGuard(Guard):
     def explain(self, inputs: Inputs) -> str | None:
         try:
             found = {id(o.read(inputs)) for o in (self.origin, *self.others)}
-        except Exception as e:  # noqa: BLE001 - what was there may be anything now
+        except Exception as e:  # noqa: BLE001 - the value may be anything now
             return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
         return None if len(found) == 1 + len(self.others) else f"expected that {self}, which no longer holds"
 
@@ -384,8 +385,9 @@ class DistinctGuard(Guard):
 # ---- numbers that vary ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class RelationGuard(Guard):
-    """A comparison of numbers that vary has this outcome. ``origin`` is one of those that it depends on.
-    ``of_operator``: torch asked for it, to choose a kernel or to find the sizes of a result, and not the program."""
+    """A comparison of varying numbers has this outcome. ``origin`` is one of the origins that it depends on.
+    ``of_operator``: torch asked for it, to choose a kernel or to find the sizes of a result, and not the program.
+    """
 
     symbol: str
     left: Term
@@ -422,7 +424,7 @@ class RelationGuard(Guard):
 
 @dataclass(frozen=True)
 class ResultGuard(Guard):
-    """A function of a library gives this object for this argument, and changes nothing the program sees."""
+    """A library function returns this object for this argument, and has no side effects that the program sees."""
 
     argument: object
     result: object
@@ -446,7 +448,7 @@ class ResultGuard(Guard):
 
 @dataclass(frozen=True)
 class FlagGuard(Guard):
-    """A flag of a library, which a function reads, has this value."""
+    """A flag that a library function reads has this value."""
 
     value: object
 
@@ -468,7 +470,7 @@ class FlagGuard(Guard):
 
 @dataclass(frozen=True)
 class StateGuard:
-    """Grad mode, autocast, default dtype, deterministic flags and the like are as they were."""
+    """Grad mode, autocast, default dtype, deterministic flags and other global state are unchanged."""
 
     state: GlobalState
 

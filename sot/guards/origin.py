@@ -1,12 +1,12 @@
 """Origins: where a value of the captured frame came from.
 
-An origin is the only place that knows four things: how to load the value in emitted code (``expr``), how
-to read it when a guard is explained (``read``), how to print it in the user's spelling (``str``), and when
-two are the same (dataclass equality). Emitted code is Python source; ``expr`` receives an ``emit`` object
-with ``ref(origin)`` (the variable that holds another origin's value) and ``const(object)`` (the name of an
-object that the emitted function owns).
+An origin knows four things: how emitted code loads the value (``expr``), how to read it when a guard is explained
+(``read``), how to print it in the user's spelling (``str``), and when two origins are the same (dataclass equality).
+Emitted code is Python source. ``expr`` receives an ``emit`` object with ``ref(origin)`` (the variable that holds the
+value
+of another origin) and ``const(object)`` (the name of an object that the emitted function holds).
 
-``Inputs`` is what a hooked frame hands to its replacement: the argument values, then the closure's cells.
+``Inputs`` are the values that a hooked frame passes to its replacement: the arguments, then the closure's cells.
 """
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ C = TypeVar("C", bound=type)
 
 @dataclass_transform(frozen_default=True)
 def origin(cls: C) -> C:
-    """A frozen dataclass that computes its hash once: origins nest deeply, and key every table of capture."""
+    """A frozen dataclass that computes its hash once. Origins nest deeply, and are keys of every table of the
+    capture.
+    """
     made: Any = dataclass(frozen=True)(cls)
     compute = made.__hash__
 
@@ -48,7 +50,7 @@ def origin(cls: C) -> C:
 
 @origin
 class Origin:
-    """Base of all origins; ``cheap`` says that ``expr`` needs no variable of its own."""
+    """Base of all origins. ``cheap`` means that ``expr`` needs no variable."""
 
     cheap = False
 
@@ -79,7 +81,7 @@ class Arg(Origin):
 
 @origin
 class HandledOutside(Origin):
-    """The exception that was being handled where the function was called, or None."""
+    """The exception that was being handled in the caller, or None."""
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.const(sys.exception)}()"
@@ -92,14 +94,14 @@ class HandledOutside(Origin):
 
 
 def root(origin: Origin) -> Origin:
-    """Where the path of an origin begins."""
+    """The start of an origin's path."""
     while (base := getattr(origin, "base", None) or getattr(origin, "namespace", None)) is not None:
         origin = base
     return origin
 
 
 class Gone:
-    """What is left of a function or class that an origin or a guard names: its name, and no attributes."""
+    """Stands for a function or class that no longer exists: it has a name and no attributes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -109,7 +111,9 @@ class Gone:
 
 
 class ById:
-    """Holds any object, functions and classes weakly, and compares by identity: origins over it are hashable."""
+    """Holds an object (functions and classes weakly) and compares it by identity, so that origins over it are
+    hashable.
+    """
 
     __slots__ = ("_value", "_id", "_name")
 
@@ -141,7 +145,7 @@ class Held:
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
         if owner is None:
-            raise AttributeError(self.name)     # to dataclass(): there is no default
+            raise AttributeError(self.name)     # tells dataclass() that there is no default
         return owner.__dict__[self.name].value
 
     def __set__(self, owner: Any, value: object) -> None:
@@ -150,7 +154,7 @@ class Held:
 
 @origin
 class Known(Origin):
-    """An object that the emitted code holds itself: a module, a class, a namespace."""
+    """An object that the emitted code holds: a module, a class, a namespace."""
 
     held: ById
     label: str
@@ -189,7 +193,7 @@ class Attr(Origin):
 
 @origin
 class RawAttr(Attr):
-    """``base.name`` past a ``__getattribute__`` written in Python: guards run no user code."""
+    """``base.name``, ignoring a ``__getattribute__`` written in Python, because guards run no user code."""
 
     def expr(self, emit: Emit) -> str:
         return f"object.__getattribute__({emit.ref(self.base)}, {self.name!r})"
@@ -204,7 +208,7 @@ def attribute(base: Origin, name: str, cls: type) -> Attr:
 
 
 def same_key(a: object, b: object) -> bool:
-    """Are these equal keys of a dict? A tensor is its own key, whatever ``==`` makes of it."""
+    """Whether these are equal keys of a dict. Tensors are compared by identity, whatever ``==`` does."""
     return a is b or not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor) and a == b
 
 
@@ -218,7 +222,7 @@ def index_of(key: object, keys: Iterable[object]) -> int:
 
 @origin
 class Item(Origin):
-    """``base[key]`` for a constant key; ``label`` replaces the spelling (an attribute kept in a dict)."""
+    """``base[key]`` for a constant key. ``label`` replaces the spelling (for an attribute stored in a dict)."""
 
     base: Origin
     key: object
@@ -244,7 +248,7 @@ class Item(Origin):
 
 @origin
 class RawItem(Item):
-    """``base[key]`` past any override of ``__getitem__`` in a dict or list subclass; ``kind`` is the base type."""
+    """``base[key]``, ignoring an override of ``__getitem__`` in a dict or list subclass. ``kind`` is the base type."""
 
     kind: type = dict
 
@@ -281,7 +285,7 @@ class KeyAt(Origin):
 
 @origin
 class Global(Origin):
-    """A global variable, or a builtin of that name when the namespace has none."""
+    """A global variable, or the builtin of that name if the namespace has none."""
 
     namespace: Known
     name: str
@@ -298,7 +302,7 @@ class Global(Origin):
 
 @origin
 class CellContents(Origin):
-    """What a closure cell holds."""
+    """The contents of a closure cell."""
 
     base: Origin
     name: str
@@ -317,7 +321,7 @@ class CellContents(Origin):
 
 @origin
 class ClassAttr(Origin):
-    """What a class holds under a name, before any binding."""
+    """A class attribute, before any binding."""
 
     base: Known
     name: str
@@ -334,7 +338,7 @@ class ClassAttr(Origin):
 
 @origin
 class Referent(Origin):
-    """What a weak reference refers to."""
+    """The object that a weak reference refers to."""
 
     base: Origin
 
@@ -350,7 +354,7 @@ class Referent(Origin):
 
 @origin
 class Length(Origin):
-    """The number of elements of a list that is longer at each call."""
+    """The number of elements of a list that grows from call to call."""
 
     base: Origin
 
@@ -366,11 +370,11 @@ class Length(Origin):
 
 @origin
 class TensorPart(Origin):
-    """A number that a tensor's layout has for one of its dimensions."""
+    """A number in a tensor's layout, for one of its dimensions."""
 
     base: Origin
     index: int
-    label: str = field(default="", compare=False)       # what the user calls it
+    label: str = field(default="", compare=False)       # the user's name for it
 
 
 @origin

@@ -1,7 +1,8 @@
-"""Numbers that differ from call to call, as symbols of torch's, and what a trace assumes about them.
+"""Varying numbers as torch's symbols, and the assumptions of a trace about them.
 
-``Symbols`` are those of one trace: it makes fake tensors of symbolic sizes, and turns what torch assumes about symbols
-into guards. Which numbers become symbols says ``Variation`` in ``assumptions.py``.
+``Symbols`` are those of one trace. It makes fake tensors with symbolic sizes, and turns torch's assumptions about
+symbols
+into guards. ``Variation`` in ``assumptions.py`` decides which numbers become symbols.
 """
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from sot.guards.terms import COMPARISONS, FUNCTIONS, INFIX, Term, computed_befor
 from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode
 from sot.torch_compat.tensors import Layout
 
-# What stands for a function of numbers where numbers may be symbols; a graph's nodes are made of these.
+# Replaces a function of numbers where numbers may be symbols. Graph nodes are made of these.
 ON_SYMBOLS = {"int": torch.sym_int, "float": torch.sym_float, "min": torch.sym_min, "max": torch.sym_max,
               "math.sqrt": torch.sym_sqrt, "not": torch.sym_not}
 
@@ -27,14 +28,14 @@ class Symbols:
     """The symbols of one trace."""
 
     def __init__(self, mode: RecordingFakeMode) -> None:
-        # A second to import: when needed.
+        # The import takes a second, so it is done when needed.
         self.torch: Any = importlib.import_module("sot.torch_compat.symbolic_shapes")
         self.mode = mode
         self.env = self.torch.shape_env_of(mode)
         mode.while_running = self.torch.decomposing
         self.origins: dict[Any, Origin] = {}            # of symbols
         self.numbers: dict[Origin, Any] = {}            # SymInts
-        self._layouts: dict[int, Any] = {}              # of fake tensors, as they were made
+        self._layouts: dict[int, Any] = {}              # of fake tensors, when they were made
         self._labels: set[str] = set()
         self._noted = 0
         self._made: list[RelationGuard] = []
@@ -45,7 +46,7 @@ class Symbols:
         found = self.numbers.get(origin)
         if found is None:
             is_size = isinstance(origin, TensorPart)
-            if isinstance(origin, Dim) and origin.label:        # a name stands for the first that has it
+            if isinstance(origin, Dim) and origin.label:        # a name is that of its first symbol
                 origin = Dim(origin.base, origin.index) if origin.label in self._labels else origin
                 self._labels.add(origin.label)
             symbol, found = self.torch.new_symbol(self.env, f"n{len(self.origins)}", example, is_size)
@@ -58,7 +59,7 @@ class Symbols:
                free: dict[int, Stride]) -> tuple[FakeTensor, Layout]:
         """A fake tensor with symbols for some dimensions and strides, and its layout.
 
-        The strides of what lies densely in memory follow from the sizes; others stay as they are.
+        The strides of a dense tensor follow from the sizes. Other strides stay constants.
         """
         sizes = [self.number(dims[i], n) if i in dims else n for i, n in enumerate(real.shape)]
         strides: list[Any] = list(real.stride())
@@ -79,17 +80,17 @@ class Symbols:
         return fake, (tuple(fixed[0]), tuple(fixed[1]))
 
     def layout_changed(self, fake: FakeTensor, real: torch.Tensor) -> bool:
-        """Has the trace changed the sizes or strides of an input in place?"""
+        """Whether the trace has changed the sizes or strides of an input in place."""
         _, before = self._layouts.get(id(fake)) or (fake, self.torch.layout_of(real))
         return not self.torch.is_same(self.torch.layout_of(fake), before)
 
     # ---- terms and symbolic numbers
     def example(self, number: Any) -> Any:
-        """What a symbolic number is in the captured call."""
+        """The value of a symbolic number in the captured call."""
         return self.torch.example_of(number)
 
     def term(self, number: Any) -> Term:
-        """How a symbolic number is computed from origins. Raises RestartCapture if there is no term for it."""
+        """The term of a symbolic number. Raises RestartCapture if there is none."""
         return self._term(self.torch.expression(number))
 
     def _term(self, expr: Any) -> Term:
@@ -99,7 +100,9 @@ class Symbols:
             raise RestartCapture(f"a size is {expr}: {e}", static=True) from None
 
     def value(self, term: Term, examples: dict[Origin, Any]) -> Any:
-        """The symbolic number of a term; None if it is made of floats, or torch has no such function of symbols."""
+        """The symbolic number of a term; None if it is made of floats, or if torch has no such function for
+        symbols.
+        """
         if any(type(examples.get(o, 0)) is not int for o in leaves(term)):
             return None
         if not is_of_symbols(term):
@@ -110,9 +113,9 @@ class Symbols:
         except (TypeError, AttributeError, NotImplementedError):
             return None
 
-    # ---- what is assumed
+    # ---- assumptions
     def news(self) -> Iterable[RelationGuard]:
-        """The guards for what has been assumed since the last time."""
+        """The guards for the assumptions made since the last call."""
         made, self._made = self._made, []
         yield from made
         found = self.torch.assumptions(self.env, self._noted)
@@ -122,7 +125,7 @@ class Symbols:
 
 
 def on_symbols(term: Term, read: Any) -> Any:
-    """``evaluate``, by functions that know symbols."""
+    """Evaluate a term with functions that support symbols."""
     if isinstance(term, tuple):
         return on_numbers(term[0])(*(on_symbols(part, read) for part in term[1:]))
     return evaluate(term, read)
@@ -134,7 +137,7 @@ def on_numbers(symbol: str) -> Any:
 
 
 def relations(term: Term) -> Iterable[RelationGuard]:
-    """The guards that say that a term holds."""
+    """The guards that ensure that a term is true."""
     if term is True:
         return
     if isinstance(term, tuple) and term[0] == "and":

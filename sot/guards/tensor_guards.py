@@ -1,8 +1,8 @@
-"""Guards on tensors, and on arrays of NumPy's.
+"""Guards on tensors and on NumPy arrays.
 
-How much of a tensor is guarded depends on what capture has made of it: ``TensorGuard`` compares all that operations
-depend on, ``AnyTensorGuard`` is for a weight that only went into operations of a graph that PyTorch runs one by one,
-and ``ValuesGuard`` for whole numbers that were read.
+The guard depends on how capture has used the tensor. ``TensorGuard`` compares everything that operations depend on.
+``AnyTensorGuard`` is for a weight that only went into operations of a graph that PyTorch runs one by one.
+``ValuesGuard`` is for integer tensors whose values were read.
 """
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TensorGuard(Guard):
         return cls(origin, tensor_summary(example, found[0]), TensorChecks([example], [found]), found)
 
     def changed(self, value: object) -> Iterator[tuple[TensorPart, int]]:
-        """The sizes that differ in a tensor of the same rank, or else the strides, each with what it was."""
+        """The sizes that differ in a tensor of the same rank, or else the strides, each with its expected value."""
         sizes, strides = self.layout
         value = plain_tensor(value)
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.dim() != len(sizes):
@@ -48,17 +48,17 @@ class TensorGuard(Guard):
                 yield Stride(self.origin, i), was
 
     def spec(self, example: torch.Tensor) -> Any:
-        """What the guard program compares a tensor with, None if it cannot."""
+        """What the guard program compares a tensor with; None if it cannot."""
         return tensor_spec(example, self.layout)
 
     def holds(self, value: object) -> bool:
         return bool(self.checks.check(value))
 
     def differs(self, inputs: Inputs) -> list[TensorPart]:
-        """The sizes and strides that are not what they were."""
+        """The sizes and strides that have changed."""
         try:
             return [part for part, _ in self.changed(self.origin.read(inputs))]
-        except Exception:  # noqa: BLE001 - what was there may be anything now
+        except Exception:  # noqa: BLE001 - the value may be anything now
             return []
 
     def explain(self, inputs: Inputs) -> str | None:
@@ -85,7 +85,7 @@ class TensorGuard(Guard):
 
 @dataclass(frozen=True)
 class AnyTensorGuard(TypeGuard):
-    """A tensor of this exact class, of whatever dtype, shape and device: what has been captured is right for all."""
+    """A tensor of this exact class, with any dtype, shape and device. The captured graph is right for all of them."""
 
     def __str__(self) -> str:
         return f"{self.origin} is any {getattr(self.cls, '__qualname__', self.cls)}"
@@ -93,7 +93,7 @@ class AnyTensorGuard(TypeGuard):
 
 @dataclass(frozen=True)
 class ValuesGuard(Guard):
-    """A tensor of whole numbers has these values."""
+    """A tensor of integers has these values."""
 
     values: torch.Tensor
     after_tensors = True
@@ -127,7 +127,7 @@ ASK = plain(ask)
 
 @dataclass(frozen=True)
 class FactGuard(Guard):
-    """A tensor has this under a name of ``ASKED``."""
+    """A tensor's property with a name in ``ASKED`` has this value."""
 
     name: str
     value: object
@@ -145,17 +145,17 @@ class FactGuard(Guard):
         return f"{self.origin}.{self.name} == {self.value}"
 
 
-OWNS_DATA = 4       # of the flags of an array: it makes no difference to what is computed
+OWNS_DATA = 4       # a flag of arrays that has no influence on results
 
 
 def layout_of(array: Any) -> tuple:
-    """What a guard compares of an array of NumPy's."""
+    """What a guard on a NumPy array compares."""
     return array.dtype, array.shape, array.strides, array.flags.num & ~OWNS_DATA
 
 
 @dataclass(frozen=True)
 class ArrayGuard(Guard):
-    """An array of NumPy's has this layout: a dtype, shape, strides and flags."""
+    """A NumPy array has this layout: dtype, shape, strides and flags."""
 
     layout: tuple
 
@@ -175,7 +175,7 @@ class ArrayGuard(Guard):
 
 
 def text_of_layout(layout: tuple, expected: tuple) -> str:
-    """A layout in words; strides and flags only where dtype and shape are what was expected, and these are not."""
+    """A description of a layout. Strides and flags are named only if dtype and shape match and they do not."""
     dtype, shape, strides, flags = layout
     text = f"an array of {dtype} and shape {shape}"
     return text if layout[:2] != expected[:2] or layout == expected else f"{text}, strides {strides}, flags {flags}"

@@ -1,8 +1,8 @@
-"""Terms: how a number is computed from what existed before the frame ran.
+"""Terms: how a number is computed from values that existed before the frame ran.
 
 A term is an origin, a constant, or ``(symbol, operand, ...)``. It compiles to Python (``term_code``), prints itself in
-the user's spelling (``term_text``) and can be evaluated (``term_value``). Numbers that vary from call to call
-carry one, and the guards on them compare two.
+the user's spelling (``term_text``) and can be evaluated (``term_value``). Each varying number has a term, and a guard
+compares two terms.
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _either(a: Any, b: Any) -> bool:
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge}
-# Infix symbols, each with how tightly it binds.
+# Infix symbols, with their precedence.
 INFIX: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "or": (_either, 1), "and": (_both, 2), **{s: (f, 4) for s, f in COMPARISONS.items()},
     "+": (operator.add, 5), "-": (operator.sub, 5), "*": (operator.mul, 6), "/": (operator.truediv, 6),
@@ -38,7 +38,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         "fabs", "erf", "degrees", "radians")},
     "math.prod": lambda *values: math.prod(values), "sign": lambda value: math.copysign(1.0, value)}
 INFINITE = float("inf")
-# What the last operand is compared with lest Python raise. Names that are not here raise for no number.
+# The last operand is compared with this, so that Python does not raise. Other functions never raise.
 DOMAINS: dict[str, list[tuple[str, float]]] = {
     **dict.fromkeys(("/", "//", "%"), [("!=", 0)]),
     "math.sqrt": [("<", 0)], "math.exp": [(">", 700)],
@@ -47,12 +47,13 @@ DOMAINS: dict[str, list[tuple[str, float]]] = {
                     [("<", INFINITE), (">", -INFINITE)])}
 ATOM = 9
 OF_SYMBOLS = frozenset({*INFIX, "neg", "not", "abs", "min", "max", "int", "float", "round", "math.floor", "math.ceil",
-                        "math.trunc", "math.sqrt", "math.prod"})   # what torch computes for sizes, too
+                        "math.trunc", "math.sqrt", "math.prod"})   # torch computes these for sizes, too
 
 
 @origin
 class Computed(Origin):
-    """A number that is computed before the graph, of which torch could make a constant only; ``text`` tells 1 from 1.0.
+    """A number that is computed before the graph, because torch could only make a constant of it. ``text`` tells 1
+    from 1.0.
     """
 
     term: Term
@@ -69,7 +70,7 @@ class Computed(Origin):
 
 
 def is_of_symbols(term: Term) -> bool:
-    """Can torch compute a term from symbols, and not from numbers only?"""
+    """Whether torch can compute a term from symbols as well as from numbers."""
     if not isinstance(term, tuple):
         return True
     if term[0] not in OF_SYMBOLS or term[0] == "**" and type(term[2]) is not int:
@@ -109,7 +110,7 @@ def term_code(term: Term, emit: Emit) -> str:
 
 
 def term_text(term: Term, outside: int = 0) -> str:
-    """The term as a user would write it; ``outside`` is how tightly what stands around it binds."""
+    """The term as a user would write it. ``outside`` is the precedence of the surrounding operator."""
     if not isinstance(term, tuple):
         return str(term)
     symbol, *parts = term
@@ -125,7 +126,7 @@ def term_text(term: Term, outside: int = 0) -> str:
 
 
 def computed_before(term: Term, examples: dict[Origin, Any]) -> Computed:
-    """The origin of a number that emitted code computes for the graph; its value is added to the examples."""
+    """The origin of a number that emitted code computes for the graph. Its value is added to the examples."""
     origin = Computed(term, repr(term))
     if origin not in examples:
         examples[origin] = evaluate(term, examples.__getitem__)

@@ -1,1 +1,1 @@
-"""Symbolic values: one class a kind of object, with what the program can ask of it and how it is made again."""
+"""Symbolic values: one class per kind of object. It answers the program's operations and rebuilds the object."""

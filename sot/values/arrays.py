@@ -1,7 +1,8 @@
-"""Arrays and numbers of NumPy's: a reference into the graph, as a tensor is.
+"""NumPy arrays and numbers: references into the graph, as tensors are.
 
-NumPy itself does the work when the graph runs. Capture knows a ``Layout`` of each: what NumPy's answers about dtype and
-shape depend on. They are asked of a specimen, an array of that layout which is full of ones.
+NumPy itself computes when the graph runs. Capture knows a ``Layout`` of each value, which decides NumPy's answers
+about
+dtype and shape. The answers are taken from a specimen, an array of that layout which is full of ones.
 """
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from sot.values.constants import SCALARS
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
 
-CASTS_BY_TYPE = int(np.__version__.partition(".")[0]) >= 2      # before, the values of numbers had a say
-SIZE_LIMIT = 1 << 28        # bytes of a specimen
+CASTS_BY_TYPE = int(np.__version__.partition(".")[0]) >= 2      # before NumPy 2, casts depend on the values of numbers
+SIZE_LIMIT = 1 << 28        # greatest size of a specimen, in bytes
 VIEWS = frozenset(("T", "mT", "real", "imag"))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What is known of an array, or of a number: then ``kind`` is its type, and its shape is empty."""
+    """What is known of an array or a number. For a number ``kind`` is its type, and its shape is empty."""
 
     kind: type
     dtype: np.dtype
@@ -41,7 +42,9 @@ class Layout:
 
     @classmethod
     def of(cls, value: Any) -> Layout | None:
-        """None for what is not done in graphs: objects, text, structures, foreign byte orders, long doubles."""
+        """The layout, or None for values that graphs do not support: objects, text, structures, foreign byte orders,
+        long doubles.
+        """
         kind = type(value)
         if kind in SCALARS:
             return cls(kind, value.dtype)
@@ -57,12 +60,12 @@ class Layout:
         return self.kind is np.ndarray
 
     def extent(self) -> tuple[int, int]:
-        """How many bytes lie before the first element, and from there on."""
+        """The number of bytes before the first element, and from it on."""
         steps = [] if 0 in self.shape else [s * (n - 1) for n, s in zip(self.shape, self.strides, strict=True)]
         return sum(-s for s in steps if s < 0), sum(s for s in steps if s > 0) + self.dtype.itemsize
 
     def specimen(self, fill: int = 1, writeable: bool = False) -> Any:
-        """An array or a number like it. NumPy refuses to write to it, unless the caller expects that."""
+        """An array or a number with this layout. NumPy refuses to write to it unless the caller allows writing."""
         if not self.is_array:
             return self.kind(fill)
         before, after = self.extent()
@@ -80,8 +83,7 @@ METADATA: dict[str, Callable[[Layout], Any]] = {
 
 
 class ArrayRef(TensorRef):
-    """An array or number of NumPy's in the graph. ``memory`` says what else shares an array's memory, ``value`` is what
-    stands for it."""
+    """A NumPy array or number in the graph. ``memory`` is shared with other arrays; ``value`` is its Value."""
 
     __slots__ = ("layout", "memory", "value")
 
@@ -94,7 +96,7 @@ class ArrayRef(TensorRef):
 
 
 class ArrayValue(Value):
-    """An array, or a number that NumPy gives. The layout of one that exists already is guarded when it is asked for."""
+    """An array, or a number that NumPy returns. The layout of an existing one is guarded when it is read."""
 
     def __init__(self, pytype: type, ref: ArrayRef | None = None) -> None:
         self.pytype, self._ref = pytype, ref
@@ -132,7 +134,7 @@ class ArrayValue(Value):
         return self.ref
 
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
-        """A number of NumPy's, which is a number of Python to an operation on tensors."""
+        """A NumPy number, which is a Python number for a tensor operation."""
         if not as_number or self.is_array or self.pytype is np.bool_ or not may_call_numpy(m):
             raise self.refusal()
         return self.ref
@@ -150,7 +152,7 @@ class ArrayValue(Value):
 
 
 def existing_ref(m: Machine, value: ArrayValue) -> ArrayRef:
-    """The reference to an array or number that is there before the graph runs; guards its layout."""
+    """The reference to an array or number that exists before the graph runs. Guards its layout."""
     origin, layout = value.origin, Layout.of(value.real)
     assert origin is not None
     if layout is None or Length(origin) in m.varies.specialized:
@@ -163,5 +165,5 @@ def existing_ref(m: Machine, value: ArrayValue) -> ArrayRef:
 
 
 def may_call_numpy(m: Machine) -> bool:
-    """May NumPy be called by the graph?"""
+    """Whether the graph may call NumPy."""
     return CASTS_BY_TYPE and not m.assumptions.compiles and m.builder.region is None and m.watch is None and not m.modes

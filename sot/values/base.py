@@ -1,11 +1,13 @@
 """The protocol of symbolic values, and the two simplest families: constants and lazily wrapped values.
 
-A ``Value`` stands for one Python object of the captured program. It knows the type the program sees
-(``pytype``), may have an ``origin`` (then it existed before the frame ran, and ``real`` is the object), and
-answers ``load_attr``, ``call`` and the container questions for its family. Answers are another Value, or
-``ENTERED`` when the machine pushed a frame of the user's code whose result will be the answer.
+A ``Value`` stands for one Python object of the captured program. It knows the type that the program sees (``pytype``).
+If the object existed before the frame ran, the value has an ``origin``, and ``real`` is the object. Its methods are
+the
+operations of its family: ``load_attr``, ``call``, and those of containers. They return another Value, or ``ENTERED``
+if
+the machine has pushed a frame of user code whose result will be the result.
 
-Whatever a family does not answer raises ``Break``: Python then does it, for real, between two graphs.
+An operation that a family does not support raises ``Break``. Python then executes it between two graphs.
 """
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class _Marker:
         return f"<{self.name}>"
 
 
-ENTERED: Any = _Marker("entered")      # the answer will be the result of a frame just pushed
+ENTERED: Any = _Marker("entered")      # the result will be that of the frame just pushed
 ABSENT: Any = _Marker("absent")        # no such item or attribute
 
 
@@ -46,8 +48,10 @@ class NotConstant(Exception):
 
 
 class Answers(Registry[tuple[type, str], Callable[..., Any]]):
-    """What needs the interpreter to be answered, by the class of a value and the question: its rows are added there. A
-    class without a row has that of its base."""
+    """The operations on values that need the interpreter, by class of the value and by name. The interpreter adds the
+    rows. A
+    class without a row inherits that of its base.
+    """
 
     def of(self, kind: type, question: str) -> Callable[..., Any]:
         row = self.get((kind, question))
@@ -67,26 +71,26 @@ class Value:
     real: Any = ABSENT
     pytype: type = object
 
-    # ---- what the program can ask
+    # ---- operations of the program
     def constant(self) -> Any:
-        """The Python object, for values that are fully known and immutable; else NotConstant."""
+        """The Python object, for values that are fully known and immutable; else raises NotConstant."""
         raise NotConstant(self)
 
     def host(self, m: Machine, depth: int = 0) -> Any:
-        """A Python object equal to the value, for a pure function to read and forget; else NotConstant.
+        """A Python object equal to the value, which a pure function may read but not keep; else raises NotConstant.
 
-        Unlike ``constant()`` it looks into lists, dicts and sets, whose copies must not be kept or changed.
+        Unlike ``constant()`` it includes lists, dicts and sets. These are copies that must not be kept or changed.
         """
         raise NotConstant(self)
 
     def deeper(self, depth: int) -> int:
-        """The depth of what a container holds, which has a limit: C code may have no stack for it."""
+        """The depth inside a container. It is limited because C code may run out of stack."""
         if depth > HOST_DEPTH:
             raise NotConstant(self)
         return depth + 1
 
     def length(self, m: Machine) -> Value | None:
-        """``len(value)`` by the builtin type, if it is known without running user code."""
+        """``len(value)`` of the builtin type, if it is known without running user code."""
         return None
 
     def len(self, m: Machine) -> Value:
@@ -106,11 +110,11 @@ class Value:
         return None
 
     def items_list(self, m: Machine) -> list[Value] | None:
-        """The elements that iterating over the value gives, if known without running user code."""
+        """The elements that iteration yields, if they are known without running user code."""
         return None
 
     def iterate(self, m: Machine) -> Value | None:
-        """``iter(value)`` if no user code has to make it, else None."""
+        """``iter(value)``, or None if user code has to make it."""
         return ANSWERS.of(type(self), "iterate")(m, self)
 
     def backwards(self, m: Machine) -> Value:
@@ -122,23 +126,23 @@ class Value:
         return ANSWERS.of(type(self), "getitem")(m, self, key)
 
     def setitem(self, m: Machine, key: Value, value: Value) -> Value | None:
-        """``value[key] = value``; a frame that is pushed drops its result."""
+        """``value[key] = value``. A pushed frame drops its result."""
         return ANSWERS.of(type(self), "setitem")(m, self, key, value)
 
     def contains(self, m: Machine, item: Value) -> Value:
-        """``item in value``: a bool, or ENTERED with a result whose truth is the answer."""
+        """``item in value``: a bool, or ENTERED; then the truth of the frame's result counts."""
         return ANSWERS.of(type(self), "contains")(m, self, item)
 
     def load_slot(self, m: Machine, name: str) -> Value:
-        """``value.name`` where a descriptor made of C code keeps it: a slot, a field of a struct sequence."""
+        """``value.name`` if a C descriptor stores it: a slot, or a field of a struct sequence."""
         return ANSWERS.of(type(self), "load_slot")(m, self, name)
 
     def load_computed(self, m: Machine, name: str) -> Value:
-        """``value.name`` where C code computes it."""
+        """``value.name`` if C code computes it."""
         return ANSWERS.of(type(self), "load_computed")(m, self, name)
 
     def load_held(self, m: Machine, name: str) -> Value | Any:
-        """What the object itself holds under a name (in its ``__dict__``), or ABSENT."""
+        """The object's own attribute (in its ``__dict__``), or ABSENT."""
         return ANSWERS.of(type(self), "load_held")(m, self, name)
 
     def set_attr(self, m: Machine, name: str, value: Value | None) -> None:
@@ -155,19 +159,21 @@ class Value:
             return self if self.real is ABSENT else self.real
         raise Break(Reason.UNSUPPORTED, f"hashing {self}")
 
-    # ---- what the graph asks
+    # ---- arguments of the graph
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
-        """The value as an argument of an operation on tensors. ``found`` gets the tensors in it; ``as_number`` if even
-        a float may differ there from call to call."""
+        """The value as an argument of a tensor operation. ``found`` collects the tensors in it. With ``as_number``
+        even a float
+        may vary from call to call.
+        """
         raise Break(Reason.OPAQUE_VALUE, f"{self} as an argument of a tensor operation")
 
     def array_argument(self, m: Machine) -> Any:
         """The value as an argument of an operation on arrays."""
-        raise Break(Reason.OPAQUE_VALUE, f"{self} as an argument of NumPy's")
+        raise Break(Reason.OPAQUE_VALUE, f"{self} as an argument of NumPy")
 
-    # ---- what emission asks
+    # ---- code generation
     def rebuild(self, e: Emitter) -> str:
-        """The expression of the value in emitted code; called at most once a value by the emitter."""
+        """The expression of the value in emitted code. The emitter calls this at most once per value."""
         raise NotRebuildable(f"{self} cannot be rebuilt")
 
     def __str__(self) -> str:
@@ -178,7 +184,7 @@ class Value:
 
 
 def is_written_exactly(number: complex) -> bool:
-    """Is what Python shows of it an expression for it? Of signs of zero, infinity and NaN that is not so."""
+    """Whether ``repr`` is an expression for it. It is not for signed zeros, infinity and NaN."""
     parts = number.real, number.imag
     return all(map(math.isfinite, parts)) and not any(part == 0 and math.copysign(1, part) < 0 for part in parts)
 
@@ -193,7 +199,7 @@ class Const(Value):
 
     @property
     def unguarded(self) -> Any:
-        """The object, for questions that its type answers."""
+        """The object, for operations that depend only on its type."""
         return self.real
 
     def constant(self) -> Any:
@@ -223,7 +229,7 @@ class Const(Value):
 
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         real = self.real
-        if isinstance(real, np.number):     # a float too, whose text is no Python
+        if isinstance(real, np.number):     # also a float, whose repr is not Python source
             return real.item()
         if isinstance(real, complex) and not is_written_exactly(real):
             raise Break(Reason.OPAQUE_VALUE, f"{real!r}, which has no text as a constant,")
@@ -241,7 +247,7 @@ class Const(Value):
 
 
 class LazyConst(Const):
-    """A number or string that existed before; guarded when its value is looked at, not when it is passed along."""
+    """A number or string that existed before. It is guarded when its value is read, not when it is passed on."""
 
     def __init__(self, m: Machine, value: Any, origin: Origin) -> None:
         self._machine: Machine | None = m
@@ -258,7 +264,7 @@ class LazyConst(Const):
 
     @property
     def is_unread(self) -> bool:
-        """Has the program not used the value yet?"""
+        """Whether the program has not read the value yet."""
         return self._machine is not None
 
     @property
@@ -283,7 +289,7 @@ def boolean(value: bool) -> Const:
 
 
 class Lazy:
-    """A place whose value is wrapped (and guarded) when it is first read. Not itself a Value."""
+    """An item whose value is wrapped (and guarded) when it is first read. It is not a Value."""
 
     __slots__ = ("real", "origin")
 
@@ -299,18 +305,18 @@ NULL = Null()
 
 
 class LastInstruction(Const):
-    """Where an exception was raised: what CPython puts below it on the stack, for RERAISE."""
+    """The position where an exception was raised. CPython puts it below the exception on the stack, for RERAISE."""
 
 
 class SavedException(Value):
-    """The stack slot below a handled exception: what was being handled before."""
+    """The stack slot below a handled exception: the exception that was handled before."""
 
     def __init__(self, saved: Value | None) -> None:
         self.saved = saved
 
 
 class TracebackValue(Value):
-    """The traceback that ``__exit__`` gets: it exists only when Python raises for real."""
+    """The traceback argument of ``__exit__``. It exists only if Python raises the exception."""
 
     pytype = TracebackType
 
@@ -322,7 +328,7 @@ class TracebackValue(Value):
 
 
 class Opaque(Value):
-    """An existing object that capture can pass along but not look into."""
+    """An existing object that capture can pass on but not read."""
 
     def __init__(self, real: Any, origin: Origin | None) -> None:
         self.real, self.origin, self.pytype = real, origin, type(real)
@@ -331,7 +337,7 @@ class Opaque(Value):
         return e.const(self.real)
 
     def refusal(self, what: str, reason: Reason = Reason.OPAQUE_VALUE) -> Break:
-        """The break for something that is asked of it."""
+        """The break for an operation on it."""
         return Break(reason, what)
 
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
@@ -344,7 +350,7 @@ class Opaque(Value):
 
 
 class OtherTensor(Opaque):
-    """What graphs are not made of: a tensor of a subclass, a sparse, quantized or nested one, an array of NumPy's."""
+    """Objects that cannot be in graphs: tensors of subclasses, sparse, quantized and nested tensors, NumPy arrays."""
 
     def __init__(self, real: Any, origin: Origin | None, kind: str) -> None:
         super().__init__(real, origin)

@@ -39,7 +39,7 @@ class CellValue(Value):
 
     @classmethod
     def existing(cls, m: Machine, name: str, real: CellType, origin: Origin) -> CellValue:
-        """The cell of a closure; one Value for one cell, whichever functions share it."""
+        """The cell of a closure. Functions that share a cell share its Value."""
         if id(real) in m.by_id:
             found = m.by_id[id(real)][1]
             assert isinstance(found, CellValue) and found.origin is not None
@@ -89,8 +89,10 @@ class CellValue(Value):
 
 
 class FilledByType(Value):
-    """The namespace of a class that does not exist yet: ``type`` puts it into the cell ``__classdict__``. Whatever asks
-    for it is a break."""
+    """The namespace of a class that does not exist yet. ``type`` stores it in the cell ``__classdict__``. Any use of
+    it is
+    a break.
+    """
 
     pytype = dict
 
@@ -112,13 +114,14 @@ class FunctionValue(Value):
         self.code, self.namespace, self.real, self.origin = code, namespace, real, origin
         self.name = name or code.co_name
         self.defaults: tuple = ()
-        self.made_defaults: Value | None = None     # the tuple that they came in
+        self.made_defaults: Value | None = None     # the tuple that contained them
         self.kwdefaults: dict[str, Any] = {}
-        self.made_kwdefaults: Any = None        # the dict of them, once the program has asked for it
+        self.made_kwdefaults: Any = None        # their dict, once the program has read it
         self.closure: tuple[CellValue, ...] = ()
         self.annotations: Value | None = None
         self.attrs: ObjectValue | None = None
-        self.fields: dict[str, Value] = {}      # written, but not in ``__dict__``: ``__name__``, ``__doc__``, ...
+        # attributes written outside ``__dict__``: ``__name__``, ``__doc__``, ...
+        self.fields: dict[str, Value] = {}
 
     @classmethod
     def existing(cls, m: Machine, real: FunctionType, origin: Origin) -> FunctionValue:
@@ -162,7 +165,7 @@ class FunctionValue(Value):
             e.line(f"{made}.{field} = {e.value(value)}")
         if self.attrs is not None:
             mark = self.attrs.attrs.overlay.get("__isabstractmethod__")
-            if isinstance(mark, Value):     # a class looks for it when it is made, before all is filled in
+            if isinstance(mark, Value):     # type() reads it when it makes the class, before all is filled in
                 e.line(f"{made}.__isabstractmethod__ = {e.value(mark)}")
             e.fill_attrs(made, self.attrs)
         return made
@@ -180,7 +183,7 @@ class BoundMethod(Value):
             MethodWrapperType if isinstance(function.real, WrapperDescriptorType) else BuiltinMethodType)
 
     def as_constant(self) -> Value:
-        """A method of a constant as Python has it, in one piece; any other one as it is."""
+        """A method of a constant as Python's method object; any other method unchanged."""
         parts = self.function, self.self_
         if not all(type(part) is Const for part in parts) or not isinstance(
                 parts[0].real, (WrapperDescriptorType, MethodDescriptorType)):
@@ -214,7 +217,7 @@ class BoundMethod(Value):
         raw = self.function.real
         if isinstance(raw, ClassMethodDescriptorType):
             return e.variable(self, f"{e.const(raw)}.__get__(None, {owner})")
-        if hasattr(type(raw), "__get__"):       # not by name: the class may override what is bound here
+        if hasattr(type(raw), "__get__"):       # not by name: the class may override the bound function
             return e.variable(self, f"{e.const(raw)}.__get__({owner}, {e.const(type)}({owner}))")
         if isinstance(self.self_, Const) and isinstance(self.self_.real, type):
             first = next((vars(c)[self.name] for c in self.self_.real.__mro__ if self.name in vars(c)), None)
@@ -239,7 +242,7 @@ class SuperValue(Value):
 
 
 def known_function(m: Machine, real: Callable[..., Any]) -> FunctionValue:
-    """A function of ours or of a library, whose code and defaults need no guard."""
+    """A function of this package or of a library, whose code and defaults need no guard."""
     assert isinstance(real, FunctionType)
     value = FunctionValue(real.__code__, real.__globals__, name=real.__qualname__, real=real)
     value.defaults = tuple(Const(v) for v in real.__defaults__ or ())

@@ -1,9 +1,10 @@
 """Classes that the program makes, and the descriptors that their bodies make.
 
-A class statement makes another class at every call. Capture follows it with a *stand-in*: a real class of the same
+A class statement makes another class at every call. Capture executes it with a *stand-in*: a real class with the same
 bases and names, made once, so that lookup, ``isinstance`` and the MRO are CPython's own. Its functions are empty
-shells; ``ClassValue.members`` says what they stand for. The stand-in never leaves capture: guards on it are dropped
-(``Machine.guard``), and emitted code makes the class anew wherever the stand-in would stand (``Emitter.const``).
+shells,
+and ``ClassValue.members`` says what they stand for. The stand-in never leaves the capture: guards on it are dropped
+(``Machine.guard``), and emitted code makes the class anew in place of the stand-in (``Emitter.const``).
 """
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
 
 
 class ClassValue(Const):
-    """A class made during capture; ``real`` is its stand-in, ``members`` what its body has left."""
+    """A class made during capture. ``real`` is its stand-in; ``members`` is the namespace that its body has left."""
 
     def __init__(self, stand_in: type, bases: tuple[type, ...], members: dict[str, Value]) -> None:
         super().__init__(stand_in)
@@ -32,7 +33,7 @@ class ClassValue(Const):
         self.written: dict[str, Value] = {}     # by statements after the body
 
     def member(self, name: str) -> Value | None:
-        """What the class holds under a name; None for what ``type`` itself has put there."""
+        """The class attribute of a name; None for attributes that ``type`` itself adds."""
         return self.written.get(name) or self.members.get(name)
 
     def write(self, m: Machine, name: str, value: Value, shell: Any) -> None:
@@ -57,7 +58,7 @@ class ClassValue(Const):
         return undo
 
     def replay(self, e: Emitter) -> None:
-        """Nothing: the class does not exist before ``rebuild`` makes it, as it is in the end."""
+        """Nothing: ``rebuild`` makes the class in its final state, and it does not exist before."""
 
     def rebuild(self, e: Emitter) -> str:
         bases = "".join(e.const(b) + ", " for b in self.bases)
@@ -96,6 +97,6 @@ class DescriptorValue(Value):
 
 
 def is_of_made_class(guard: Guard, made_classes: Mapping[int, ClassValue]) -> bool:
-    """Is it about a class that the captured program itself makes?"""
+    """Whether the guard is about a class that the captured program itself makes."""
     start = getattr(root(guard.origin), "held", None) if hasattr(guard, "origin") else None
     return start is not None and id(start.value) in made_classes

@@ -1,4 +1,4 @@
-"""What is known by its value: numbers, text, classes and the like; and what belongs to a library."""
+"""What counts as a constant: numbers, text, classes and the like. Also, what belongs to a library."""
 from __future__ import annotations
 
 import enum
@@ -16,7 +16,7 @@ SCALARS = (np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16,
            np.float32, np.float64, np.complex64, np.complex128)
 EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format,
                range, slice, torch.nn.attention.SDPBackend)
-NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed along without being looked at
+NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed on without being read
 NUMPY_SCALARS = (np.number, np.bool_)
 DTYPES = frozenset(type(np.dtype(scalar)) for scalar in SCALARS)
 SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
@@ -28,7 +28,7 @@ IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescr
                   np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
 KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
-# Types of Python that stand for dtypes.
+# Python types that stand for dtypes.
 DTYPES_OF_PYTHON = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
                    torch.memory_format, type(Ellipsis), slice, range)
@@ -37,7 +37,7 @@ LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 
 def is_constant(value: Any) -> bool:
-    """Is it a number, a string, a class or the like: immutable, and known by its value?"""
+    """Whether it is a number, a string, a class or the like: immutable, and known by its value."""
     kind = type(value)
     return (kind in CONSTANT_TYPES or kind in DTYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
             or kind.__module__ == "typing"
@@ -45,7 +45,7 @@ def is_constant(value: Any) -> bool:
 
 
 def is_library(name: str | None) -> bool:
-    """Is it a module of torch, NumPy or the standard library?"""
+    """Whether it is a module of torch, NumPy or the standard library."""
     return bool(name) and name.partition(".")[0] in LIBRARIES and name != "__main__"  # type: ignore[union-attr]
 
 
@@ -53,21 +53,21 @@ IMMUTABLE_TYPE = 1 << 8        # Py_TPFLAGS_IMMUTABLETYPE
 
 
 def module_of(owner: Any) -> str | None:
-    """The name of the module that an owner of names is, or is defined in."""
+    """The name of a module, or of the module that defines an object with names."""
     if isinstance(owner, dict):
         return owner.get("__name__")
     return owner.__name__ if isinstance(owner, types.ModuleType) else getattr(owner, "__module__", None)
 
 
 def cannot_change(owner: Any) -> bool:
-    """Is it a class of C code, which takes no assignment, or a namespace of ours?"""
+    """Whether it is a C class, which allows no assignment, or a namespace of this package."""
     if isinstance(owner, type):
         return bool(owner.__flags__ & IMMUTABLE_TYPE)
     return str(module_of(owner)).startswith("sot.")
 
 
 def compares_by_python(key: Any) -> bool:
-    """Does a user's code say which keys of a dict are equal to this one, or what its hash is?"""
+    """Whether user code decides which keys of a dict equal this one, or computes its hash."""
     if type(key) is tuple:
         return any(compares_by_python(k) for k in key)
     methods: tuple[Any, Any] = type(key).__eq__, type(key).__hash__

@@ -1,8 +1,9 @@
-"""Numbers of Python that are read off a tensor once the graph has run.
+"""Deferred scalars: Python numbers that emitted code reads from a tensor after the graph has run.
 
-``loss.item()`` is needed at once only where the program looks at the number: a branch, an index, a tensor operation. A
-program that returns, stores or prints it, or reckons with it, gets a ``DeferredScalar``: an expression in emitted code.
-Whoever asks for more raises ``NeededNow``: capture begins again, and breaks where the number is read.
+The value of ``loss.item()`` is needed during capture only if the program reads it: in a branch, an index, a tensor
+operation. If the program returns, stores or prints it, or computes with it, it is a ``DeferredScalar``: an expression
+in
+emitted code. Any other use raises ``NeededNow``. Then the capture restarts and breaks where the number is read.
 """
 from __future__ import annotations
 
@@ -17,20 +18,24 @@ if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
     from sot.values.text import ShownTensor
 
-DEPTH_LIMIT = 60        # of expressions
+DEPTH_LIMIT = 60        # greatest depth of an expression
 
 
 class NeededNow(RestartCapture, NotConstant):
-    """The program looks at a number that was to be read after the graph, at one of ``points``. Code that can do without
-    the constant catches it as ``NotConstant``."""
+    """The program needs the value of a number that was deferred at one of ``points``. Code that can do without the
+    constant
+    catches this as ``NotConstant``.
+    """
 
     def __init__(self, points: frozenset[Point]) -> None:
-        super().__init__("the program looks at a number that was to be read after the graph", read_at_once=points)
+        super().__init__("the program needs a number that was deferred until after the graph", read_at_once=points)
 
 
 class DeferredScalar(Value):
-    """An int, float or bool, or an array of NumPy's that has the memory of a tensor. ``bits`` are those that an int has
-    at most, if that is known; ``reading`` is what has just this number."""
+    """An int, float or bool, or a NumPy array with the memory of a tensor. ``bits`` is the greatest bit length of an
+    int, if it
+    is known. ``reading`` is the value that yields this number.
+    """
 
     def array_argument(self, m: Machine) -> Any:
         raise self.needed()
@@ -50,7 +55,7 @@ class DeferredScalar(Value):
         return self.pytype not in (bool, int, float)
 
     def needed(self) -> NeededNow:
-        """What to raise where the number itself is asked for."""
+        """The exception to raise when the number itself is needed."""
         return NeededNow(self.points)
 
     def constant(self) -> None:
@@ -70,7 +75,7 @@ class DeferredScalar(Value):
 
 
 class Reading(Value):
-    """What a method of a tensor gives that shows its values, once the graph has run."""
+    """The result of a tensor method that shows values, once the graph has run."""
 
     def __init__(self, shown: ShownTensor, points: frozenset[Point]) -> None:
         self.shown, self.points = shown, points
@@ -78,5 +83,5 @@ class Reading(Value):
     def rebuild(self, e: Emitter) -> str:
         try:
             return e.variable(self, self.shown.expression(e))
-        except NotRebuildable:      # the tensor is changed later, and there is no copy
+        except NotRebuildable:      # the tensor changes later, and there is no copy
             raise NeededNow(self.points) from None

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def refuse_draws(m: Machine) -> None:
-    """A break where the graph would not have Python's random state."""
+    """Break if the graph would not have Python's random state."""
     if m.assumptions.compiles or m.modes or m.builder.region is not None:
-        raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
+        raise Break(Reason.RANDOM, "a call that sets or reads the random state, or")
 
 
 class GeneratorOfNumbers(Value):
-    """A ``torch.Generator``; ``seed`` is what it was seeded with in this trace, if that is known."""
+    """A ``torch.Generator``. ``seed`` is its seed in this trace, if that is known."""
 
     pytype = torch.Generator
 
@@ -41,7 +41,7 @@ class GeneratorOfNumbers(Value):
         return self.of_cpu(m).ref
 
     def of_cpu(self, m: Machine) -> GeneratorOfNumbers:
-        """The generator itself; a break if it is not the CPU's."""
+        """The generator itself. Break if it is not on the CPU."""
         if self.load_attr(m, "device").constant().type != "cpu":
             raise Break(Reason.RANDOM, "a generator that is not the CPU's, or")
         return self

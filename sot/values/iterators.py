@@ -37,7 +37,7 @@ class IteratorValue(Value):
     """An iterator whose next element is known without running user code."""
 
     def step(self, m: Machine) -> Value | Any:
-        """The next element, or ABSENT at the end. Journals its change of position."""
+        """The next element, or ABSENT at the end. The journal records its change of position."""
         raise NotImplementedError
 
     def snapshot(self) -> Callable[[], None]:
@@ -51,18 +51,18 @@ class IteratorValue(Value):
 
 
 def iterate_as(source: Value) -> str:
-    """The function that makes the iterator, past any override of ``__iter__``."""
+    """The function that makes the iterator. An override of ``__iter__`` is ignored."""
     if source.pytype in (list, tuple):
         return "iter"
     return "list.__iter__" if issubclass(source.pytype, list) else "tuple.__iter__"
 
 
 class SequenceIterator(IteratorValue):
-    """Over a list (live), or over the elements that a container had when iteration began."""
+    """Iterates over a list (live), or over the elements that a container had when iteration began."""
 
     def __init__(self, source: Value | None, items: list, pytype: type) -> None:
         self.source, self.items, self.pytype, self.index = source, items, pytype, 0
-        self.ended = False      # for good, also if a list grows again
+        self.ended = False      # it stays ended, even if the list grows again
         fixed = isinstance(source, SetValue) or (isinstance(source, ListValue) and not issubclass(source.pytype, list))
         self.size = len(items) if fixed else None
 
@@ -107,7 +107,7 @@ class SequenceIterator(IteratorValue):
 
 
 class ReversedIterator(IteratorValue):
-    """Over a list from its end, live."""
+    """Iterates over a list from its end, live."""
 
     pytype = REVERSED_LIST
 
@@ -140,7 +140,7 @@ class ReversedIterator(IteratorValue):
 
 
 class RangeIterator(IteratorValue):
-    """Over a range, which may be too long to list."""
+    """Iterates over a range, which may be too long to list."""
 
     pytype = type(iter(range(0)))
 
@@ -166,7 +166,7 @@ class RangeIterator(IteratorValue):
 
 
 class DictIterator(IteratorValue):
-    """Over the keys, values or items of a dict, which must not change its size meanwhile."""
+    """Iterates over the keys, values or items of a dict, whose size must not change meanwhile."""
 
     def __init__(self, kind: str, of: DictValue, keys: list) -> None:
         self.kind, self.of, self.keys, self.index = kind, of, keys, 0
@@ -191,7 +191,10 @@ class DictIterator(IteratorValue):
         return value if self.kind == "values" else TupleValue([self.of.key_value(m, key), value])
 
     def check(self, m: Machine) -> None:
-        """The dict has been written to. With keys that are deleted and come back, it depends on where in C's table."""
+        """Break if the dict has changed. If keys were deleted and added again, the next item depends on their place in
+        C's
+        table.
+        """
         ordered = issubclass(self.of.pytype, OrderedDict)
         if self.written[1] == self.of.deletions and self.of.keys(m) == self.keys:
             return
@@ -207,7 +210,7 @@ class DictIterator(IteratorValue):
         return undo
 
     def rebuild(self, e: Emitter) -> str:
-        """A real iterator, of the dict as it is now, for it sees what is written later. An exhausted one is empty."""
+        """A real iterator over the current dict, because it sees later writes. An exhausted one is empty."""
         if self.index > len(self.keys):
             return e.variable(self, "iter(())")
         now = self.of.keys(None)
@@ -328,7 +331,7 @@ class GeneratorValue(Value):
         self.frame: Any = frame
         self.pytype = pytype
         self.started = self.running = False
-        self.failed = False     # of a polyfilled one: an exception has left it, and the iterator would live on
+        self.failed = False     # a polyfilled generator that an exception has left: the C iterator could continue
         self.handled: Value | None = None       # the exception handled where it is suspended
 
     def snapshot(self) -> Callable[[], None]:
@@ -348,7 +351,7 @@ class GeneratorValue(Value):
         return self
 
     def cleans_up(self, at_any_yield: bool) -> bool:
-        """Does closing it run code of the program: where it is suspended, or at a yield that may come?"""
+        """Whether closing it runs code of the program: where it is suspended, or at any later yield."""
         frame = self.frame
         if frame is None or not (self.started or at_any_yield):
             return False
@@ -364,22 +367,24 @@ class GeneratorValue(Value):
         return e.generator(self)
 
 
-# Local variables die with the frame, whatever is put there: at the end of ``except ... as e``, say, None.
+# Local variables die with the frame, whatever is stored there, for example None at the end of ``except ... as e``.
 PASSES_ON = frozenset(("PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT",
                        "LOAD_CONST", "STORE_FAST", "DELETE_FAST"))
 
 
 def handles_closing(code: Code, handler: int) -> bool:
-    """Would the program's handlers do anything about a GeneratorExit, other than to pass it on?
+    """Whether the program's handlers do anything about a GeneratorExit except to pass it on.
 
-    What CPython puts around every generator and ``yield from`` does not, nor does ``except`` of ordinary exceptions.
+    The handlers that CPython puts around every generator and ``yield from`` do not count, nor does ``except`` of
+    ordinary
+    exceptions.
     """
     pc = code.handlers[handler].target if handler >= 0 else -1
     while pc >= 0:
         instr = code.instrs[pc]
         if instr.op in ("RERAISE", "CLEANUP_THROW"):
             pc = code.handlers[instr.handler].target if instr.handler >= 0 else -1
-        elif instr.op == "POP_JUMP_IF_FALSE":       # it is no ordinary exception
+        elif instr.op == "POP_JUMP_IF_FALSE":       # it is not an ordinary exception
             pc = instr.target
         elif (instr.op in PASSES_ON or (instr.op, instr.arg) == ("CALL_INTRINSIC_1", "STOPITERATION_ERROR")
                 or instr.op == "LOAD_GLOBAL" and is_ordinary(instr.arg)):
@@ -390,13 +395,13 @@ def handles_closing(code: Code, handler: int) -> bool:
 
 
 def is_ordinary(name: str) -> bool:
-    """Is it the name of one of Python's exceptions that a GeneratorExit is not?"""
+    """Whether it is the name of a Python exception that a GeneratorExit is not an instance of."""
     found = getattr(builtins, name, None)
     return isinstance(found, type) and issubclass(found, Exception)
 
 
 class PolyfilledGenerator(GeneratorValue):
-    """A generator of a polyfill in the place of an iterator made in C, such as ``map``. See sot.polyfills.rebuilt."""
+    """A polyfill's generator in place of a C iterator, such as ``map``. See sot.polyfills.rebuilt."""
 
     def __init__(self, frame: Any, pytype: type, rebuilt_by: Callable | None) -> None:
         super().__init__(frame, pytype)
@@ -413,12 +418,12 @@ class PolyfilledGenerator(GeneratorValue):
         code = self.rebuilt_by.__code__
         args = ", ".join(f"{name}={e.value(self.frame.locals[name])}"
                          for name in code.co_varnames[:code.co_argcount] if name in self.frame.locals)
-        e.flush()       # for it looks into lists
+        e.flush()       # it reads lists
         return e.variable(self, f"{e.const(_hook.plain(self.rebuilt_by))}({args})")
 
 
 class ListedIterator(SequenceIterator):
-    """What ``make(*parts)`` gives, all of it known: the rows of itertools.product and its like."""
+    """The known results of ``make(*parts)``: the rows of itertools.product and similar functions."""
 
     def __init__(self, make: Callable, parts: list[Value], rows: list, pytype: type) -> None:
         super().__init__(None, rows, pytype)

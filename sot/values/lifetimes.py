@@ -1,4 +1,6 @@
-"""Whose end can the program see? A local variable that nothing reads any more still keeps its value alive in Python."""
+"""Values whose end of life the program can observe. In Python a local variable that is no longer read keeps its
+value.
+"""
 from __future__ import annotations
 
 import itertools
@@ -14,17 +16,17 @@ from sot.values.base import Lazy, Value
 from sot.values.iterators import GeneratorValue
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
 
-# Their end runs no code. Tensors, arrays and modules count among them though weak references may watch them: that loops
-# and graphs need not hand them on is worth more.
+# Their end runs no code. Tensors, arrays and modules count among them, although weak references may watch them,
+# because it is worth more that loops and graphs need not pass them on.
 SILENT = (bool, int, float, complex, str, bytes, range, slice, types.NoneType, types.EllipsisType, torch.Tensor,
           torch.nn.Module, torch.Size, torch.dtype, torch.device, np.ndarray, types.FunctionType,
           types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
 CONTAINERS = (list, tuple, dict, set, frozenset)
-LOOKED_INTO = 64    # the first elements of a container stand for the others
+LOOKED_INTO = 64    # the first elements of a container stand for all
 
 
 def end_shows(value: Value | Lazy) -> bool:
-    """Could a finalizer or a weak reference tell when the local variable with this value lets go of it?"""
+    """Whether a finalizer or a weak reference could observe when the local variable releases this value."""
     if value.origin is not None:
         kind = type(value.real) if isinstance(value, Lazy) else value.pytype
         return is_variable(value.origin) and not issubclass(kind, SILENT) and not (
@@ -37,7 +39,7 @@ def end_shows(value: Value | Lazy) -> bool:
 
 
 def is_variable(origin: Origin) -> bool:
-    """Is it a variable of the captured frame, or of one that it goes on in?"""
+    """Whether it is a variable of the captured frame, or of its resume code."""
     whole = origin
     while isinstance(whole, Item):
         whole = whole.base
@@ -45,7 +47,7 @@ def is_variable(origin: Origin) -> bool:
 
 
 def is_silent(real: Any) -> bool:
-    """Is it data that no code of Python's runs for when it ends, or a container of nothing but such?"""
+    """Whether it is data whose end runs no Python code, or a container of such data."""
     kind = type(real)
     if kind not in CONTAINERS:
         return issubclass(kind, SILENT)

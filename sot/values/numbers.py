@@ -1,9 +1,9 @@
 """Numbers that vary from call to call.
 
-A number is a constant of the trace until it has changed once. From then on it is one of these: known by an example,
-computed again in emitted code, and handed to the graph as an input. Arithmetic makes new ones; a comparison
-is decided by the example and guarded as it stands (``n < 10``). Whoever asks for the value itself (``real``)
-makes it a constant after all.
+A number is a constant of the trace until it has changed once. From then on it is one of these. Capture knows an
+example
+of it, emitted code computes it again, and the graph gets it as an input. Arithmetic makes new ones. A comparison is
+decided by the example and guarded (``n < 10``). Code that reads the value itself (``real``) makes it a constant.
 """
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 NUMBER_TYPES = (int, float)
-DEPTH_LIMIT = 20    # of a term; what is computed in more steps is a constant
+DEPTH_LIMIT = 20    # greatest depth of a term; a number that is computed in more steps is a constant
 
 
 class DynamicNumber(LazyConst):
-    """An int or float of which ``term`` says how it is computed from what existed before.
+    """An int or float. ``term`` says how it is computed from values that existed before.
 
-    ``symbol`` is the SymInt that stands for it where it is, or may become, a size.
+    ``symbol`` is the SymInt that stands for it where it is a size or may become one.
     """
 
     def __init__(self, m: Machine, example: float, term: Term, symbol: torch.SymInt | None = None) -> None:
@@ -60,7 +60,7 @@ class DynamicNumber(LazyConst):
 
     @property
     def is_size(self) -> bool:
-        """Does it follow from sizes, about which torch makes assumptions of its own?"""
+        """Whether it is computed from sizes, about which torch makes assumptions."""
         return any(isinstance(o, TensorPart) for o in leaves(self.term))
 
     @property
@@ -74,18 +74,18 @@ class DynamicNumber(LazyConst):
                 machine.note_assumptions()
             else:
                 machine.guard(RelationGuard(self.origin, "==", self.term, self._value))
-                if self.pytype is float and self._value == 0.0:     # and -0.0 is another number
+                if self.pytype is float and self._value == 0.0:     # -0.0 is another number
                     machine.guard(RelationGuard(self.origin, "==", ("sign", self.term), math.copysign(1, self._value)))
         return self._value
 
     def symbol(self, m: Machine) -> Any:
-        """The number as torch knows it: a SymInt (or a plain int, if that is what torch has found out); else None."""
+        """torch's form of the number: a SymInt, a plain int if torch has found its value, or None."""
         if self._symbol is None and self.pytype is int:
             self._symbol = m.symbols.value(self.term, m.varying_numbers)
         return self._symbol
 
     def ref(self, m: Machine) -> NumberRef:
-        """The number as one of the graph."""
+        """The number as a number of the graph."""
         if self._ref is None:
             self._ref = number_ref(m, self.term, self.example, self.symbol(m))
         return self._ref
@@ -111,7 +111,7 @@ class DynamicNumber(LazyConst):
 
 
 class VaryingRange(LazyConst):
-    """``range(...)`` of numbers of which one varies; whoever asks for its elements makes them constants."""
+    """``range(...)`` of numbers of which one varies. Code that reads its elements makes them constants."""
 
     def __init__(self, m: Machine, parts: list[Value]) -> None:
         varying = next(p for p in parts if isinstance(p, DynamicNumber) and p.varies)
@@ -136,7 +136,7 @@ class VaryingRange(LazyConst):
 
 
 def number_ref(m: Machine, term: Term, example: Any = None, symbol: Any = None) -> Any:
-    """A term as a number of the graph: origins are its inputs, the rest is computed in it."""
+    """A term as a number of the graph: its origins are inputs, and the graph computes the rest."""
     if isinstance(term, Origin):
         found = m.number_inputs.get(term)
         if found is None:
@@ -156,7 +156,9 @@ def number_ref(m: Machine, term: Term, example: Any = None, symbol: Any = None) 
 
 
 def is_computed_before(m: Machine, term: Term, example: Any) -> bool:
-    """Is a number computed by Python, before the graph? The graph computes only what follows from sizes, and ints."""
+    """Whether Python computes the number before the graph. The graph computes only ints and numbers that follow from
+    sizes.
+    """
     if not isinstance(term, tuple):
         return False
     below = [*leaves(term)]
@@ -170,7 +172,7 @@ def is_dynamic(value: Value) -> bool:
 
 
 def operands(a: Value, b: Value) -> tuple[tuple[Any, Term], tuple[Any, Term]] | None:
-    """Example and term of both operands, if one of them varies and both are numbers."""
+    """Example and term of both operands, if both are numbers and at least one varies."""
     if not (is_dynamic(a) or is_dynamic(b)) or a.pytype not in NUMBER_TYPES or b.pytype not in NUMBER_TYPES:
         return None
     return _parts(a), _parts(b)
@@ -183,7 +185,7 @@ def _parts(value: Value) -> tuple[Any, Term]:
 
 
 def arithmetic(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
-    """``a <symbol> b`` for numbers of which one varies; None to leave it to the constants."""
+    """``a <symbol> b`` for numbers of which at least one varies; None if the constants should be used."""
     found = operands(a, b) if symbol in ARITHMETIC else None
     if found is None:
         return None
@@ -199,15 +201,17 @@ def arithmetic(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
 
 
 def power_of_known_type(base: Term, exponent: Term) -> bool:
-    """Is the result an int, or a float, whatever the numbers are? A negative exponent makes a float, a negative base
-    a complex number."""
+    """Whether the type of the result is known for all values. A negative exponent makes a float, a negative base a
+    complex
+    number.
+    """
     if type(exponent) is int and exponent > 0:
         return True
     return isinstance(base, TensorPart) and type(exponent) is float
 
 
 def is_float_power(m: Machine, base: Value, exponent: Value) -> bool:
-    """Guard that Python makes a float of ``base ** exponent``, and that it is not too large."""
+    """Guard that ``base ** exponent`` is a float in Python, and that it is not too large."""
     if is_dynamic(base) and is_dynamic(exponent):
         return False
     if is_dynamic(exponent):
@@ -223,7 +227,9 @@ def computed(m: Machine, example: Any, term: Term) -> Value | None:
 
 
 def applied(m: Machine, name: str, *values: Value) -> Value | None:
-    """A function of numbers (``FUNCTIONS`` of terms) of which one varies; None to leave it to the constants."""
+    """A function of numbers (``FUNCTIONS`` of terms) of which at least one varies; None if the constants should be
+    used.
+    """
     if not any(map(is_dynamic, values)) or any(v.pytype not in NUMBER_TYPES for v in values):
         return None
     parts = [_parts(v) for v in values]
@@ -236,14 +242,14 @@ def applied(m: Machine, name: str, *values: Value) -> Value | None:
 
 
 def stay_in_domain(m: Machine, name: str, operand: Value) -> None:
-    """Guard that Python will not raise, where what it computes now is computed again."""
+    """Guard that Python will not raise when the number is computed again."""
     if is_dynamic(operand) and (operand.pytype is float or name in INFIX):
         for symbol, bound in DOMAINS.get(name, ()):
             compare(m, symbol, operand, Const(bound))
 
 
 def folded(symbol: str, left: Term, right: Term) -> Term:
-    """``(n + 1) + 1`` is ``n + 2``: a counter in an unrolled loop stays as short as it is."""
+    """``(n + 1) + 1`` as ``n + 2``, so that a counter in an unrolled loop stays short."""
     if symbol in ("+", "-") and type(right) is int and isinstance(left, tuple) and left[0] == "+" and (
             type(left[2]) is int):
         return ("+", left[1], left[2] + (right if symbol == "+" else -right))
@@ -279,7 +285,7 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     if any(isinstance(v, DynamicNumber) and v.varies and v.is_size for v in (a, b)):
         left, right = _symbol(m, a), _symbol(m, b)
         if left is not None and right is not None:
-            holds = bool(COMPARISONS[symbol](left, right))      # torch may know without a guard
+            holds = bool(COMPARISONS[symbol](left, right))      # torch may know the answer without a guard
             m.note_assumptions()
             return boolean(holds)
     (left, left_term), (right, right_term) = found

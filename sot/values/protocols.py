@@ -1,4 +1,4 @@
-"""What a value needs of the stages above it: of the machine that follows the program, of the writer of emitted code."""
+"""The parts of later stages that values need: the machine, and the emitter."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
 
 
 class Machine(Protocol):
-    """The state of a capture, as far as values read and change it."""
+    """The part of a capture's state that values read and change."""
 
     varies: Variation                       # which numbers may differ at the next call
-    varying_numbers: dict[Origin, Any]      # those met so far, with the values that they have
+    varying_numbers: dict[Origin, Any]      # those met so far, with their current values
     number_inputs: dict[Origin, NumberRef]
     input_origins: dict[int, Origin]        # of the graph's inputs, by the id of their references
     by_id: dict[int, tuple[Any, Any]]       # an object that existed before, and its value
     shown: list[Any]                        # output and text that are made after the graph
     modes: tuple[Any, ...]                  # of ``__torch_function__``, which are active
-    asks_classes: bool                      # does torch ask arguments' classes for __torch_function__?
+    asks_classes: bool                      # whether torch looks for __torch_function__ in arguments' classes
     array_memory: Any
     assumptions: Assumptions
     builder: GraphBuilder
-    watch: list[Any] | None                 # what has been touched in the branch that is followed
+    watch: list[Any] | None                 # values that were changed in the branch that is being executed
 
     @property
     def symbols(self) -> Symbols:
-        """Of the sizes and numbers that may differ."""
+        """The symbols of sizes and numbers that may differ."""
 
     def guard(self, guard: Guard) -> None:
-        """What must hold at another call."""
+        """Add a condition for the reuse of the entry."""
 
     def note_assumptions(self, of_operator: bool = False) -> None:
-        """Guard what torch has assumed about symbols since the last time."""
+        """Guard what torch has assumed about symbols since the last call."""
 
     def varying_number(self, example: Any, origin: Origin, symbol: Any = None) -> Any:
         """The Value of a number that may differ at the next call."""
@@ -47,7 +47,7 @@ class Machine(Protocol):
         """Announce a mutation."""
 
     def undoable(self, undo: Callable[[], Any]) -> None:
-        """How to take back a change that is none of an object."""
+        """Add the undo of a change that does not belong to an object."""
 
     def enter(self, function: Any, args: list[Any]) -> Any:
         """Push a frame of a Python function."""
@@ -56,17 +56,17 @@ class Machine(Protocol):
         """Raise a builtin exception in the captured program."""
 
     def settle_at(self, items: list, index: int) -> Any:
-        """The Value at an index of a list that may hold Lazy places."""
+        """The Value at an index of a list that may contain Lazy items."""
 
     def settle(self, items: list) -> list[Any]:
-        """The Values of a list that may hold Lazy places."""
+        """The Values of a list that may contain Lazy items."""
 
 
 class Emitter(Protocol):
-    """Writes the source of an entry's second half, in which each value is made once."""
+    """Writes the second half of an entry. Each value is made once."""
 
     def ref(self, origin: Origin) -> str:
-        """The variable that holds what an origin names."""
+        """The variable that holds the value of an origin."""
 
     def const(self, value: object, hint: str = "k") -> str:
         """The name of an object that the entry holds."""
@@ -87,25 +87,25 @@ class Emitter(Protocol):
         """Write a line."""
 
     def variable(self, value: Any, expression: str) -> str:
-        """Give a value a variable; its name."""
+        """Assign a value to a new variable and return its name."""
 
     def later(self, fill: Callable[[], None]) -> None:
         """Fill an object once it exists."""
 
     def flush(self) -> None:
-        """Fill what is to be filled."""
+        """Fill all objects that wait for it."""
 
     def complete(self, value: Any) -> None:
-        """Fill an object before what follows."""
+        """Fill an object before the code that follows."""
 
     def output(self, ref: TensorRef) -> str:
         """The variable of an output of the graph."""
 
     def output_before(self, node: fx.Node, ref: TensorRef) -> str:
-        """The variable of what a tensor was before an operation of the graph."""
+        """The variable for the state of a tensor before an operation of the graph."""
 
     def tensor_with_attrs(self, value: Any) -> str:
-        """Make a tensor that carries attributes."""
+        """Make a tensor with attributes."""
 
     def write_attrs(self, name: str, value: Any) -> None:
         """Write the attributes of a tensor."""
@@ -117,11 +117,11 @@ class Emitter(Protocol):
         """Write the attributes of a new object."""
 
     def generator(self, value: Any) -> str:
-        """Make a generator that has run so far."""
+        """Make a generator and advance it to its current state."""
 
     def set_position(self, iterator: str, index: int) -> None:
         """Move an iterator."""
 
     @property
     def trace(self) -> Any:
-        """What is written."""
+        """The trace that is emitted."""

@@ -24,20 +24,20 @@ BASIC = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def overrides_operations(kind: type) -> bool:
-    """Is it a class of tensors that torch asks for its ``__torch_function__``?"""
+    """Whether it is a class of tensors whose ``__torch_function__`` torch calls."""
     return kind not in BASIC and (
         getattr(kind, "__torch_function__", None) is not DISABLED)
 
 
 def refuse_instances(what: str, values: Iterable[Value]) -> None:
-    """A break where a tensor among these is of such a class: it is not asked for all of ``what``."""
+    """Break if one of these tensors is of such a class, because ``what`` does not call it for all operations."""
     for value in values:
         if isinstance(value, TensorValue) and overrides_operations(value.pytype):
             raise Break(Reason.UNSUPPORTED, f"{what} of an instance of {value.pytype.__qualname__}")
 
 
 class TensorValue(Value):
-    """A tensor; ``pytype`` is what ``type(x)`` gives: Tensor, Parameter, Buffer or a subclass."""
+    """A tensor. ``pytype`` is ``type(x)``: Tensor, Parameter, Buffer or a subclass."""
 
     def __init__(self, ref: TensorRef, pytype: type = torch.Tensor, origin: Origin | None = None) -> None:
         self.ref, self.pytype, self.origin = ref, pytype, origin
@@ -47,7 +47,7 @@ class TensorValue(Value):
 
     @property
     def fake(self) -> torch.Tensor:
-        """For its dtype, shape and the like, on which what is captured depends from now on."""
+        """The fake tensor, for its dtype, shape and so on. From now on the capture depends on them."""
         self.ref.see()
         return self.ref.fake
 
@@ -60,7 +60,7 @@ class TensorValue(Value):
         return self.ref
 
     def store_attr(self, m: Machine, name: str, value: Value | None) -> None:
-        """Write ``.grad``, ``.data`` or an attribute of the user's; ``None`` deletes it."""
+        """Write ``.grad``, ``.data`` or a user attribute. ``None`` deletes it."""
         ANSWERS.of(type(self), "store_attr")(m, self, name, value)
 
     def truth(self, m: Machine) -> bool | None:
@@ -72,7 +72,8 @@ class TensorValue(Value):
     def rebuild(self, e: Emitter) -> str:
         if self.ref.real is not None:
             return e.output(self.ref)
-        if self.pytype not in (torch.Tensor, torch.nn.Parameter):      # what the graph gives is a Tensor or a Parameter
+        # a result of the graph is a Tensor or a Parameter
+        if self.pytype not in (torch.Tensor, torch.nn.Parameter):
             e.line(f"{e.output(self.ref)}.__class__ = {e.const(self.pytype)}")
         return e.tensor_with_attrs(self) if self.attrs else e.output(self.ref)
 
@@ -84,7 +85,7 @@ class TensorValue(Value):
 
 
 class GradFn(Value):
-    """The ``grad_fn`` of a tensor: that there is one, and of what type, is known."""
+    """The ``grad_fn`` of a tensor. Capture knows that it exists, and its type."""
 
     def __init__(self, tensor: TensorValue) -> None:
         self.tensor, self.pytype = tensor, type(tensor.fake.grad_fn)
@@ -103,7 +104,9 @@ class GradFn(Value):
 
 
 class TensorNumber(Value):
-    """A number of Python whose value is that of a 0-d tensor; made where branches on tensors go into the graph."""
+    """A Python number whose value is that of a 0-d tensor. It is made where branches on tensors become part of the
+    graph.
+    """
 
     def __init__(self, ref: TensorRef, pytype: type) -> None:
         self.ref, self.pytype = ref, pytype
@@ -119,14 +122,14 @@ class TensorNumber(Value):
 
 
 class TensorBool(TensorNumber):
-    """A bool of Python, likewise."""
+    """A Python bool whose value is that of a 0-d tensor."""
 
     def __init__(self, ref: TensorRef) -> None:
         super().__init__(ref, bool)
 
 
 def see_both(a: Value, b: Value) -> None:
-    """Two values have been compared by identity: an operation may give its argument back, if that is of some dtype."""
+    """Two values were compared by identity. An operation may return its argument, depending on the dtype."""
     if isinstance(a, TensorValue) and isinstance(b, TensorValue):
         a.ref.see()
         b.ref.see()

@@ -1,6 +1,7 @@
-"""Text that shows tensors or numbers read off them, or that varies: a string when, and only if, somebody looks at it.
+"""Text that varies, or that shows tensors or deferred scalars. The string is made only if the program uses it.
 
-Checks format the message of an error that never happens. A break for each of those would cut the graph for nothing.
+Checks often format the message of an error that never happens. A break for each of them would split the graph for no
+gain.
 """
 from __future__ import annotations
 
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     from sot.guards.origin import Origin
     from sot.values.protocols import Emitter, Machine
 
-CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character, or its number
+CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character, or its code point
 FIELD = re.compile("%[^%a-zA-Z]*[hlL]?[a-zA-Z%]")
 SHOWN_AS_THEY_COME = (int, float, str)
 
 
 class TextValue(Value):
-    """``format(tensor, spec)`` or the like, alone or with other text around it."""
+    """``format(tensor, spec)`` or similar, alone or with other text around it."""
 
     pytype = str
 
@@ -50,7 +51,7 @@ class TextValue(Value):
 
 @dataclass(frozen=True)
 class ShownNumber:
-    """A number that is read after the graph, in text; ``template`` has a hole for it."""
+    """A deferred scalar in text. ``template`` has a placeholder for it."""
 
     number: DeferredScalar
     template: str
@@ -61,7 +62,7 @@ class ShownNumber:
 
 @dataclass(frozen=True)
 class ShownNumbers:
-    """Text made of numbers of which some vary: by ``render`` here, by ``code`` of their expressions in emitted code."""
+    """Text made of numbers of which some vary. ``render`` makes it here; ``code`` writes it in emitted code."""
 
     numbers: Sequence[Value]
     render: Callable[..., str]
@@ -75,7 +76,8 @@ class ShownNumbers:
 
 
 class VaryingText(Const):
-    """Text that varies from call to call, or shows numbers or text that do; whoever looks at it makes them constants.
+    """Text that varies from call to call, or shows varying numbers or text. Code that reads it makes them
+    constants.
     """
 
     def __init__(self, parts: list[str | ShownNumbers]) -> None:
@@ -96,7 +98,7 @@ class VaryingText(Const):
 
     @property
     def example(self) -> str:
-        """What it is in the captured call, without making it a constant."""
+        """Its value in the captured call. This does not make it a constant."""
         return "".join(p if isinstance(p, str) else p.render(*map(example_of, p.numbers)) for p in self.parts)
 
     @property
@@ -116,24 +118,24 @@ class VaryingText(Const):
 
 
 def varying_text(m: Machine, text: str, origin: Origin) -> VaryingText:
-    """A string that existed before, and has been another at another call."""
+    """A string that existed before and had another value at another call."""
     return VaryingText([ShownNumbers([LazyConst(m, text, origin)], str, str)])
 
 
 def varies(value: Value) -> bool:
-    """Is it a number or text that varies, or that the program has not used yet?"""
+    """Whether it is a number or text that varies, or that the program has not read yet."""
     if isinstance(value, VaryingText):
         return value.varies
     return isinstance(value, LazyConst) and value.is_unread and value.pytype in SHOWN_AS_THEY_COME
 
 
 def example_of(value: Any) -> Any:
-    """A number or text as it is in the captured call, without making it a constant."""
+    """The value of a number or text in the captured call. This does not make it a constant."""
     return value.unguarded
 
 
 def number_text(numbers: Sequence[Value], render: Callable[..., str], code: Callable[..., str]) -> VaryingText | None:
-    """The text that ``render`` makes of numbers and text; None if none of it varies, or Python refuses it."""
+    """The text that ``render`` makes of numbers and text; None if none of it varies, or if Python refuses it."""
     if not any(map(varies, numbers)) or not all(isinstance(n, Const) for n in numbers):
         return None
     try:
@@ -144,7 +146,7 @@ def number_text(numbers: Sequence[Value], render: Callable[..., str], code: Call
 
 
 def text_of_container(m: Machine, name: str, value: Value) -> VaryingText | None:
-    """``str`` or ``repr`` of a list, tuple or dict in which something varies; None for another."""
+    """``str`` or ``repr`` of a list, tuple or dict with a varying part; None if no part varies."""
     leaves: list[Value] = []
     try:
         build = layout(m, value, leaves)
@@ -155,7 +157,7 @@ def text_of_container(m: Machine, name: str, value: Value) -> VaryingText | None
 
 
 def layout(m: Machine, value: Value, leaves: list[Value]) -> Callable[[Iterator, Callable], Any]:
-    """Collect the constants in nested containers; the answer puts others in their places, and makes the containers."""
+    """Collect the constants in nested containers. The result rebuilds the containers with other constants."""
     if isinstance(value, DictValue) and value.pytype is dict and not value.namespace:
         items = [part for k in value.keys(m) for part in (value.key_value(m, k), value.get(m, k))]
     elif isinstance(value, (ListValue, TupleValue)) and value.pytype in (list, tuple):
@@ -180,7 +182,7 @@ def display_of(kind: type, items: list[str]) -> str:
 
 
 def percent_of_numbers(m: Machine, text: Value, values: Value) -> VaryingText | None:
-    """``text % values`` of numbers of which some vary."""
+    """``text % values`` for numbers of which some vary."""
     form, numbers = text.constant(), m.settle(values.items) if isinstance(values, TupleValue) else [values]
     if not any(map(varies, numbers)) or not all(isinstance(n, Const) for n in numbers) or CHARACTER.search(form):
         return None
@@ -190,7 +192,7 @@ def percent_of_numbers(m: Machine, text: Value, values: Value) -> VaryingText | 
 
 
 def whole_numbers(form: str, values: Sequence[Value]) -> Iterable[Value]:
-    """Those of the values that ``%d`` and the like make integers, or all if that cannot be told."""
+    """The values that ``%d`` and similar fields convert to integers, or all values if that is not known."""
     fields = [field for field in FIELD.findall(form) if field[-1] != "%"]
     if not any(field[-1] in "diouxX" for field in fields):
         return ()
@@ -200,12 +202,12 @@ def whole_numbers(form: str, values: Sequence[Value]) -> Iterable[Value]:
 
 
 def made_later(*values: Value) -> bool:
-    """Are these strings of which one, at least, is made after the graph?"""
+    """Whether these are strings of which at least one is made after the graph."""
     return any(isinstance(v, TextValue) or varies(v) for v in values) and all(v.pytype is str for v in values)
 
 
 def joined(parts: list[Value]) -> Value:
-    """The text of an f-string of which a part shows a tensor, or a number that varies."""
+    """The text of an f-string that shows a tensor or a varying number."""
     if all(isinstance(p, Const) for p in parts):
         return VaryingText([piece for p in parts for piece in pieces_of(p)])
     found: list[Const | ShownTensor | ShownNumber] = []
@@ -220,16 +222,17 @@ def joined(parts: list[Value]) -> Value:
 
 
 def pieces_of(text: Value) -> list[str | ShownNumbers]:
-    """A string as parts of a text that varies."""
+    """A string as the parts of a varying text."""
     if not varies(text):
         return [text.real]
     return text.parts if isinstance(text, VaryingText) else [ShownNumbers([text], str, str)]
 
 
 class ShownTensor:
-    """One tensor, as it is now, in text or output that is made after the graph; ``template`` has a hole for it.
+    """A tensor in its current state, in text or output that is made after the graph. ``template`` has a placeholder
+    for it.
 
-    If the graph changes it later, what is shown is a copy that the graph makes right before.
+    If the graph changes the tensor later, a copy is shown, which the graph makes right before the change.
     """
 
     def __init__(self, m: Machine, tensor: TensorValue, template: str = "{}") -> None:
@@ -246,7 +249,7 @@ class ShownTensor:
         return self.changed_by is None and version_of(self.tensor.fake) == self._version
 
     def note_change(self, m: Machine, node: fx.Node, changed: set[int]) -> None:
-        """The node changes memory, by its ids."""
+        """Record that the node changes memory with these ids."""
         if self.changed_by is None and storage_id(self.tensor.fake) in changed:
             self.changed_by = node
             m.undoable(lambda: setattr(self, "changed_by", None))
@@ -259,6 +262,6 @@ class ShownTensor:
             raise NotRebuildable(f"{shown}, which is shown and then changed,")
         if before is None:
             return self.template.format(e.value(shown))
-        if self._requires_grad or shown.pytype is not torch.Tensor or is_symbolic(shown.fake):  # whose copies differ
+        if self._requires_grad or shown.pytype is not torch.Tensor or is_symbolic(shown.fake):  # copies of these differ
             raise NotRebuildable(f"{shown}, which is shown and then changed in place,")
         return self.template.format(e.output_before(before, shown.ref))

@@ -1,8 +1,10 @@
-"""From real objects to values. Which value stands for an object of a class is told by rows, which the interpreter adds.
+"""From real objects to values. The interpreter adds rows that select the value for each class of objects.
 
-``wrap(m, real, origin)`` makes the Value of an object that existed before the frame ran and guards what makes
-the Value true: its type, its value if it is a constant, its properties if it is a tensor. ``wrap_new`` makes the
-Value of an object that capture computed itself and that nobody else holds: no guards.
+``wrap(m, real, origin)`` makes the Value of an object that existed before the frame ran. It guards what the Value
+relies
+on: the type, the value of a constant, the properties of a tensor. ``wrap_new`` makes the Value of an object that
+    capture
+has computed itself and that nothing else refers to, without guards.
 """
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from sot.guards.origin import Origin
     from sot.values.protocols import Machine
 
-# By the class of the object; the row of ``object`` is for all that have none.
+# By the class of the object. The row of ``object`` is the default.
 EXISTING: Registry[type, Callable[[Any, Any, Origin], Value]] = Registry("the value of an existing object")
 COMPUTED: Registry[type, Callable[[Any, Any], Value]] = Registry("the value of a computed object")
 
@@ -31,13 +33,13 @@ def wrap(m: Machine, real: Any, origin: Origin | None) -> Value:
 
 
 def wrap_attr(m: Machine, base: Value, name: str, real: Any) -> Value:
-    """The Value of ``base.name``, an attribute of an existing object read off the real one."""
+    """The Value of ``base.name``, an attribute that was read off the real object."""
     assert base.origin is not None
     return wrap(m, real, attribute(base.origin, name, base.pytype))
 
 
 def wrap_known(m: Machine, real: Any) -> Value:
-    """The Value of a library's object or of one that a class holds: reached by identity, not guarded."""
+    """The Value of an object that a library or a class holds. It is reached by identity and not guarded."""
     if is_constant(real):
         return Const(real)
     return wrap(m, real, known(real, getattr(real, "__qualname__", type(real).__qualname__)))

@@ -194,4 +194,4 @@ def initial_seed_of_all(m: Machine, args: list[Value], kwargs: dict[str, Value])
 
 @handles(torch.random.seed)
 def any_seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.RANDOM, "a call that sets, or asks for, the random state, or")
+    raise Break(Reason.RANDOM, "a call that sets or reads the random state, or")

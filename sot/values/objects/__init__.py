@@ -1,8 +1,9 @@
-"""Objects with attributes, and the containers, which may be instances of subclasses and carry attributes too.
+"""Objects with attributes, and containers. Containers may be instances of subclasses and have attributes as well.
 
-An object exists before the frame runs (``real`` and ``origin``) or is made by it. What capture reads of an
-existing object is guarded; what it writes goes into an overlay and is replayed by ``replay`` in emitted code.
-``snapshot`` gives the undo of the next mutation; every mutator calls ``m.touch(self)`` first.
+An object exists before the frame runs (``real`` and ``origin``), or the frame makes it. Reads from an existing object
+are guarded. Writes go into an overlay, and ``replay`` repeats them in emitted code. ``snapshot`` returns the undo of
+the
+next mutation. Every mutator calls ``m.touch(self)`` first.
 """
 from sot.values.objects.exceptions import ExceptionValue
 from sot.values.objects.instances import DELETED, DictValue, ObjectValue, guard_key, written_by

@@ -1,4 +1,4 @@
-"""Exceptions: their arguments, causes and contexts, and how they are made again."""
+"""Exceptions: their arguments, causes and contexts, and how emitted code rebuilds them."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from sot.values.protocols import Emitter
 
-KEEP_IN_INIT = (StopIteration, SystemExit, ImportError)     # besides ``args``, what C code makes of them
+KEEP_IN_INIT = (StopIteration, SystemExit, ImportError)     # C code stores more than ``args`` in these
 MAKE_TRACEBACK = _hook.plain(traceback_of)
 
 
 class ExceptionValue(ObjectValue):
-    """An exception: made during capture, or an existing one, into whose arguments capture does not look."""
+    """An exception that is made during capture, or an existing one, whose arguments capture does not read."""
 
     def __init__(self, pytype: type, args: list[Value], real: Any = ABSENT, origin: Origin | None = None) -> None:
         super().__init__(pytype, real, origin)
@@ -29,8 +29,8 @@ class ExceptionValue(ObjectValue):
         self.cause: Value | None = None
         self.context: Value | None = None
         self.suppress = False
-        self.raised_unchained = False       # with nothing handled, unless it was outside of the captured function
-        self.trace: Places = ()     # the frames it went through; CPython 3.11 relies on a traceback
+        self.raised_unchained = False       # raised while nothing was handled, at least in the captured function
+        self.trace: Places = ()     # the frames that it went through; CPython 3.11 needs a traceback
 
     @property
     def args(self) -> list[Value]:

@@ -1,4 +1,4 @@
-"""Objects with attributes, and dicts, which hold those: an instance's ``__dict__`` is a dict of the program."""
+"""Objects with attributes, and dicts. An instance's ``__dict__`` is a dict of the program."""
 from __future__ import annotations
 
 from collections import OrderedDict
@@ -24,7 +24,7 @@ HOST_DICTS = (dict, OrderedDict)
 
 
 def empty_slot(obj: object, name: str) -> None:
-    """Leave a slot empty, which it may be: what the program put there was never written."""
+    """Empty a slot again, because the program's value was never written there."""
     try:
         object.__delattr__(obj, name)
     except AttributeError:
@@ -35,7 +35,9 @@ EMPTY_SLOT = _hook.plain(empty_slot)
 
 
 class Duck:
-    """Among the arguments of an operation: an object that is no tensor, and whose class has ``__torch_function__``."""
+    """Stands among an operation's arguments for an object that is not a tensor and whose class has
+    ``__torch_function__``.
+    """
 
     def __init__(self, value: ObjectValue) -> None:
         self.value = value
@@ -46,14 +48,14 @@ def has_override(kind: type) -> bool:
 
 
 class ObjectValue(Value):
-    """An instance of any class; ``attrs`` is its ``__dict__``, ``slots`` what its member descriptors hold."""
+    """An instance of any class. ``attrs`` is its ``__dict__``; ``slots`` are the values of its member descriptors."""
 
     def __init__(self, pytype: type, real: Any = ABSENT, origin: Origin | None = None) -> None:
         self.pytype, self.real, self.origin = pytype, real, origin
         self._attrs: DictValue | None = None
         self.slots: dict[str, Value] = {}           # written
         self.slots_read: dict[str, Value] = {}
-        self.new_args: list[Value] = []     # what ``__new__`` needs to make the object again
+        self.new_args: list[Value] = []     # the arguments of ``__new__`` that make the object again
 
     @property
     def attrs(self) -> DictValue:
@@ -72,7 +74,7 @@ class ObjectValue(Value):
 
     @property
     def is_duck(self) -> bool:
-        """Is it no tensor, but has a class that torch asks?"""
+        """Whether it is not a tensor, but its class has ``__torch_function__``."""
         return has_override(self.pytype)
 
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
@@ -82,7 +84,7 @@ class ObjectValue(Value):
         return self.graph_contents(m, found)
 
     def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
-        """A container as an argument of an operation on tensors."""
+        """A container as an argument of a tensor operation."""
         return super().graph_argument(m, found)
 
     @property
@@ -104,7 +106,7 @@ class ObjectValue(Value):
         return e.new_object(self)
 
     def fill(self, e: Emitter, name: str) -> None:
-        """Emit what a freshly made object needs beyond its attributes."""
+        """Emit what a new object needs besides its attributes."""
 
     def replay(self, e: Emitter) -> None:
         """Emit the writes to an existing object (attributes are replayed by ``attrs``)."""
@@ -117,7 +119,9 @@ class ObjectValue(Value):
 
 
 def guard_key(m: Machine, key: Any) -> None:
-    """What is looked for in a container that existed before: an object, or one in a tuple, must be the same again."""
+    """Guard a key that is looked up in an existing container: an object, also inside a tuple, must be the same
+    again.
+    """
     if type(key) is tuple:
         for part in key:
             guard_key(m, part)
@@ -130,9 +134,10 @@ def guard_key(m: Machine, key: Any) -> None:
 class DictValue(ObjectValue):
     """A dict or an instance of a subclass.
 
-    ``base`` is the existing dict, read lazily and guarded key by key; ``overlay`` holds what was written
-    (or DELETED); ``moved`` the keys of ``base`` that were deleted and written again, which moves them to the end.
-    Of a dict made during capture, ``base`` is empty and ``overlay`` is all there is.
+    ``base`` is the existing dict, which is read lazily and guarded key by key. ``overlay`` holds what was written (or
+    DELETED). ``moved`` are the keys of ``base`` that were deleted and written again, which moves them to the end. For
+    a dict
+    made during capture, ``base`` is empty and ``overlay`` has all items.
     """
 
     def __init__(self, pytype: type = dict, real: Any = ABSENT, origin: Origin | None = None) -> None:
@@ -142,7 +147,7 @@ class DictValue(ObjectValue):
         self.overlay: dict[Any, Any] = {}
         self.key_values: dict[Any, Value] = {}
         self.moved: set = set()
-        self.deletions = 0          # so far, for iterators
+        self.deletions = 0          # the number so far, for iterators
         self.owner: Value | None = None       # the object whose __dict__ this is
         self.namespace = False                      # a module's globals
         self.default_factory: Value | None = None   # of a defaultdict
@@ -157,7 +162,7 @@ class DictValue(ObjectValue):
         found = self.loaded.get(key, ABSENT)
         if found is not ABSENT:
             return found
-        if self.origin is None or isinstance(key, Value):     # what capture has made is in no dict that existed before
+        if self.origin is None or isinstance(key, Value):     # an object that capture has made is in no existing dict
             return ABSENT
         if not self.plain_keys and not self.namespace:
             self.refuse_python_keys(m)
@@ -176,7 +181,7 @@ class DictValue(ObjectValue):
         return value
 
     def refuse_python_keys(self, m: Machine) -> None:
-        """A break if looking for a key may call user code."""
+        """Break if looking up a key may call user code."""
         if not self.plain_keys and any(type(k) is not str and compares_by_python(k) for k in self.base):
             raise Break(Reason.UNSUPPORTED, f"{self}, with keys that Python code compares,")
         self.plain_keys = True
@@ -325,5 +330,5 @@ class DictValue(ObjectValue):
 
 
 def written_by(pytype: type, name: str) -> type:
-    """The class whose C method changes instances of a dict subclass, past any override in Python."""
+    """The class whose C method changes instances of a dict subclass. An override in Python is ignored."""
     return next(c for c in pytype.__mro__ if name in vars(c) and not hasattr(vars(c)[name], "__code__"))

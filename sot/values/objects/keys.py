@@ -1,7 +1,7 @@
-"""Keys whose class says in Python what their hash is and what they are equal to.
+"""Keys whose class defines ``__hash__`` and ``__eq__`` in Python.
 
-A dict of capture is a dict: CPython's own probing decides which keys are compared, and in which order. A
-``PythonKey`` stands in it for such an object, and asks the user's methods as the dict asks it.
+Capture represents a dict by a dict, so CPython's own probing decides which keys are compared, and in which order. A
+``PythonKey`` stands for such an object as a key, and calls the user's methods when the dict calls them.
 """
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class PythonKey:
-    """An object of the program as a key, with the hash that it has when it is looked for.
+    """An object of the program as a key, with its hash at the time of the lookup.
 
-    ``equal`` follows ``==`` of two values; ``state`` is what the object holds, to see whether it has changed since.
+    ``equal`` follows ``==`` of two values. ``state`` is the contents of the object, to detect later changes.
     """
 
     def __init__(self, value: Value, hashed: int, equal: Callable[[Value, Value], bool],
@@ -42,7 +42,7 @@ class PythonKey:
 
 
 def finish(e: Emitter, key: Any) -> None:
-    """Let emitted code finish the objects that a key consists of: what follows asks for their hash."""
+    """Let emitted code finish the objects that a key consists of, because the code that follows needs their hash."""
     if isinstance(key, PythonKey):
         e.complete(key.unchanged())
     elif isinstance(key, (tuple, frozenset)):

@@ -1,4 +1,4 @@
-"""What functools makes during capture of a function: a partial, a key of comparisons."""
+"""Objects that functools makes of functions during capture: a partial, and a key of cmp_to_key."""
 from __future__ import annotations
 
 import functools
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PartialValue(ObjectValue):
-    """``partial(func, *args, **keywords)``; the parts are in ``slots``, as C keeps them."""
+    """``partial(func, *args, **keywords)``. Its parts are in ``slots``, as in C."""
 
     def rebuild(self, e: Emitter) -> str:
         args, keywords = self.slots["args"], self.slots["keywords"]
@@ -33,7 +33,7 @@ class PartialValue(ObjectValue):
 
 
 class KeyValue(Value):
-    """What ``functools.cmp_to_key`` makes of a comparison."""
+    """The result of ``functools.cmp_to_key``."""
 
     pytype: Any = type(functools.cmp_to_key(max))
 

@@ -82,7 +82,9 @@ class TupleValue(ObjectValue):
 
 
 def takes_a_sequence(pytype: type) -> bool:
-    """torch.Size and struct sequences such as ``torch.return_types.max``, which refuse ``tuple.__new__``."""
+    """Whether the class refuses ``tuple.__new__``: torch.Size, and struct sequences such as
+    ``torch.return_types.max``.
+    """
     return pytype.__module__.startswith("torch") and not hasattr(pytype, "_fields")
 
 
@@ -101,15 +103,15 @@ class ListValue(ObjectValue):
                  load: Callable[[], list] | None = None) -> None:
         super().__init__(pytype, real, origin)
         self._items = items
-        self._load = load           # of an existing list whose elements and length nobody has asked for
+        self._load = load           # of an existing list whose elements and length have not been read
         self.maxlen: int | None = None      # of a deque
         self.changed = False
 
     @property
     def items(self) -> list:
-        """The elements. Before they are asked for, an existing list can be appended to without a guard."""
+        """The elements. Until they are read, an existing list can be appended to without a guard."""
         if self._load is not None:
-            found = self._load()        # which may be refused
+            found = self._load()        # this may be refused
             self._load = None
             self._items[:0] = found
             self.drop_first()
@@ -122,21 +124,21 @@ class ListValue(ObjectValue):
 
     @property
     def is_open(self) -> bool:
-        """Is it an existing list that nobody has looked into?"""
+        """Whether it is an existing list whose elements have not been read."""
         return self._load is not None
 
     @property
     def added(self) -> list:
-        """What was appended to it before anybody has looked into it."""
+        """The elements that were appended before any element was read."""
         return self._items
 
     def drop_first(self) -> None:
-        """Leave as many elements as a deque may have."""
+        """Drop elements from the start until the deque has its allowed length."""
         if self.maxlen is not None:
             del self._items[:max(0, len(self._items) - self.maxlen)]
 
     def extend(self, m: Machine, values: list[Value]) -> None:
-        """Add elements at the end; undone without a copy of the rest, so that filling a list takes linear time."""
+        """Append elements. The undo keeps no copy of the rest, so filling a list takes linear time."""
         if self.maxlen is not None:
             m.touch(self)
         else:
@@ -152,7 +154,7 @@ class ListValue(ObjectValue):
             self.drop_first()
 
     def set_item(self, m: Machine, index: int, value: Value) -> None:
-        """Replace an element; undone without a copy of the rest."""
+        """Replace an element. The undo keeps no copy of the rest."""
         changed, before = self.changed, self.items[index]
 
         def undo() -> None:
@@ -187,25 +189,29 @@ class ListValue(ObjectValue):
     def array_argument(self, m: Machine) -> Any:
         return [v.array_argument(m) for v in m.settle(self.items)] if self.pytype is list else super().array_argument(m)
 
-    # ---- lists that are longer at each call, because the program appends to them
+    # ---- lists that grow from call to call
     def length(self, m: Machine) -> Value:
-        """Nothing of a list is guarded before it is looked into. Once its length has differed from what a guard asked
-        for, it is a number that varies, until the elements are asked for."""
+        """The length. Nothing of a list is guarded until it is read. Once a length guard has failed, the length is a
+        varying
+        number until the elements are read.
+        """
         before = self.length_before(m)
         if before is None:
             return Const(len(self.items))
         return before if not self.added else arithmetic(m, "+", before, Const(len(self.added)))   # type: ignore
 
     def length_before(self, m: Machine) -> Value | None:
-        """The length before the frame ran, if that varies and nobody has looked into the list."""
+        """The length before the frame ran, if it varies and the elements have not been read."""
         open_ended = self.pytype is list or self.pytype is deque and not self.added
         if not (open_ended and self.is_open) or self.origin is None or not m.varies.number(Length(self.origin)):
             return None
         return m.varying_number(len(self.real), Length(self.origin))
 
     def element(self, m: Machine, key: Value) -> Value | None:
-        """``value[key]`` of such a list, if the key is a constant and there is that element; it guards only that the
-        list reaches so far."""
+        """``value[key]`` of such a list, if the key is a constant and the element exists. The guard only requires that
+        the list
+        is long enough.
+        """
         if not isinstance(key, Const) or key.pytype is not int or is_dynamic(key):
             return None
         before = self.length_before(m)

@@ -43,7 +43,7 @@ class SetValue(ObjectValue):
         depth = self.deeper(depth)
         members = [v.host(m, depth) for v in self.items_list(m) or ()]
         made = self.pytype(members)
-        if [*made] != members:      # in another order
+        if [*made] != members:      # in a different order
             raise NotConstant(self)
         return made
 

@@ -39,5 +39,5 @@ class MappingProxy(Value):
     def rebuild(self, e: Emitter) -> str:
         if self.of.pytype is dict:
             return e.variable(self, f"{e.value(self.of)}.{self.kind}()")
-        base = e.const(written_by(self.of.pytype, self.kind))       # past an override, which may use this very view
+        base = e.const(written_by(self.of.pytype, self.kind))       # the override may use this view
         return e.variable(self, f"{base}.{self.kind}({e.value(self.of)})")

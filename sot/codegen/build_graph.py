@@ -1,6 +1,6 @@
-"""From a trace to its graph: the graph is closed with the results that the exit uses.
+"""From a trace to its graph: the graph gets the outputs that the exit uses.
 
-``Graph`` is what a backend is given, and all that has to be minded when it is called.
+``Graph`` is the graph for a backend, together with all properties that matter for its call.
 """
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ WEIGHTS = "_parameters", "_buffers"      # of a module
 
 @dataclass(frozen=True)
 class Changes:
-    """What a graph does to its surroundings before it may fail.
+    """The side effects of a graph before it may fail.
 
     Arguments:
-        inputs: those that it changes.
-        traceless: does it change inputs in a way that their versions do not tell?
-        hooks: does it put hooks on tensors?
+        inputs: the inputs that it changes.
+        traceless: whether it changes inputs without a change of their versions.
+        hooks: whether it puts hooks on tensors.
         generators: the generators of random numbers among its inputs.
-        refuses: may it raise because of the values that it gets?
-        keeps_random: has the state of the generators to be kept until it has run, in case it fails?
+        refuses: whether it may raise because of the values of its inputs.
+        keeps_random: whether the random state must be kept until it has run, in case it fails.
     """
 
     inputs: tuple[Origin, ...]
@@ -47,7 +47,7 @@ class Changes:
     @classmethod
     def of(cls, trace: Trace) -> Changes:
         builder, origins = trace.graph, trace.input_origins
-        # Any graph may run out of memory; but on a GPU it takes long to ask for the state.
+        # Any graph may run out of memory, but reading the random state of a GPU takes long.
         keeps_random = builder.draws_then_refuses or builder.fake_mode.draws and not torch.cuda.is_initialized()
         return cls(tuple(origins[id(ref)] for ref in builder.changed_inputs()), builder.changes_traceless, trace.hooked,
                    tuple(origins[id(ref)] for ref in builder.inputs if isinstance(ref, GeneratorRef)),
@@ -59,24 +59,24 @@ class Graph:
     """A graph that is ready for a backend.
 
     Arguments:
-        name: of the function that it is of.
+        name: the name of its function.
         module: the graph.
-        operations: how many there are.
-        inputs: where they come from.
+        operations: the number of operations.
+        inputs: the origins of its inputs.
         real: the inputs of the captured call.
-        examples: what a backend is shown of them: plain tensors, SymInts for numbers that vary.
-        weights: which of them are parameters and buffers of modules.
-        floats: where the floats among its inputs come from.
-        changes: what it does to its surroundings.
+        examples: the example inputs for the backend: plain tensors, and SymInts for varying numbers.
+        weights: which inputs are parameters and buffers of modules.
+        floats: the origins of the floats among its inputs.
+        changes: its side effects.
         states: the changes of torch's global state that are part of it.
-        turns_grad_on: does it begin with gradients off, and turn them on?
+        turns_grad_on: whether it starts with gradients off and turns them on.
         asserted: the exceptions that its assertions stand for, by their texts.
-        numpy: for each operation of NumPy's in it, whether that may warn.
-        draws: does it draw random numbers?
-        shows_leaves: does the program get at leaves of autograd that the graph has made?
+        numpy: for each NumPy operation in it, whether the operation may warn.
+        draws: whether it draws random numbers.
+        shows_leaves: whether the program can reach leaves of autograd that the graph has made.
         spent: the results that the graph has gone backward through.
-        optimizers: does it have steps of optimizers in it?
-        can_free_weights: could weights be of any dtype and shape, if the graph runs as it is written?
+        optimizers: whether it contains steps of optimizers.
+        can_free_weights: whether weights may have any dtype and shape, if the graph runs as it is written.
     """
 
     name: str
@@ -100,7 +100,9 @@ class Graph:
 
     @property
     def can_be_cut(self) -> bool:
-        """May parts of it be compiled on their own? Not where they depend on each other by more than tensors."""
+        """Whether parts of it may be compiled separately. They may not if they depend on each other by more than
+        tensors.
+        """
         return not (self.states or self.floats or self.shows_leaves or self.asserted or self.changes.hooks
                     or has_gradients(self.module)
                     or any(isinstance(v, torch.SymInt | torch.SymFloat) for v in self.examples))
@@ -111,7 +113,7 @@ class Graph:
 
 
 def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: str) -> Graph | None:
-    """The graph that gives these results, each with a name; None without operations. Raises RestartCapture."""
+    """The graph with these named outputs; None if it has no operations. Raises RestartCapture."""
     builder, results = trace.graph, [ref for ref, _ in outputs]
     if trace.operations == 0:
         return None
@@ -142,8 +144,10 @@ def is_weight(origin: Origin, real: Any) -> bool:
 
 
 def check_layouts(trace: Trace) -> None:
-    """Raises RestartCapture if the graph changes what fake tensors of symbolic sizes do not show: the layout of an
-    input (a backend is shown what it is in the end), or memory that inputs share."""
+    """Raises RestartCapture if the graph changes something that symbolic fake tensors do not show: the layout of an
+    input
+    (a backend sees its final layout), or memory that inputs share.
+    """
     if trace.symbols is None:
         return
     memory = [storage_id(t) for t in trace.examples.values()]
@@ -157,13 +161,15 @@ def check_layouts(trace: Trace) -> None:
 
 
 def example(ref: TensorRef) -> Any:
-    """What a backend is shown of an input. It may run the graph, and must not change the program's arrays."""
+    """The example of an input for the backend. The backend may run the graph, and must not change the program's
+    arrays.
+    """
     real = ref.real
     return np.broadcast_to(np.zeros((), real.dtype), real.shape) if isinstance(real, np.ndarray) else real
 
 
 def set_grad_off_first(module: torch.fx.GraphModule) -> None:
-    """Let a graph begin with gradients on: a compiler that finds them off leaves out what records them."""
+    """Make a graph begin with gradients on. A compiler that finds them off omits the code that records them."""
     first = next(n for n in module.graph.nodes if n.op != "placeholder")
     with module.graph.inserting_before(first):
         module.graph.call_function(SET_GRAD, (False,))

@@ -1,4 +1,4 @@
-"""From a graph to what is called for it: the backend compiles it, and what comes back is wrapped."""
+"""From a graph to its callable: the backend compiles the graph, and the result is wrapped."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ from sot.torch_compat.global_state import (
 )
 from sot.torch_compat.tensors import asking_no_class, overrides_enabled
 
-# What a backend that compiles would not do.
+# A backend that compiles loses these.
 ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element,
                  *random_state.NODES, *FLAGS)
 ALL = frozenset(("",))      # optimizers
@@ -47,8 +47,10 @@ COMPILES = "the backend compiles its graph, and would lose leaves that the graph
 
 @dataclass(frozen=True)
 class Compiled:
-    """``call`` takes the inputs of a graph and gives its results. ``is_unchanged``: does it run the very nodes of it?
-    Then PyTorch does with the inputs what the program would do."""
+    """``call`` takes the inputs of a graph and returns its outputs. ``is_unchanged``: whether it runs the nodes of the
+    graph
+    as they are, so that PyTorch treats the inputs as in the program.
+    """
 
     call: Callable[..., Any]
     is_unchanged: bool
@@ -58,17 +60,17 @@ class GraphCompiler:
     """A backend, and how its graphs are run.
 
     Arguments:
-        backend: what graphs are given to.
+        backend: compiles the graphs.
         check: the share of calls that are compared with plain Python.
-        strict: are errors of a compiled graph raised? Otherwise the graph is run as it is.
+        strict: whether errors of a compiled graph are raised. Otherwise the graph is run as it is.
     """
 
     def __init__(self, backend: Backend, check: float, strict: bool) -> None:
         self.backend, self.check, self.strict = backend, check, strict
-        self.compiles = False       # has it compiled any?
+        self.compiles = False       # whether it has compiled a graph
 
     def compile(self, graph: Graph, record: Capture) -> Compiled:
-        """What is called for a graph. Raises RestartCapture, BackendError."""
+        """The callable of a graph. Raises RestartCapture, BackendError."""
         if not (graph.floats and self.compiles):
             return self.compile_as_given(graph, record)
         places, tensors = number_places(graph), with_number_tensors(graph)
@@ -76,17 +78,17 @@ class GraphCompiler:
             if tensors is not None:
                 return Compiled(taking_numbers(self.compile_as_given(tensors, record).call, places), False)
         except BackendError:
-            pass        # the number is needed as it is
+            pass        # the value of the number is needed
         if graph.optimizers:
-            raise RestartCapture("a number that changes is needed as it is", plain_optimizers=ALL)
-        raise RestartCapture("the backend compiles its graph, and would take a float for a constant",
+            raise RestartCapture("the value of a number that changes is needed", plain_optimizers=ALL)
+        raise RestartCapture("the backend compiles its graph, and would specialise on a float",
                              constant=graph.floats)
 
     def compile_as_given(self, graph: Graph, record: Capture) -> Compiled:
         record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
         before = nodes_of(graph.module)
         mark_static_inputs(graph.module, graph.weights)
-        # It may trace with proxies, whose class torch has to ask.
+        # The backend may trace with proxies, for whose class torch must look for overrides.
         grad = graph.turns_grad_on or torch.is_grad_enabled()
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module))):
@@ -102,10 +104,12 @@ class GraphCompiler:
         return Compiled(self.wrapped(made, graph, as_it_is, record), as_it_is and nodes_of(graph.module) == before)
 
     def ask_backend(self, graph: Graph) -> Callable[..., Any]:
-        """What the backend makes of a graph. Raises RestartCapture if there is in it what is lost by that.
+        """The callable that the backend makes of a graph. Raises RestartCapture if compilation would lose a part of
+        it.
 
-        AOTAutograd before torch 2.13 refuses a graph that leaves autocast changed. What is left is set after a
-        compiled graph anyway (``leaving_states``), so the graph that it is given takes it back.
+        AOTAutograd before torch 2.13 refuses a graph that leaves autocast changed. So the graph for the backend undoes
+        the change
+        at its end. After a compiled graph the states are set in any case (``leaving_states``).
         """
         before = autocast_as_before(graph.states)
         if not before:
@@ -118,7 +122,7 @@ class GraphCompiler:
         return compiled
 
     def ask_about_gradients(self, graph: Graph) -> Callable[..., Any]:
-        """The same for a graph that may go backward."""
+        """The same for a graph that may contain a backward pass."""
         if not has_gradients(graph.module):
             return self.ask_about_leaves(graph)
         undo = detach_results(graph.module, [i for i, _ in graph.spent.leaves])
@@ -154,8 +158,10 @@ class GraphCompiler:
         raise RestartCapture(COMPILES, compiles=True)
 
     def ask_about_results(self, graph: Graph, examples: list[Any]) -> Callable[..., Any]:
-        """The same for a graph that is compiled: one, or several whose results the program goes backward through one by
-        one."""
+        """The same for a graph that is compiled as one, or as several graphs if the program goes backward through its
+        results one
+        by one.
+        """
         if not self.compiles:
             compiled = call_backend(self.backend, graph.module, examples)
             if is_as_it_is(compiled, graph.module):
@@ -164,7 +170,9 @@ class GraphCompiler:
         return apart(graph, self.backend) or call_backend(self.backend, graph.module, examples)
 
     def wrapped(self, call: Callable[..., Any], graph: Graph, as_it_is: bool, record: Capture) -> Callable[..., Any]:
-        """A compiled graph that raises and leaves what the program would, and is compared with it if asked for."""
+        """The wrapped callable: it raises and changes state as the program would, and compares results if
+        requested.
+        """
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
             changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws)
@@ -178,7 +186,7 @@ class GraphCompiler:
             call = naming_lines(call, places)
         if graph.asserted:
             call = raising_asserted(call, graph.asserted)
-        if self.check and not graph.has_generator:      # which would draw twice
+        if self.check and not graph.has_generator:      # the comparison would draw twice
             call = CheckedGraph(call, graph.module, self.backend, graph.name, self.check)
         if recording.current is not None:
             call = recording.current.counted(call, record)
@@ -188,12 +196,12 @@ class GraphCompiler:
 
 
 def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
-    """What a graph consists of: a backend may change it in place, for the tensors that it was shown."""
+    """The nodes of a graph. A backend may change the graph in place, for the tensors of its examples."""
     return [(node, node.op, node.target, node.args, node.kwargs) for node in module.graph.nodes]
 
 
 def end_with(module: torch.fx.GraphModule, calls: Sequence[tuple[Callable[..., Any], tuple]]) -> Callable[[], None]:
-    """Let a graph make calls at its end; what comes back undoes it."""
+    """Add calls at the end of a graph. Returns a function that removes them."""
     with module.graph.inserting_before(*module.graph.find_nodes(op="output")):
         made = [module.graph.call_function(function, args) for function, args in calls]
     module.recompile()
@@ -206,16 +214,18 @@ def end_with(module: torch.fx.GraphModule, calls: Sequence[tuple[Callable[..., A
 
 
 def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:
-    """Is what a backend has made of a graph that graph?"""
+    """Whether a backend returned the graph unchanged."""
     return getattr(compiled, "__self__", compiled) is module
 
 
 def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -> Callable:
     """The compiled graph of a trace that sets states of torch.
 
-    A compiler sets the states of a graph while it compiles it, but what comes of it sets none, or only some. Here they
-    are as before when it has run, and then what the trace leaves is set. ``grad``: it is to begin with gradients on,
-    though they are off (``turns_grad_on``).
+    A compiler sets the states of a graph while it compiles, but the compiled graph sets none, or only some. Here the
+    states
+    are restored after the run, and then those that the trace leaves are set. ``grad``: whether to begin with gradients
+    on
+    although they are off (``turns_grad_on``).
     """
     states = net_states(log)
     if not (states or grad) or any(setter in REGIONS for setter, _, _ in log):
@@ -240,7 +250,7 @@ def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -
 
 
 def raising_asserted(compiled: Callable, asserted: Mapping[str, tuple[type, tuple]]) -> Callable:
-    """A graph whose assertions raise what the program would: ``asserted`` has it by the assertion's text."""
+    """A graph whose assertions raise the program's exceptions, which ``asserted`` has by the text of the assertion."""
     def run(*inputs: Any) -> Any:
         try:
             return compiled(*inputs)

@@ -1,7 +1,7 @@
 """From values to Python source: the body of an emitted function.
 
-A value is made by its own ``rebuild``, which calls back for its parts; ``Emitter`` sees to it that each is made once,
-whoever refers to it. What existed before is loaded elsewhere, under its guards, before anything has been changed.
+The ``rebuild`` of a value writes it, and calls the emitter for its parts. ``Emitter`` ensures that each value is made
+once. Existing objects are loaded before that, under their guards, before anything changes.
 """
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from sot.values.tensor import TensorValue
 
 
 class Emitter:
-    """Writes what an entry does when its graph has run; see ``Value.rebuild`` for who calls what."""
+    """Writes the code of an entry after its graph. ``Value.rebuild`` describes the calls."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.names = Names()
         self.lines: list[str] = []
-        self.outputs: dict[int, tuple[TensorRef, str]] = {}     # of the graph, by the id of their references
+        self.outputs: dict[int, tuple[TensorRef, str]] = {}     # outputs of the graph, by the id of their references
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
         self._later: deque[Callable[[], None]] = deque()
@@ -46,11 +46,11 @@ class Emitter:
         return self.names.fresh(prefix)
 
     def ref(self, origin: Origin) -> str:
-        """The variable that holds what an origin names."""
+        """The variable that holds the value of an origin."""
         return self.names.ref(origin)
 
     def const(self, value: object, hint: str = "k") -> str:
-        """The name of an object that the entry holds; a class that the program makes is made anew."""
+        """The name of an object that the entry holds. A class that the program makes is made anew."""
         made = self.trace.made_classes.get(id(value))
         return self.names.const(value, hint) if made is None else self.value(made)
 
@@ -66,8 +66,7 @@ class Emitter:
         return self.value(key) if isinstance(key, Value) else self.literal(key)
 
     def tuple_display(self, parts: Iterable[str]) -> str:
-        """A new tuple. A display of constants is one object for the compiler, however often it runs; the program made
-        several."""
+        """A new tuple. Python's compiler makes one object of a display of constants, but the program made several."""
         parts = [*parts]
         inner = "".join(f"{part}, " for part in parts)
         is_made = not parts or any(part.isidentifier() and not iskeyword(part) for part in parts)
@@ -75,7 +74,7 @@ class Emitter:
 
     # ---- values
     def value(self, value: Value | Lazy) -> str:
-        """The expression of a value; an object is made once, whoever refers to it."""
+        """The expression of a value. An object is made once, however many references it has."""
         if isinstance(value, Lazy):
             return self.ref(value.origin)
         name = self._memo.get(id(value))
@@ -99,7 +98,7 @@ class Emitter:
         return name
 
     def later(self, fill: Callable[[], None]) -> None:
-        """Fill an object once it exists: its contents may lead back to it."""
+        """Fill an object once it exists, because its contents may refer to it."""
         self._later.append(fill)
 
     def flush(self) -> None:
@@ -107,14 +106,14 @@ class Emitter:
             self._later.popleft()()
 
     def abandon(self) -> None:
-        """Forget what was to be filled, which refers to this writer and the trace."""
+        """Drop the pending fills, which refer to this emitter and the trace."""
         self._later.clear()
 
     def complete(self, value: Value) -> None:
-        """Fill an object, and write what the trace has changed in it, before what follows."""
+        """Fill an object, and write the changes that the trace has made to it, before the code that follows."""
         self.value(value)
         if id(value) in self._completing:
-            raise NotRebuildable("an iterator in the dict that it is over")
+            raise NotRebuildable("an iterator in the dict that it iterates over")
         self._completing.add(id(value))
         self.flush()
         self._replay_one(value)
@@ -129,7 +128,7 @@ class Emitter:
         return found[1]
 
     def output_before(self, node: fx.Node, ref: TensorRef) -> str:
-        """The name of a copy of a tensor, as it is before a node changes it."""
+        """The name of a copy of a tensor from before a node changes it."""
         return self.output(self.trace.graph.copy_before(node, ref))
 
     def tensor_with_attrs(self, value: TensorValue) -> str:
@@ -138,7 +137,7 @@ class Emitter:
         return name
 
     def write_attrs(self, name: str, value: TensorValue) -> None:
-        """What the trace has written to a tensor, or deleted from it."""
+        """Write the attributes that the trace has set on a tensor, or deleted."""
         for key, held in value.attrs.items():
             if held is not DELETED:
                 self.line(f"{name}.{key} = {self.value(held)}")
@@ -159,7 +158,7 @@ class Emitter:
     def fill_attrs(self, name: str, obj: ObjectValue) -> None:
         def fill() -> None:
             if obj._attrs is not None:
-                own = isinstance(obj.pytype.__getattribute__, FunctionType)     # and may not give the __dict__
+                own = isinstance(obj.pytype.__getattribute__, FunctionType)     # it may not return the __dict__
                 attrs = f"object.__getattribute__({name}, '__dict__')" if own else f"{name}.__dict__"
                 for key, held in obj._attrs.overlay.items():
                     if type(key) is not str:
@@ -173,13 +172,13 @@ class Emitter:
     def generator(self, value: GeneratorValue) -> str:
         return resume_points.generator(self, value, self.trace.shows_frames)
 
-    # ---- what the trace has changed
+    # ---- mutations
     def set_position(self, iterator: str, index: int) -> None:
-        """Advance an iterator over a list when all lists are as the program left them: it refuses to pass the end."""
+        """Advance an iterator over a list once all lists have their final contents, because it cannot pass the end."""
         self._positions.append(f"{iterator}.__setstate__({index})")
 
     def replay(self) -> None:
-        """Write what the trace changed in objects that exist outside of it."""
+        """Write the changes that the trace has made to existing objects."""
         for value in self.trace.mutated:
             self._replay_one(value)
         for effect in self.trace.effects:

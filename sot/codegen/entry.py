@@ -1,8 +1,10 @@
 """From the parts of an emitted function to the entry that the hook asks.
 
-What the guard program can check and load, C does, and calls the graph too if nothing is left to Python before it.
-The rest stays in the emitted function, which gets what C has loaded as arguments behind the frame's own, and the
-graph's results as the last of them. An entry whose result is one of the graph's has no function at all.
+C runs the guard program, loads what it can, and calls the graph if no Python code must come before. The rest stays in
+the
+emitted function. It gets the values that C has loaded as arguments after the frame's own, and the graph's results
+last.
+An entry whose result is a result of the graph needs no function.
 """
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exi
     """The entry of a code object, and its source.
 
     Arguments:
-        program: checks the guards, and loads what they lead to.
-        call: of the graph.
-        exit: what is done after it.
+        program: checks the guards, and loads values.
+        call: the call of the graph.
+        exit: the code after it.
         state: torch's global state that the entry is for.
-        callback: the translator's, which is asked where the entry does not fit.
-        counters: are called whenever the entry runs.
+        callback: the translator's callback, which is called if the entry does not fit.
+        counters: functions that are called whenever the entry runs.
     """
     names = exit.names
     exit = replace(exit, lines=(*(f"{names.const(count)}()" for count in counters), *exit.lines))
@@ -61,12 +63,14 @@ def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exi
 
 
 def make_plain_entry(code: CodeType, program: GuardProgram, state: GlobalState, callback: Any) -> _hook.Entry:
-    """An entry that has Python run the frame while its guards hold."""
+    """An entry that makes Python run the frame while its guards hold."""
     return make_entry(code, program, GraphCall(), plain_exit(), state, callback)[0]
 
 
 def shortcut(exit: Exit) -> tuple[Any, int]:
-    """The answer of an entry that does nothing, or which result of the graph it returns: (None, -1) if neither."""
+    """The constant result of an entry without effects, or the index of the graph's result that it returns; else (None,
+    -1).
+    """
     if exit.is_plain:
         return _hook.PLAIN, -1
     returned = [i for i, (_, name) in enumerate(exit.outputs) if exit.lines == (f"return {name}",)]

@@ -1,4 +1,4 @@
-"""The exit of a trace, as it is written: what an entry does when its graph has run."""
+"""The emitted exit of a trace: the code of an entry after its graph."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ PLAIN = ("return PLAIN",)
 
 @dataclass(frozen=True)
 class Exit:
-    """The last lines of an entry, which make new objects, write what has changed, and return.
+    """The last lines of an entry: they make new objects, write mutations, and return.
 
     Arguments:
-        names: those that the lines use.
+        names: the names that the lines use.
         lines: Python source.
-        outputs: the results of the graph that the lines use, each with its name.
-        leaves: does something go on in the frame after the entry?
-        handed_on: what goes on, and which of its variables have numbers that may differ.
+        outputs: the outputs of the graph that the lines use, each with its name.
+        leaves: whether the frame continues after the entry.
+        handed_on: the functions that continue it, and their variables whose numbers may differ.
     """
 
     names: Names
@@ -33,17 +33,17 @@ class Exit:
 
     @property
     def is_plain(self) -> bool:
-        """Does Python run the frame?"""
+        """Whether Python runs the frame."""
         return self.lines == PLAIN
 
 
 def plain_exit() -> Exit:
-    """Of a frame in which there is nothing to capture: Python runs it."""
+    """The exit of a frame with nothing to capture: Python runs it."""
     return Exit(Names(), PLAIN)
 
 
 def write_exit(trace: Trace, emitter: type[Emitter] = Emitter) -> Exit:
-    """What becomes of the values at the end of a trace. Raises NotRebuildable, RestartCapture."""
+    """Emit the exit of a trace. Raises NotRebuildable, RestartCapture."""
     e = emitter(trace)
     handed_on: list[HandedOn] = []
     try:

@@ -1,4 +1,4 @@
-"""The call of a graph in an entry, and what becomes of the frame if it raises."""
+"""The call of a graph in an entry, and what happens to the frame if the graph raises."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from sot.torch_compat.global_state import (
 from sot.torch_compat.hooks import is_users_stop
 from sot.torch_compat.tensors import versions
 
-STOP = "<stop>"     # in the lines that handle an error: let it through
+STOP = "<stop>"     # in the lines that handle an error: raise it again
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class GraphCall:
     """The call of the graph. If it raises and has changed nothing, Python runs the frame from the start.
 
     Arguments:
-        compiled: what is called; without a graph there are only the lines ``before``.
-        inputs: what it is called with.
-        results: the names of what it gives.
+        compiled: the callable. Without a graph there are only the lines ``before``.
+        inputs: its arguments.
+        results: the names of its results.
         before: the lines before the call.
         failed: the lines that handle ``error``.
     """
@@ -49,7 +49,7 @@ class GraphCall:
 
     @property
     def is_only_call(self) -> bool:
-        """Is nothing but the call itself to be done before the graph has run?"""
+        """Whether nothing but the call itself is done before the graph has run."""
         return self.compiled is not None and not self.before
 
     @property
@@ -69,7 +69,9 @@ class GraphCall:
         return [*self.before, "try:", f"    {line}", "except Exception as error:", *failed]
 
     def recover(self, names: Names, code: CodeType) -> FunctionType | None:
-        """What C asks when the graph has raised: it answers PLAIN, or None for the exception to go on."""
+        """The function that C calls when the graph has raised. It returns PLAIN, or None to let the exception
+        propagate.
+        """
         if self.failed[1:] == [STOP]:
             return None
         failed = "".join(f"    {text.replace(STOP, 'return None')}\n" for text in self.failed)
@@ -77,12 +79,12 @@ class GraphCall:
 
 
 def goes_on(error: Exception) -> bool:
-    """Is it for the program to see, whatever Python would do with the frame?"""
+    """Whether the exception must reach the program, instead of making Python run the frame."""
     return isinstance(error, (BackendError, BackendWarning)) or is_users_stop(error)
 
 
 def call_of(trace: Trace, exit: Exit, graph: Graph | None, compiled: Compiled | None) -> GraphCall:
-    """The call of what a graph was compiled to; of a trace without operations, what sets torch's states."""
+    """The call of a compiled graph. For a trace without operations it sets torch's states."""
     if graph is not None and compiled is not None:
         return write_graph_call(exit.names, compiled.call, graph, [name for _, name in exit.outputs])
     return GraphCall() if exit.is_plain else GraphCall(before=[
@@ -90,7 +92,7 @@ def call_of(trace: Trace, exit: Exit, graph: Graph | None, compiled: Compiled | 
 
 
 def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, results: Sequence[str]) -> GraphCall:
-    """The call of a compiled graph, whose results get these names."""
+    """The call of a compiled graph, with these names for its results."""
     changes, before, failed = graph.changes, [], [f"if {names.const(goes_on)}(error): {STOP}"]
     if any(setter in REGIONS for setter, _, _ in graph.states):
         failed.append(f"{names.const(leave_regions)}()")

@@ -1,4 +1,6 @@
-"""The guards of an entry: those of the trace, and what compiling its graph has added or made superfluous."""
+"""The guards of an entry: those of the trace, and those that compilation of its graph has added or made
+superfluous.
+"""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ from sot.values.classes import is_of_made_class
 
 
 def guards_of(trace: Trace, graph: Graph | None, compiled: Compiled | None) -> Mapping[Guard, Line]:
-    """What must hold for an entry of the trace to be run, each guard with the line of the user's that needed it."""
+    """The guards of an entry of the trace, each with the user's line that needed it."""
     guards = trace.guards
     if graph is not None and compiled is not None and compiled.is_unchanged and graph.can_free_weights:
         guards = with_free_weights(guards, trace)
@@ -21,17 +23,19 @@ def guards_of(trace: Trace, graph: Graph | None, compiled: Compiled | None) -> M
 
 
 def backend_assumptions(trace: Trace) -> list[Guard]:
-    """What torch has assumed about symbols while the graph was compiled."""
+    """The assumptions that torch has made about symbols while the graph was compiled."""
     news = trace.symbols.news() if trace.symbols is not None else ()
     return [guard for guard in news if not is_of_made_class(guard, trace.made_classes)]
 
 
 def with_free_weights(guards: Mapping[Guard, Line], trace: Trace) -> Mapping[Guard, Line]:
-    """Let weights be of any dtype and shape that capture has seen nothing of: their guards ask for the class alone.
+    """Let unseen weights have any dtype and shape: their guards compare only the class.
 
-    PyTorch runs the graph as it runs the program, so what it does with such a weight is what the program would do with
-    it. Where that raises, Python runs the frame from its start; so nothing may be in the graph that cannot be done
-    twice. Arguments keep their guards, which say what a caller did otherwise.
+    PyTorch runs the graph as it would run the program, so it treats such a weight as in the program. If that raises,
+    Python
+    runs the frame from its start, so the graph must not contain anything that cannot be repeated. Guards on arguments
+    stay,
+    because they report what a caller changed.
     """
     trace.graph.pass_on_seen()
     free = {value.origin for value in trace.tensors if value.origin is not None and not value.ref.is_seen

@@ -1,8 +1,8 @@
-"""Results of a graph whose histories have nothing in common, for a backend that compiles: two losses of two models.
+"""Independent results of a graph, for a backend that compiles: for example the losses of two models.
 
-Autograd frees what a compiled graph has saved when it goes backward through any of its results. Plain PyTorch frees
-only what that result depends on, so the program may go backward through the other result later. The graph is cut where
-histories part: what one result depends on is compiled apart from what another depends on.
+When a backward pass goes through any result of a compiled graph, autograd frees everything that the graph has saved.
+Plain PyTorch frees only what that result depends on, so the program may go backward through the other result later. So
+the graph is cut between the histories of such results, and the parts are compiled separately.
 """
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sot.torch_compat.tensors import storage_id
 
 NESTING = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
 Part = tuple[Callable[..., Any], list[fx.Node], list[fx.Node]]
-Colour = frozenset[int] | None      # the results that something is below; None for what has no history
+Colour = frozenset[int] | None      # the results below which something is; None without a history
 
 
 def apart(graph: Graph, backend: Backend) -> Callable[..., Any] | None:
-    """What is called for a graph with independent results; None if it has none, or cannot be cut."""
+    """The callable of a graph with independent results; None if it has none, or cannot be cut."""
     if not all(is_plain(n) for n in graph.module.graph.nodes) or leaves_states(graph):
         return None
     histories = Histories(graph.module)
@@ -42,7 +42,9 @@ def apart(graph: Graph, backend: Backend) -> Callable[..., Any] | None:
 
 
 def leaves_states(graph: Graph) -> bool:
-    """Does it end in other states of torch than it began in? A part begins and ends in those of the whole."""
+    """Whether torch's states at its end differ from those at its start. Each part starts and ends in the states of the
+    whole.
+    """
     before: dict[tuple, tuple] = {}
     after: dict[tuple, tuple] = {}
     for setter, values, undo in graph.states:
@@ -53,7 +55,7 @@ def leaves_states(graph: Graph) -> bool:
 
 
 def is_plain(node: fx.Node) -> bool:
-    """Can it be moved to another graph: an operation on tensors, or a change of state that can be repeated?"""
+    """Whether it can be moved to another graph: a tensor operation, or a change of state that can be repeated."""
     if node.op == "output" or is_setter(node):
         return True
     value = node.meta.get("example_value")
@@ -71,7 +73,9 @@ def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:
 
 
 class Histories:
-    """Which operations have saved what one backward pass frees together. Those that save nothing join no others."""
+    """Which operations have saved values that one backward pass frees together. Operations that save nothing join no
+    set.
+    """
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         (output,) = module.graph.find_nodes(op="output")
@@ -96,16 +100,16 @@ class Histories:
             for operand in self.below(node):
                 self.join(node, operand)
 
-    # ---- sets of operations that are joined
+    # ---- sets of joined operations
     def key(self, node: fx.Node) -> Any:
-        """What an operation is called here: by its memory, if that is changed in place."""
+        """The key of an operation: its memory, if that is changed in place."""
         for tensor in tensors_of(node):
             if tensor.requires_grad and self.changed and (storage := storage_id(tensor)) in self.changed:
                 return storage
         return self.key(node.args[0]) if is_item(node) else node  # type: ignore[arg-type]
 
     def joined(self, node: fx.Node) -> Any:
-        """The set that an operation is in, by its representative."""
+        """The representative of the set that an operation is in."""
         key = self.key(node)
         while key in self.above:
             key = self.above[key]
@@ -116,9 +120,9 @@ class Histories:
         if a is not b and a != b:
             self.above[a] = b
 
-    # ---- what is below what
+    # ---- histories
     def operands(self, node: fx.Node) -> list[fx.Node]:
-        """Those with a history in the graph."""
+        """The operands that have a history in the graph."""
         return [n for n in node.all_input_nodes if has_history(n)]
 
     def below(self, node: fx.Node) -> set[fx.Node]:
@@ -132,7 +136,7 @@ class Histories:
         return found
 
     def are_independent(self) -> bool:
-        """Are there two results of which one can be gone through when the other has been?"""
+        """Whether the program can go backward through one of two results after it has gone through the other."""
         saved = [{self.joined(n) for n in (self.below(r) | {r}) & self.saving} for r in self.results]
         return any(not a & b for i, a in enumerate(saved) for b in saved[:i])
 
@@ -144,7 +148,7 @@ class Histories:
         return {n: frozenset(reached[self.joined(n)]) or None for n in (*self.recorded, *self.taken)}
 
     def pass_down(self, reached: dict[Any, set[int]]) -> None:
-        """What is below a result is below it through all operations."""
+        """Whatever is below a result is below it through all operations."""
         changed = True
         while changed:
             changed = False
@@ -156,19 +160,19 @@ class Histories:
 
 
 def has_history(node: fx.Node) -> bool:
-    """Is there a node of autograd above it that the graph makes?"""
+    """Whether the graph makes a node of autograd above it."""
     return any(t.requires_grad and (node.op != "placeholder" or t.grad_fn is not None and t._version)
                for t in tensors_of(node))
 
 
 def is_item(node: fx.Node) -> bool:
-    """Is it an item of an operation with several results?"""
+    """Whether it is an item of an operation with several results."""
     return bool(node.args) and isinstance(node.args[0], fx.Node) and isinstance(
         node.args[0].meta.get("example_value"), (tuple, list))
 
 
 def scheduled(nodes: list[fx.Node], colours: dict[fx.Node, Colour]) -> Iterator[list[fx.Node]]:
-    """The operations in an order that keeps those of a colour together, as far as results and effects allow it."""
+    """The operations in an order that keeps those of one colour together, as far as results and effects allow it."""
     before = constraints(nodes)
     todo, done = [*before], set[fx.Node]()
     colour: Colour = None
@@ -187,7 +191,7 @@ def scheduled(nodes: list[fx.Node], colours: dict[fx.Node, Colour]) -> Iterator[
 
 
 def constraints(nodes: list[fx.Node]) -> dict[fx.Node, set[fx.Node]]:
-    """What must run before each operation: what it takes, and draws and changes in the program's order."""
+    """What must run before each operation: its operands, and earlier draws and mutations of the program."""
     found: dict[fx.Node, set[fx.Node]] = {}
     barrier: fx.Node | None = None
     draw: fx.Node | None = None
@@ -204,7 +208,7 @@ def constraints(nodes: list[fx.Node]) -> dict[fx.Node, set[fx.Node]]:
 
 
 class Cut:
-    """The parts of a graph, each compiled on its own, one after the other."""
+    """The parts of a graph, which are compiled separately and run one after the other."""
 
     def __init__(self, graph: Graph, backend: Backend, parts: list[list[fx.Node]], histories: Histories) -> None:
         self.histories = histories
@@ -219,7 +223,7 @@ class Cut:
         del self.histories, self.state_of
 
     def states_of(self, module: torch.fx.GraphModule) -> Iterator[tuple[fx.Node, dict]]:
-        """For each operation, the states of torch that it runs under."""
+        """For each operation, torch's states under which it runs."""
         now = dict(self.states)
         for node in module.graph.nodes:
             if is_setter(node) and node.target in STATE_SETTERS:
@@ -227,7 +231,7 @@ class Cut:
             yield node, now
 
     def part(self, module: torch.fx.GraphModule, backend: Backend, nodes: list[fx.Node]) -> Part:
-        """What is called for a part, with the nodes that it takes and those that it gives."""
+        """The callable of a part, with the nodes that it takes and those that it returns."""
         inside = set(nodes)
         taken = [*dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside)]
         given = [n for n in nodes if n in self.results or any(user not in inside for user in n.users)]

@@ -1,8 +1,9 @@
-"""The names in one emitted function: of objects that it holds, and of what it loads.
+"""The names in an emitted function: of objects that it holds, and of values that it loads.
 
-A function of Python source can hold objects only under names of its globals. ``Names`` allots them, and one to each
-origin that is used more than once; ``Walk`` writes the lines that load origins and check what the guard program does
-not.
+A function compiled from source can hold objects only as globals. ``Names`` allots their names, and a variable to each
+origin that is used more than once. ``Walk`` writes the lines that load origins and check the guards that are not in
+the
+guard program.
 """
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ LITERALS = (int, str, bytes, bool, type(None))
 
 
 class Names:
-    """``objects`` are the globals of the function, ``origins`` the variables that hold what existed before."""
+    """``objects`` are the globals of the function; ``origins`` are the variables that hold existing objects."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Any] = dict(BUILT_IN)
@@ -39,7 +40,7 @@ class Names:
         return f"{prefix}{self._count}"
 
     def ref(self, origin: Origin) -> str:
-        """The variable that holds what an origin names."""
+        """The variable that holds the value of an origin."""
         if origin.cheap:
             return origin.expr(self)
         name = self.origins.get(origin)
@@ -57,24 +58,24 @@ class Names:
 
 
 def as_literal(value: Any) -> str | None:
-    """A constant as it is written, None if it has to be held."""
+    """The literal of a constant; None if the function must hold the object."""
     if type(value) is str and sys.intern(value) is not value:
-        return None         # the compiler would make it the one that is interned
+        return None         # the compiler would use the interned object
     if type(value) in LITERALS or (type(value) is float and math.isfinite(value)):
         return repr(value) if not (type(value) in (int, float) and value < 0) else f"({value!r})"
     return None
 
 
 class Loads(Protocol):
-    """What loads values before the emitted function is called: the guard program."""
+    """The guard program, which loads values before the emitted function is called."""
 
     def has(self, origin: Origin) -> bool: ...
 
 
 class Walk:
-    """The lines that load what exists before, and check guards on the way.
+    """The lines that load existing objects and check guards on the way.
 
-    ``given`` are the names of what the guard program loads, and hands over as arguments.
+    ``given`` are the names of the values that the guard program loads and passes as arguments.
     """
 
     def __init__(self, names: Names, program: Loads) -> None:
@@ -84,7 +85,7 @@ class Walk:
         self._loaded: set[Origin] = set()
 
     def ref(self, origin: Origin) -> str:
-        """The variable that holds what an origin names; it is loaded when it is met for the first time."""
+        """The variable that holds the value of an origin. The first use loads it."""
         if origin.cheap:
             return origin.expr(self)
         name = self.names.ref(origin)
@@ -101,8 +102,10 @@ class Walk:
         return self.names.const(value, hint)
 
     def write(self, guards: Iterable[Guard], examples: Mapping[Guard, Any]) -> None:
-        """Check guards in the order in which capture met them, the tensors together, what depends on tensors last; then
-        load what else is needed."""
+        """Check guards in the order in which capture met them: the tensors together, then the guards that depend on
+        tensors. Then
+        load the other values.
+        """
         guards = [*guards]
         tensors = [g for g in guards if isinstance(g, TensorGuard)]
         self._test(g for g in guards if not isinstance(g, TensorGuard) and not g.after_tensors)

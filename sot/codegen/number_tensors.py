@@ -1,8 +1,10 @@
-"""Floats that change from call to call, for a backend that compiles: they are inputs, as tensors of float64 without a
-dimension. A backend would take a float for a constant, and compile the graph again for each.
+"""Varying floats for a backend that compiles: they become inputs, as 0-d tensors of float64. The backend would
+otherwise
+specialise on a float and compile the graph again for each value.
 
-In the graph a number stands beside tensors whose dtype it does not change, so there it is cast to that dtype. What
-takes no tensor in the place of a number is written otherwise, or the number stays a constant.
+In the graph such a tensor is cast to the dtype of the tensor next to it, because a number does not change that dtype.
+An
+operation that takes no tensor in place of a number is rewritten, or the number stays a constant.
 """
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ HALF = torch.float16, torch.bfloat16
 
 
 class NoTensor(Exception):
-    """An operation that needs a number as it is."""
+    """An operation needs the number as a number."""
 
 
 def with_number_tensors(graph: Graph) -> Graph | None:
-    """The same graph with tensors in the place of its floats; None if there is an operation that takes none."""
+    """The same graph with tensors in place of its floats; None if an operation does not take them."""
     try:
         return Writer(graph).written()
     except NoTensor:
@@ -34,7 +36,7 @@ def with_number_tensors(graph: Graph) -> Graph | None:
 
 
 def taking_numbers(compiled: Callable[..., Any], which: Sequence[int]) -> Callable[..., Any]:
-    """What takes floats at these places, and hands them on as tensors."""
+    """A callable that takes floats at these positions, and passes them on as tensors."""
     def call(*args: Any) -> Any:
         given = list(args)
         for i in which:
@@ -48,7 +50,7 @@ def number_places(graph: Graph) -> list[int]:
 
 
 class Writer:
-    """The graph that is being written, and the nodes of the old one in it. ``numbers`` are tensors there."""
+    """The new graph, and the nodes of the old graph in it. In the new graph ``numbers`` are tensors."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.new = graph, fx.Graph()
@@ -94,7 +96,7 @@ class Writer:
             self.operate(node)
 
     def compute(self, node: fx.Node) -> None:
-        """A number that is computed from others: Python's arithmetic is that of tensors of float64."""
+        """A number that is computed from others. Python's arithmetic is that of float64 tensors."""
         target = node.target
         self.copy(node)
         module, name = getattr(target, "__module__", ""), getattr(target, "__name__", "").removeprefix("_sym_")
@@ -107,7 +109,7 @@ class Writer:
             raise NoTensor
 
     def operate(self, node: fx.Node) -> None:
-        """An operation on tensors: its numbers are cast, and its result must be what it was."""
+        """A tensor operation. Its numbers are cast, and its result must not change."""
         name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).strip("_")
         if name in FILLED:
             return self.fill(node)
@@ -124,13 +126,13 @@ class Writer:
                 args[place] = self.new.call_method("mul", (self.moved(args[place]), scale))
         args = [v if isinstance(v, fx.Node) and v.graph is self.new else self.moved(v, cast) for v in args]
         kwargs = {key: self.moved(v, cast) for key, v in kwargs.items()}
-        if name.startswith("clamp") or name == "clip":      # numbers or tensors, not both
+        if name.startswith("clamp") or name == "clip":      # it takes numbers or tensors, not both
             args = [args[0], *map(self.tensor_like(cast), args[1:])]
             kwargs = {key: self.tensor_like(cast)(v) for key, v in kwargs.items()}
         self.put(node, node.op, node.target, tuple(args), kwargs)
 
     def fill(self, node: fx.Node) -> None:
-        """Memory filled with a number: first with 0, then with what it is."""
+        """Memory filled with a number: first with 0, then with the number."""
         numbers = [n for n in node.all_input_nodes if n in self.numbers]
         value = node.meta["example_value"]
         if len(numbers) != 1 or not isinstance(value, torch.Tensor) or value.requires_grad:
@@ -150,7 +152,7 @@ class Writer:
 
     # ---- values
     def cast_to(self, node: fx.Node) -> Callable[[fx.Node], fx.Node]:
-        """What casts a number to the dtype that it has beside the tensors of an operation."""
+        """A function that casts a number to its dtype next to the tensors of an operation."""
         beside = [v for n in node.all_input_nodes if n not in self.numbers
                   and isinstance(v := n.meta.get("example_value"), torch.Tensor)]
         dtype = torch.get_default_dtype()
@@ -182,7 +184,7 @@ class Writer:
         return tensor
 
     def result(self, node: fx.Node) -> Any:
-        """What an operation gives on fresh fake tensors."""
+        """The result of an operation on fresh fake tensors."""
         assert self.mode is not None
 
         def fresh(n: fx.Node) -> Any:

@@ -1,7 +1,7 @@
-"""A graph with operations that only PyTorch can run, for a backend that compiles: what lies between them is compiled.
+"""Compiles the pieces of a graph between operations that only PyTorch can run.
 
-Seeds and generators of random numbers, calls of NumPy's, checkpoints and hooks are lost, or fixed, when a graph is
-traced. They are called as they are, one after the other with the compiled pieces; autograd goes through all of them.
+Tracing would lose or fix seeds, random generators, NumPy calls, checkpoints and hooks. They are called unchanged, in
+order with the compiled pieces. Autograd goes through all of them.
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sot.backends import Backend, call_backend
 
 
 class Piece:
-    """What the backend makes of a part of the graph, when that is first called."""
+    """A part of the graph, which the backend compiles at its first call."""
 
     def __init__(self, backend: Backend, module: fx.GraphModule, always_many: bool = False) -> None:
         self.backend, self.module, self.always_many = backend, module, always_many
@@ -35,8 +35,9 @@ class Piece:
 
 
 def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) -> Callable[..., Any] | None:
-    """What is called for a graph, in which ``plain`` are the functions that are called as they are; None without a
-    piece to compile."""
+    """The callable of a graph; ``plain`` are the functions that are called unchanged. None if there is no piece to
+    compile.
+    """
     number, was_plain = -1, False
     place: dict[fx.Node, int] = {}
     kinds: dict[int, bool] = {}
@@ -62,7 +63,7 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
 
 
 class Called(torch.nn.Module):
-    """A piece in the place of its module."""
+    """A compiled piece in place of its module."""
 
     def __init__(self, piece: Piece) -> None:
         super().__init__()
@@ -70,7 +71,7 @@ class Called(torch.nn.Module):
 
 
 def returns_tuple(part: fx.GraphModule) -> None:
-    """Backends are given graphs that return a tuple."""
+    """Make a graph return a tuple, as backends require."""
     (output,) = part.graph.find_nodes(op="output")
     if not isinstance(output.args[0], (tuple, list)):
         output.args = ((),) if output.args[0] is None else ((output.args[0],),)
@@ -78,7 +79,7 @@ def returns_tuple(part: fx.GraphModule) -> None:
 
 
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
-    """Is it called as it is? So is what takes or gives anything but tensors and numbers."""
+    """Whether it is called unchanged. So is a node that takes or returns anything but tensors and numbers."""
     return node.target in plain or "warns" in node.meta or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes))
 

@@ -1,4 +1,4 @@
-"""What goes on in a frame where capture has stopped: its function, and the arguments that restore its state."""
+"""Continues frames after capture has stopped: their functions, and the arguments that restore their state."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -22,13 +22,13 @@ from sot.values.iterators import GeneratorValue
 from sot.values.lifetimes import end_shows
 from sot.values.numbers import is_dynamic
 
-HandedOn = tuple[CodeType, frozenset[str]]      # a function, and those of its variables whose number may differ
+HandedOn = tuple[CodeType, frozenset[str]]      # a function, and its variables whose numbers may differ
 
 SLOT_KINDS = {SavedException: SAVED, Null: NULL, LastInstruction: LASTI}
 
 
 class Writer(Protocol):
-    """What writes values."""
+    """The writer of values."""
 
     def value(self, value: Value | Lazy) -> str: ...
     def const(self, value: object, hint: str = "k") -> str: ...
@@ -40,9 +40,11 @@ class Writer(Protocol):
 # ---- one frame --------------------------------------------------------------------------------------------
 def restored(e: Writer, frame: Suspended, code: CodeType, pc: int, exception: Value | None,
              all_names: bool) -> tuple[Layout, str, str]:
-    """What goes on at an instruction needs: the layout, the arguments that restore it, the cells of its closure.
+    """What is needed to continue at an instruction: the layout, the arguments that restore it, and the cells of the
+    closure.
 
-    ``exception`` is what the frame is handling. ``all_names``: also of variables that are not read again.
+    ``exception`` is the exception that the frame is handling. ``all_names``: also pass on variables that are not read
+    again.
     """
     stack = frame.stack
     live, bound = live_names(code, pc), bound_names(code, pc)
@@ -64,8 +66,10 @@ def restored(e: Writer, frame: Suspended, code: CodeType, pc: int, exception: Va
 
 
 def costs_nothing(value: Value | Lazy) -> bool:
-    """Is it there without the graph? Then it goes on to be a variable of the frame, which code that is called may look
-    at, as Python keeps it."""
+    """Whether the value exists without the graph. Then it stays a variable of the frame, as in Python, because code
+    that is
+    called may read it.
+    """
     return isinstance(value, Const) or value.origin is not None
 
 
@@ -81,7 +85,7 @@ def function_of(e: Writer, frame: Suspended, code: CodeType, cells: str) -> str:
 
 
 def handled_by_slot(stack: Sequence[Value], current: Value | None) -> dict[int, Value]:
-    """The exception handled above each saved one; ``current`` is the one handled now."""
+    """The exception handled above each saved one. ``current`` is the one handled now."""
     found = {}
     for i in range(len(stack) - 1, -1, -1):
         slot = stack[i]
@@ -92,14 +96,16 @@ def handled_by_slot(stack: Sequence[Value], current: Value | None) -> dict[int, 
 
 
 def handled_outside(stack: Sequence[Value], current: Value | None) -> Value | None:
-    """What the caller of a frame is handling."""
+    """The exception that the caller of a frame is handling."""
     first = next((v for v in stack if isinstance(v, SavedException)), None)
     return first.saved if first is not None else current
 
 
 # ---- after a break ----------------------------------------------------------------------------------------
 def leave(e: Writer, exit: Broken, all_names: bool) -> tuple[str, str, list[HandedOn]]:
-    """Function and arguments that go on after a break: the instruction or the loop in the last frame, then outwards."""
+    """Function and arguments that continue after a break: the instruction or loop of the last frame, then the outer
+    frames.
+    """
     frame, handled = exit.frames[-1], exit.handled
     layout, args, cells = restored(e, frame, frame.code, frame.pc, handled, all_names)
     if why := can_resume(frame.code, frame.pc, layout):
@@ -123,7 +129,7 @@ def leave(e: Writer, exit: Broken, all_names: bool) -> tuple[str, str, list[Hand
 
 
 def numbers_handed_on(frame: Suspended) -> HandedOn:
-    """Variables whose number may differ at the next call."""
+    """The variables whose number may differ at the next call."""
     names = (name for name, value in frame.locals.items()
              if isinstance(value, Value) and (is_dynamic(value) or isinstance(value, DeferredScalar)))
     return source(frame.code, frame.pc)[0], frozenset(names)
@@ -131,7 +137,7 @@ def numbers_handed_on(frame: Suspended) -> HandedOn:
 
 # ---- generators -------------------------------------------------------------------------------------------
 def generator(e: Writer, value: GeneratorValue, all_names: bool) -> str:
-    """A generator that the trace has made, as far as it has been run."""
+    """A generator that the trace has made, advanced as far as it has run."""
     if value.frame is None:
         return e.variable(value, "iter(())")
     frame, function = Suspended.of(value.frame), value.frame.function
@@ -148,7 +154,7 @@ def generator(e: Writer, value: GeneratorValue, all_names: bool) -> str:
 
 
 def arguments(e: Writer, frame: Suspended) -> str:
-    """What a frame that has not started was called with."""
+    """The arguments of a frame that has not started."""
     code, names = frame.code, iter(frame.code.co_varnames)
 
     def next_one() -> str:

@@ -19,21 +19,23 @@ PRINTED = (int, float, str, bytes, bool, complex)
 
 
 def entry_source(code: CodeType, walk: Sequence[str], body: Sequence[str], given: Sequence[str]) -> str:
-    """The function that takes the inputs of the frame, and what the guard program has ``given``: it walks the origins
-    under their guards, and then does what is in its body."""
+    """The function that takes the inputs of the frame and the values that the guard program has ``given``. It walks
+    the
+    origins under their guards, and then runs its body.
+    """
     parameters = ", ".join([*(f"a{i}" for i in range(argument_count(code) + len(code.co_freevars))), *given])
     guarded = ["try:", *(f"    {line}" for line in walk), "except Exception:", "    return MISS"] if walk else []
     return f"def entry({parameters}):\n" + "".join(f"    {line}\n" for line in (*guarded, *body))
 
 
 def compiled_function(source: str, name: str, objects: dict[str, Any], user: CodeType) -> FunctionType:
-    """The function of that name in the source, as if all of it stood on the first line of the user's function.
+    """The function of that name in the source. All of it is on the first line of the user's function.
 
     Raises Skip if it is nested too deeply for Python's compiler.
     """
     try:
         compiled = compile(source, user.co_filename, "exec")
-    except (SyntaxError, RecursionError, MemoryError) as error:       # all three say: nested too deeply
+    except (SyntaxError, RecursionError, MemoryError) as error:       # each of these means that it is nested too deeply
         raise Skip(Reason.DEPTH, str(error)) from error
     objects["__builtins__"] = BUILTINS
     exec(compiled, objects)
@@ -44,7 +46,7 @@ def compiled_function(source: str, name: str, objects: dict[str, Any], user: Cod
 
 
 def on_one_line(emitted: CodeType, user: CodeType) -> CodeType:
-    """The emitted code, as if all of it stood on the first line of the user's function."""
+    """The emitted code, with all of it on the first line of the user's function."""
     full, rest = divmod(len(emitted.co_code) // 2, 8)
     table = b"\xef\x00" * full + (bytes([0xe8 | (rest - 1), 0]) if rest else b"")     # "no column", line delta 0
     return emitted.replace(co_linetable=table, co_firstlineno=user.co_firstlineno, co_name=user.co_name,
@@ -53,7 +55,7 @@ def on_one_line(emitted: CodeType, user: CodeType) -> CodeType:
 
 # ---- what the names stand for -----------------------------------------------------------------------------
 def legend(names: Names, code: CodeType, source: str, direct: bool) -> Iterator[str]:
-    """What the names in the emitted source stand for, as far as it has them. ``direct``: C calls the graph."""
+    """What the names in the emitted source stand for. ``direct``: C calls the graph."""
     used = set(WORD.findall(source))
     for i, name in enumerate((*code.co_varnames[:argument_count(code)], *code.co_freevars)):
         if f"a{i}" in used:
@@ -66,7 +68,7 @@ def legend(names: Names, code: CodeType, source: str, direct: bool) -> Iterator[
 
 
 def described(value: object) -> str:
-    """A constant in a few words; nothing of the program's runs for it."""
+    """A short description of a constant, which runs no code of the program."""
     if isinstance(value, Plain):
         return f"{described(value.__wrapped__)}, with the hook off"
     if type(value) in NAMED:

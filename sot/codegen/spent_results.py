@@ -1,8 +1,9 @@
-"""Results of a graph that the graph itself has gone backward through: a loss after ``loss.backward()``.
+"""Results of a graph that the graph itself has gone backward through, such as a loss after ``loss.backward()``.
 
-The program sees that they require grad, and that a second backward pass raises. A backend that compiles differentiates
-whatever result requires grad, which raises while it compiles. It is given a graph whose results are detached there,
-and what it gives is hung again below the leaves, by a node of autograd that raises as PyTorch's own would.
+In the program they require grad, and a second backward pass through them raises. A backend that compiles
+differentiates
+every result that requires grad, which would raise during compilation. So it gets a graph whose results are detached
+there. Its results are then attached to the leaves again, by a node of autograd that raises as PyTorch's own does.
 """
 from __future__ import annotations
 
@@ -27,9 +28,10 @@ class Spent:
     """The results of a graph with nothing left to differentiate.
 
     Arguments:
-        leaves: for each of them, by its index among the results, the inputs of the graph that are leaves below it.
-        is_known: may they be treated so? Not if an input has such a history, or what the fake tensors tell is of a
-            gradient that capture has taken back.
+        leaves: for each such result, by its index, the inputs of the graph that are leaves below it.
+        is_known: whether they may be treated like this. They may not if an input has such a history, or if the fake
+            tensors
+            describe a gradient that capture has undone.
     """
 
     leaves: tuple[tuple[int, tuple[int, ...]], ...] = ()
@@ -44,7 +46,7 @@ def has_gradients(module: torch.fx.GraphModule) -> bool:
 
 
 def spent_of(builder: GraphBuilder, module: torch.fx.GraphModule, results: Sequence[TensorRef]) -> Spent:
-    """Those of a finished graph."""
+    """The spent results of a finished graph."""
     if not has_gradients(module):
         return Spent()
     places = {id(ref.fake): i for i, ref in enumerate(builder.inputs)}
@@ -59,7 +61,7 @@ def spent_of(builder: GraphBuilder, module: torch.fx.GraphModule, results: Seque
 
 
 def detach_results(module: torch.fx.GraphModule, which: Iterable[int]) -> Callable[[], None]:
-    """Let a graph give detached results; what comes back undoes it."""
+    """Detach results of a graph. Returns a function that undoes it."""
     (output,) = module.graph.find_nodes(op="output")
     before = output.args[0]
     after, made = list(before), []
@@ -80,11 +82,11 @@ def detach_results(module: torch.fx.GraphModule, which: Iterable[int]) -> Callab
 
 
 class SpentBackward(torch.autograd.Function):
-    """What is above a result whose history has been freed."""
+    """The node of a result whose history has been freed."""
 
     @staticmethod
     def forward(ctx: Any, result: torch.Tensor, *leaves: torch.Tensor) -> torch.Tensor:
-        ctx.mark_dirty(result)      # so it stays the tensor that it is
+        ctx.mark_dirty(result)      # so the result stays the same tensor
         return result
 
     @staticmethod
@@ -110,7 +112,9 @@ def with_spent_results(compiled: Callable[..., Any], spent: Spent) -> Callable[.
 
 
 def own(result: torch.Tensor) -> torch.Tensor:
-    """A result that autograd lets be changed: a compiler may return a view of a tensor that it does not return."""
+    """A result that autograd allows to be changed. A compiler may return a view of a tensor that it does not
+    return.
+    """
     if not result._is_view():
         return result
     return result.new_empty(0).set_(result.untyped_storage(), result.storage_offset(), result.shape, result.stride())

@@ -59,10 +59,10 @@ def test_the_last_used_entry_is_asked_first():
 @pytest.mark.parametrize("changes, dynamic, guard, values, remedy", [
     (range(1, 20), False, "k", "1, then 2, then 3, then 4, then 5, then 6, then 7, then 8, now 9 (used in ",
      "dynamic=True"),
-    ([f"mode {n}" for n in range(9)], None, "k", "'mode 0', then 'mode 1'", "for each value"),
+    ([f"mode {n}" for n in range(9)], None, "k", "'mode 0', then 'mode 1'", "per value"),
     ([torch.ones(n) for n in range(2, 12)], False, "k", "(2,)", "mark_dynamic"),
     ([torch.ones((1,) * n) for n in range(10)], None, "k", "()", "number of dimensions"),
-    ([(1,) * n for n in range(12)], None, "k", "0, then 1, then 2", "as many items"),
+    ([(1,) * n for n in range(12)], None, "k", "0, then 1, then 2", "number of items"),
 ])
 def test_the_warning_names_the_guard_its_values_and_the_remedy(changes, dynamic, guard, values, remedy):
     def counts(x, k):

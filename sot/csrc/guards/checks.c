@@ -1,4 +1,4 @@
-/* What is checked of the value of a node. */
+/* Checks of the value of a node. */
 
 #include "guards/program.h"
 
@@ -43,7 +43,7 @@ static int has_code(PyObject *value, PyObject *code_and_defaults)
     return 1;
 }
 
-/* A class makes its own descriptors once: what has the address, the kind and the owner of one is that one. */
+/* A class makes its own descriptors once, so address, kind and owner identify a descriptor. */
 static int is_found(const Check *check, PyObject *found)
 {
     return found == check->second
@@ -55,7 +55,7 @@ int check_holds(const Check *check, PyObject *value)
 {
     switch (check->kind) {
     case TYPE:
-    case ANY_TENSOR: /* of a class; nothing has been made of its metadata */
+    case ANY_TENSOR: /* of a class; its metadata has not been used */
         return (PyObject *)Py_TYPE(value) == check->operand;
     case IS:
         return value == check->operand;
@@ -75,7 +75,7 @@ int check_holds(const Check *check, PyObject *value)
         return has_code(value, check->operand);
     case LOOKUP:
         return PyType_Check(value) && is_found(check, _PyType_Lookup((PyTypeObject *)value, check->operand));
-    case TENSOR: /* all of them are checked together */
+    case TENSOR: /* one call checks all tensors */
         return 1;
     }
     Py_UNREACHABLE();

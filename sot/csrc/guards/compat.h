@@ -1,12 +1,13 @@
-/* What differs between CPython 3.11 to 3.14 in what guards read: dicts of types, version tags, watchers of dicts.
+/* Differences between CPython 3.11 and 3.14 in what guards read: dicts of types, version tags, watchers of dicts.
 
-   Every change of a dict gives it a version tag that no dict ever had; types have one that changes with them or one
-   of their bases. On 3.12 and 3.13 the public header calls a dict's tag deprecated; nothing replaces it for who asks
-   rather than wants to be told. 3.13 does not change it where a dict has its values inside of the object that it
-   belongs to: such a dict gets a table of its own first, which programs cannot tell from what it had.
+   Every change of a dict gives it a version tag that no dict has had before. A type has a tag that changes with it and
+   its bases. On 3.12 and 3.13 the public header calls a dict's tag deprecated, but offers no replacement for reading
+   it.
+   3.13 does not change the tag if the dict's values are inside the object that owns the dict. Such a dict gets a table
+   of its own first, which programs cannot observe.
 
-   3.14 has no version tags. Its dicts are watched from the first, and the record of a watched dict (guards/dicts.c) has
-   the number that changes with it. */
+   3.14 has no version tags. Its dicts are watched from the first call, and the record of a watched dict
+   (guards/dicts.c) has a number that changes with the dict. */
 
 #ifndef SOT_GUARDS_COMPAT_H
 #define SOT_GUARDS_COMPAT_H
@@ -45,7 +46,7 @@ static inline int has_version(PyDictObject *Py_UNUSED(dict)) { return 1; }
 
 #else
 
-/* Taking out the last item gives the dict a table of its own; there is room in it to put the item back. */
+/* Removing the last item gives the dict a table of its own, with room to put the item back. */
 static inline int own_table(PyObject *dict)
 {
     PyObject *item = PyObject_CallMethod(dict, "popitem", NULL);
@@ -64,13 +65,13 @@ static inline int has_version(PyDictObject *dict)
 
 #endif
 
-/* The word that changes with a dict; NULL if there is none. `held` keeps what it is in. */
+/* The word that changes with a dict; NULL if there is none. `held` keeps the memory of the word alive. */
 static inline const void *word_of_dict_version(PyObject *dict, WatchedDict **Py_UNUSED(held))
 {
     return has_version((PyDictObject *)dict) ? &((PyDictObject *)dict)->ma_version_tag : NULL;
 }
 
-/* The dict whose version a word is. */
+/* The dict whose version this word is. */
 static inline PyObject *dict_of_word(const void *word)
 {
     return (PyObject *)((char *)word - offsetof(PyDictObject, ma_version_tag));
@@ -96,13 +97,13 @@ static inline int PyDict_Unwatch(int Py_UNUSED(watcher), PyObject *Py_UNUSED(dic
 #else
 
 #if PY_VERSION_HEX < 0x030E0000
-/* The lowest bits of a version tag say who watches the dict: a change of these is none of the dict. */
+/* The lowest bits of a version tag name the watchers of the dict. Their change is not a change of the dict. */
 #define WATCHER_BITS ((uint64_t)0xff)
 #else
 #define WATCHER_BITS ((uint64_t)0)
 #endif
 
-/* The values of a dict that nobody else holds may become its object's own again. */
+/* The values of a dict without other references may move back into its object. */
 #define DICTS_END_BY_SETTERS_ONLY 0
 
 #endif
@@ -116,7 +117,7 @@ static inline uint64_t version_of_dict(PyObject *dict)
 
 #endif
 
-/* The word that changes with a class; NULL if it has no version now. What is behind the version never changes. */
+/* The word that changes with a class; NULL if it has no version now. The rest of the tag never changes. */
 static inline const void *word_of_type_version(PyTypeObject *type)
 {
     return type->tp_version_tag != 0 ? &type->tp_version_tag : NULL;

@@ -1,12 +1,12 @@
-/* Dicts that tell when they change: CPython 3.12 and later.
+/* Dicts that report when they change: CPython 3.12 and later.
 
-   In: a dict, and a flag that is cleared by the next change of it, or by its end.
-   Out: NULL where dicts cannot be watched: on 3.11, without a free watcher (there are eight in a process, for
-   everybody), without memory, when the interpreter is about to end. Who asks compares the dict's version then.
+   In: a dict, and a flag. The next change of the dict, or its end, clears the flag.
+   Out: NULL if dicts cannot be watched: on 3.11, without a free watcher (a process has eight), without memory, or
+   when the interpreter is about to end. The caller then compares the dict's version.
 
-   CPython tells of a change before it is made. Code that runs between (another watcher's) finds the dict as it was,
-   and a flag that it sets then would miss the change; so a dict counts as still only when its version is another one
-   than when it told (before 3.14). Nothing here keeps a dict alive, allocates within the callback, or raises. */
+   CPython reports a change before it is made. Code that runs in between (another watcher's) finds the dict unchanged,
+   and a flag that it sets then would miss the change. So before 3.14 a dict counts as unchanged only if its version
+   differs from that at its last report. Nothing here keeps a dict alive, allocates within the callback, or raises. */
 
 #define PY_SSIZE_T_CLEAN
 #include "guards/guards.h"
@@ -16,15 +16,15 @@
 struct WatchedDict {
     PyObject *dict; /* borrowed; NULL: gone */
     WatchedDict *next; /* in its bucket */
-    uint64_t version; /* when it told last; of 3.14, how often it has told */
-    int users; /* who hold the record for the sake of this number */
+    uint64_t version; /* when it reported last; on 3.14, the number of its reports */
+    int users; /* the number of users of the record for the sake of this number */
     int has_told; /* are all flags clear? */
     int count, room;
     int **flags;
 };
 
 static struct {
-    int watcher; /* what CPython calls us; -1: nothing */
+    int watcher; /* CPython's id of our watcher; -1: none */
     enum { UNTRIED, WATCHING, UNAVAILABLE } state;
     WatchedDict **buckets;
     size_t mask, count;
@@ -86,7 +86,7 @@ static int grow(void)
     return 1;
 }
 
-/* ---- what CPython calls ------------------------------------------------------------------------------------ */
+/* ---- the callback of CPython ------------------------------------------------------------------------------------ */
 
 static void tell(WatchedDict *watched)
 {
@@ -117,7 +117,7 @@ static int dict_changes(PyDict_WatchEvent event, PyObject *dict, PyObject *Py_UN
     return 0;
 }
 
-/* ---- who asks ---------------------------------------------------------------------------------------------- */
+/* ---- interface ---------------------------------------------------------------------------------------------- */
 
 int dicts_can_be_watched(void)
 {
@@ -140,7 +140,7 @@ static void forget_dict(WatchedDict *watched)
     }
 }
 
-/* A dict that nobody has asked about. NULL without memory. */
+/* A dict that is not watched yet. NULL without memory. */
 static WatchedDict *begin(PyObject *dict)
 {
     WatchedDict *watched = grow() ? PyMem_Calloc(1, sizeof(WatchedDict)) : NULL;
@@ -206,8 +206,8 @@ void dict_unwatch(WatchedDict *watched, int *flag)
     end_if_unused(watched);
 }
 
-/* Has it told of a change that is still to be made? 3.14 has no version to ask; there, nobody who is told of changes is
-   taken to run Python code. */
+/* Has it reported a change that is still to be made? 3.14 has no version for this test. There, no watcher is assumed
+   to run Python code. */
 static int is_changing(const WatchedDict *watched)
 {
 #if PY_VERSION_HEX < 0x030E0000

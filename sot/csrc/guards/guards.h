@@ -1,17 +1,17 @@
-/* The guards of an entry, in C: what the hook and torch/tensors.cpp know of them.
+/* The guards of an entry, in C: the interface for the hook and for torch/tensors.cpp.
 
-   The files of this folder, in the order in which they are best read:
-     program.h    the data of a guard program, and what the files below know of each other
-     loads.c      where values come from, and which constants are the same
-     checks.c     what is checked of a value
-     run.c        running a program: the description of how it works is there
-     words.c      what a program compares in place of its checks
-     warm.c       comparing less while nothing changes: dicts that are watched
+   The files of this folder, in reading order:
+     program.h    the data of a guard program, and the interfaces of the files below
+     loads.c      how values are loaded, and which constants are the same
+     checks.c     the checks of a value
+     run.c        running a program; its head comment explains how that works
+     words.c      the words that a program compares instead of repeating its checks
+     warm.c       comparing fewer words while nothing changes, with watched dicts
      make.c       making a program; lifetime.c: what it keeps alive, and how it ends
      slow_tensors.c  comparing tensors without torch/tensors.cpp
-     dicts.c      dicts that tell when they change
-     setters.c    assignments to classes of objects and to their dicts, counted
-     compat.h     what differs between versions of CPython */
+     dicts.c      dicts that report when they change
+     setters.c    counts assignments to the class and the dict of objects
+     compat.h     differences between versions of CPython */
 
 #ifndef SOT_GUARDS_H
 #define SOT_GUARDS_H
@@ -26,14 +26,14 @@
 
 typedef struct {
     const void *spec; /* what _tensors.spec() or _hook.slow_tensor_spec() has made */
-    int node;         /* whose value is to meet it */
+    int node;         /* the node whose value must meet it */
     PyObject *value;  /* the node's: borrowed */
 } TensorCheck;
 
 typedef struct {
-    /* Are these values tensors with the metadata that the specifications say? No Python code runs. */
+    /* Are these values tensors with the metadata of the specifications? Runs no Python code. */
     int (*all_match)(const TensorCheck *checks, int count);
-    /* The dispatch keys that this thread adds to and takes from those of every tensor. */
+    /* The dispatch keys that this thread adds to and removes from those of every tensor. */
     void (*thread_keys)(unsigned long long keys[2]);
 } TensorApi;
 
@@ -50,21 +50,22 @@ typedef struct WatchedDict WatchedDict;
 
 int dicts_can_be_watched(void);
 
-/* The flag is cleared when the dict changes or dies, once dict_will_tell() has said yes. NULL if it cannot be. */
+/* After dict_will_tell() has returned true, the flag is cleared when the dict changes or dies. NULL on failure. */
 WatchedDict *dict_watch(PyObject *dict, int *flag);
 void dict_unwatch(WatchedDict *watched, int *flag);
 
 #if PY_VERSION_HEX >= 0x030E0000
-/* The number that changes with a dict, NULL if it cannot be watched. `held` has who keeps it: let go of by forgetting. */
+/* The number that changes with a dict; NULL if it cannot be watched. `held` gets the record; release it by forgetting.
+   */
 const void *word_of_dict_version(PyObject *dict, WatchedDict **held);
 
-/* The dict whose number it is; NULL: it is gone. */
+/* The dict of this number; NULL if it is gone. */
 PyObject *dict_of_word(const void *word);
 #endif
 
 void dict_forget(WatchedDict **held);
 
-/* Is it this dict that is watched, and no change of it under way? Then the next one clears the flags. */
+/* Is this dict watched, with no change under way? Then its next change clears the flags. */
 int dict_will_tell(WatchedDict *watched, PyObject *dict);
 
 /* The interpreter is about to end. */
@@ -75,10 +76,10 @@ void dicts_close(void);
 /* Are assignments to `__class__` counted from now on? */
 int setters_tell(void);
 
-/* And those of another dict to be the `__dict__` of an instance of this class? */
+/* Are assignments to the `__dict__` of instances of this class counted, too? */
 int setters_tell_of_dict(PyTypeObject *type);
 
-/* Another number if one of them may have been made meanwhile. */
+/* A number that differs if there may have been such an assignment. */
 unsigned long long setters_count(void);
 
 void setters_close(void);
@@ -87,31 +88,31 @@ void setters_close(void);
 
 typedef struct Program Program;
 
-/* NULL with an exception. See guards/make.c for what the arguments hold. The owner is an Entry. */
+/* NULL with an exception. guards/make.c describes the arguments. The owner is an Entry. */
 Program *program_new(PyObject *owner, PyObject *nodes, PyObject *pairs, PyObject *groups);
 void program_free(Program *program);
 int program_traverse(Program *program, visitproc visit, void *arg);
 int program_size(Program *program);
 
-/* Is something gone that it works with? Then its guards hold no more. */
+/* Has an object that it uses been freed? Then its guards no longer hold. */
 int program_is_dead(const Program *program);
 
 /* Do all guards hold for these arguments? Never raises. */
 int program_holds(Program *program, PyObject *const *args, Py_ssize_t count);
 
-/* The value of each node when program_holds() last said yes: borrowed. */
+/* The value of each node when program_holds() last returned true: borrowed. */
 PyObject *const *program_values(Program *program);
 
-/* Is a node an argument itself? And a number that is another one when a node that is none has got another value. */
+/* Is a node itself an argument? And a number that changes when another node gets a different value. */
 int program_is_argument(const Program *program, int node);
 unsigned long long program_generation(const Program *program);
 
-/* The words that stand for checks, and how often a node was looked at anew: for tests and measurements. */
+/* The words that stand for checks, and how often nodes were checked again: for tests and measurements. */
 PyObject *program_statistics(Program *program);
 
 /* ---- of the hook ----------------------------------------------------------------------------------------- */
 
-/* Something that its program works with is gone. */
+/* An object that its program uses has been freed. */
 void entry_died(PyObject *entry);
 
 #endif

@@ -27,7 +27,7 @@ int is_mortal(PyObject *object)
         || (PyType_Check(object) && PyType_HasFeature((PyTypeObject *)object, Py_TPFLAGS_HEAPTYPE));
 }
 
-/* The callback of weak references: of this program's alone. A new reference. */
+/* The callback of weak references, which belongs to this program only. A new reference. */
 static PyObject *watcher(Program *p)
 {
     if (p->watch == NULL) {
@@ -68,7 +68,7 @@ static int watch(Program *p, PyObject *object)
     return 0;
 }
 
-/* What a program works with: a new reference, or a borrowed one to what it watches. NULL with an exception. */
+/* An object that a program uses: a new reference, or a borrowed one if it is watched. NULL with an exception. */
 PyObject *hold(Program *p, PyObject *object, char *weak)
 {
     *weak = is_mortal(object);
@@ -78,7 +78,7 @@ PyObject *hold(Program *p, PyObject *object, char *weak)
     return watch(p, object) == 0 ? object : NULL;
 }
 
-/* What a lookup finds. -1 with an exception. */
+/* The result of a lookup. -1 with an exception. */
 int hold_found(Program *p, Check *check, PyObject *found)
 {
     int is_own = Py_IS_TYPE(found, &PyGetSetDescr_Type) || Py_IS_TYPE(found, &PyMemberDescr_Type);

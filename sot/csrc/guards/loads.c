@@ -1,4 +1,4 @@
-/* Where the values of nodes come from, and which constants are the same. Nothing here runs Python code. */
+/* How values of nodes are loaded, and which constants are the same. Nothing here runs Python code. */
 
 #include "guards/program.h"
 
@@ -9,7 +9,7 @@ static int same_float(double a, double b)
     return memcmp(&a, &b, sizeof(double)) == 0 || (a != a && b != b);
 }
 
-/* One type and one value: 1, 1.0 and True are three constants, and so are 0.0 and -0.0. */
+/* Type and value are the same: 1, 1.0 and True are three constants, and so are 0.0 and -0.0. */
 int same_constant(PyObject *a, PyObject *b)
 {
     if (a == b) {
@@ -73,7 +73,7 @@ PyObject **field_of(PyObject *value, const Node *node)
     return (PyObject **)((char *)value + node->number);
 }
 
-/* Borrowed, or NULL. An object without a dict so far gets one, as if Python asked for it. */
+/* Borrowed, or NULL. An object without a dict gets one, as when Python reads it. */
 static PyObject *dict_of_object(PyObject *object)
 {
     PyObject **slot = _PyObject_GetDictPtr(object);
@@ -108,7 +108,7 @@ PyObject *load(const Node *node, PyObject *from)
         return PyCell_Check(from) ? PyCell_GET(from) : NULL;
     case FIELD: /* its parent's type is checked; NULL is None in some fields, and missing in others */
         return *field_of(from, node) != NULL ? *field_of(from, node) : node->operand;
-    case ARG: /* not loaded from anything */
+    case ARG: /* not loaded from a parent */
         return NULL;
     }
     Py_UNREACHABLE();

@@ -1,4 +1,4 @@
-/* How a program comes from the description that sot/guards/guard_program.py gives. */
+/* How a program is made from the description that sot/guards/guard_program.py gives. */
 
 #include "guards/program.h"
 
@@ -7,7 +7,7 @@ static const char *const STEPS[] = {"arg", "held", "dict", "type_dict", "item", 
 static const char *const KINDS[] = {"type", "is", "equals", "length", "keys", "has", "lacks", "empty", "code",
                                     "lookup", "tensor", "any_tensor", NULL};
 
-/* A program of fewer dicts never gets warm: it would gain little, and writes to what is watched cost a call. */
+/* A program with fewer dicts never gets warm: it would gain little, and each write to a watched dict costs a call. */
 #define WORTH_WATCHING 16
 
 static int index_of(const char *name, const char *const *names)
@@ -17,7 +17,7 @@ static int index_of(const char *name, const char *const *names)
             return i;
         }
     }
-    PyErr_Format(PyExc_ValueError, "a guard program knows no %s", name);
+    PyErr_Format(PyExc_ValueError, "a guard program does not support %s", name);
     return -1;
 }
 
@@ -91,7 +91,7 @@ static int make_check(Program *p, Node *node, PyObject *spec)
     return complete_check(p, node, check, operand, second);
 }
 
-/* Does a check of this kind hold for the same object whatever has become of its class? */
+/* Does a check of this kind still hold for the same object after its class has changed? */
 static int settles_class(Kind kind)
 {
     switch (kind) {
@@ -113,7 +113,7 @@ static int settles_class(Kind kind)
     Py_UNREACHABLE();
 }
 
-/* May the class of a value be another one while the words above the node are the same? */
+/* May the class of a value differ while the words above the node are the same? */
 static int reads_type(Program *p, const Node *node)
 {
     if (node->step == HELD) {
@@ -134,7 +134,7 @@ static int reads_type(Program *p, const Node *node)
     return reads;
 }
 
-/* A node is (step, parent, operand, number, checks); parents come first, and subtrees are together. */
+/* A node is (step, parent, operand, number, checks). Parents come before children, and subtrees are contiguous. */
 static int make_node(Program *p, int i, PyObject *spec)
 {
     Node *node = p->nodes + i;
@@ -158,7 +158,7 @@ static int make_node(Program *p, int i, PyObject *spec)
     if (node->operand == NULL && step != FIELD) {
         return -1;
     }
-    if (step == FIELD && node->operand != NULL) { /* (None,): what is missing reads as None */
+    if (step == FIELD && node->operand != NULL) { /* (None,): a missing field reads as None */
         Py_SETREF(node->operand, Py_NewRef(Py_None));
     }
     if (step == ITEM && (node->hash = PyObject_Hash(operand)) == -1) {

@@ -1,4 +1,4 @@
-/* A guard program, from the inside. */
+/* The data structures of a guard program. */
 
 #ifndef SOT_GUARDS_PROGRAM_H
 #define SOT_GUARDS_PROGRAM_H
@@ -11,8 +11,8 @@
 typedef enum { ARG, HELD, DICT, TYPE_DICT, ITEM, INDEX, CELL, FIELD, KEY } Step;
 typedef enum { TYPE, IS, EQUALS, LENGTH, KEYS, HAS, LACKS, EMPTY, CODE, LOOKUP, TENSOR, ANY_TENSOR } Kind;
 
-/* What a check has read of a value besides which object it is: what is remembered so that the check need not be made
-   again. Each kind says so here. */
+/* Which part of a value a check has read, besides its identity. It is remembered, so that the check need not be
+   repeated. Each kind of check is listed here. */
 typedef enum { NOTHING, CLASS, CONTENTS, SIZE, DICT_VERSION, CLASS_VERSION, FUNCTION_FIELDS, METADATA } Reads;
 
 static inline Reads reads_of(Kind kind)
@@ -45,31 +45,31 @@ static inline Reads reads_of(Kind kind)
 typedef struct {
     Kind kind;
     PyObject *operand;
-    PyObject *second;  /* of "lookup": what is found, or NULL for nothing */
+    PyObject *second;  /* of "lookup": the result, or NULL for none */
     PyTypeObject *kind_of_second, *owner_of_second; /* if it is a class's own descriptor: holding it would hold the class */
     Py_ssize_t number; /* of "length"; of "has" and "lacks": the hash of the key */
     const void *spec;  /* of "tensor" */
-    char weak, second_weak; /* is it not this program's to release? */
+    char weak, second_weak; /* is it a borrowed reference? */
 } Check;
 
 typedef struct {
     Step step;
     int parent; /* -1: a root */
-    int end; /* the nodes of its subtree are those up to here */
+    int end; /* the index after the last node of its subtree */
     int next; /* of a held root: the next root that is an argument */
     int grouped; /* is it in a group or pair, and not an argument itself? */
     int tensor;  /* which of the program's tensors it is, or -1 */
     int reads_type, reads_slot, reads_dict, reads_items, reads_size;
     int first_check, check_count;
     int first_word, first_live;
-    WatchedDict *held; /* keeps the word of that version, where dicts have none of their own */
+    WatchedDict *held; /* keeps the word of that version, if dicts have no version tag */
     WatchedDict *watched; /* the dict whose version it has read; NULL: not watched */
-    unsigned skipped; /* which of its first words are not live: a bit for each */
-    int changes; /* how often that version was another one, up to RESTLESS */
-    int known; /* do the words of the whole subtree stand for its checks, for the value it has? */
-    PyTypeObject *type; /* of its value: only to be compared with */
+    unsigned skipped; /* which of its first words are not live, as a bit mask */
+    int changes; /* how often that version has changed, up to RESTLESS */
+    int known; /* do the words of the whole subtree stand for its checks, for its current value? */
+    PyTypeObject *type; /* of its value; only for comparisons */
     PyObject *operand;
-    char weak; /* is it not this program's to release? */
+    char weak; /* is it a borrowed reference? */
     Py_ssize_t number;
     Py_hash_t hash;
     PyObject *kept;
@@ -80,15 +80,16 @@ typedef struct {
     uintptr_t expected;
 } Word;
 
-/* Functions and classes are held weakly: a program that works with one is of no use when it is gone, and another object
-   may be at its address then. What the weak references call outlives the program. */
+/* Functions and classes are held weakly: a program is useless when one of them is gone, and another object may then be
+   at its address. The object that the weak references call outlives the program. */
 typedef struct {
     PyObject_HEAD
     Program *program; /* NULL: gone */
 } Watch;
 
-/* Nodes whose values must be different objects. Those that are arguments are others at every call; the rest hardly ever
-   change, and wait in a hash set for them. */
+/* Nodes whose values must be different objects. Arguments differ at every call. The other nodes hardly ever change,
+   and
+   are kept in a hash set for comparison with them. */
 typedef struct {
     int count, argument_count;
     int *members; /* arguments first */
@@ -97,27 +98,27 @@ typedef struct {
 } Group;
 
 struct Program {
-    PyObject *watch;  /* made with the first of them */
+    PyObject *watch;  /* made with the first weak reference */
     PyObject **mortals, **references;
     int mortal_count, dead;
     PyObject *owner; /* borrowed: whose program this is; program_died() is told */
     int count, word_count, check_count, tensor_count, arg_tensor_count, pair_count, group_count;
     int arg_pair_count, arg_group_count; /* those with arguments come first */
-    int uses_tensors; /* also those without a specification? Then the thread counts */
+    int uses_tensors; /* does it use tensors, even without a specification? Then the thread's dispatch keys matter */
     int busy;
-    int warm; /* are the dicts that are skipped as they were? Cleared by the first that changes */
-    int disturbed; /* has a version been another one in this call? */
-    int quiet, patience; /* undisturbed calls so far, and how many it takes to get warm; patience 0: never */
+    int warm; /* are the skipped dicts unchanged? Cleared by the first change */
+    int disturbed; /* has a version changed in this call? */
+    int quiet, patience; /* undisturbed calls so far, and the number needed to get warm; patience 0: never */
     unsigned long long warm_calls;
     int counts_setters; /* are words of classes and addresses of dicts skipped? */
     unsigned long long setters_seen; /* the count when all words were compared */
-    unsigned long long setters_heard; /* and when it was asked for */
-    int alarms; /* how often it has risen, soon after it had, up to RESTLESS */
-    unsigned long long alarmed_at; /* in which warm call it did */
-    int forgotten; /* may there be a held root that is not known? */
-    int regroup; /* has a member of a group or pair another value than when the hash sets were filled? */
+    unsigned long long setters_heard; /* the count when it was last read */
+    int alarms; /* how often the count has risen shortly after it had risen, up to RESTLESS */
+    unsigned long long alarmed_at; /* the warm call in which it last rose */
+    int forgotten; /* may there be a held root whose checks must be repeated? */
+    int regroup; /* has a member of a group or pair changed since the hash sets were filled? */
     unsigned long long entered;
-    unsigned long long generation; /* how often a node that is no argument has got another value */
+    unsigned long long generation; /* how often a node that is not an argument has changed its value */
     Node *nodes;
     PyObject **values;
     Check *checks;
@@ -129,7 +130,7 @@ struct Program {
     unsigned long long thread_keys[2];
 };
 
-/* How many words of a dict's that is another one at each call it takes until it is not relied on any more. */
+/* How often the word of a dict may change in successive calls before it is no longer relied on. */
 #define RESTLESS 8
 #define LAST_PATIENCE 4096
 #define FIRST_PATIENCE 4
@@ -152,9 +153,9 @@ int check_holds(const Check *check, PyObject *value);
 
 /* ---- words.c -------------------------------------------------------------------------------------------- */
 
-extern const uintptr_t no_word; /* where a word points to that stands for nothing */
+extern const uintptr_t no_word; /* the target of a word that stands for nothing */
 
-/* Of the words of a node that reads a dict: its version. */
+/* The word of a node that reads a dict: the dict's version. */
 static inline Word *version_word(const Program *p, const Node *node)
 {
     return p->words + node->first_word + node->reads_type + node->reads_slot;
@@ -183,10 +184,10 @@ void warm_up(Program *p, int holds);
 
 /* ---- lifetime.c ----------------------------------------------------------------------------------------- */
 
-/* What a program works with: a new reference, or a borrowed one to what it watches. NULL with an exception. */
+/* An object that a program uses: a new reference, or a borrowed one if it is watched. NULL with an exception. */
 PyObject *hold(Program *p, PyObject *object, char *weak);
 
-/* What a lookup finds. -1 with an exception. */
+/* The result of a lookup. -1 with an exception. */
 int hold_found(Program *p, Check *check, PyObject *found);
 int is_mortal(PyObject *object);
 

@@ -1,38 +1,40 @@
-/* The guard program of an entry: what must hold for captured code to be run again, without Python objects.
+/* Runs the guard program of an entry: checks the conditions for reuse without making Python objects.
 
    In: a tree of nodes, in preorder. A node is a place that a value is loaded from (an argument, an object that the
-   entry holds, an item, a field ... of its parent) and checks on that value. Beside it pairs and groups of nodes that
-   must be one object, or different ones.
+   entry holds, an item or a field of its parent, ...), and checks on that value. In addition there are pairs and
+   groups
+   of nodes that must be the same object, or different ones.
    Out: yes or no, and the value of every node.
 
-   What makes it cheap is that a value which was checked once need not be checked again while nothing that the checks
-   have read has changed. So each node keeps the words that its checks and the loads of its children have read: the
-   version tag of a dict, an object's class, the address of its dict, a cell's contents. A call compares words, from
-   the top down: as long as the words above are as they were, the memory below is still what it was, and safe to read.
-   Where a word differs, the node that it belongs to is checked for real, and those of its children that are other
-   objects now.
+   It is cheap because a value that was checked once need not be checked again while nothing that the checks have read
+   has changed. So each node keeps the words that its checks and the loads of its children have read: the version tag
+   of a dict, an object's class, the address of its dict, the contents of a cell. A call compares words from the top
+   down. While the words above are unchanged, the memory below is still the same, and safe to read. Where a word
+   differs, its node is checked again, and those of its children that are different objects now.
 
-   Most words are versions of dicts, and where CPython tells of changes of dicts (guards/dicts.c) they need not even be
-   compared: a program that has been undisturbed for some calls gets warm. It has its dicts watched then, and compares the
-   other words, the live ones, until a dict tells. Nor are the classes of objects in such dicts live, and the addresses of
-   their own dicts, where assignments to them are counted (guards/setters.c): all words are compared when there has been one,
-   anywhere. A dict that changes again and again is not watched any more, neither is the count relied on if it rises again
-   and again, and a program that is disturbed soon after it warm takes longer to get warm again, so that nothing costs
-   more than comparing all words does.
+   Most words are versions of dicts. Where CPython reports changes of dicts (guards/dicts.c), they need not even be
+   compared. A program that has been undisturbed for some calls gets warm: its dicts are watched, and it compares only
+   the other words, the live ones, until a dict reports a change. Where assignments to classes and dicts of objects are
+   counted (guards/setters.c), these words are not live either. If the count has risen, all words are compared. A dict
+   that changes again and again is no longer watched, and a count that rises again and again is no longer used. A
+   program
+   that is disturbed soon after it got warm takes longer to get warm again. So nothing costs more than comparing all
+   words.
 
-   Words hold addresses, and another object may have come to an address meanwhile. That is harmless where the words
-   say all that the checks depend on. What compares the contents of constants keeps the constant alive instead.
+   Words contain addresses, and another object may have come to an address meanwhile. That is harmless if the words
+   cover everything that the checks depend on. A check of the contents of a constant keeps the constant alive instead.
    Tensors have no words: their metadata is compared at every call.
 
-   Nothing here runs Python code: loads read dicts, lists and fields past all overrides, and sot/guards/guard_program.py makes a
-   node only of what means the same as the Python expression. */
+   Nothing here runs Python code. Loads read dicts, lists and fields and ignore overrides. guard_program.py in
+   sot/guards
+   makes a node only of what is equivalent to the Python expression. */
 
 #include "guards/program.h"
 
 static int visit_node(Program *p, int i, PyObject *value, int all);
 
-/* Checks a node and, as far as they are other objects than before, its children. Of a child that is at the same
-   address, all words are compared: it may be another object there. */
+/* Checks a node and those of its children that are different objects than before. For a child at the same address all
+   words are compared, because it may be another object. */
 static int enter(Program *p, int i, PyObject *value)
 {
     Node *node = p->nodes + i;
@@ -68,8 +70,8 @@ static int enter(Program *p, int i, PyObject *value)
     return 1;
 }
 
-/* The first node from here to the end with a word (of all, or of the live ones) that is another one now; the end, if
-   there is none. */
+/* The first node from here to the end with a changed word (of all words, or of the live ones); the end if there is
+   none. */
 static int first_changed(Program *p, int start, int end, int all)
 {
     const Node *from = p->nodes + start, *to = p->nodes + end;
@@ -86,7 +88,7 @@ static int first_changed(Program *p, int start, int end, int all)
     return end;
 }
 
-/* A node in which something did not hold is not known, nor is what it is a part of. */
+/* A node in which something did not hold is not known, and neither are its ancestors. */
 static void forget(Program *p, int i)
 {
     for (; i >= 0; i = p->nodes[i].parent) {
@@ -95,7 +97,7 @@ static void forget(Program *p, int i)
     }
 }
 
-/* The nodes from here to the end are known for the values they have: are their words as they were? */
+/* The nodes from here to the end are known for their values: are their words unchanged? */
 static int unchanged(Program *p, int i, int end, int all)
 {
     while ((i = first_changed(p, i, end, all)) < end) {
@@ -108,7 +110,7 @@ static int unchanged(Program *p, int i, int end, int all)
     return 1;
 }
 
-/* What is at the address of the value before may be of another class; where that is no word, it is asked here. */
+/* The class at the address of the old value may differ. If that is no word, it is compared here. */
 static int visit_node(Program *p, int i, PyObject *value, int all)
 {
     const Node *node = p->nodes + i;
@@ -125,7 +127,7 @@ static size_t place_in_table(const Group *group, PyObject *value)
     return place;
 }
 
-/* Are the members that are no arguments different objects? */
+/* Are the members that are not arguments different objects? */
 static int fill_table(const Program *p, const Group *group)
 {
     memset(group->table, 0, (group->mask + 1) * sizeof(PyObject *));
@@ -151,7 +153,7 @@ static int fill_tables(Program *p)
     return 1;
 }
 
-/* Are the members that are arguments different objects, and none of the others? */
+/* Do the members that are arguments differ from each other and from the other members? */
 static int arguments_differ(const Program *p, const Group *group)
 {
     for (int i = 0; i < group->argument_count; i++) {
@@ -195,7 +197,7 @@ static int thread_keys_are_the_same(const Program *p)
     return keys[0] == p->thread_keys[0] && keys[1] == p->thread_keys[1];
 }
 
-/* The held roots of a program that is warm are known, and looked at together. */
+/* The held roots of a warm program are known, and are compared together. */
 static int visit_roots(Program *p, PyObject *const *args, Py_ssize_t count, int all)
 {
     for (int i = 0; i < p->count;) {
@@ -228,7 +230,7 @@ static int run(Program *p, PyObject *const *args, Py_ssize_t count, int all)
             return 0;
         }
         PyObject *value = args[p->nodes[i].number];
-        if (p->values[i] != value) { /* another object: what is known is of the old one */
+        if (p->values[i] != value) { /* a different object: what is known belongs to the old one */
             p->nodes[i].known = 0;
             p->values[i] = p->tensors[t].value = value;
         }
@@ -246,7 +248,7 @@ static int run(Program *p, PyObject *const *args, Py_ssize_t count, int all)
 
 int program_holds(Program *p, PyObject *const *args, Py_ssize_t count)
 {
-    if (p->busy || p->dead) { /* a key with a hash of somebody else's has come back here */
+    if (p->busy || p->dead) { /* a key with a __hash__ in Python has called this function again */
         return 0;
     }
     p->busy = 1;

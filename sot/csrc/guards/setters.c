@@ -1,17 +1,23 @@
-/* Assignments to the class of an object, and of another dict to be its __dict__: CPython tells nobody of them, so they
-   are counted.
+/* Counts assignments to the class of an object, and of another dict to its __dict__, because CPython does not report
+   them.
 
-   In: nothing. Each of the two goes by one C function, that which `object.__class__` or the `__dict__` of instances of
-   Python classes has for assignments; no other code of CPython calls them. Ours take their places, count and call them.
-   Out: a number that is another one when there may have been an assignment meanwhile.
+   In: nothing. Each of the two assignments is made by one C function: the setter of `object.__class__`, and that of
+   the
+   `__dict__` of instances of Python classes. No other code of CPython calls these setters. Our functions replace them,
+   count, and call them.
+   Out: a number that differs if there may have been an assignment meanwhile.
 
-   What else makes another dict an object's __dict__: from 3.12 on CPython takes a dict that nobody else holds apart, so
-   that its values are the object's own again, and the collector takes the dict from an object that is garbage. The first
-   ends the dict, which tells (guards/dicts.c); the second nobody is left to see. Classes with a dict that is not of Python's making (of
-   exceptions, functions, extensions) may have ways of their own: setters_tell_of_dict() says no for them.
+   There are other ways to change an object's __dict__. From 3.12 on CPython takes apart a dict without other
+   references,
+   so that its values are the object's own again. That ends the dict, which is reported (guards/dicts.c). The garbage
+   collector takes the dict from an object that is garbage, but then nothing can observe it. Classes whose dict does
+   not
+   come from Python (exceptions, functions, extensions) may have other ways. setters_tell_of_dict() returns false for
+   them.
 
-   The number rises before the assignment and after it: Python code may run in between, of an audit hook before all is
-   changed, and at the end of the dict that was there before when all is. */
+   The number rises before the assignment and after it, because Python code may run in between: an audit hook before
+   the
+   change, and a finalizer of the old dict after it. */
 
 #define PY_SSIZE_T_CLEAN
 #include "guards/guards.h"
@@ -21,12 +27,12 @@
 static struct {
     enum { UNTRIED, TELLING, UNAVAILABLE } state;
     PyObject *dict_name;
-    PyGetSetDef *of_class, *of_dict[2]; /* a class may have added weak references, too: CPython has two of them */
+    PyGetSetDef *of_class, *of_dict[2]; /* a class may also have added weak references, so CPython has two of them */
     setter set_class, set_dict; /* CPython's own */
-    _Atomic unsigned long long count; /* interpreters with a lock of their own share the setters */
+    _Atomic unsigned long long count; /* interpreters with separate locks share the setters */
 } all;
 
-/* ---- in place of CPython's --------------------------------------------------------------------------------- */
+/* ---- the replaced setters --------------------------------------------------------------------------------- */
 
 static int count_and_set(setter original, PyObject *object, PyObject *value, void *closure)
 {
@@ -46,7 +52,7 @@ static int set_dict(PyObject *object, PyObject *value, void *closure)
     return count_and_set(all.set_dict, object, value, closure);
 }
 
-/* What a class itself has under a name, if CPython made it of such a definition; else NULL. */
+/* The class's own attribute of this name, if CPython made it from such a definition; else NULL. */
 static PyGetSetDef *definition(PyTypeObject *type, PyObject *name)
 {
     PyObject *dict = dict_of_type(type);
@@ -63,7 +69,7 @@ static PyGetSetDef *definition_of_class(void)
     return found;
 }
 
-/* That of a class made for the purpose. The definitions themselves are CPython's, and stay. */
+/* The setter of a class that is made for this purpose. CPython keeps the definitions. */
 static PyGetSetDef *definition_of_dict(PyObject *base)
 {
     PyObject *probe = base != NULL ? PyObject_CallFunction((PyObject *)&PyType_Type, "s(O){}", "probe", base) : NULL;
@@ -88,7 +94,7 @@ static int find_definitions(void)
         && all.of_dict[1] != NULL && all.of_dict[1]->set == all.of_dict[0]->set;
 }
 
-/* ---- who asks ---------------------------------------------------------------------------------------------- */
+/* ---- interface ---------------------------------------------------------------------------------------------- */
 
 int setters_tell(void)
 {
@@ -136,5 +142,5 @@ void setters_close(void)
             all.of_dict[i]->set = all.set_dict;
         }
     }
-    all.state = UNAVAILABLE; /* whoever relies on the number finds another one from now on */
+    all.state = UNAVAILABLE; /* any user of the number finds a different one from now on */
 }

@@ -1,10 +1,10 @@
-/* Comparing tensors where torch/tensors.cpp is not there: by what torch itself offers to Python.
+/* Compares tensors without torch/tensors.cpp, with functions that torch offers to Python.
 
-   In: functions of torch, written in C, that run no Python code: for each specification one that says whether a value
-   meets it, and two that tell which dispatch keys this thread adds to and takes from those of every tensor.
-   Out: the same answers as torch/tensors.cpp gives, 50 to 100 ns a tensor.
+   In: functions of torch, written in C, that run no Python code. Each specification has one that tells whether a value
+   meets it, and two that return the dispatch keys that this thread adds to and removes from those of every tensor.
+   Out: the same results as torch/tensors.cpp, at 50 to 100 ns per tensor.
 
-   The collector of garbage is off meanwhile: what it finalizes may be Python code, and values of nodes are borrowed. */
+   The garbage collector is off meanwhile: its finalizers may run Python code, and the values of nodes are borrowed. */
 
 #include "guards/program.h"
 
@@ -18,14 +18,14 @@ static int slow_all_match(const TensorCheck *checks, int count)
         all = answer == Py_True;
         Py_XDECREF(answer);
     }
-    PyErr_Clear(); /* of what is no tensor */
+    PyErr_Clear(); /* the value is not a tensor */
     if (collects) {
         PyGC_Enable();
     }
     return all;
 }
 
-/* The bits of what a function answers; none after an exception, which no program has seen when it was made. */
+/* The bits of a function's result; none after an exception, a state in which no program is made. */
 static unsigned long long keys_of(PyObject *function)
 {
     PyObject *keys = function != NULL ? PyObject_CallNoArgs(function) : NULL;

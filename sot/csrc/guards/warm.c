@@ -1,5 +1,6 @@
-/* Comparing less while nothing changes. A program is warm when it has not been disturbed for some calls: its dicts are
-   watched then, and it compares only the words that no dict tells of, the live ones. */
+/* Compares fewer words while nothing changes. A program is warm after some undisturbed calls: its dicts are watched,
+   and
+   it compares only the words whose change no dict reports, the live ones. */
 
 #include "guards/program.h"
 
@@ -17,7 +18,7 @@ int only_watchers_changed(Program *p, int owner, Word *word)
     return 1;
 }
 
-/* Will the dict tell, so that its version need not be compared? */
+/* Will the dict report changes, so that its version need not be compared? */
 static int can_skip_version(Program *p, Node *node)
 {
     const void *address = node->reads_dict ? version_word(p, node)->address : &no_word;
@@ -38,20 +39,20 @@ static int is_put(const Program *p, const Node *node, int word)
     return p->words[node->first_word + word].address != &no_word;
 }
 
-/* Is the version of the dict that a node reads compared, or does that dict tell? */
+/* Is the version of the dict that a node reads compared, or does the dict report changes? */
 static int has_version_word(const Program *p, const Node *node)
 {
     return node->reads_dict && is_put(p, node, node->reads_type + node->reads_slot);
 }
 
-/* Is the value of a node the same object as long as the words above it are the same? A dict that has not changed holds
-   what it held, so that nothing else has come to its address either. Where it has, all words below it are compared. */
+/* Is the value of a node the same object while the words above it are the same? An unchanged dict still holds the same
+   objects, so no other object has come to the address. Where that is not so, all words below are compared. */
 static int stays(const Program *p, const Node *node)
 {
     return node->step == HELD || ((node->step == ITEM || node->step == KEY) && has_version_word(p, p->nodes + node->parent));
 }
 
-/* Can the `__dict__` of the value of a node not end without a call of its setter, or without telling? */
+/* Can the `__dict__` of a node's value end only by a call of its setter, or with a report? */
 static int dict_tells(const Program *p, const Node *node)
 {
     const Node *end = p->nodes + node->end;
@@ -64,9 +65,11 @@ static int dict_tells(const Program *p, const Node *node)
     return 0;
 }
 
-/* Besides its version, which words of a node need not be compared while no setter is called? The class of an object and
-   the address of its dict are words of one object: of a place that another object may come to, even at the same address,
-   they are live. The dict itself has to be watched, where CPython may end it without a call of the setter. */
+/* The words of a node, besides its version, that need not be compared while no setter is called. The class of an
+   object
+   and the address of its dict are words of one object. They are live if another object may come to the place, even at
+   the
+   same address. If CPython may end the dict without a call of the setter, the dict must be watched. */
 static unsigned skippable(const Program *p, const Node *node)
 {
     if (!p->counts_setters || !stays(p, node)) {
@@ -80,7 +83,7 @@ static unsigned skippable(const Program *p, const Node *node)
     return found;
 }
 
-/* The words of a node to be compared as long as its program is warm. How many they are. */
+/* The words of a node that are compared while its program is warm. Returns their number. */
 static int copy_live(Program *p, const Node *node)
 {
     Word *live = p->live + node->first_live;
@@ -94,7 +97,7 @@ static int copy_live(Program *p, const Node *node)
     return count;
 }
 
-/* Its words are others now. */
+/* Its words have changed. */
 void refresh_live(Program *p, const Node *node)
 {
     copy_live(p, node);
@@ -103,8 +106,9 @@ void refresh_live(Program *p, const Node *node)
     }
 }
 
-/* Are the words of a node what they were? From the top down: the memory is safe to read. What has no word is looked
-   at in every call, and says nothing here. */
+/* Are the words of a node unchanged? They are compared from the top down, so the memory is safe to read. Values
+   without
+   a word are compared in every call, and do not count here. */
 static int node_is_unchanged(Program *p, int i)
 {
     Word *end = p->words + p->nodes[i + 1].first_word;
@@ -116,7 +120,7 @@ static int node_is_unchanged(Program *p, int i)
     return 1;
 }
 
-/* Which words are live, and where. */
+/* Finds the live words, and where they are. */
 static void choose_live(Program *p)
 {
     int live = 0;
@@ -131,8 +135,8 @@ static void choose_live(Program *p)
     p->nodes[p->count].first_live = live;
 }
 
-/* All has just held. No Python code runs, so that it still does when all dicts are watched; what the checks have run
-   may have changed what was read before them. */
+/* All guards have just held. No Python code runs, so they still hold when all dicts are watched. But the checks
+   themselves may have changed something that was read before them. */
 static void get_warm(Program *p)
 {
     int was_calm = p->warm_calls > (unsigned long long)p->patience * 16;
@@ -162,8 +166,9 @@ static int can_get_warm(Program *p)
     return p->live != NULL && p->live_owners != NULL;
 }
 
-/* Before a call of a warm program: is the count of setters as it was when all words were compared? A count that
-   rises again and again is not relied on any more. */
+/* Before a call of a warm program: is the count of setters the same as when all words were compared? A count that
+   rises
+   again and again is no longer used. */
 int setters_rest(Program *p, unsigned long long count)
 {
     if (count != p->setters_heard) {

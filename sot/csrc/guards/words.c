@@ -1,10 +1,10 @@
-/* What a program compares in place of its checks: words. */
+/* The words that a program compares instead of repeating its checks. */
 
 #include "guards/program.h"
 
 const uintptr_t no_word = 0;
 
-/* NULL stands for what has no word: look at it every time. */
+/* NULL stands for a value without a word, which is compared every time. */
 static Word *put(Word *word, const void *address)
 {
     *word = address != NULL ? (Word){address, *(const uintptr_t *)address} : (Word){&no_word, ~(uintptr_t)0};
@@ -60,7 +60,7 @@ static Word *put_code(PyFunctionObject *f, Word *word)
     return put(word, &f->func_kwdefaults);
 }
 
-/* Of the checks of a node, what is not put once for all checks and children. */
+/* The words of the checks of a node, except those that are added once for all checks and children. */
 static Word *remember_checks(Program *p, Node *node, PyObject *value, Word *word)
 {
     for (int i = 0; i < node->check_count; i++) {
@@ -92,7 +92,8 @@ static const Py_ssize_t *size_of(PyObject *value)
     return PyAnySet_Check(value) ? &((PySetObject *)value)->used : &((PyVarObject *)value)->ob_size;
 }
 
-/* What the checks of a node and the loads of its children have read. `count_words` says how much room there is. */
+/* The words that the checks of a node and the loads of its children have read. `count_words` returns the room needed.
+   */
 void remember(Program *p, Node *node, PyObject *value)
 {
     Word *word = p->words + node->first_word, *end = p->words + node[1].first_word;
@@ -132,7 +133,7 @@ static int child_words(const Node *child)
     return child->step == FIELD || child->step == CELL || child->step == INDEX;
 }
 
-/* How many words `remember` writes at most. */
+/* The greatest number of words that `remember` writes. */
 int count_words(Program *p, const Node *node)
 {
     int count = node->reads_type + node->reads_slot + node->reads_dict + (node->reads_items ? 2 : node->reads_size);

@@ -1,5 +1,6 @@
-/* Callables around one callable, without a frame of their own: plain(fn) hides the callback while it runs; Rescued asks
-   somebody else when it raises. */
+/* Callables around another callable, without a frame: plain(fn) hides the callback while fn runs; Rescued calls
+   another
+   function if the first one raises. */
 
 #include "hook/hook.h"
 
@@ -52,14 +53,14 @@ static PyObject *plain_repr(PyObject *self)
 }
 
 static PyMemberDef plain_members[] = {
-    {"__wrapped__", T_OBJECT, offsetof(Plain, wrapped), READONLY, "what is called"},
+    {"__wrapped__", T_OBJECT, offsetof(Plain, wrapped), READONLY, "the wrapped callable"},
     {0},
 };
 
 PyTypeObject PlainType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "sot._hook.Plain",
-    .tp_doc = "Calls what it wraps with this thread's callback hidden.",
+    .tp_doc = "Calls the wrapped callable with this thread's callback hidden.",
     .tp_basicsize = sizeof(Plain),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL
         | Py_TPFLAGS_DISALLOW_INSTANTIATION,
@@ -94,8 +95,9 @@ PyObject *plain(PyObject *Py_UNUSED(module), PyObject *fn)
 
 typedef struct {
     PyObject_HEAD
-    PyObject *run;    /* may be set to something else */
-    PyObject *rescue; /* called with the exception and the arguments: its result counts, PLAIN lets the exception go on */
+    PyObject *run;    /* may be replaced */
+    /* called with the exception and the arguments: its result counts; PLAIN propagates the exception */
+    PyObject *rescue;
     PyObject *weakrefs;
     vectorcallfunc vectorcall;
 } Rescued;
@@ -184,16 +186,16 @@ static PyObject *rescued_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 }
 
 static PyMemberDef rescued_members[] = {
-    {"run", T_OBJECT, offsetof(Rescued, run), 0, "what is called"},
-    {"__wrapped__", T_OBJECT, offsetof(Rescued, run), READONLY, "what is called"},
+    {"run", T_OBJECT, offsetof(Rescued, run), 0, "the wrapped callable"},
+    {"__wrapped__", T_OBJECT, offsetof(Rescued, run), READONLY, "the wrapped callable"},
     {0},
 };
 
 PyTypeObject RescuedType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "sot._hook.Rescued",
-    .tp_doc = "Rescued(run, rescue): calls `run`. If that raises, what rescue(exception, arguments) answers counts as the "
-              "result; PLAIN says that the exception does.",
+    .tp_doc = "Rescued(run, rescue): calls `run`. If that raises, the result of rescue(exception, arguments) is the "
+              "result; PLAIN propagates the exception.",
     .tp_basicsize = sizeof(Rescued),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = rescued_new,
@@ -206,12 +208,13 @@ PyTypeObject RescuedType = {
     .tp_members = rescued_members,
 };
 
-/* ---- undisturbed: what is set back whatever happens ----------------------------------------------------------- */
+/* ---- undisturbed: state that is restored in any case ----------------------------------------------------------- */
 
 #define MANY_TRIES 1000
 
-/* undisturbed(restore, function, *args): calls the function, then `restore`. That is done in C, where no signal is
-   handled: what interrupts `restore` (Ctrl-C, MemoryError) is raised once a call of it has come to its end. */
+/* undisturbed(restore, function, *args): calls the function, then `restore`. This is done in C, where no signal is
+   handled. If `restore` is interrupted (Ctrl-C, MemoryError), it is called again until it has finished; then that is
+   raised. */
 PyObject *undisturbed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count < 2) {
@@ -240,7 +243,7 @@ PyObject *undisturbed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
     return result;
 }
 
-/* ---- Binding: makes methods as a function does, without a Python frame that torch.compile would capture ------- */
+/* ---- Binding: binds like a function, without a Python frame that torch.compile would capture ------- */
 
 typedef struct {
     PyObject_HEAD
@@ -256,14 +259,14 @@ static PyObject *binding_get(PyObject *self, PyObject *instance, PyObject *Py_UN
 }
 
 static PyMemberDef binding_members[] = {
-    {"_binds", T_BOOL, offsetof(Binding, binds), 0, "does an instance get a method?"},
+    {"_binds", T_BOOL, offsetof(Binding, binds), 0, "whether an instance gets a bound method"},
     {0},
 };
 
 PyTypeObject BindingType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "sot._hook.Binding",
-    .tp_doc = "Base of objects that a class body may hold in the place of a function.",
+    .tp_doc = "Base of objects that a class body may hold in place of a function.",
     .tp_basicsize = sizeof(Binding),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_new = PyType_GenericNew,

@@ -1,11 +1,11 @@
-/* What differs between CPython 3.11 to 3.14 in a frame under evaluation.
+/* Differences between CPython 3.11 and 3.14 in a frame under evaluation.
 
    This is the only file of the hook that reads CPython's internals: a handful of fields of
    _PyInterpreterFrame and, on 3.12, the data stack of the thread. The hook touches a frame only
    before its first instruction. Such a frame has never been linked into the thread's frame stack, so
-   nobody can have made a frame object of it: there is none to hand the frame's contents to, and
-   releasing it is releasing its references and giving its memory back. frame_is_untouched() checks
-   all of that; a frame which fails the check belongs to the default evaluator.
+   no frame object of it can exist that would need the frame's contents. Releasing the frame means
+   releasing its references and its memory. frame_is_untouched() checks all of that. A frame that
+   fails the check is left to the default evaluator.
 
                       where it starts              who releases it
      3.11             prev_instr == first - 1      the caller of the evaluator
@@ -13,7 +13,7 @@
      3.13             instr_ptr == first           the evaluator
      3.14             instr_ptr == first           the evaluator
 
-   A frame of 3.14 has tagged references in place of objects: a tag says that the frame does not own one.
+   A frame of 3.14 has tagged references instead of objects. A tag marks a reference that the frame does not own.
 */
 
 #ifndef SOT_HOOK_COMPAT_H
@@ -58,7 +58,7 @@ static inline void credit_c_recursion(PyThreadState *Py_UNUSED(tstate), int Py_U
 
 #elif PY_VERSION_HEX < 0x030E0000
 
-/* What the evaluator takes from the limit on C recursion, which 3.12.1 sets at 1500. */
+/* How much of the C recursion limit the evaluator uses; 3.12.1 sets the limit at 1500. */
 #define C_RECURSION_UNITS_PER_FRAME 2
 static inline void credit_c_recursion(PyThreadState *tstate, int units)
 {
@@ -104,8 +104,9 @@ static inline int frame_is_at_start(Frame *frame)
 
 #endif
 
-/* `tracing` is set while the interpreter runs somebody's trace function or audit hook: it is not the program's code,
-   and what is audited may be a call of ours. */
+/* `tracing` is set while the interpreter runs a trace function or an audit hook. That is not the program's code, and
+   the
+   audited call may be one of ours. */
 #if PY_VERSION_HEX < 0x030C0000
 
 static inline int is_watched(PyThreadState *tstate)
@@ -115,8 +116,9 @@ static inline int is_watched(PyThreadState *tstate)
 
 #else
 
-/* Tool 0 of sys.monitoring is the debugger, tool 1 measures coverage. Either may want a code object's lines only once
-   it has seen it start, which a frame that we take does not. */
+/* Tool 0 of sys.monitoring is the debugger, tool 1 measures coverage. Either may request a code object's lines only
+   after
+   it has seen it start. A frame that we take does not start. */
 static inline int is_watched(PyThreadState *tstate)
 {
     PyInterpreterState *interp = tstate->interp;
@@ -127,8 +129,8 @@ static inline int is_watched(PyThreadState *tstate)
 
 #endif
 
-/* What PyUnstable_Code_GetExtra and _PyInterpreterState_GetEvalFrameFunc read, without the calls: this happens for
-   every frame of a program. */
+/* The same reads as PyUnstable_Code_GetExtra and _PyInterpreterState_GetEvalFrameFunc, without the calls, because this
+   happens for every frame of a program. */
 typedef struct {
     Py_ssize_t count;
     void *items[1];
@@ -146,7 +148,7 @@ static inline _PyFrameEvalFunction current_evaluator(PyThreadState *tstate)
     return found != NULL ? found : _PyEval_EvalFrameDefault;
 }
 
-/* A frame of this thread's data stack, before its first instruction, with ordinary locals. */
+/* A frame on this thread's data stack, before its first instruction, with ordinary locals. */
 static inline int frame_is_untouched(Frame *frame)
 {
     return frame->owner == FRAME_OWNED_BY_THREAD && frame_is_at_start(frame)
@@ -155,7 +157,7 @@ static inline int frame_is_untouched(Frame *frame)
 
 #if PY_VERSION_HEX < 0x030E0000
 
-/* The locals as they are at the start: where they are in the frame, else NULL. */
+/* The locals at the start, in the frame; NULL if they are elsewhere. */
 static inline PyObject **frame_locals(Frame *frame) { return frame->localsplus; }
 
 /* Copies them: borrowed. */
@@ -177,7 +179,7 @@ static inline void copy_locals(Frame *frame, PyObject **to, Py_ssize_t count)
 
 #endif
 
-/* Releases a frame that does not run: its references, and its memory where that is the evaluator's to give back. */
+/* Releases a frame that does not run: its references, and its memory if the evaluator owns that. */
 void release_frame(PyThreadState *tstate, Frame *frame);
 
 #endif

@@ -1,16 +1,18 @@
-/* Direct: what a translated function or module is called through. It binds the arguments and asks the entries itself:
-   nothing is installed and no frame is made. If the arguments do not fit, no entry answers, or an entry leaves the
-   function in the middle, it calls the target under the callback. */
+/* Direct: the callable of a translated function or module. It binds the arguments and asks the entries itself, so
+   nothing
+   is installed and no frame is made. If the arguments do not fit, no entry answers, or an entry leaves the function in
+   the
+   middle, it calls the target under the callback. */
 
 #include "hook/hook.h"
 
 typedef struct {
     PyObject_HEAD
-    PyObject *target;   /* what is called; of a module, the name of its method */
-    PyObject *callback; /* the translator's */
-    PyObject *function; /* whose entries are asked; NULL: nobody's */
+    PyObject *target;   /* the callable; for a module, the name of its method */
+    PyObject *callback; /* the translator's callback */
+    PyObject *function; /* the function whose entries are asked, or NULL */
     PyObject *owner;    /* a weak reference to the module, or NULL */
-    PyObject *prelude;  /* an entry that says whether a call of the module is one of the function, or NULL */
+    PyObject *prelude;  /* an entry that tells whether a call of the module is a call of the function, or NULL */
     vectorcallfunc vectorcall;
     PyObject *weakrefs;
 } Direct;
@@ -20,7 +22,7 @@ typedef struct {
 /* The locals that a frame of the function would begin with, and its cells. */
 typedef struct {
     PyCodeObject *code;
-    Py_ssize_t named, count; /* parameters with a name of their own; all of them and the cells */
+    Py_ssize_t named, count; /* the named parameters; all parameters and the cells */
     PyObject *items[FEW_DIRECT];
 } Bound;
 
@@ -32,7 +34,7 @@ static int can_be_bound(PyFunctionObject *function)
         && code->co_argcount + code->co_kwonlyargcount + cells + 2 <= FEW_DIRECT;
 }
 
-/* Where the parameter of this name is, or -1. No Python code runs: names are exact strings. */
+/* The index of the parameter of this name, or -1. No Python code runs: names are exact strings. */
 static Py_ssize_t parameter(const Bound *bound, PyObject *name)
 {
     PyObject *names = bound->code->co_localsplusnames;
@@ -115,7 +117,7 @@ static int bind_defaults(Bound *bound, const PyFunctionObject *function)
     return 1;
 }
 
-/* False if Python is to say what is wrong with the arguments. `unbind` in either case. */
+/* False if Python must report an error in the arguments. Call `unbind` in either case. */
 static int bind(Bound *bound, PyFunctionObject *function, PyObject *module, PyObject *const *args, Py_ssize_t count,
                 PyObject *names)
 {
@@ -143,7 +145,7 @@ static void unbind(Bound *bound)
     }
 }
 
-/* A new reference: an answer, or MISS if the call is to be made. `items` has arguments and cells. */
+/* A new reference: a result, or MISS if the call must be made. `items` has arguments and cells. */
 static PyObject *ask_directly(Direct *self, PyObject *entries, PyObject *const *items, Py_ssize_t count)
 {
     PyObject *answer = Py_NewRef(MISS);
@@ -180,7 +182,7 @@ static PyObject *answer_directly(Direct *self, PyObject *module, PyObject *const
         return Py_NewRef(MISS);
     }
     Bound bound;
-    Py_INCREF(function); /* what runs may drop it */
+    Py_INCREF(function); /* the running code may drop it */
     PyObject *answer = bind(&bound, function, module, args, count, names)
         ? ask_directly(self, slot->entries, bound.items, bound.count) : Py_NewRef(MISS);
     unbind(&bound);

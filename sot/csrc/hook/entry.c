@@ -1,21 +1,23 @@
-/* An entry: what takes the place of a frame while its guards hold.
+/* An entry: it takes the place of a frame while its guards hold.
 
-   In: a guard program, the graph with the nodes that are its inputs, and a Python function for what is left.
-   Out: MISS if a guard does not hold. Else what the graph gives (an entry without a function), or what the function
-   gives for the frame's arguments, the nodes it asks for and the graph's result.
+   In: a guard program, the graph with the nodes that are its inputs, and a Python function for the rest.
+   Out: MISS if a guard does not hold. Otherwise the result of the graph (for an entry without a function), or the
+   result of the function for the frame's arguments, the nodes that it needs and the graph's result.
 
-   Values of nodes are borrowed: between the guards and whoever takes them over no Python code runs. A Python
-   function takes its arguments over at once; for any other callable they are held here.
+   Values of nodes are borrowed. No Python code runs between the guards and the code that takes the values over. A
+   Python
+   function takes its arguments over at once. For any other callable they are held here.
 
-   Of a graph with many inputs, most are the weights of a model, the same ones in each call. So the items of such a call
-   are kept, with the generation of the program's values that they are of, and only the arguments are put in anew. A call
-   that comes while the items are lent out (from within the graph, or of another thread) collects its own. */
+   Most inputs of a graph with many inputs are weights of a model, which are the same in each call. So the items of
+   such a
+   call are kept, with the generation of the program's values that they belong to, and only the arguments are replaced.
+   A call that comes while the items are in use (from within the graph, or from another thread) collects its own. */
 
 #include "hook/entry.h"
 
 #define FEW 48
 
-/* Is the rest of the world as it was: what C functions of torch say of modes and switches? */
+/* Is the rest of the state unchanged, according to torch's C functions for modes and switches? */
 int world_is_the_same(const Entry *self)
 {
     for (Py_ssize_t i = 0; i < self->question_count; i++) {
@@ -26,7 +28,7 @@ int world_is_the_same(const Entry *self)
             PyErr_Clear();
             return 0;
         }
-        Py_DECREF(answer); /* of singletons, which it is compared with */
+        Py_DECREF(answer); /* these are singletons, so they may be compared after this */
         if (answer != question->expected) {
             return 0;
         }
@@ -39,7 +41,7 @@ static int takes_over(PyObject *callable)
     return PyFunction_Check(callable) || (PyMethod_Check(callable) && PyFunction_Check(PyMethod_GET_FUNCTION(callable)));
 }
 
-/* Calls with values that may be freed as soon as Python code runs. `items` has room for one more in front. */
+/* Calls with values that may be freed as soon as Python code runs. `items` has a free element in front. */
 static PyObject *call_graph(const Entry *self, PyObject **items)
 {
     Py_ssize_t count = self->input_count;
@@ -90,7 +92,7 @@ static PyObject **collect_inputs(const Entry *self, PyObject **items)
     return items;
 }
 
-/* The items that are kept, as they are now. NULL without memory. */
+/* The kept items, updated. NULL without memory. */
 static PyObject **refresh_inputs(Entry *self)
 {
     unsigned long long generation = program_generation(self->program);
@@ -107,7 +109,7 @@ static PyObject **refresh_inputs(Entry *self)
     return self->items;
 }
 
-/* The graph's result for the values that the program's nodes have. NULL with an exception. */
+/* The graph's result for the current values of the program's nodes. NULL with an exception. */
 static PyObject *call_with_inputs(Entry *self)
 {
     PyObject *few[FEW + 1], *result = NULL;
@@ -141,7 +143,7 @@ static PyObject *run_graph(Entry *self)
     return result;
 }
 
-/* One of the graph's results, which are in a tuple or list. Takes over the reference. */
+/* An item of the graph's results, which are a tuple or list. Takes over the reference. */
 static PyObject *pick(const Entry *self, PyObject *results)
 {
     PyObject *fast = PySequence_Fast(results, "a graph returns a tuple or list");
@@ -153,14 +155,14 @@ static PyObject *pick(const Entry *self, PyObject *results)
     if (PySequence_Fast_GET_SIZE(fast) == self->result_count) {
         result = Py_NewRef(PySequence_Fast_GET_ITEM(fast, self->result_index));
     } else {
-        PyErr_Format(PyExc_ValueError, "the graph gave %zd results instead of %zd", PySequence_Fast_GET_SIZE(fast),
+        PyErr_Format(PyExc_ValueError, "the graph returned %zd results instead of %zd", PySequence_Fast_GET_SIZE(fast),
                      self->result_count);
     }
     Py_DECREF(fast);
     return result;
 }
 
-/* What the function makes of arguments, nodes and the graph's result. Takes over the reference to the result. */
+/* The function's result for arguments, nodes and the graph's result. Takes over the reference to the result. */
 static PyObject *run_function(const Entry *self, PyObject *const *args, Py_ssize_t count, PyObject *result,
                               PyObject *const *outputs)
 {
@@ -184,7 +186,7 @@ static PyObject *run_function(const Entry *self, PyObject *const *args, Py_ssize
     return answer;
 }
 
-/* The graph first, then the function, for which the nodes that it asks for are held meanwhile. */
+/* The graph first, then the function. The nodes that it needs are held meanwhile. */
 static PyObject *run_both(Entry *self, PyObject *const *args, Py_ssize_t count)
 {
     Py_ssize_t held = self->output_count;
@@ -219,7 +221,7 @@ PyObject *entry_ask(PyObject *object, PyObject *callback, PyObject *const *args,
     if (self->answer != NULL) {
         return Py_NewRef(self->answer);
     }
-    Py_INCREF(self); /* what it runs may drop it */
+    Py_INCREF(self); /* the code that it runs may drop it */
     PyObject *answer;
     if (self->function != NULL) {
         answer = run_both(self, args, count);

@@ -1,4 +1,4 @@
-/* What hook/entry.c and hook/entry_type.c know of an entry. */
+/* The structure of an entry, for hook/entry.c and hook/entry_type.c. */
 
 #ifndef SOT_HOOK_ENTRY_H
 #define SOT_HOOK_ENTRY_H
@@ -16,28 +16,29 @@ typedef struct {
     PyObject_HEAD
     Program *program;
     vectorcallfunc vectorcall;
-    PyObject *parts; /* what was given, so that it lives as long */
-    PyObject *callback; /* a weak reference to what the thread's has to be, or NULL */
-    PyObject *function; /* NULL: the result is `answer`, or an item of the graph's */
-    PyObject *graph;    /* NULL: the function calls it, if there is one */
-    PyObject *recover;  /* asked when the graph raises; NULL: nobody */
+    PyObject *parts; /* the objects that it was made from, kept alive */
+    PyObject *callback; /* a weak reference to the callback that the thread must have, or NULL */
+    PyObject *function; /* NULL: the result is `answer`, or an item of the graph's result */
+    PyObject *graph;    /* NULL: the function calls the graph, if there is one */
+    PyObject *recover;  /* called when the graph raises, or NULL */
     PyObject *answer;
-    PyObject *name, *file; /* of the user's code, for tracebacks: who holds the code itself is never freed with it */
+    /* of the user's code, for tracebacks; an entry that held the code itself would never be freed with it */
+    PyObject *name, *file;
     int line;
     Question *questions;
     int *outputs, *inputs;
     Py_ssize_t question_count, output_count, input_count, result_count, result_index;
-    PyObject **items; /* of the graph's last call, borrowed, with room for one more in front; NULL: there was none */
-    unsigned long long generation; /* of the program's values when all of them were put in */
+    PyObject **items; /* of the graph's last call, borrowed, with a free element in front; NULL: there was none */
+    unsigned long long generation; /* of the program's values when all items were stored */
     int lent;
-    int *arguments; /* which of the inputs are */
+    int *arguments; /* which inputs are arguments */
     Py_ssize_t argument_count;
     int needs_callback;
-    PyObject *at_death; /* called when the program works no more; NULL: nobody */
+    PyObject *at_death; /* called when the program is no longer usable, or NULL */
     PyObject *weakrefs;
 } Entry;
 
-/* Is the rest of the world as it was: what C functions of torch say of modes and switches? */
+/* Is the rest of the state unchanged, according to torch's C functions for modes and switches? */
 int world_is_the_same(const Entry *self);
 
 #endif

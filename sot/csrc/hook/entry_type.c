@@ -1,4 +1,4 @@
-/* Making an entry, from what sot/codegen/entry.py gives, and its type. */
+/* Makes an entry from what sot/codegen/entry.py passes, and defines its type. */
 
 #include "hook/entry.h"
 
@@ -90,7 +90,7 @@ static int *read_indices(PyObject *tuple, Py_ssize_t *count, int limit)
     return indices;
 }
 
-/* Which of the inputs are arguments, as refresh_inputs() asks. NULL without memory. */
+/* Which inputs are arguments, for refresh_inputs(). NULL without memory. */
 static int *find_arguments(const Entry *self, Py_ssize_t *count)
 {
     int *arguments = PyMem_Calloc(self->input_count + 1, sizeof(int));
@@ -194,20 +194,20 @@ static PyObject *entry_is_dead(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyGetSetDef entry_getters[] = {
-    {"is_dead", entry_is_dead, NULL, "whether a function or class that its guards name is gone", NULL},
+    {"is_dead", entry_is_dead, NULL, "whether a function or class of its guards has been freed", NULL},
     {0},
 };
 
 static PyMemberDef entry_members[] = {
-    {"at_death", T_OBJECT, offsetof(Entry, at_death), 0, "called when a function or class is gone that its guards name"},
-    {"function", T_OBJECT, offsetof(Entry, function), READONLY, "what is called after the graph, or None"},
+    {"at_death", T_OBJECT, offsetof(Entry, at_death), 0, "called when a function or class of its guards is freed"},
+    {"function", T_OBJECT, offsetof(Entry, function), READONLY, "the function that is called after the graph, or None"},
     {"graph", T_OBJECT, offsetof(Entry, graph), READONLY, "the graph that the entry itself calls, or None"},
     {0},
 };
 
 static PyMethodDef entry_methods[] = {
     {"holds", entry_holds, METH_O, "Whether all guards of the program hold for a tuple of arguments."},
-    {"statistics", entry_statistics, METH_NOARGS, "How large the guard program is, and how often it had to look."},
+    {"statistics", entry_statistics, METH_NOARGS, "The size of the guard program, and how often nodes were checked."},
     {0},
 };
 

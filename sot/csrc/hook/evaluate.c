@@ -1,27 +1,27 @@
-/* sot._hook: looks at Python frames before they run (PEP 523), and runs something else instead.
+/* sot._hook: sees Python frames before they run (PEP 523), and can run something else instead.
 
    In: a callback per thread, one for all other threads, and per code object a tuple of entries, set from Python.
    Out: for each frame that a thread with a callback is about to run, one of
-     - an entry's answer. Entries are tried in order with the frame's arguments (positional, keyword
-       only, *args, **kwargs: the locals as they are at the start) followed by the cells of its
-       closure. An entry says MISS (try the next one), PLAIN (run the frame as it is), or answers for
-       the frame by returning or raising: then the frame itself never runs, it is only released. If
-       the answer is a Tail (hook/tail.c), the frame's result is the Tail's; unless the frame's code
-       passes Tails on, as the code of what a Tail calls does.
-     - with no answer, what the callback makes of (function, arguments): None (run the frame as it
-       is), a callable to be asked like an entry, or an exception, which becomes the frame's.
-     - default evaluation, by whoever evaluated frames before us.
+     - the result of an entry. Entries are called in order with the frame's arguments (positional, keyword
+       only, *args, **kwargs: the locals at the start) followed by the cells of its closure. An entry returns
+       MISS (call the next one) or PLAIN (run the frame unchanged), or it returns the frame's result or
+       raises. Then the frame itself never runs and is only released. If the result is a Tail
+       (hook/tail.c), the frame's result is that of the Tail. The exception is code that passes Tails on,
+       such as the code that a Tail calls.
+     - without a result of an entry, the callback is called with (function, arguments). It returns None (run
+       the frame unchanged), a callable that is then called like an entry, or it raises for the frame.
+     - default evaluation, by the evaluator that was installed before.
 
    Invariants:
-   - A frame is taken whole, before its first instruction, or left alone. It is never linked into the
+   - A frame is taken before its first instruction, or left alone. It is never linked into the
      frame stack while entries and callback run, so no frame object of it can exist (hook/compat.h).
    - Generators, coroutines, class and module bodies, skipped code, and everything that a debugger, a
      tracer or a profiler watches is left alone.
-   - The callback and whatever plain() calls run with the callback hidden; entries run in its view.
-   - The evaluator is installed only while some thread has a callback, and not while those that there are only look on
-     and there is nothing to be seen (fall_asleep()).
-   - Everything here is protected by the GIL; only `view` is per thread.
-   - Entries belong to their code object, out of the garbage collector's sight: an entry which holds
+   - The callback and the callees of plain() run with the callback hidden. Entries run with it visible.
+   - The evaluator is installed only while some thread has a callback. It is not installed while all callbacks only
+     observe and there is no tensor work (fall_asleep()).
+   - The GIL protects everything here; only `view` is per thread.
+   - Entries belong to their code object, which the garbage collector does not traverse. An entry that holds
      its own code object, even indirectly, keeps both alive until reset(). */
 
 #include "hook/hook.h"
@@ -33,8 +33,9 @@ struct Owned owned;
 
 #define FEW_ARGUMENTS 12
 
-/* Python's own limit on recursion is meant for frames that share an evaluator's C stack. Where every
-   frame has its own and we watch the C stack ourselves, only sys.setrecursionlimit() shall count. */
+/* Python's own limit on recursion is meant for frames that share an evaluator's C stack. Where every frame has its
+   own,
+   and we watch the C stack ourselves, only sys.setrecursionlimit() should count. */
 PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     int units = view.stack_reserve != 0 ? C_RECURSION_UNITS_PER_FRAME : 0;
@@ -52,11 +53,11 @@ static inline Py_ssize_t count_locals(PyCodeObject *code)
 
 /* ---- entries and callback ----------------------------------------------------------------------- */
 
-/* An entry which is ordinary Python code that is never taken is counted by its own evaluation, just
-   as the frame would have been. Anything else might come back here without being counted. */
+/* An entry that is ordinary Python code and is never taken is counted by its own evaluation, as the frame would have
+   been. Any other entry might come back here without being counted. */
 static PyObject *ask(PyObject *entry, Arguments arguments)
 {
-    if (Py_IS_TYPE(entry, &EntryType)) { /* what it calls counts itself */
+    if (Py_IS_TYPE(entry, &EntryType)) { /* its callees are counted */
         return entry_ask(entry, seen_callback(), arguments.items, arguments.count);
     }
     if (PyFunction_Check(entry) && is_skipped_code((PyCodeObject *)PyFunction_GET_CODE(entry))) {
@@ -70,8 +71,9 @@ static PyObject *ask(PyObject *entry, Arguments arguments)
     return answer;
 }
 
-/* The entry that has answered is asked first next time; one that says PLAIN may be a last resort. Nobody else sees the
-   tuple, see get_entries(). */
+/* The entry that has answered is called first next time; one that returns PLAIN may be a last resort. No other code
+   has
+   the tuple, see get_entries(). */
 void move_to_front(PyObject *entries, Py_ssize_t index)
 {
     PyObject *entry = PyTuple_GET_ITEM(entries, index);
@@ -81,7 +83,7 @@ void move_to_front(PyObject *entries, Py_ssize_t index)
     PyTuple_SET_ITEM(entries, 0, entry);
 }
 
-/* The first answer that is not MISS, else MISS. An entry may replace the entries meanwhile. */
+/* The first result that is not MISS, else MISS. An entry may replace the entries meanwhile. */
 static PyObject *ask_entries(PyObject *entries, Arguments arguments)
 {
     PyObject *answer = Py_NewRef(MISS);
@@ -154,7 +156,7 @@ static PyObject *answer_frame(PyFunctionObject *function, Slot *slot, Arguments 
 
 /* ---- the frame ---------------------------------------------------------------------------------- */
 
-/* The frame's arguments and cells side by side, in `few` or in new memory. */
+/* The frame's arguments followed by its cells, in `few` or in new memory. */
 static PyObject **join_arguments(PyObject **few, Frame *frame, Py_ssize_t count, PyObject *cells)
 {
     Py_ssize_t cell_count = cells != NULL ? PyTuple_GET_SIZE(cells) : 0, total = count + cell_count;
@@ -192,8 +194,8 @@ static PyObject *fail_for_lack_of_stack(PyThreadState *tstate, Frame *frame)
     return NULL;
 }
 
-/* As if this thread had no callback: the interpreter calls functions its own way while the frame runs, and lets go of
-   their arguments when it does without us. */
+/* Evaluate as if this thread had no callback. Then the interpreter calls functions in its own way, and releases their
+   arguments as it does without us. */
 static PyObject *evaluate_alone(PyThreadState *tstate, Frame *frame)
 {
     Registration *mine = this_thread();
@@ -216,7 +218,7 @@ static PyObject *evaluate_skipped(PyThreadState *tstate, Frame *frame, Slot *slo
     return slot != NULL && slot->skipped == ALONE ? evaluate_alone(tstate, frame) : evaluate_plainly(tstate, frame, 0);
 }
 
-/* Python runs a frame that nobody has answered. */
+/* Python runs a frame without a result. */
 static PyObject *evaluate_unanswered(PyThreadState *tstate, Frame *frame, Slot *slot)
 {
     PyObject *callback = seen_callback();
@@ -242,11 +244,11 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
     if (answer == PLAIN) {
         statistics.plain++;
         Py_DECREF(answer);
-        observed = before; /* capture's own work is not the program's */
+        observed = before; /* the work of a capture is not the program's */
         return evaluate_unanswered(tstate, frame, find_slot(frame_code(frame)));
     }
     captured_operations += observed.operations - before.operations;
-    observed = before; /* what is captured already */
+    observed = before; /* work that is already captured */
     if (slot != NULL && slot->passes_tails) {
         release_frame(tstate, frame);
         return answer;
@@ -262,11 +264,11 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
     return result;
 }
 
-/* Is it a function's frame, which nobody is to see but us? */
+/* Is it a function's frame that nothing else watches? */
 static inline int is_ours_to_look_at(PyThreadState *tstate, PyCodeObject *code)
 {
     return (code->co_flags & KIND_FLAGS) == FUNCTION_FLAGS && !is_watched(tstate)
-        && current_evaluator(tstate) == evaluate /* else another compiler is at work, above us */
+        && current_evaluator(tstate) == evaluate /* else another compiler is active above us */
         && !another_compiler_works(tstate);
 }
 
@@ -274,7 +276,7 @@ PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     Py_CLEAR(handed);
     if (callbacks_set == 0) {
-        uninstall(tstate->interp); /* who came on top of us has gone since */
+        uninstall(tstate->interp); /* the evaluator above us has gone since */
     }
     if (throwflag || !frame_is_untouched(frame)) {
         return evaluate_plainly(tstate, frame, throwflag);

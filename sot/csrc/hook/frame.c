@@ -11,8 +11,9 @@ void release_frame(PyThreadState *Py_UNUSED(tstate), Frame *Py_UNUSED(frame)) {}
 
 #if PY_VERSION_HEX < 0x030D0000
 
-/* Gives back the memory of the top frame. A frame at the bottom of its chunk takes the chunk along;
-   the runtime allocates chunks with the arena allocator. */
+/* Releases the memory of the top frame. A frame at the bottom of its chunk takes the chunk along. The runtime
+   allocates
+   chunks with the arena allocator. */
 static void pop_frame(PyThreadState *tstate, Frame *frame)
 {
     _PyStackChunk *chunk = tstate->datastack_chunk;
@@ -41,7 +42,7 @@ static void pop_frame(PyThreadState *tstate, Frame *frame)
 #define RELEASE_CODE(frame, code) PyStackRef_CLOSE((frame)->f_executable)
 #endif
 
-/* References first and memory last: a finalizer may run Python code, whose frames go on top. */
+/* References first and memory last: a finalizer may run Python code, whose frames are pushed on top. */
 void release_frame(PyThreadState *tstate, Frame *frame)
 {
     PyCodeObject *code = frame_code(frame);

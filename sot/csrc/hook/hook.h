@@ -1,18 +1,18 @@
-/* sot._hook, the parts of the frame hook: what the files of this folder know of each other.
+/* sot._hook, the frame hook: the interfaces between the files of this folder.
 
-   In the order in which they are best read:
-     compat.h        what differs between versions of CPython in a frame under evaluation
+   In reading order:
+     compat.h        differences between versions of CPython in a frame under evaluation
      frame.c         releasing such a frame
-     thread.c        what a thread carries: its callback; installing the evaluator while there is one
-     slot.c          what a code object carries: its entries, and who leaves it alone
-     evaluate.c      evaluating a frame: entries are asked, then the callback
-     observe.c       what frames do that Python runs: how much tensor work
-     tail.c          answers that say "the result is that of another call"
-     entry.c         asking an entry: guards, graph, Python function
+     thread.c        the state of a thread: its callback; installing the evaluator while there is one
+     slot.c          the state of a code object: its entries, and the callbacks that leave it alone
+     evaluate.c      evaluating a frame: entries are called, then the callback
+     observe.c       counts the tensor work of frames that Python runs
+     tail.c          results of the form "the result of another call"
+     entry.c         calling an entry: guards, graph, Python function
      entry_type.c    making an entry
      direct_calls.c  calls that need no frame
-     callables.c     callables around one callable
-     module.c        the module's functions, and how it is made */
+     callables.c     callables around another callable
+     module.c        the module's functions, and its initialization */
 
 #ifndef SOT_HOOK_H
 #define SOT_HOOK_H
@@ -25,7 +25,7 @@
 #include "guards/compat.h"
 #include "hook/compat.h"
 
-/* On glibc a small variable of a loaded library fits into the static block: no call to find it. */
+/* On glibc a small variable of a loaded library fits into the static block, so access needs no call. */
 #ifdef __GLIBC__
 #define PER_THREAD _Thread_local __attribute__((tls_model("initial-exec")))
 #else
@@ -43,7 +43,7 @@ extern struct Owned owned;
 struct Statistics { unsigned long long hooked, hits, misses, plain; };
 extern struct Statistics statistics;
 
-/* What an entry answers if its guards do not hold, and if Python is to run the frame. */
+/* An entry returns these if its guards do not hold, and if Python must run the frame. */
 extern PyObject *MISS, *PLAIN;
 
 typedef struct {
@@ -61,13 +61,13 @@ struct View {
     PyObject *callback; /* borrowed from the thread's Registration; NULL: as `everywhere`; PLAIN: none */
     PyObject *registration;
     int hidden;
-    char *stack_end; /* lowest address of this thread's C stack; NULL: not asked yet */
+    char *stack_end; /* lowest address of this thread's C stack; NULL: not known yet */
     size_t stack_reserve;
 };
 extern PER_THREAD struct View view;
 
-extern PyObject *everywhere; /* the callback of the threads that have none of their own, or NULL */
-extern int closed;           /* the interpreter is about to end: no callback is asked any more */
+extern PyObject *everywhere; /* the callback of the threads without their own, or NULL */
+extern int closed;           /* the interpreter is about to end: no callback is called any more */
 extern Py_ssize_t callbacks_set; /* by threads, and for all of them */
 extern _PyFrameEvalFunction evaluate_before;
 
@@ -101,14 +101,14 @@ void register_callback(Registration *self, PyObject *callback);
 void count_callback(PyObject *before, PyObject *after);
 void uninstall(PyInterpreterState *interp);
 
-/* The evaluator is off although callbacks are set, which only look on; it comes back at the next tensor. `patience`: for
-   how many frames without tensor work it stays. */
+/* The evaluator is not installed although callbacks are set, because they only observe. The next tensor installs it
+   again. `patience`: for how many frames without tensor work it then stays. */
 extern int asleep;
 extern unsigned long long patience;
 void fall_asleep(PyInterpreterState *interp);
 int wake_up(void);
 
-/* Does torch.compile evaluate this thread's frames, above us or below? Then they are its own to capture. */
+/* Does torch.compile evaluate this thread's frames, above us or below? Then it captures them. */
 int another_compiler_works(PyThreadState *tstate);
 PyObject *step_aside_for(PyObject *module, PyObject *question);
 
@@ -125,19 +125,19 @@ typedef struct {
     Token *token;
     vectorcallfunc vectorcall;
     PyObject *weakrefs;
-    int observes; /* is it asked only for code that has done tensor work, once that has been looked at? */
+    int observes; /* is it called only for code that has done tensor work, which is observed first? */
 } Callback;
 
 extern PyTypeObject CallbackType;
 
-/* Calls of which the time was taken, in nanoseconds. */
+/* Timed calls, in nanoseconds. */
 struct Times { unsigned long long calls, total, least; };
 
-/* What frames of a code object have done that Python ran, and how long they took, with entries and without: see
+/* The work of a code object's frames while Python ran them, and the time of calls with entries and without: see
    observe.c. */
 struct Work {
     unsigned long long calls, operations, in_modules, frames;
-    unsigned long long next; /* at which number of calls the callback is asked again */
+    unsigned long long next; /* the number of calls after which the callback is called again */
     int is_module;           /* the forward() of modules */
     struct Times plain, captured;
 };
@@ -146,7 +146,7 @@ typedef struct {
     PyObject *entries; /* a tuple that is not empty, or NULL */
     Token **tokens;    /* of the Callbacks that leave the code object alone */
     Py_ssize_t token_count;
-    int skipped; /* by everyone; ALONE: what the frame calls is left alone, too */
+    int skipped; /* by everyone; ALONE: callees of the frame are left alone, too */
     int passes_tails;
     struct Work work;
 } Slot;
@@ -166,7 +166,7 @@ static inline int is_skipped_code(PyCodeObject *code)
     return slot != NULL && slot->skipped;
 }
 
-/* Does everyone, or who set this callback (NULL: nobody in particular), leave the code object alone? */
+/* Does everyone, or the owner of this callback (NULL: no particular one), leave the code object alone? */
 static inline int is_left_alone(const Slot *slot, PyObject *callback)
 {
     if (slot->skipped || slot->token_count == 0 || callback == NULL || !Py_IS_TYPE(callback, &CallbackType)) {
@@ -200,16 +200,16 @@ void move_to_front(PyObject *entries, Py_ssize_t index);
 
 /* ---- observe.c ---------------------------------------------------------------------------------- */
 
-/* Of this thread, so far: operations on tensors outside of graphs; those of them in forward() of modules; frames. */
+/* Of this thread, so far: tensor operations outside graphs; those of them in forward() of modules; frames. */
 struct Observed { unsigned long long operations, in_modules, frames; };
 extern PER_THREAD struct Observed observed;
 
-/* Operations on tensors of all threads, in frames that entries answered. */
+/* Tensor operations of all threads, in frames that entries answered. */
 extern unsigned long long captured_operations;
 unsigned long long nanoseconds(void);
 int note_answer(PyObject *callback, Slot *slot, unsigned long long start);
 
-/* A frame that Python runs while it is looked at. */
+/* A frame that Python runs and the hook observes. */
 typedef struct Activation {
     PyCodeObject *code;
     struct Activation *caller;
@@ -220,7 +220,7 @@ static inline int observes(PyObject *callback)
     return Py_IS_TYPE(callback, &CallbackType) && ((Callback *)callback)->observes;
 }
 
-/* Is the callback to be asked about this code, which it looks at and has no entries? */
+/* Is the callback to be called for this code, which it observes and which has no entries? */
 static inline int is_due(const Slot *slot)
 {
     return slot != NULL && slot->work.operations != 0 && slot->work.calls >= slot->work.next;
@@ -239,7 +239,7 @@ PyObject *operations(PyObject *module, PyObject *unused);
 extern PyTypeObject TailType;
 extern PER_THREAD PyObject *handed;
 
-/* The result of what an answer leaves to others. Takes over the reference; NULL stays NULL. */
+/* Follows Tails: the result of the last call. Takes over the reference; NULL stays NULL. */
 PyObject *follow_tails(PyObject *answer);
 PyObject *run_tails(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
@@ -247,10 +247,10 @@ PyObject *run_tails(PyObject *module, PyObject *const *args, Py_ssize_t count);
 
 extern PyTypeObject EntryType;
 
-/* A new reference: the answer, MISS or PLAIN; NULL with an exception. */
+/* A new reference: the result, MISS or PLAIN; NULL with an exception. */
 PyObject *entry_ask(PyObject *entry, PyObject *callback, PyObject *const *args, Py_ssize_t count);
 
-/* Does what it does need the callback of its translator to be set? */
+/* Must the callback of its translator be set while it runs? */
 int entry_needs_callback(PyObject *entry);
 
 /* Do the guards of its program hold? */

@@ -2,7 +2,7 @@
 
 #include "hook/hook.h"
 
-/* ---- the sentinels an entry answers with -------------------------------------------------------- */
+/* ---- the sentinels that an entry returns -------------------------------------------------------- */
 
 typedef struct {
     PyObject_HEAD
@@ -100,7 +100,7 @@ static PyObject *close_hook(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unu
 
 /* ---- code objects ------------------------------------------------------------------------------- */
 
-/* A code object, and a Callback or NULL, as skip() and is_skipped() take them. */
+/* A code object, and a Callback or NULL: the arguments of skip() and is_skipped(). */
 static PyCodeObject *read_skip(PyObject *const *args, Py_ssize_t count, PyObject **callback)
 {
     if (count < 1 || count > 2) {
@@ -172,7 +172,7 @@ static int check_entries(PyObject *entries)
     return 0;
 }
 
-/* The hook changes the order in the tuple that it keeps. */
+/* The hook reorders the tuple that it keeps. */
 static PyObject *copy_entries(PyObject *entries)
 {
     PyObject *copy = PyTuple_New(PyTuple_GET_SIZE(entries));
@@ -229,7 +229,7 @@ static PyObject *reset(PyObject *Py_UNUSED(module), PyObject *object)
 
 /* ---- what guards ask once ----------------------------------------------------------------------- */
 
-/* Where the getters of functions get it from; what is not there they show as None. */
+/* Where the getters of functions read it; a missing value is shown as None. */
 static Py_ssize_t function_field(PyObject *descriptor)
 {
     static const struct { const char *name; Py_ssize_t offset; } fields[] = {
@@ -245,7 +245,7 @@ static Py_ssize_t function_field(PyObject *descriptor)
     return -1;
 }
 
-/* Of a field of objects: (offset, whether an empty one reads as None), or None for other kinds of fields. */
+/* Of a field with an object: (offset, whether an empty one reads as None). None for other kinds of fields. */
 static PyObject *member_offset(PyObject *Py_UNUSED(module), PyObject *object)
 {
     if (Py_IS_TYPE(object, &PyGetSetDescr_Type)) {
@@ -270,7 +270,7 @@ static PyObject *is_generic_lookup(PyObject *Py_UNUSED(module), PyObject *object
 
 /* ---- the module --------------------------------------------------------------------------------- */
 
-/* A method of an object's class, bound, as a `with` finds it. */
+/* A bound method of an object's class, looked up as by `with`. */
 static PyObject *special_method(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2 || !PyUnicode_Check(args[1])) {
@@ -306,16 +306,16 @@ static PyObject *debug_counts(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(u
 static PyMethodDef methods[] = {
     {"set_callback", set_callback, METH_O,
      "Sets this thread's callback(function, arguments): None for that of set_default, PLAIN for none at all. Returns "
-     "what it was."},
-    {"get_callback", get_callback, METH_NOARGS, "The callback that is asked in this thread, or None."},
-    {"set_default", set_default, METH_O, "Sets the callback of the threads that have none of their own, or None."},
-    {"close", close_hook, METH_NOARGS, "From now on no callback and no entry is asked: the interpreter ends."},
+     "the previous one."},
+    {"get_callback", get_callback, METH_NOARGS, "The callback of this thread, or None."},
+    {"set_default", set_default, METH_O, "Sets the callback of the threads without their own, or None."},
+    {"close", close_hook, METH_NOARGS, "From now on no callback and no entry is called: the interpreter ends."},
     {"skip", (PyCFunction)(void (*)(void))skip, METH_FASTCALL,
      "skip(code, callback=None): leaves frames of a code object alone from now on, where a Callback is set or always."},
-    {"leave_alone", leave_alone, METH_O, "The same, and what the frames call is left alone, too."},
-    {"pass_tails", pass_tails, METH_O, "Leaves it to whoever calls this code object to follow its Tails."},
+    {"leave_alone", leave_alone, METH_O, "The same, and callees of the frames are left alone, too."},
+    {"pass_tails", pass_tails, METH_O, "Leaves it to callers of this code object to follow its Tails."},
     {"run", (PyCFunction)(void (*)(void))run_tails, METH_FASTCALL,
-     "run(function, *args): the result of the call, and of what it leaves to others."},
+     "run(function, *args): the result of the call, after following Tails."},
     {"is_skipped", (PyCFunction)(void (*)(void))is_skipped, METH_FASTCALL,
      "is_skipped(code, callback=None): whether frames of a code object are left alone, where a Callback is set or always."},
     {"set_entries", set_entries, METH_VARARGS, "Sets the callables asked for frames of a code object."},
@@ -323,29 +323,29 @@ static PyMethodDef methods[] = {
     {"reset", reset, METH_O, "Forgets the entries of a code object, and that it is skipped."},
     {"plain", plain, METH_O, "A callable that calls fn with this thread's callback hidden."},
     {"member_offset", member_offset, METH_O, "Where a field is in its objects: (offset, is an empty one None), or None."},
-    {"is_generic_lookup", is_generic_lookup, METH_O, "Is it what object.__getattribute__ is, in whichever class?"},
+    {"is_generic_lookup", is_generic_lookup, METH_O, "Whether it is object.__getattribute__, in any class."},
     {"special_method", (PyCFunction)(void (*)(void))special_method, METH_FASTCALL,
-     "special_method(object, name): a method of its class, bound, as a `with` statement finds it."},
+     "special_method(object, name): a bound method of its class, looked up as by `with`."},
     {"undisturbed", (PyCFunction)(void (*)(void))undisturbed, METH_FASTCALL,
-     "undisturbed(restore, function, *args): calls the function, then restore() until it has come to its end."},
+     "undisturbed(restore, function, *args): calls the function, then restore() until it has finished."},
     {"step_aside_for", step_aside_for, METH_O,
-     "Frames are left to another compiler while this function, written in C, answers anything but None."},
-    {"use_tensor_api", use_tensor_api, METH_O, "Compares tensors by sot._tensors from now on, whose `api` this is."},
+     "Frames are left to another compiler while this function, written in C, returns anything but None."},
+    {"use_tensor_api", use_tensor_api, METH_O, "Compares tensors with sot._tensors from now on; takes its `api`."},
     {"use_slow_tensors", use_slow_tensors, METH_VARARGS,
-     "use_slow_tensors(include, exclude): what tells the dispatch keys that the thread adds to and takes from tensors'."},
+     "use_slow_tensors(include, exclude): functions for the dispatch keys that a thread adds and removes."},
     {"slow_tensor_spec", slow_tensor_spec, METH_O,
-     "A specification that a tensor meets if a C function answers True for it."},
+     "A specification that a tensor meets if a C function returns True."},
     {"observe", observe_types, METH_VARARGS, "observe(tensor, module): counts from now on the tensors that torch makes."},
     {"work_of", work_of, METH_O,
-     "What frames of a code object have done that Python ran: (calls, operations, in modules, frames, is a forward)."},
+     "The work of a code object's frames that Python ran: (calls, operations, in modules, frames, is a forward)."},
     {"times_of", times_of, METH_O,
-     "((calls, seconds of the fastest, seconds) of a code object that Python has run, the same of its entries)."},
-    {"operations", operations, METH_NOARGS, "How many operations on tensors there were, and how many in entries."},
-    {"ask_again", ask_again, METH_VARARGS, "ask_again(code, calls): asks a callback that observes after so many calls."},
-    {"running", running, METH_NOARGS, "The code of the frames of this thread that are looked at, the innermost first."},
-    {"stats", stats, METH_NOARGS, "How many frames were looked at, answered, missed and left plain."},
+     "((calls, seconds of the fastest, seconds) of a code object run by Python, the same for its entries)."},
+    {"operations", operations, METH_NOARGS, "The number of tensor operations, and the number in entries."},
+    {"ask_again", ask_again, METH_VARARGS, "ask_again(code, calls): calls an observing callback after so many calls."},
+    {"running", running, METH_NOARGS, "The code of this thread's observed frames, the innermost first."},
+    {"stats", stats, METH_NOARGS, "The numbers of frames that were seen, answered, missed and left plain."},
 #ifdef SOT_HOOK_DEBUG
-    {"debug_counts", debug_counts, METH_NOARGS, "How many objects this module keeps alive."},
+    {"debug_counts", debug_counts, METH_NOARGS, "The number of objects that this module keeps alive."},
 #endif
     {0},
 };
@@ -353,7 +353,7 @@ static PyMethodDef methods[] = {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "sot._hook",
-    .m_doc = "Looks at Python frames before they run, and runs something else instead.",
+    .m_doc = "Sees Python frames before they run, and can run something else instead.",
     .m_size = -1,
     .m_methods = methods,
 };

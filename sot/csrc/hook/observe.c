@@ -1,13 +1,15 @@
-/* Looking on while Python runs a frame: how much tensor work there is in it.
+/* Observes frames that Python runs: how much tensor work they do.
 
-   A translator of a whole program has to decide which code is worth a capture before it looks at any. What decides is
-   counted here while Python runs the code, for next to nothing: the tensors that torch hands to Python (an operation
-   makes one or a few), and the frames that run meanwhile. torch.Tensor allocates its objects by a slot of the type,
-   tp_alloc, and ours counts and does the same. A code object gets a Slot only when a frame of it has done tensor work:
-   of code without tensors nothing is remembered, and nobody asks.
+   A translator of a whole program has to decide which code is worth a capture before it captures any. The facts for
+   that are counted here while Python runs the code, at almost no cost: the tensors that torch hands to Python (an
+   operation makes one or a few), and the frames that run meanwhile. torch.Tensor allocates its objects by a slot of
+   the
+   type, tp_alloc. Our function replaces it, counts, and calls it. A code object gets a Slot only when a frame of it
+   has
+   done tensor work. Code without tensors has no record and causes no calls.
 
-   Not counted are the operations that a graph runs in the place of a frame: they are captured already. Operations in a
-   module's forward() count for the module that the program calls, not as the own work of its callers. */
+   Operations that a graph runs in place of a frame are not counted, because they are captured already. Operations in a
+   module's forward() count for the module that the program calls, not for its callers. */
 
 #include "hook/hook.h"
 
@@ -30,7 +32,7 @@ static PyObject *count_and_allocate(PyTypeObject *type, Py_ssize_t count)
     all_operations++;
     quiet = 0;
     if (asleep && wake_up()) {
-        observed.frames += patience; /* a lower bound: frames that have run were not counted */
+        observed.frames += patience; /* a lower bound: frames that have already run were not counted */
     }
     return allocate_before(type, count);
 }
@@ -82,7 +84,7 @@ static void add_time(struct Times *times, unsigned long long start)
     times->calls++;
 }
 
-/* Of what loses time, that is sure after so many calls, with a margin for what is measured. */
+/* After so many calls it is certain that code loses time, with a margin for errors of measurement. */
 #define CALLS_TO_JUDGE 64
 #define PLAIN_CALLS_TO_JUDGE 4
 
@@ -92,14 +94,14 @@ static int loses(const struct Work *work)
         && work->plain.calls >= PLAIN_CALLS_TO_JUDGE && work->captured.least > work->plain.least + work->plain.least / 8;
 }
 
-/* An entry has answered in the place of a frame. Python runs code again that was faster without. -1 with an exception. */
+/* An entry has answered for a frame. Code that was faster without goes back to Python. -1 with an exception. */
 int note_answer(PyObject *callback, Slot *slot, unsigned long long start)
 {
     add_time(&slot->work.captured, start);
     return loses(&slot->work) ? leave_alone_for(slot, callback) : 0;
 }
 
-/* ---- looking on --------------------------------------------------------------------------------- */
+/* ---- observing --------------------------------------------------------------------------------- */
 
 /* A frame with tensor work has run. -1 with an exception. */
 static int note_work(PyCodeObject *code, int is_module, struct Observed before, struct Observed after,
@@ -149,7 +151,7 @@ PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame)
     return result;
 }
 
-/* ---- what is asked from Python ------------------------------------------------------------------ */
+/* ---- functions for Python ------------------------------------------------------------------ */
 
 static Slot *slot_of(PyObject *object)
 {
@@ -203,7 +205,7 @@ PyObject *ask_again(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* The code of the frames that Python runs in this thread, and that are looked at: the innermost first. */
+/* The code of the frames that Python runs in this thread and the hook observes, the innermost first. */
 PyObject *running(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     PyObject *found = PyList_New(0);

@@ -1,8 +1,10 @@
-/* What a code object carries: its entries, and who leaves it alone.
+/* The state of a code object: its entries, and the callbacks that leave it alone.
 
-   A Callback is what a translator sets as a thread's callback. A code object may be left alone by one translator and
-   not by another, so its slot keeps the tokens of those that do: a token outlives its Callback, and is one word of
-   memory that keeps nothing else alive. */
+   A Callback is what a translator sets as a thread's callback. One translator may leave a code object alone while
+   another
+   does not. So its slot keeps the tokens of those that do. A token outlives its Callback, and is one word of memory
+   that
+   keeps nothing else alive. */
 
 #include "hook/hook.h"
 
@@ -73,7 +75,7 @@ static void callback_dealloc(PyObject *object)
 }
 
 static PyMemberDef callback_members[] = {
-    {"__wrapped__", T_OBJECT, offsetof(Callback, function), READONLY, "what is asked"},
+    {"__wrapped__", T_OBJECT, offsetof(Callback, function), READONLY, "the wrapped callable"},
     {0},
 };
 
@@ -81,7 +83,7 @@ PyTypeObject CallbackType = {
     PyVarObject_HEAD_INIT(NULL, 0)
     .tp_name = "sot._hook.Callback",
     .tp_doc = "Callback(function, observes=False): a callback that code objects can be left alone for. One that "
-              "observes is asked only about code that has done tensor work.",
+              "observes is called only for code that has done tensor work.",
     .tp_basicsize = sizeof(Callback),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_new = callback_new,
@@ -153,7 +155,7 @@ void free_slot(void *memory)
 
 /* ---- leaving code alone ------------------------------------------------------------------------- */
 
-/* Tokens of Callbacks that are gone make room first. -1 with an exception. */
+/* Tokens of freed Callbacks make room first. -1 with an exception. */
 int leave_alone_for(Slot *slot, PyObject *callback)
 {
     if (is_left_alone(slot, callback)) {

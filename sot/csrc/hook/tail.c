@@ -1,8 +1,9 @@
-/* Tail(function, args): an answer that says "the result is that of function(*args)". Who gets one calls the
-   function only when it has left itself, so what follows each other this way needs no deeper stack; and since the
-   loop is here, there is no frame of ours between the user's.
+/* Tail(function, args): a result that means "the result of function(*args)". The receiver calls the function only
+   after
+   it has returned itself. So a chain of Tails needs no deeper stack, and since the loop is here, there is no frame of
+   ours between the user's frames.
 
-   While a Python function of a Tail is called, only its frame keeps the arguments alive: `handed` holds them until
+   While a Python function of a Tail is called, only its frame keeps the arguments alive. `handed` holds them until
    the frame has its own references, which is when the evaluator (hook/evaluate.c) sees it. */
 
 #include "hook/hook.h"
@@ -51,7 +52,7 @@ static void tail_dealloc(PyObject *self)
     Py_TYPE(self)->tp_free(self);
 }
 
-/* The arguments, which nothing but the callee is to keep alive. */
+/* The arguments. Only the callee must keep them alive. */
 static PyObject *tail_take(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     PyObject *args = ((Tail *)self)->args;
@@ -65,8 +66,8 @@ static PyMethodDef tail_methods[] = {
 };
 
 static PyMemberDef tail_members[] = {
-    {"function", T_OBJECT, offsetof(Tail, function), READONLY, "what gives the result"},
-    {"args", T_OBJECT, offsetof(Tail, args), READONLY, "what it is called with"},
+    {"function", T_OBJECT, offsetof(Tail, function), READONLY, "the function that returns the result"},
+    {"args", T_OBJECT, offsetof(Tail, args), READONLY, "the arguments of the function"},
     {0},
 };
 
@@ -94,7 +95,7 @@ static PyObject *call_tail(PyObject *function, PyObject *args)
     return result;
 }
 
-/* The result of what an answer leaves to others. Takes over the reference; NULL stays NULL. */
+/* Follows Tails: the result of the last call. Takes over the reference; NULL stays NULL. */
 PyObject *follow_tails(PyObject *answer)
 {
     while (answer != NULL && Py_IS_TYPE(answer, &TailType)) {

@@ -1,4 +1,5 @@
-/* What a thread carries: its callback, and where its C stack ends. The evaluator is installed only while some thread has
+/* The state of a thread: its callback, and the end of its C stack. The evaluator is installed only while some thread
+   has
    a callback. */
 
 #include "hook/hook.h"
@@ -12,12 +13,13 @@ PyObject *everywhere;
 int closed;
 Py_ssize_t callbacks_set;
 _PyFrameEvalFunction evaluate_before = _PyEval_EvalFrameDefault;
-static _PyFrameEvalFunction evaluate_above; /* who came on top of us and kept us from leaving */
+static _PyFrameEvalFunction evaluate_above; /* the evaluator above us that kept us from leaving */
 
 /* ---- the C stack -------------------------------------------------------------------------------- */
 
-/* When less C stack than the reserve is left, a frame raises RecursionError instead of running: under
-   PEP 523 each Python call takes C stack, whatever sys.setrecursionlimit() allows. */
+/* If less C stack than the reserve is left, a frame raises RecursionError instead of running. Under PEP 523 each
+   Python
+   call takes C stack, whatever sys.setrecursionlimit() allows. */
 #define STACK_RESERVE ((size_t)256 * 1024)
 #define STACK_UNKNOWN ((char *)UINTPTR_MAX)
 
@@ -41,9 +43,11 @@ void find_stack(void)
 
 /* ---- asleep ------------------------------------------------------------------------------------- */
 
-/* While the evaluator is installed, the interpreter calls functions the slow way. Where only tensor work is of interest
-   and there has been none for long, we leave; the next tensor that torch makes calls us back (observe.c). Frames that
-   run by then are missed, so each time we wait twice as long before we leave: few are. */
+/* While the evaluator is installed, the interpreter calls functions the slow way. If only tensor work is of interest
+   and
+   there has been none for long, we uninstall it. The next tensor that torch makes installs it again (observe.c).
+   Frames
+   that already run by then are missed. So the wait before leaving doubles each time, and few frames are missed. */
 #define FIRST_PATIENCE 4096
 int asleep;
 unsigned long long patience = FIRST_PATIENCE;
@@ -77,7 +81,7 @@ static void install(PyInterpreterState *interp)
 {
     _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
     if (current == evaluate || (evaluate_above != NULL && current == evaluate_above)) {
-        return; /* still there: adding ourselves again would make the chain a circle */
+        return; /* still there: adding ourselves again would make the chain a cycle */
     }
     evaluate_above = NULL;
     asleep = 0;
@@ -98,7 +102,7 @@ void uninstall(PyInterpreterState *interp)
 
 /* ---- another compiler --------------------------------------------------------------------------- */
 
-static PyObject *other_compiler; /* a function in C that answers None while no other compiler is at work in this thread */
+static PyObject *other_compiler; /* a C function that returns None while no other compiler is active in this thread */
 
 PyObject *step_aside_for(PyObject *Py_UNUSED(module), PyObject *question)
 {
@@ -106,7 +110,7 @@ PyObject *step_aside_for(PyObject *Py_UNUSED(module), PyObject *question)
     Py_RETURN_NONE;
 }
 
-/* It is asked only while an evaluator of somebody else's is installed. */
+/* It is called only while another evaluator is installed. */
 int another_compiler_works(PyThreadState *tstate)
 {
     _PyFrameEvalFunction current = current_evaluator(tstate);
@@ -125,15 +129,16 @@ int another_compiler_works(PyThreadState *tstate)
 
 /* ---- the callback ------------------------------------------------------------------------------- */
 
-/* A Registration holds a thread's callback. It lives in the dict of the thread's state, which Python
-   clears when the thread ends; after a fork, another thread may be the one that clears it. */
+/* A Registration holds a thread's callback. It is in the dict of the thread's state, which Python clears when the
+   thread
+   ends. After a fork another thread may clear it. */
 
 static int counts(PyObject *callback)
 {
     return callback != NULL && callback != PLAIN;
 }
 
-/* The evaluator is there while somebody needs it. */
+/* Installs the evaluator while it is needed. */
 void count_callback(PyObject *before, PyObject *after)
 {
     wake_up();

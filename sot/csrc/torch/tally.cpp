@@ -1,12 +1,12 @@
 /* Counts the operations that torch runs, for reports: those inside graphs and those that Python called.
 
    In: start(callable) and stop(), and around each graph or capture: enter(where) and leave(previous).
-   Out: leave() answers how many operations ran since enter(); the callable is called, with the name of
-        the operation, before each operation that Python runs outside of graphs and captures.
+   Out: leave() returns the number of operations since enter(). The callable is called, with the name of
+        the operation, before each operation that Python runs outside graphs and captures.
 
-   Only what is called directly counts: not the operations that an operation is made of, and not those
-   of the autograd engine. An observer of torch's changes nothing about what the program computes, as a
-   mode would. The observer runs without the GIL, as operations do; only the callable needs it. */
+   Only direct calls count, not the operations that an operation is made of, and not those of the autograd
+   engine. An observer of torch does not change the program's results, as a mode would. The observer runs
+   without the GIL, as operations do; only the callable needs it. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -23,7 +23,7 @@ thread_local long long count = 0;
 PyObject *callable = nullptr; /* owned; set and cleared under the GIL */
 at::CallbackHandle handle = 0;
 
-/* Tell Python. Whatever it raises is its own affair: the operation goes on. */
+/* Call Python. An exception there is reported and dropped: the operation continues. */
 void tell(const char *name)
 {
     PyGILState_STATE gil = PyGILState_Ensure();
@@ -45,7 +45,7 @@ std::unique_ptr<at::ObserverContext> begins(const at::RecordFunction &fn)
         count++;
         if (where == PYTHON) {
             long before = where;
-            where = CAPTURE; /* what the callable does is not the program's */
+            where = CAPTURE; /* the work of the callable is not the program's */
             tell(fn.name());
             where = before;
         }
@@ -105,7 +105,7 @@ PyMethodDef methods[] = {
     {"start", start, METH_O, "Calls fn(name) before each operation that Python runs, until stop()."},
     {"stop", stop, METH_NOARGS, "Stops counting."},
     {"enter", enter, METH_O, "This thread is now in a graph (GRAPH) or a capture (CAPTURE). For leave()."},
-    {"leave", leave, METH_O, "Back to what enter() found; how many operations ran in between."},
+    {"leave", leave, METH_O, "Restores the state before enter(); returns the number of operations."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,10 +1,11 @@
-/* sot._tensors: compares the metadata of tensors, a few nanoseconds each.
+/* sot._tensors: compares the metadata of tensors, in a few nanoseconds each.
 
    In: an example, and which of its sizes and strides matter. Out: a specification, and whether a value meets it:
    class, dispatch keys (conjugate and negative bits are among them), dtype, device, sizes, strides, requires_grad.
 
-   Reads torch's own C++ objects by its header, so it fits the torch that it was built for only: compiled on first use, by
-   sot/torch_compat/native.py. Without it torch's slower guards do the work (guards/slow_tensors.c). */
+   It reads torch's C++ objects by torch's headers, so it fits only the torch that it was built for.
+   sot/torch_compat/native.py compiles it on first use. Without it torch's slower guards are used
+   (guards/slow_tensors.c). */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -23,8 +24,9 @@ namespace {
 
 using torch::autograd::AutogradMeta;
 
-/* Where a Python tensor has the address of the C++ one, and that one of what autograd keeps: found by looking, because
-   torch has moved the first and calls the second private. */
+/* The offsets of the C++ tensor's address in a Python tensor, and of autograd's data in the C++ tensor. They are found
+   by
+   searching, because torch has moved the first and declares the second private. */
 Py_ssize_t impl_offset = 0, autograd_offset = 0;
 
 template <typename Found>
@@ -40,9 +42,9 @@ inline const AutogradMeta *autograd_of(const c10::TensorImpl *impl)
     return pointer_at<AutogradMeta>(impl, autograd_offset);
 }
 
-constexpr int64_t ANY = -1; /* sizes are never negative; a negative stride is none that torch makes */
+constexpr int64_t ANY = -1; /* sizes are never negative, and torch makes no negative strides */
 
-/* Equal specifications are one object: most tensors of a model are alike, and what is read stays in the cache. */
+/* Equal specifications are one object: most tensors of a model are alike, and the specification stays in the cache. */
 struct Spec {
     PyTypeObject *type;
     uint64_t keys;
@@ -63,15 +65,16 @@ struct Spec {
 
 std::list<Spec> specs;
 
-/* Fields that torch shows to classes derived from its own: read without its questions for tensors of other kinds, which
-   have other dispatch keys. */
+/* Fields that torch shows to derived classes. They are read without torch's test for tensors of other kinds, which
+   have
+   other dispatch keys. */
 struct Fields : c10::TensorImpl {
     static constexpr auto layout = &Fields::sizes_and_strides_;
     static constexpr auto dtype = &Fields::data_type_;
     static constexpr auto device = &Fields::device_opt_;
 };
 
-/* As torch answers, without two calls for what is not a view. */
+/* As torch does, but without two calls for tensors that are not views. */
 inline bool requires_grad(const c10::TensorImpl *impl)
 {
     const AutogradMeta *meta = autograd_of(impl);
@@ -148,7 +151,7 @@ void free_spec(PyObject *capsule)
     }
 }
 
-/* The one specification that is equal to this one. */
+/* The one object for this specification. */
 Spec *share(Spec &&made)
 {
     for (Spec &spec : specs) {
@@ -172,7 +175,7 @@ bool read_numbers(PyObject *tuple, std::vector<int64_t> &numbers)
     return !PyErr_Occurred();
 }
 
-/* Tensors whose sizes are where the header says, and say all about how they are stored. */
+/* Tensors whose sizes are at the offset of the header, and describe their storage completely. */
 bool is_plain(const c10::TensorImpl *impl)
 {
     return impl->layout() == c10::kStrided && !impl->is_python_dispatch() && !impl->is_nested()
@@ -216,7 +219,7 @@ PyObject *meets(PyObject *, PyObject *args)
     return memory != nullptr ? PyBool_FromLong(matches(check)) : nullptr;
 }
 
-/* Where in an object the address is; 0 if it is not between `from` and `to`. */
+/* The offset of the address in an object; 0 if it is not between `from` and `to`. */
 Py_ssize_t find(const void *address, const void *object, Py_ssize_t from, Py_ssize_t to)
 {
     for (Py_ssize_t at = from; at < to; at += sizeof(void *)) {
@@ -242,16 +245,16 @@ bool find_offsets(PyObject *torch)
     Py_XDECREF(tensor);
     bool found = impl_offset != 0 && autograd_offset != 0;
     if (!found && !PyErr_Occurred()) {
-        PyErr_SetString(PyExc_ImportError, "sot._tensors: tensors of this version of torch are made differently");
+        PyErr_SetString(PyExc_ImportError, "sot._tensors: this version of torch has a different layout of tensors");
     }
     return found;
 }
 
 PyMethodDef methods[] = {
     {"spec", spec, METH_VARARGS,
-     "spec(example, sizes, strides, torch.Tensor): what is compared, None in sizes and strides being whatever; None if "
+     "spec(example, sizes, strides, torch.Tensor): a specification; None in sizes and strides matches any. None if "
      "the example is not a plain tensor."},
-    {"meets", meets, METH_VARARGS, "meets(spec, value): is it such a tensor?"},
+    {"meets", meets, METH_VARARGS, "meets(spec, value): whether the value is such a tensor."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from sot import _hook
 from sot.backends import dynamo, selection
 from sot.backends.eager import eager
 from sot.backends.errors import BackendError, UnknownBackendError, innermost, one_line
@@ -124,7 +125,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     name = backend_name(backend)
     try:
         with compilers.compiling_graph(gm):
-            compiled = backend(gm, list(example_inputs))
+            compiled = _hook.with_signals(backend, gm, list(example_inputs))
     except BackendError:
         raise
     except Exception as error:

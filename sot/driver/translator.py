@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -130,7 +131,9 @@ class Translator:
             return entry        # another thread has made it in the meantime
         if not how or self.program is not None and not self.pays_again(self.program.policy, code):
             return None
-        return self.capture(function, inputs, hooked)
+        if threading.get_ident() != threading.main_thread().ident:      # only that one handles signals
+            return self.capture(function, inputs, hooked)
+        return _hook.without_signals(self.capture, function, inputs, hooked)
 
     def pays_again(self, policy: Policy, code: CodeType) -> bool:
         """Whether code of a whole program is captured again when no entry fits."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sot._hook import handle_signals
 from sot.interpreter.frame import BRANCH, TRIAL
 from sot.interpreter.opcodes.table import HANDLERS, RETURNS
 from sot.interpreter.outcomes import Return, Stopped
@@ -21,6 +22,7 @@ def run(m: Machine) -> Return | Stopped | None:
     reached the end of one side of a branch.
     """
     while True:
+        handle_signals()
         frame = m.frames[-1]
         if frame.pc in frame.stops:
             return None

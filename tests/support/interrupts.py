@@ -1,11 +1,11 @@
-"""Raises an exception at every instruction that Python runs for a capture, each time in a process of its own.
+"""Interrupts a capture at every instruction that Python runs for it, each time in a process of its own.
 
 ``python tests/support/interrupts.py [points] [KeyboardInterrupt|MemoryError]`` tries that many points, evenly spread
 over the captures of a few programs, and prints what was left behind by which.
 
-The process forks at a point; the child raises the exception there, and looks at what is left when it has gone through.
-So each point costs what is left of one capture, and is reached in the same state each time. The fork is the C
-library's own: Python, which knows of none, does not renew locks in the child.
+The process forks at a point; the child raises MemoryError there, or sends itself the signal of Ctrl-C, and looks at
+what is left when it has gone through. So each point costs what is left of one capture, and is reached in the same state
+each time. The fork is the C library's own: Python, which knows of none, does not renew locks in the child.
 """
 from __future__ import annotations
 
@@ -107,7 +107,11 @@ def interrupted(program: Callable, exception: type[BaseException], numbers: set[
             signal.alarm(SECONDS)
             numbers.clear()
             children.clear()
-            raise exception
+            sys.settrace(None)
+            if exception is not KeyboardInterrupt:
+                raise exception
+            signal.raise_signal(signal.SIGINT)
+            return
         _, status = os.waitpid(child, 0)
         if status:
             said = os.read(read, 1 << 16).decode() if os.WIFEXITED(status) else f"ended by {status}"

@@ -12,6 +12,7 @@
      entry_type.c    making an entry
      direct_calls.c  calls that need no frame
      callables.c     callables around another callable
+     signals.c       handlers of signals wait while a capture lasts
      module.c        the module's functions, and its initialization */
 
 #ifndef SOT_HOOK_H
@@ -264,5 +265,11 @@ PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf);
 extern PyTypeObject DirectType, PlainType, RescuedType, BindingType;
 PyObject *plain(PyObject *module, PyObject *fn);
 PyObject *undisturbed(PyObject *module, PyObject *const *args, Py_ssize_t count);
+
+/* ---- signals.c ---------------------------------------------------------------------------------- */
+
+PyObject *without_signals(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *with_signals(PyObject *module, PyObject *const *args, Py_ssize_t count);
+PyObject *handle_signals(PyObject *module, PyObject *none);
 
 #endif

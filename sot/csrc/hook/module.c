@@ -328,6 +328,12 @@ static PyMethodDef methods[] = {
      "special_method(object, name): a bound method of its class, looked up as by `with`."},
     {"undisturbed", (PyCFunction)(void (*)(void))undisturbed, METH_FASTCALL,
      "undisturbed(restore, function, *args): calls the function, then restore() until it has finished."},
+    {"without_signals", (PyCFunction)(void (*)(void))without_signals, METH_FASTCALL,
+     "without_signals(function, *args): calls the function in the main thread; Python's handlers of signals run where it "
+     "says handle_signals(), and at its end."},
+    {"with_signals", (PyCFunction)(void (*)(void))with_signals, METH_FASTCALL,
+     "with_signals(function, *args): calls the function within such a one, with signals handled as ever."},
+    {"handle_signals", handle_signals, METH_NOARGS, "Runs the handlers of the signals that have arrived meanwhile."},
     {"step_aside_for", step_aside_for, METH_O,
      "Frames are left to another compiler while this function, written in C, returns anything but None."},
     {"use_tensor_api", use_tensor_api, METH_O, "Compares tensors with sot._tensors from now on; takes its `api`."},

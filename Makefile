@@ -1,5 +1,6 @@
 # make demo   translate two models and compare them with plain PyTorch
-# make test   the test-suite                    make bench  the measurements of benchmarks/
+# make test   the test suite but its slow tests make bench  the measurements of benchmarks/
+# make test-slow   the slow tests: installations, whole test suites of libraries, compilers of kernels
 # make lint   ruff, mypy, C warnings              make zoo    real models, from ../shared/zoo
 # make docs   the documentation, in build/docs
 # make kernels   every kernel compiled for GPUs, without one
@@ -21,7 +22,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: test-all all install demo kernels test test-debug test-sanitized test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
+.PHONY: test-all all install demo kernels test test-slow test-debug test-sanitized test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -50,8 +51,13 @@ install: $(VENV)/.installed
 demo: install
 	$(RUN) examples/demo.py
 
+PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist worksteal -q
+
 test: install
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist worksteal -q $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: install
+	$(PYTEST) -m slow $(ARGS)
 
 # The hook built so that it counts what it keeps alive, in a copy of the package.
 test-debug: install
@@ -80,7 +86,7 @@ test-3.14:
 
 # The whole suite everywhere: each CPython that is here, 3.14, the oldest and the newest torch (each in an environment
 # of its own, which is removed: several GB).
-test-all: test
+test-all: test test-slow
 	for version in 3.12 3.13; do $(MAKE) test PYTHON=python$$version VENV=.venv-$$version || exit 1; done
 	$(MAKE) test-3.14
 	for torch in 2.11.0 2.15.0; do $(MAKE) test VENV=.venv-torch TORCH=torch==$$torch || exit 1; rm -rf .venv-torch; done

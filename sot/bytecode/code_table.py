@@ -35,6 +35,15 @@ class CodeTable(Generic[S]):
             row = self._rows[id(code)] = weakref.ref(code, partial(self._rows.pop, id(code))), made
         return row[1]
 
+    def take(self, code: CodeType) -> S | None:
+        """What there is for a code object, which is from now on the caller's alone."""
+        row = self._rows.pop(id(code), None)
+        return row and row[1]
+
+    def put(self, code: CodeType, state: S) -> None:
+        """Take back what was taken."""
+        self._rows[id(code)] = weakref.ref(code, partial(self._rows.pop, id(code))), state
+
     def codes(self) -> Iterator[CodeType]:
         """The code objects that are alive."""
         return (code for code in [reference() for reference, _ in [*self._rows.values()]] if code is not None)

@@ -27,6 +27,7 @@ from sot.codegen.exit import Exit, write_exit
 from sot.driver import recompile_limit
 from sot.driver.capture_policy import Policy
 from sot.driver.code_state import CodeState, new_state
+from sot.driver.orphans import Owners
 from sot.driver.pipeline import Call, Tools, translate
 from sot.driver.recompile_reasons import learnt_from, reasons
 from sot.driver.scope import EVERYTHING, Scope
@@ -89,6 +90,7 @@ class Translator:
         self.states = CodeTable(new_state)
         self.captures: list[Capture] = []
         self.most_records = 256     # of a whole program; then records of freed code are dropped
+        self.owners = Owners()
         self.callback = program.callback if program is not None else _hook.Callback(self._callback)
         policy = program.policy if program is not None else None
         self.tools = Tools(self.compiler, self.states, self.callback, policy, full_graph, shows_stages, exits)
@@ -149,6 +151,8 @@ class Translator:
     def capture(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
         """Capture a call. ``hooked``: whether the program has hooks on the tensors that autograd saves."""
         code = function.__code__
+        if self.program is not None and self.owners.note(function):
+            self.drop_orphans()
         record = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         self.states.of(code).captures += 1
         try:
@@ -196,6 +200,15 @@ class Translator:
         """Drop the records of freed code of a whole program."""
         living = {id(record) for state in self.states for record in state.records}
         self.captures[:] = [record for record in self.captures if id(record) in living]
+
+    def drop_orphans(self) -> None:
+        """Drop what is known of a whole program's functions that only their own entries keep alive."""
+        places = {id(record): i for i, record in enumerate(self.captures)}
+        lent = {id(record) for code in self.owners.of_code.codes() for record in self.states.of(code).records}
+        self.captures[:] = [record for record in self.captures if id(record) not in lent]
+        self.owners.collect(self.states)
+        self.captures += (record for state in self.states for record in state.records if id(record) in lent)
+        self.captures.sort(key=lambda record: places.get(id(record), len(places)))
 
     def spending(self) -> AbstractContextManager[None]:
         """A context whose time is charged to the program's budget, if it has one."""

@@ -3,6 +3,7 @@ import gc
 import linecache
 import sys
 import types
+import weakref
 from collections import Counter as Count
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 import sot
 from sot.bytecode.decode import forget
+from sot.driver import orphans
 from sot.driver.whole_program import program_of
 
 X = torch.ones(3)
@@ -39,19 +41,18 @@ def make(source, static, count):
 
 
 def objects(translator):
-    for _ in range(2):
-        if translator is not None:
-            translator.drop_records()       # which it does from time to time
-        forget()                            # of decoded code so much is kept, and no more
-        gc.collect()
+    forget()                            # of decoded code so much is kept, and no more
+    if translator is not None:
+        translator.drop_orphans()       # which it does from time to time
+        translator.drop_records()
+    gc.collect()
     kinds = Count(kind for kind in map(type, gc.get_objects())
                   if kind is types.FunctionType or str(kind.__module__).partition(".")[0] in ("sot", "torch"))
     return kinds + Count({"linecache": len(linecache.cache)})
 
 
-# A whole program's entry that reads globals keeps their dict, and with it the function.
-@pytest.mark.parametrize("mode, name", [*(("to_static", name) for name in SOURCES), ("enable", "whole"),
-                                        ("enable", "a closure")])
+@pytest.mark.parametrize("mode, name", [*(("to_static", name) for name in SOURCES), *(("enable", name) for name in (
+    "whole", "inlined", "a break below", "a closure", "a module"))])
 def test_nothing_stays_of_functions_that_are_gone(name, mode):
     source = SOURCES[name]
     sot.reset()
@@ -64,3 +65,46 @@ def test_nothing_stays_of_functions_that_are_gone(name, mode):
         after = objects(translator)
     grown = {kind: n - before[kind] for kind, n in after.items() if n - before[kind] >= 8}
     assert grown == {}, f"in 10 functions, with Python {sys.version_info[:2]}"
+
+
+def test_functions_that_live_keep_their_entries(backend):
+    """Of a program that makes functions, those that are held are not captured again."""
+    namespace = {"torch": torch, "__name__": "made"}
+    exec("def make(k):\n    def f(x): return torch.relu(x) * k\n    return f\n"
+         "def g(x):\n    y = x * 2\n    print(end='')\n    breaks()\n    return torch.relu(y)\n"
+         "def breaks(): open('/dev/null').close()", namespace)
+    f, g = namespace["make"](3), namespace["g"]
+    with sot.enable(backend=backend, exclude=__name__):
+        translator = program_of(sot._hook.get_callback()).translator
+        want = f(X), g(X), namespace["make"](3)(X)
+        count, captures = len(backend.graphs), len(translator.captures)
+        translator.drop_orphans()
+        assert (f(X) - want[0]).abs().sum() == 0 and (g(X) - want[1]).abs().sum() == 0
+        assert namespace["make"](3)(X).equal(want[0])
+    assert (len(backend.graphs), len(translator.captures)) == (count, captures)
+    assert "__sot_states__" not in {**f.__dict__, **g.__dict__, **namespace}
+
+
+def test_a_program_drops_them_by_itself(monkeypatch):
+    monkeypatch.setattr(orphans, "MOST", 8)
+    gone = []
+    with sot.enable(backend="eager", exclude=__name__):
+        program_of(sot._hook.get_callback()).translator.owners.most = 8
+        for _ in range(40):
+            namespace = {"torch": torch, "__name__": "made"}
+            exec("def f(x): return torch.relu(x)", namespace)
+            namespace["f"](X)
+            gone.append(weakref.ref(namespace["f"]))
+    assert sum(f() is not None for f in gone) <= 18
+
+
+def test_nothing_is_collected_where_the_program_has_turned_that_off(monkeypatch):
+    owners = orphans.Owners()
+    owners.most = 0
+    function = types.FunctionType((lambda x: x).__code__, {})
+    assert owners.note(function)
+    gc.disable()
+    try:
+        assert not owners.note(function)
+    finally:
+        gc.enable()

@@ -144,7 +144,8 @@ class GraphCompiler:
         """The same for a graph whose results can be differentiated."""
         examples = [*graph.examples]
         if not graph.numpy and not graph.has_generator and not any(
-                graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS):
+                graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
+        ) and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
         if not self.compiles:
             try:
@@ -153,8 +154,9 @@ class GraphCompiler:
                     return compiled
             except BackendError:
                 pass
-        if graph.can_be_cut and (pieces := in_pieces(graph.module, self.backend, ONLY_AS_IT_IS)) is not None:
-            return pieces
+        if graph.can_be_cut and not marks_tensors(graph.module):
+            if (pieces := in_pieces(graph.module, self.backend, ONLY_AS_IT_IS)) is not None:
+                return pieces
         raise RestartCapture(COMPILES, compiles=True)
 
     def ask_about_results(self, graph: Graph, examples: list[Any]) -> Callable[..., Any]:
@@ -193,6 +195,13 @@ class GraphCompiler:
         if any(given is not tensor for given, tensor in zip(graph.examples, graph.real, strict=True)):
             call = asking_no_class(call, as_it_is)
         return call
+
+
+def marks_tensors(module: torch.fx.GraphModule) -> bool:
+    """Does a graph tell autograd something of its inputs, or of tensors that the program may get?"""
+    find = module.graph.find_nodes
+    return bool(find(op="call_method", target="retain_grad")) or any(
+        node.args[0].op == "placeholder" for node in find(op="call_method", target="requires_grad_"))
 
 
 def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:

@@ -369,6 +369,22 @@ class Length(Origin):
 
 
 @origin
+class Identity(Origin):
+    """``id(base)``"""
+
+    base: Origin
+
+    def expr(self, emit: Emit) -> str:
+        return f"id({emit.ref(self.base)})"
+
+    def read(self, inputs: Inputs) -> object:
+        return id(self.base.read(inputs))
+
+    def __str__(self) -> str:
+        return f"id({self.base})"
+
+
+@origin
 class TensorPart(Origin):
     """A number in a tensor's layout, for one of its dimensions."""
 

@@ -151,19 +151,81 @@ def with_gradients(step, self, *args, **kwargs):
         torch.set_grad_enabled(before)
 
 
+def scaled_step(self, optimizer, optimizer_state, *args, **kwargs):
+    """What a GradScaler does with an optimizer: all of the step is computed, and undone if a gradient was infinite."""
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        leave_to_python()
+    params = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    kept = params + [p.grad for p in params]
+    sizes = []
+    for p in params:
+        state = optimizer.state.get(p, {})
+        kept = kept + [v for v in state.values() if isinstance(v, torch.Tensor)]
+        sizes.append(len(state))
+    called = getattr(optimizer, "_opt_called", None)
+    found_inf = sum(optimizer_state["found_inf_per_device"].values())
+    with torch.no_grad():
+        before = [v.clone() for v in kept]
+    result = optimizer.step(*args, **kwargs)
+    if result is not None or getattr(optimizer, "_opt_called", None) is not called or sizes != [
+            len(optimizer.state.get(p, {})) for p in params]:
+        leave_to_python()       # the first step makes more than tensors
+    put_back(found_inf, kept, before)
+    return result
+
+
+def leave_to_python():
+    raise NotImplementedError       # a handler breaks the graph here
+
+
+def put_back(found_inf, kept, before):
+    """What they were, if a gradient was infinite or not a number."""
+    with torch.no_grad():
+        for v, old in zip(kept, before, strict=True):
+            v.copy_(torch.where(found_inf == 0, v, old))
+
+
+def unscaled_step(step, params, grads, *lists, grad_scale, found_inf, **options):
+    """The step of a kernel that knows of a GradScaler."""
+    kept = [v for values in (params, grads, *lists) for v in values]
+    if any(v is None for v in kept):
+        leave_to_python()
+    with torch.no_grad():
+        before = [v.clone() for v in kept] if found_inf is not None else []
+        if grad_scale is not None:
+            for g in grads:
+                g.div_(grad_scale)
+    step(params, grads, *lists, grad_scale=None, found_inf=None, **options)
+    if found_inf is not None:
+        put_back(found_inf, kept, before)
+
+
 @polyfills(fused_sgd)
-def sgd_of_single_tensors(*args, **kwargs):
-    return single_sgd(*args, **kwargs)
+def sgd_of_single_tensors(params, grads, momenta, grad_scale, found_inf, **options):
+    if grad_scale is None and found_inf is None:
+        return single_sgd(params, grads, momenta, None, None, **options)
+    if not options["momentum"]:
+        momenta, none = [], momenta
+        return unscaled_step(
+            lambda params, grads, **given: single_sgd(params, grads, none, **given), params, grads,
+            grad_scale=grad_scale, found_inf=found_inf, **options)
+    return unscaled_step(single_sgd, params, grads, momenta, grad_scale=grad_scale, found_inf=found_inf, **options)
 
 
 @polyfills(fused_adam)
-def adam_of_single_tensors(*args, **kwargs):
-    return single_adam(*args, **kwargs)
+def adam_of_single_tensors(params, grads, averages, squares, maxima, steps, grad_scale, found_inf, **options):
+    if grad_scale is None and found_inf is None:
+        return single_adam(params, grads, averages, squares, maxima, steps, None, None, **options)
+    return unscaled_step(single_adam, params, grads, averages, squares, maxima, steps, grad_scale=grad_scale,
+                         found_inf=found_inf, **options)
 
 
 @polyfills(fused_adagrad)
-def adagrad_of_single_tensors(*args, **kwargs):
-    return single_adagrad(*args, **kwargs)
+def adagrad_of_single_tensors(params, grads, sums, steps, grad_scale, found_inf, **options):
+    if grad_scale is None and found_inf is None:
+        return single_adagrad(params, grads, sums, steps, None, None, **options)
+    return unscaled_step(single_adagrad, params, grads, sums, steps, grad_scale=grad_scale, found_inf=found_inf,
+                         **options)
 
 
 @polyfills(_foreach_utils._group_tensors_by_device_and_dtype)

@@ -20,6 +20,8 @@ from torch.optim.sgd import _single_tensor_sgd as single_sgd  # noqa: F401
 
 from sot.torch_compat.global_state import in_mode
 
+scaler_step = torch.amp.GradScaler._maybe_opt_step
+
 
 @functools.cache
 def disabling_code() -> Any:

@@ -94,4 +94,14 @@ def changes_unversioned(kernel: Any, args: tuple) -> bool:
     name = _changing(kernel)
     if name in NORMALIZING:
         return args[5] is not False and any(isinstance(a, torch.Tensor) for a in args[3:5])     # args[5]: training
-    return bool(name) and any(isinstance(a, torch.Tensor) and a.is_inference() for a in args)
+    return bool(name) and (_writes_beside_self(kernel) or any(
+        isinstance(a, torch.Tensor) and a.is_inference() for a in args))
+
+
+@functools.cache
+def _writes_beside_self(kernel: Any) -> bool:
+    """Does it write to arguments that autograd does not count the changes of: the flag that a GradScaler reads, the
+    range that an observer keeps?"""
+    return kernel.namespace in TORCHS_OWN and any(
+        a.alias_info is not None and a.alias_info.is_write and not a.kwarg_only and a.name != "self"
+        for a in kernel._schema.arguments)

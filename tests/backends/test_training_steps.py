@@ -405,6 +405,43 @@ def a_break_after_backward(translate):
     return [step(*batch(i)) for i in range(2)], grads(m)
 
 
+@forms
+def a_part_is_frozen_and_thawed(translate):
+    g, d = nn.Linear(3, 6), nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 1))
+    torch.manual_seed(0)
+    for p in (*g.parameters(), *d.parameters()):
+        nn.init.normal_(p)
+
+    def step(x, z):
+        made = g(z)
+        d.requires_grad_(False)
+        g.zero_grad()
+        fooled = F.softplus(-d(made)).mean()
+        fooled.backward()
+        for p in d.parameters():
+            p.requires_grad = True
+        d.zero_grad()
+        found = F.softplus(-d(x)).mean() + F.softplus(d(made.detach())).mean()
+        found.backward()
+        return fooled.detach(), found.detach()
+    step = translate(step)
+    return [step(*batch(i)) for i in range(2)], grads(g), grads(d), [p.requires_grad for p in d.parameters()]
+
+
+@forms
+def the_gradient_of_an_intermediate_is_kept(translate):
+    m = model()
+
+    def step(x, y):
+        h = m[0](x)
+        h.retain_grad()
+        loss = F.mse_loss(m[2](h.tanh()), y)
+        loss.backward()
+        return loss.detach(), h.grad
+    step = translate(step)
+    return [step(*batch(i)) for i in range(2)], grads(m)
+
+
 def agree(got: Any, want: Any) -> None:
     if isinstance(want, torch.Tensor):
         torch.testing.assert_close(got, want, **TOLERANCE)

@@ -342,7 +342,6 @@ def dir_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- identity and hash ------------------------------------------------------------------------------------------
-HANDLERS[id] = refuse(Reason.UNSUPPORTED, "id()")
 
 
 @handles(hash)

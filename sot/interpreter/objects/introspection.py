@@ -9,13 +9,14 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sot.guards.origin import Referent
+from sot.guards.origin import Identity, Referent
 from sot.interpreter.objects import attributes
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import handles
-from sot.values.base import ABSENT, Const, NotConstant, Value
+from sot.values.base import ABSENT, Const, LazyConst, NotConstant, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import TupleValue
+from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
@@ -42,6 +43,17 @@ def signature_of(m: Machine, target: Any) -> inspect.Signature:
         return inspect.signature(target)
     except (TypeError, ValueError) as e:        # many C classes have none
         return m.throw(type(e), *e.args)
+
+
+@handles(id)
+def identity(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``id`` of what existed before. It is a constant until another object is met in its place."""
+    if len(args) == 1 and not kwargs and not isinstance(args[0], Const) and args[0].origin is not None:
+        real = args[0].ref.real if isinstance(args[0], TensorValue) else args[0].real
+        origin = Identity(args[0].origin)
+        if real is not ABSENT and real is not None and not m.varies.number(origin):
+            return LazyConst(m, id(real), origin)
+    raise Break(Reason.UNSUPPORTED, "id()")
 
 
 @handles(weakref.ReferenceType.__call__)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.interpreter.torch_ops.torch_calls import torch_call
-from sot.polyfills.torch_code import with_gradients
+from sot.polyfills.torch_code import leave_to_python, scaled_step, with_gradients
 from sot.support.errors import Break, Reason
 from sot.support.registry import BY_CODE, HANDLERS, Handler, handles
-from sot.torch_compat.callables import gradient_wrapper_code, stack_of_counters, value_of_counter
+from sot.torch_compat.callables import gradient_wrapper_code, scaler_step, stack_of_counters, value_of_counter
 from sot.values.base import Value
 from sot.values.callables import FunctionValue
 from sot.values.objects import ListValue, TupleValue
@@ -49,6 +49,18 @@ def set_gradients(m: Machine, function: FunctionValue, args: list[Value], kwargs
     """The setting around a step: gradients are off, except for a differentiable optimizer."""
     inner = function.closure[function.code.co_freevars.index("func")].get(m)
     return m.enter(with_gradients, [inner, *args], kwargs)
+
+
+@handles(scaler_step)
+def step_of_scaler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A GradScaler's. Plain PyTorch asks a tensor whether a gradient is infinite; a graph computes both outcomes."""
+    known = len(args) > 1 and str(args[1].pytype.__module__).startswith(MODULE)
+    return m.enter(scaled_step if known and "" not in m.assumptions.plain_optimizers else scaler_step, args, kwargs)
+
+
+@handles(leave_to_python)
+def refuse(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    raise Break(Reason.OPTIMIZER, "the first steps")
 
 
 @handles(value_of_counter)

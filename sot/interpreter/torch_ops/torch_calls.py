@@ -153,6 +153,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     refuse_others(found)
     if name == "requires_grad_" and m.assumptions.compiles and not transformed(args[0]):
         return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
+    if name == "retain_grad" and m.assumptions.compiles and not any(v.fake.is_leaf for v in found.values()):
+        raise Break(Reason.SIDE_EFFECT, name)
     asked = target, graph_args, graph_kwargs
     refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}

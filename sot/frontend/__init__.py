@@ -1,7 +1,9 @@
-"""What users call.
+"""The public API, the command line and the pytest plugin.
 
-``api`` has to_static and the marks, ``input_spec`` its argument of that name, ``inspection`` and ``explanation`` what
-was captured, ``assertion`` the same for tests, ``global_mode`` the translator for a whole program, ``autoload`` how
-the environment asks for that, ``cli`` the command line (``cache_command`` and ``stages`` are two of its commands),
+``api`` has to_static and the marks, ``input_spec`` the InputSpec. ``inspection`` and ``explanation`` show what was
+captured, and ``assertion`` checks it in tests. ``global_mode`` enables translation of a whole program; ``autoload``
+does
+so by environment variables. ``cli`` is the command line (``cache_command`` and ``stages`` are two of its commands),
+and
 ``pytest_plugin`` the plugin.
 """

@@ -1,8 +1,8 @@
-"""What a user calls: to_static, not_to_static, ignore_module.
+"""The functions to_static, not_to_static and ignore_module.
 
-``to_static`` puts a ``StaticFunction`` in the place of a function; a module instance stays the object that it is
-and gets a ``StaticModule`` as what torch calls for it. Both do one thing: set the translator's callback for the
-time of a call. What the arguments of ``to_static`` ask for is refused here, when the function is decorated.
+``to_static`` replaces a function by a ``StaticFunction``. A module instance stays the same object and gets a
+``StaticModule`` that torch calls for it. Both set the translator's callback during a call. Invalid arguments of
+``to_static`` are refused when the function is decorated.
 """
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from sot.support.user_annotations import (
 F = TypeVar("F")
 SUSPENDING = (
     (inspect.iscoroutinefunction, "coroutine function", "Translate the functions that it calls"),
-    (inspect.isasyncgenfunction, "asynchronous generator function", "Translate the functions that it calls"),
+    (inspect.isasyncgenfunction, "asynchronous generator function", "Translate its callees"),
     (inspect.isgeneratorfunction, "generator function",
-     "Translate the function that iterates over it (it is followed there), or the functions that it calls"),
+     "Translate the function that iterates over it (it is inlined there), or its callees"),
 )
 CALLS_ON = frozenset({"__call__", "_call_impl", "_wrapped_call_impl", "_compiled_call_impl"})
 
 
 class TargetError(SotError, TypeError):
-    """What was given cannot be translated or marked."""
+    """A target cannot be translated or marked."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of to_static. Making one refuses a backend that does not exist."""
+    """The arguments of to_static. The constructor refuses an unknown backend."""
 
     backend: str | Backend = "auto"
     full_graph: bool = False
@@ -68,12 +68,12 @@ class Settings:
         self.compiler()
         rate_of(self.check)
         if self.control_flow not in ("break", "graph"):
-            raise ValueError(f"control_flow is 'break' or 'graph', not {short(self.control_flow)}")
+            raise ValueError(f"control_flow must be 'break' or 'graph', not {short(self.control_flow)}")
 
     def compiler(self) -> Backend:
-        """What compiles the graphs. Raises UnknownBackendError, ModeError or another BackendError."""
+        """The backend function. Raises UnknownBackendError, ModeError or another BackendError."""
         if self.options and self.mode not in (None, "default"):
-            raise OptionsError(f"mode {self.mode!r} and options both choose a configuration: give one of them")
+            raise OptionsError(f"mode {self.mode!r} and options both choose a configuration: pass only one of them")
         return with_options(with_mode(lookup_backend(self.backend), self.mode), self.options)
 
     def translator(self) -> Translator:
@@ -81,7 +81,7 @@ class Settings:
                           control_flow=self.control_flow == "graph", check=rate_of(self.check))
 
     def argument_check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
-        """What checks the arguments of each call of a function, with the hook off; None without input_spec."""
+        """A function that checks the arguments of each call, with the hook off; None without input_spec."""
         if self.input_spec is None:
             return None
         check = CallCheck(fn, self.input_spec)
@@ -100,7 +100,7 @@ class Settings:
 
 # ---- what is called in place of a function or a module --------------------------------------------------
 class Everything:
-    """All translations that exist, and whether they are on: see ``sot.enable_to_static``."""
+    """All existing translations, and whether they are enabled: see ``sot.enable_to_static``."""
 
     def __init__(self) -> None:
         self.on = True
@@ -116,8 +116,10 @@ everything = Everything()
 
 
 class Translation(Inspected):
-    """Common to what stands for a function and for a module. Its ``__call__`` is one of two: ``captured``, in C unless
-    arguments are checked first, or ``python``."""
+    """The base class of the translations of functions and modules. Its ``__call__`` is one of two functions:
+    ``captured``, in
+    C unless arguments are checked first, or ``python``.
+    """
 
     __slots__ = ()
     settings: Settings
@@ -125,10 +127,10 @@ class Translation(Inspected):
     python: Callable[..., Any]
 
     def begin(self) -> None:
-        """Take calls, unless everything is off."""
+        """Start translating calls, unless all translations are disabled."""
         self.turn(everything.on)
         everything.members.add(self)
-        # When it is freed, what was captured for it goes, too: code objects would keep it.
+        # Freeing this object also frees its captures. Code objects would keep them alive otherwise.
         weakref.finalize(self, self.translator.forget).atexit = False
 
     def turn(self, on: bool) -> None:
@@ -136,7 +138,7 @@ class Translation(Inspected):
         self.__call__ = self.captured if on else self.python    # type: ignore[method-assign]
 
     def end(self) -> None:
-        """Leave all calls to Python from now on, and forget what was captured."""
+        """Leave all calls to Python from now on, and drop what was captured."""
         everything.members.discard(self)
         self.turn(False)
         self.translator.forget()
@@ -146,12 +148,12 @@ class Translation(Inspected):
         raise NotImplementedError
 
 
-# The annotations of a translated function are those of the function; Python would find these first.
+# The annotations of a translated function are those of the function. Python would find these first.
 del Inspected.__annotations__, Translation.__annotations__
 
 
 class StaticFunction(Translation, Translated):
-    """A function, method or other callable, called under a translator."""
+    """A function, method or other callable that runs under a translator."""
 
     __slots__ = ("settings", "translator", "captured", "python", "__call__")
 
@@ -170,7 +172,7 @@ class StaticFunction(Translation, Translated):
         return name_of(self.__wrapped__)
 
     def rollback(self) -> Callable[..., Any]:
-        """End the translation, for whoever calls this: from now on Python runs the function, which is answered."""
+        """End the translation for the caller. From now on Python runs the function, which is returned."""
         self.end()
         return self.__wrapped__
 
@@ -183,7 +185,7 @@ class StaticFunction(Translation, Translated):
 
 
 class StaticModule(Translation, InModule):
-    """What torch calls for a module instance that is translated: ``_call_impl``, so hooks run as ever."""
+    """The callable of a translated module instance. It calls ``_call_impl``, so hooks run as usual."""
 
     __slots__ = ("settings", "translator", "captured", "python", "__call__")
 
@@ -205,7 +207,7 @@ class StaticModule(Translation, InModule):
         return name_of(self.module).removeprefix("a ")
 
     def rollback(self) -> torch.nn.Module:
-        """End the translation: from now on Python runs the module, which is answered."""
+        """End the translation. From now on Python runs the module, which is returned."""
         module = self.module
         self.end()
         if module.__dict__.get("_compiled_call_impl") is self:
@@ -214,7 +216,9 @@ class StaticModule(Translation, InModule):
 
 
 def checked(check: Callable[..., None] | None, call: Direct, owner: weakref.ref | None = None) -> Callable[..., Any]:
-    """What calls after a look at the arguments, if there is one; ``owner`` is the module that comes before them."""
+    """A call that first checks its arguments, if there is a check. ``owner`` is the module that precedes the
+    arguments.
+    """
     if check is None:
         return call
 
@@ -228,7 +232,7 @@ def checked(check: Callable[..., None] | None, call: Direct, owner: weakref.ref 
 
 
 def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """What to call for ``fn``, so that there is a Python frame to capture: a builtin has none."""
+    """A Python function that calls ``fn``, so that there is a Python frame to capture. A builtin has none."""
     if not isinstance(fn, BuiltinFunctionType | MethodDescriptorType):
         return fn
 
@@ -237,7 +241,8 @@ def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     name = name_of(fn)
     code = call.__code__.replace(co_filename=f"<{name}>", co_name=name, co_qualname=name, co_firstlineno=1)
-    return FunctionType(code, {"__name__": name}, name, None, call.__closure__)  # ours is not looked into
+    # frames of this package are not captured
+    return FunctionType(code, {"__name__": name}, name, None, call.__closure__)
 
 
 # ---- to_static ------------------------------------------------------------------------------------------
@@ -251,7 +256,7 @@ def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend
               full_graph: bool = False, dynamic: bool | None = None,
               control_flow: str = "break", check: float | None = None, mode: str | None = None,
               options: Mapping[str, Any] | None = None) -> F: ...
-@public(hint="The settings are given by name: to_static(f, full_graph=True)")
+@public(hint="The settings are keyword arguments: to_static(f, full_graph=True)")
 def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
               control_flow: str = "break", check: float | None = None, mode: str | None = None,
@@ -259,41 +264,43 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
     """Translate a function or a module into graphs while it runs. A decorator, with or without arguments.
 
     Arguments:
-        fn_or_module: a function, method, staticmethod, classmethod or other callable: answers a callable to use in
-            its place. A torch.nn.Module: answers the same object, which from now on is translated when it is called;
-            a copy or pickle of it is plain. A subclass of torch.nn.Module: answers it, with ``forward`` translated.
-            What is translated already is translated anew from the original, with the settings of this call.
+        fn_or_module: a function, method, staticmethod, classmethod or other callable: returns a callable to use in
+            its place. A torch.nn.Module: returns the same object, whose calls are translated from now on. A copy or
+            pickle of it is not translated. A subclass of torch.nn.Module: returns it, with ``forward`` translated. A
+            target that is translated already is translated anew from the original, with the settings of this call.
         input_spec: an ``InputSpec`` for each argument, checked at every call before anything runs; see
             sot.input_spec.
-        backend: a name out of ``list_backends()``, or a function backend(graph_module, example_inputs) -> callable.
-        full_graph: raise CaptureError where capture would break. Implies ``control_flow="graph"``.
-        dynamic: when sizes of tensors, ints and floats may differ from call to call without a new capture. None: from
-            their second value on, and the sizes for which ``input_spec`` has a name or None at once. True: at once,
-            all that are reached from the arguments. False: never. Sizes of 0 and 1 are always captured on their own.
-        control_flow: what becomes of ``if``, ``while``, ``assert``, ``and``, ``or``, ``not`` and ``x if c else y``
-            where a tensor decides. With "break", Python decides between two graphs. With "graph", both ways become
-            part of one graph, as ``torch.cond`` and ``while_loop``, if they give tensors alike and change nothing
-            else. A tensor that one of them only passes on is a copy of it then, and what comes out requires grad if it
-            does on either way.
-        check: the share of calls, from 0 to 1, that plain Python makes too, on copies, to compare; None asks
+        backend: a name from ``list_backends()``, or a function backend(graph_module, example_inputs) -> callable.
+        full_graph: raise CaptureError at a graph break. Implies ``control_flow="graph"``.
+        dynamic: when sizes of tensors, ints and floats may differ from call to call without a recompile. None: from
+            their second value on; sizes for which ``input_spec`` has a name or None, at once. True: at once, for all
+            that
+            are reached from the arguments. False: never. Sizes 0 and 1 are always captured separately.
+        control_flow: how to treat ``if``, ``while``, ``assert``, ``and``, ``or``, ``not`` and ``x if c else y`` that
+            depend on a tensor. With "break", Python decides between two graphs. With "graph", both sides become part
+            of
+            one graph, as ``torch.cond`` and ``while_loop``, if they return tensors of the same kind and have no other
+            effects. A tensor that one side only passes on is then a copy, and a result requires grad if it does on
+            either side.
+        check: the share of calls, from 0 to 1, that plain Python repeats on copies, for comparison. None means
             SOT_CHECK. A difference is a CheckWarning; see sot.checking.
-        mode: what the backend is to spend on a graph, by a name that the backend knows: inductor has those of
-            torch.compile ("reduce-overhead", "max-autotune", ...). None is its "default".
-        options: what the backend is told beside the graph. inductor takes names of its configuration; a function is
-            called with ``options=``.
+        mode: the effort of the backend, by a name that the backend knows. inductor has those of torch.compile
+            ("reduce-overhead", "max-autotune", ...). None is its "default".
+        options: further options of the backend. inductor takes names of its configuration. A function is called with
+            ``options=``.
 
-    Raises TargetError (a TypeError) for what cannot be translated, UnknownBackendError, ModeError or another
+    Raises TargetError (a TypeError) for a target that cannot be translated, UnknownBackendError, ModeError or another
     BackendError for the backend and its mode, InputSpecError for the input_spec, ValueError for control_flow.
     """
     if dynamic not in (None, True, False):
-        raise TargetError(f"dynamic is None, True or False, not {short(dynamic)}")
+        raise TargetError(f"dynamic must be None, True or False, not {short(dynamic)}")
     settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode, options)
     return functools.partial(public()(translate), settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)
 
 
 def translate(target: Any, *, settings: Settings) -> Any:
-    """What takes the target's place. Raises TargetError."""
+    """The translated target. Raises TargetError."""
     if isinstance(target, torch.nn.Module):
         refuse_unreachable(target)
         StaticModule(target, settings).install()
@@ -307,7 +314,7 @@ def translate(target: Any, *, settings: Settings) -> Any:
 
 def translate_class(cls: type, settings: Settings) -> type:
     if not issubclass(cls, torch.nn.Module):
-        raise TargetError(f"to_static was given the class {cls.__qualname__}, which is no torch.nn.Module: give it the "
+        raise TargetError(f"to_static was given the class {cls.__qualname__}, which is not a torch.nn.Module: pass the "
                           f"methods to translate")
     forward: Any = cls.forward
     if forward is torch.nn.Module.forward:
@@ -317,7 +324,7 @@ def translate_class(cls: type, settings: Settings) -> type:
 
 
 def original(target: Any, who: str = "to_static") -> Callable[..., Any]:
-    """The callable to translate: what an earlier to_static translated, else the target. Raises TargetError."""
+    """The callable to translate: the original of an earlier to_static, else the target. Raises TargetError."""
     if user_annotations.is_not_to_static(target):
         raise TargetError(f"{name_of(target)} is marked not_to_static; remove the mark to translate it")
     if isinstance(target, Translated):
@@ -332,7 +339,7 @@ def original(target: Any, who: str = "to_static") -> Callable[..., Any]:
 
 # ---- refusals -------------------------------------------------------------------------------------------
 def refuse(who: str, target: object) -> NoReturn:
-    """Raises TargetError for what cannot be called."""
+    """Raises TargetError for a target that cannot be called."""
     hint = ""
     if isinstance(target, str):
         hint = f" (for a backend: {who}(backend={target!r}))" if who == "to_static" else ""
@@ -347,37 +354,37 @@ def refuse_suspending(target: Any, who: str = "to_static") -> None:
     for fn in (target, getattr(type(target), "__call__", None)):  # noqa: B004
         for is_one, kind, remedy in SUSPENDING:
             if is_one(fn):
-                raise TargetError(f"{who} cannot translate the {kind} {name_of(target)}{position(fn)}: it stops and "
-                                  f"goes on, and a graph runs as a whole. {remedy}.")
+                raise TargetError(f"{who} cannot translate the {kind} {name_of(target)}{position(fn)}: it suspends "
+                                  f"and resumes, and a graph runs as a whole. {remedy}.")
 
 
 def position(fn: Any) -> str:
-    """`` (file:line)`` of a function; nothing for what has no code."""
+    """`` (file:line)`` of a function; empty without code."""
     code = getattr(inspect.unwrap(getattr(fn, "func", fn)), "__code__", None)
     return f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
 
 
 def refuse_unreachable(module: torch.nn.Module) -> None:
-    """Raises TargetError for a module whose forward does not run, or not through torch.nn.Module's call."""
+    """Raises TargetError for a module whose forward does not run, or is not called by torch.nn.Module."""
     cls, call = type(module), type(module).__call__
     refuse_suspending(getattr(cls.forward, "__wrapped__", cls.forward))
     if isinstance(module, torch.jit.ScriptModule):
         raise TargetError(f"to_static was given a {cls.__qualname__}: TorchScript has compiled it already")
-    code = getattr(inspect.unwrap(call), "__code__", None)     # a closure may call what it decorates
+    code = getattr(inspect.unwrap(call), "__code__", None)     # a closure may call the function that it decorates
     if call is not torch.nn.Module.__call__ and not call.__module__.startswith("torch.") and (
             code is not None and CALLS_ON.isdisjoint(code.co_names) and not set(code.co_freevars) - {"__class__"}):
-        raise TargetError(f"{cls.__qualname__} has a __call__ of its own{position(call)}, which does not go through "
-                          f"torch.nn.Module's: translate the method that does the work")
+        raise TargetError(f"{cls.__qualname__} overrides __call__{position(call)} without calling that of "
+                          f"torch.nn.Module: translate the method that does the work")
 
 
 # ---- marks ----------------------------------------------------------------------------------------------
 @public()
 def not_to_static(fn_or_module: F) -> F:
-    """Mark a function, method or module as Python's: capture breaks where it is called.
+    """Mark a function, method or module to be run by Python: capture breaks at its calls.
 
     Arguments:
-        fn_or_module: a callable: answers what to use in its place. A torch.nn.Module: answers the same object; a copy
-            or pickle of it is not marked. A subclass of torch.nn.Module: answers it, with ``forward`` marked.
+        fn_or_module: a callable: returns a callable to use in its place. A torch.nn.Module: returns the same object; a
+            copy or pickle of it is not marked. A subclass of torch.nn.Module: returns it, with ``forward`` marked.
 
     Raises TargetError (a TypeError) for anything else.
     """
@@ -389,8 +396,8 @@ def not_to_static(fn_or_module: F) -> F:
         return type(target)(not_to_static(target.__func__))  # type: ignore[return-value]
     if isinstance(target, type):
         if not issubclass(target, torch.nn.Module):
-            raise TargetError(f"not_to_static was given the class {target.__qualname__}, which is no torch.nn.Module: "
-                              f"give it the methods to mark")
+            raise TargetError(f"not_to_static was given the class {target.__qualname__}, which is not a torch.nn.Module: "
+                              f"pass the methods to mark")
         target.forward = not_to_static(target.forward)
         return fn_or_module
     if isinstance(target, NotToStatic):
@@ -402,12 +409,12 @@ def not_to_static(fn_or_module: F) -> F:
 
 @public()
 def ignore_module(modules: ModuleType | str | Iterable[ModuleType | str]) -> None:
-    """Leave the functions of modules, and of everything in them if they are packages, to Python.
+    """Leave the functions of modules to Python. For a package this includes everything in it.
 
     Arguments:
-        modules: a module or its dotted name, or several. One need not be imported yet.
+        modules: a module or its dotted name, or several. A named module need not be imported yet.
 
-    What is captured already stays as it is until ``reset()``. Raises TargetError for anything else.
+    Existing captures stay until ``reset()``. Raises TargetError for anything else.
     """
     several = [modules] if isinstance(modules, ModuleType | str) or not isinstance(modules, Iterable) else [*modules]
     user_annotations.IGNORED_MODULES.update(map(module_name, several))
@@ -421,13 +428,14 @@ def module_name(module: object) -> str:
 
 
 def translation_of(target: object) -> StaticFunction | StaticModule | None:
-    """What ``to_static`` made of a target, if it did.
+    """The translation that ``to_static`` made of a target, or None.
 
     It has ``code``, ``graphs``, ``guards``, ``explain()``, ``rollback()``.
 
     Arguments:
-        target: a translated function, also as a method of an instance; a module, which is itself after ``to_static``
-            and has no place for these names; a class of modules, of which it is ``forward``.
+        target: a translated function, also as a method of an instance; a module, which ``to_static`` returns itself
+            and
+            which has no room for these names; a class of modules, for the translation of its ``forward``.
     """
     found: Any = in_module(target)
     if found is None:

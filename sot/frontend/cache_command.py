@@ -1,4 +1,4 @@
-"""``python -m sot cache``: what is kept on disk between processes."""
+"""``python -m sot cache``: the files that are kept between processes."""
 from __future__ import annotations
 
 import time
@@ -9,7 +9,7 @@ from rich.table import Table
 
 from sot.backends.triton import cache
 
-app = typer.Typer(help="What graphs were compiled to, kept between processes.", no_args_is_help=True)
+app = typer.Typer(help="Compiled graphs, kept between processes.", no_args_is_help=True)
 
 
 def files(number: int) -> str:
@@ -18,7 +18,7 @@ def files(number: int) -> str:
 
 @app.command("ls")
 def list_entries() -> None:
-    """List modules, binaries and tuning results, the most recently used first, and where they are."""
+    """List modules, binaries and tuning results, the most recently used first, and their folder."""
     console = Console()
     table = Table("key", "kind", "what", "bytes", "last used", box=None)
     found = list(cache.entries())
@@ -31,5 +31,5 @@ def list_entries() -> None:
 
 @app.command()
 def clear() -> None:
-    """Remove all of them."""
+    """Remove all cached files."""
     Console().print(f"{files(cache.clear())} removed")

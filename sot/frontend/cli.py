@@ -40,10 +40,10 @@ Script = Annotated[str | None, typer.Argument(
 AsModule = Annotated[str | None, typer.Option(
     "-m", metavar="MODULE", help="Run this module or package instead, as python -m does.", show_default=False)]
 StagesOf = Annotated[str | None, typer.Option(
-    metavar="FILE.py::NAME", help="Call this function, and print the form of each step of its capture.")]
+    metavar="FILE.py::NAME", help="Call this function, and print the result of each step of its capture.")]
 CallText = Annotated[str | None, typer.Option(
-    help="With --stages: the call, such as \"f(torch.ones(3))\"; else example_inputs in the file are the arguments.")]
-BackendName = Annotated[str, typer.Option("--backend", help="What runs the graphs.")]
+    help="With --stages: the call, such as \"f(torch.ones(3))\"; default: example_inputs in the file.")]
+BackendName = Annotated[str, typer.Option("--backend", help="The backend of the graphs.")]
 Names = Annotated[str, typer.Option(help="Modules, with commas between them.")]
 Output = Annotated[Path | None, typer.Option("--report", help="Also write the report here: .html or .json.")]
 Json = Annotated[Path, typer.Argument(help="A report in JSON.", show_default=False)]
@@ -65,7 +65,7 @@ def options(version: Annotated[bool, typer.Option(
 @app.command(context_settings=PASS_ON)
 def run(context: typer.Context, script: Script = None, module: AsModule = None, backend: BackendName = "auto",
         include: Names = "", exclude: Names = "", report: Output = None) -> None:
-    """Run a program with the translator on, and sum up at its end what was captured."""
+    """Run a program with the translator on, and print a summary of the captures at its end."""
     status, done = run_program(program_of(script, module, context.args), backend, include, exclude)
     show(done, Console(stderr=True))
     save(done, report)
@@ -87,9 +87,9 @@ def explain(context: typer.Context, script: Script = None, module: AsModule = No
 
 @app.command(context_settings=PASS_ON)
 def check(context: typer.Context, script: Script = None, module: AsModule = None,
-          max_breaks: Annotated[int | None, typer.Option(help="How many breaks, and functions left to Python.")] = None,
-          max_recompiles: Annotated[int | None, typer.Option(help="How many new captures of a function.")] = None,
-          min_coverage: Annotated[float | None, typer.Option(help="Per cent of operations in graphs.")] = None,
+          max_breaks: Annotated[int | None, typer.Option(help="Allowed breaks, and functions left to Python.")] = None,
+          max_recompiles: Annotated[int | None, typer.Option(help="Allowed recompiles.")] = None,
+          min_coverage: Annotated[float | None, typer.Option(help="Required percentage of operations in graphs.")] = None,
           backend: BackendName = "eager", include: Names = "", exclude: Names = "", report: Output = None) -> None:
     """Run a program, and fail if it breaks or is recompiled more often than allowed."""
     program = program_of(script, module, context.args)
@@ -105,7 +105,7 @@ def check(context: typer.Context, script: Script = None, module: AsModule = None
 
 @app.command()
 def diff(before: Json, after: Json) -> None:
-    """What differs between two reports; the exit status is 1 if anything became worse."""
+    """Show the differences between two reports. The exit status is 1 if anything became worse."""
     try:
         differences = list(compare.compare(model.load(before), model.load(after)))
     except ReportError as e:
@@ -128,7 +128,9 @@ def print_stages(target: str, call: str | None, backend: str) -> None:
 # ---- running a program ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Program:
-    """What to run as ``__main__``: the path of a file or folder, or with ``is_module`` the name of a module."""
+    """The program to run as ``__main__``: the path of a file or folder or, with ``is_module``, the name of a
+    module.
+    """
 
     name: str
     args: tuple[str, ...]
@@ -145,7 +147,7 @@ class Program:
 
     @contextmanager
     def arguments(self) -> Iterator[None]:
-        """sys.argv and sys.path as the program would have them."""
+        """Set sys.argv and sys.path to what the program expects."""
         before = sys.argv, sys.path[0]
         sys.argv = ["-m" if self.is_module else self.name, *self.args]
         sys.path[0] = os.getcwd() if self.is_module else str(Path(self.name).resolve().parent)
@@ -156,9 +158,9 @@ class Program:
 
 
 def program_of(script: str | None, module: str | None, rest: list[str]) -> Program:
-    """What the command line asks to run. After ``-m MODULE`` everything is an argument of the module."""
+    """The program that the command line names. After ``-m MODULE`` all arguments belong to the module."""
     if module is not None:
-        sys.path.insert(1, os.getcwd())     # find_spec looks for it before the program's own sys.path is set
+        sys.path.insert(1, os.getcwd())     # find_spec needs it before the program's own sys.path is set
         try:
             found = importlib.util.find_spec(module)
         except ModuleNotFoundError:
@@ -207,7 +209,7 @@ def status_of(program: Program, recording: Recording) -> int:
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program on: without runpy and us."""
+    """The traceback of the program, without the frames of runpy and of this package."""
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
         trace = trace.tb_next
     return trace
@@ -227,7 +229,7 @@ def save(report: Report, path: Path | None) -> None:
 
 
 def fail(message: str) -> NoReturn:
-    """End with an error of the use of this program."""
+    """Exit with an error in the use of the command."""
     print(f"sot: {message}", file=sys.stderr)
     raise typer.Exit(2)
 

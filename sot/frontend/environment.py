@@ -1,6 +1,6 @@
-"""SOT_ENABLE and what belongs to it: the whole program translated, without a change to it.
+"""SOT_ENABLE and related variables: they translate a whole program without a change to it.
 
-Nothing here loads the translator, unless a backend is named, which has to be there, or a report is wanted.
+This loads the translator only if a backend is named, because the backend must exist, or if a report is requested.
 """
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ GLOBAL_MODE = "sot.frontend.global_mode"
 
 
 def enable_from_environment() -> None:
-    """What SOT_ENABLE, SOT_BACKEND, SOT_INCLUDE, SOT_EXCLUDE, SOT_BUDGET and SOT_REPORT ask for."""
+    """Do what SOT_ENABLE, SOT_BACKEND, SOT_INCLUDE, SOT_EXCLUDE, SOT_BUDGET and SOT_REPORT request."""
     backend, report = os.environ.get("SOT_BACKEND") or "auto", bool(os.environ.get("SOT_REPORT"))
     try:
         unrolling(), entries()
         program = WholeProgram(make_translator, Policy(budget()), Scope(words("SOT_INCLUDE"), words("SOT_EXCLUDE")))
         if report or backend != "auto":
             program.load()
-    except (SotError, RuntimeError, ValueError) as e:       # of backends, too
+    except (SotError, RuntimeError, ValueError) as e:       # also of backends
         warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)
         return
     Switch(program.callback)
@@ -41,7 +41,7 @@ def enable_from_environment() -> None:
 
 
 def tell_at_exit(program: WholeProgram) -> None:
-    """Say at exit what has come of it, to a terminal."""
+    """Print the gain at exit, if the output is a terminal."""
     process = os.getpid()
 
     def tell_gain() -> None:
@@ -55,7 +55,7 @@ def make_translator(program: WholeProgram) -> Any:
 
 
 def words(name: str) -> tuple[str, ...]:
-    """The modules that a variable names. Raises SettingError."""
+    """The module names in a variable. Raises SettingError."""
     found = tuple(word for text in os.environ.get(name, "").split(",") if (word := text.strip()))
     for word in found:
         if not all(part.isidentifier() for part in word.split(".")):

@@ -1,4 +1,4 @@
-"""explain(fn)(*args): one call, captured afresh, and what came of it."""
+"""explain(fn)(*args): one call with a fresh capture, and a report of it."""
 from __future__ import annotations
 
 import functools
@@ -26,14 +26,16 @@ from sot.support.user_annotations import name_of
 
 @public(hint="Did you mean sot.explain(f)(x)?")
 def explain(fn_or_module: Any) -> Callable[..., Explanation]:
-    """``explain(fn)(*args)`` calls ``fn(*args)`` once, captures it afresh, and answers what was captured.
+    """``explain(fn)(*args)`` calls ``fn(*args)`` once with a fresh capture, and returns an Explanation.
 
     Arguments:
-        fn_or_module: what to_static takes, but no class. If it is translated already, the backend and input_spec are
-            those it was translated with, and breaks are shown even if its ``full_graph`` refuses them; otherwise the
-            backend is eager. It is left as it was.
+        fn_or_module: a target of to_static, but not a class. If it is translated already, its backend and input_spec
+            are
+            used, and breaks are shown even if its ``full_graph`` refuses them. Otherwise the backend is eager. The
+            target
+            does not change.
 
-    What the call raises is raised here. Raises TargetError for what cannot be translated.
+    An exception of the call is raised. Raises TargetError for a target that cannot be translated.
     """
     target = fn_or_module.__func__ if isinstance(fn_or_module, staticmethod) else fn_or_module
     translation = translation_of(target)
@@ -42,13 +44,13 @@ def explain(fn_or_module: Any) -> Callable[..., Explanation]:
         refuse_unreachable(target)
         return functools.partial(explained, StaticModule, target, settings)
     if isinstance(target, type | classmethod):
-        raise TargetError(f"explain needs something to call, not {short(target)}: give it an instance or a method")
+        raise TargetError(f"explain needs something to call, not {short(target)}: pass an instance or a method")
     fn = original(target, "explain")
     return functools.partial(explained, StaticFunction, fn, settings)
 
 
 def explained(kind: Callable[..., Any], target: Any, settings: Settings, /, *args: Any, **kwargs: Any) -> Explanation:
-    """Call ``kind(target)`` once under a translator of its own."""
+    """Call ``kind(target)`` once under a separate translator."""
     translator = Translator(settings.compiler(), full_graph=False, strict=False)
     call = kind(target, settings, translator)
     recording = Recording(name_of(target).removeprefix("a "))

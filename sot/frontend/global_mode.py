@@ -1,7 +1,7 @@
-"""enable() and disable(): the translator on for everything that a program runs, without a decorator.
+"""enable() and disable(): they translate everything that a program runs, without a decorator.
 
-Functions of the standard library, of torch outside of its layers, and of what is excluded are left to Python; so is
-what does not pay: see ``sot.driver.capture_policy``.
+Python runs functions of the standard library, of torch outside of its layers, and of excluded modules. It also runs
+what is not worth a capture: see ``sot.driver.capture_policy``.
 """
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ Modules = ModuleType | str | Iterable[ModuleType | str]
 
 @public()
 def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: Modules = ()) -> Switch:
-    """Translate what is called from now on, where that pays (see SOT_BUDGET); also as ``with sot.enable():``.
+    """Translate all calls from now on that are worth it (see SOT_BUDGET). Also as ``with sot.enable():``.
 
-    It counts for this thread. In the main thread it counts for every other one, too, now or later, that has not called
-    enable or disable itself.
+    It applies to this thread. In the main thread it applies to all other threads, too, except those that have called
+    enable or disable themselves.
 
     Arguments:
         backend: as for to_static.
-        include: modules, or their dotted names: only functions of these, and of what is in them, are translated.
+        include: modules, or their dotted names: only functions in these modules and packages are translated.
         exclude: modules whose functions are left to Python, even if they are in ``include``.
 
-    Raises UnknownBackendError or another BackendError for the backend, TargetError for what is no module.
+    Raises UnknownBackendError or another BackendError for the backend, TargetError for an invalid module.
     """
     return start(backend, include, exclude, budget())
 
 
 def enable_all(*, backend: str | Backend = "auto", include: Modules = (), exclude: Modules = ()) -> Switch:
-    """The same, for who wants to see what can be captured: unless SOT_BUDGET says otherwise, whether it pays or not."""
+    """Like enable(), but capture everything, whether it pays or not, unless SOT_BUDGET is set."""
     return start(backend, include, exclude, budget() if os.environ.get("SOT_BUDGET") else EVERYTHING)
 
 
@@ -63,19 +63,18 @@ def start(backend: str | Backend, include: Modules, exclude: Modules, budget: Bu
 
 
 def translator_for(backend: str | Backend) -> Callable[[WholeProgram], Translator]:
-    """What makes the translator of a whole program. Raises what Settings raises."""
+    """A function that makes the translator of a whole program. Raises the errors of Settings."""
     compiler = Settings(backend).compiler()
     return lambda program: Translator(compiler, program=program, scope=program.scope)
 
 
 def disable() -> Switch:
-    """Translate nothing more but functions marked with to_static, where enable() would count; also as
-    ``with sot.disable():``."""
+    """Undo enable(): translate only functions of to_static from now on. Also as ``with sot.disable():``."""
     return Switch(None)
 
 
 class StaticSwitch:
-    """What ``enable_to_static`` answers: in a ``with`` statement, what was before comes back at its end."""
+    """The result of ``enable_to_static``. A ``with`` statement restores the previous setting at its end."""
 
     def __init__(self, on: bool) -> None:
         self.before = everything.on
@@ -90,10 +89,11 @@ class StaticSwitch:
 
 @public()
 def enable_to_static(on: bool) -> StaticSwitch:
-    """Switch every translation off, or on again; also as ``with sot.enable_to_static(False):``.
+    """Turn all translations off, or on again. Also as ``with sot.enable_to_static(False):``.
 
-    While off, what ``to_static`` has translated, or translates then, is plain Python, and so is what ``enable`` asked
-    for in this thread. What was captured is kept. Raises ValueError for what is neither True nor False.
+    While they are off, functions of ``to_static`` are plain Python, and so is everything that ``enable`` translates in
+    this
+    thread. Captures are kept. Raises ValueError unless ``on`` is True or False.
     """
     if not isinstance(on, bool):
         raise ValueError(f"enable_to_static needs True or False, not {short(on)}")
@@ -111,11 +111,11 @@ def turn_everything(on: bool) -> None:
         _paused["callbacks"] = set_callback(PLAIN), set_default(None)
 
 
-_paused: dict[str, Any] = {}    # the callbacks of this thread and of all others while everything is off
+_paused: dict[str, Any] = {}    # the callbacks of this thread and of all others while all translations are off
 
 
 def is_enabled() -> bool:
-    """Is every function that this thread calls translated, if that pays?"""
+    """Whether calls of this thread are translated, if they are worth it."""
     return program_of(get_callback()) is not None
 
 
@@ -126,7 +126,7 @@ def module_names(modules: Modules) -> tuple[str, ...]:
 
 # ---- SOT_REPORT -------------------------------------------------------------------------------------------
 def record_from_environment() -> None:
-    """Write a report at exit, if SOT_REPORT asks for one."""
+    """Write a report at exit, if SOT_REPORT is set."""
     path = report_path()
     if path and recording.current is None and threading.current_thread() is threading.main_thread():
         recorded = Recording(" ".join(sys.argv) or "python").start()
@@ -136,8 +136,10 @@ def record_from_environment() -> None:
 
 
 def report_path() -> Path | None:
-    """Where this process writes its report: nowhere if another has started it, which writes its own; of the processes
-    of a distributed program, which are told by RANK, each has one."""
+    """The path of this process's report; None if another process has started it and writes the report. In a
+    distributed
+    program each process, as told by RANK, writes a report.
+    """
     if not os.environ.get("SOT_REPORT") or multiprocessing.parent_process() is not None:
         return None
     path, rank = Path(os.environ["SOT_REPORT"]), os.environ.get("RANK", "0")
@@ -145,7 +147,7 @@ def report_path() -> Path | None:
 
 
 def write_at_exit(recorded: Recording, path: Path) -> None:
-    """Write the report when the program ends, whatever ends it."""
+    """Write the report when the program ends, also after an error."""
     process, hook = os.getpid(), sys.excepthook
 
     def remember(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -153,7 +155,7 @@ def write_at_exit(recorded: Recording, path: Path) -> None:
         hook(kind, error, trace)
 
     def write() -> None:
-        if os.getpid() != process:      # a worker that was forked
+        if os.getpid() != process:      # a forked worker
             return
         recorded.program = " ".join(sys.argv) or recorded.program
         recorded.stop()

@@ -1,12 +1,13 @@
-"""InputSpec: what the tensors that a function is called with must be, checked at every call.
+"""InputSpec: the required properties of a function's tensor arguments, checked at every call.
 
-``to_static(fn, input_spec=[...])`` has an entry for each argument, in order, or ``{name: entry}``. An entry is
-an InputSpec, a list or tuple of entries for a list or tuple, a dict of entries for a dict, or None for an
-argument that is not checked. What has no entry must hold no tensor. The first parameter of a method (called
-``self`` or ``cls``) has no entry.
+``to_static(fn, input_spec=[...])`` has an entry for each argument, in order, or ``{name: entry}``. An entry is an
+InputSpec, a list or tuple of entries for a list or tuple, a dict of entries for a dict, or None for an argument that
+is
+not checked. An argument without an entry must not contain tensors. The first parameter of a method (``self`` or
+``cls``) has no entry.
 
-``CallCheck`` is the checker of one function: it is made, and refuses a specification that no call could
-satisfy, when the function is decorated.
+``CallCheck`` is the checker of one function. It is made when the function is decorated, and refuses a specification
+that no call could satisfy.
 """
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ from sot.support.user_annotations import name_of
 from sot.torch_compat.tensors import tensor_summary
 
 Arguments = dict[str, Any]
-Sizes = dict[str, tuple[int, str]]  # of named dimensions: the size, and which argument gave it first
+Sizes = dict[str, tuple[int, str]]  # of named dimensions: the size, and the argument that had it first
 Shape = tuple[int | str | None, ...]
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class InputSpecError(SotError, ValueError):
-    """A specification that makes no sense, or a call that contradicts it."""
+    """An invalid specification, or a call that contradicts it."""
 
 
 # ---- one tensor -----------------------------------------------------------------------------------------
@@ -40,10 +41,10 @@ class InputSpec:
     """The rank, dimensions and dtype of a tensor.
 
     Arguments:
-        shape: an int for a dimension of that size, None for one of any size, a string for one of any size that
-            equals all others of that name in the call.
+        shape: per dimension, an int for that size, None for any size, or a string for any size that equals all others
+            of that name in the call.
         dtype: a torch.dtype or the name of one.
-        name: what to call the tensor in messages; without it, the parameter.
+        name: the name of the tensor in messages; the default is the parameter.
 
     Raises InputSpecError for anything else.
     """
@@ -56,14 +57,14 @@ class InputSpec:
     def __init__(self, shape: Iterable[int | str | None], dtype: str | torch.dtype = "float32",
                  name: str | None = None) -> None:
         if name is not None and not isinstance(name, str):
-            raise InputSpecError(f"the name of an InputSpec is a string, not {short(name)}")
+            raise InputSpecError(f"the name of an InputSpec must be a string, not {short(name)}")
         object.__setattr__(self, "shape", checked_shape(shape))
         object.__setattr__(self, "dtype", checked_dtype(dtype))
         object.__setattr__(self, "name", name)
 
     @classmethod
     def from_tensor(cls, tensor: torch.Tensor, name: str | None = None) -> InputSpec:
-        """The InputSpec that exactly tensors like this one satisfy."""
+        """The InputSpec that only tensors like this one satisfy."""
         if not isinstance(tensor, torch.Tensor):
             raise InputSpecError(f"from_tensor() needs a tensor, not {short(tensor)}")
         return cls(tensor.shape, tensor.dtype, name)
@@ -112,10 +113,10 @@ class CallCheck:
     """Checks the arguments of each call of a function.
 
     Arguments:
-        fn: the function; a bound method or a module's forward are given bound.
+        fn: the function. A method or a module's forward must be bound.
         spec: the ``input_spec`` of to_static.
 
-    Raises InputSpecError if ``spec`` cannot be one for this function.
+    Raises InputSpecError if ``spec`` is invalid for this function.
     """
 
     def __init__(self, fn: Callable[..., Any], spec: Any) -> None:
@@ -123,7 +124,7 @@ class CallCheck:
         try:
             self.signature = inspect.signature(fn)
         except (TypeError, ValueError) as error:
-            raise InputSpecError(f"{self.name} tells nothing of its parameters, so there can be no input_spec for it"
+            raise InputSpecError(f"{self.name} has no signature, so it cannot have an input_spec"
                                  ) from error
         self.without_self()
         self.entries = entries_by_name(self.name, self.parameters, spec)
@@ -131,14 +132,14 @@ class CallCheck:
             check_entry(name, entry)
 
     def without_self(self) -> None:
-        """Set ``parameters`` to those that entries are for."""
+        """Remove the parameters without entries from ``parameters``."""
         parameters = list(self.signature.parameters.values())
         first = parameters[0] if parameters else None
         self.owner = first.name if first and first.name in ("self", "cls") and first.kind in POSITIONAL else None
         self.parameters = parameters[1:] if self.owner else parameters
 
     def __call__(self, args: tuple, kwargs: dict[str, Any]) -> None:
-        """Raises InputSpecError, naming the argument, if the arguments contradict the specification."""
+        """Raises InputSpecError, which names the argument, if the arguments contradict the specification."""
         given, sizes = self.arguments(args, kwargs), Sizes()
         for name, entry in self.entries.items():
             if name not in given:
@@ -147,11 +148,11 @@ class CallCheck:
                 raise self.error(problem)
         for name in given.keys() - self.entries.keys():
             if holds_tensor(given[name]):
-                raise self.error(f"argument '{name}' has no entry in input_spec, and is or holds a tensor: "
+                raise self.error(f"argument '{name}' has no entry in input_spec, and is or contains a tensor: "
                                  f"{got(given[name])}")
 
     def arguments(self, args: tuple, kwargs: dict[str, Any]) -> Arguments:
-        """The arguments of a call by name; those of ``*rest`` are ``rest[0]``, ``rest[1]``, ..."""
+        """The arguments of a call by name. Those of ``*rest`` are ``rest[0]``, ``rest[1]``, ..."""
         try:
             bound = self.signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -171,7 +172,7 @@ class CallCheck:
         return ", ".join(f"{name}: {expectation(entry)}" for name, entry in self.entries.items()) or "no arguments"
 
     def shapes(self) -> dict[str, Shape]:
-        """The shapes of the specification, by how the program spells the tensors that they are of."""
+        """The shapes of the specification, by the expressions of their tensors in the program."""
         keywords = next((p.name for p in self.parameters if p.kind is inspect.Parameter.VAR_KEYWORD), "")
         known = {p.name for p in self.parameters}
         found: dict[str, Shape] = {}
@@ -184,7 +185,7 @@ class CallCheck:
 
 
 def entries_by_name(function: str, parameters: list[inspect.Parameter], spec: Any) -> dict[str, Any]:
-    """Entries by the names that ``CallCheck.arguments`` gives to arguments."""
+    """Entries by the names of ``CallCheck.arguments``."""
     star = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
     any_keyword = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     if isinstance(spec, dict):
@@ -208,7 +209,7 @@ def entries_by_name(function: str, parameters: list[inspect.Parameter], spec: An
 
 
 def check_entry(name: str, entry: Any) -> None:
-    """Raises InputSpecError if an entry is none."""
+    """Raises InputSpecError if an entry is invalid."""
     if isinstance(entry, list | tuple):
         for i, item in enumerate(entry):
             check_entry(f"{name}[{i}]", item)
@@ -232,7 +233,7 @@ def shapes(name: str, entry: Any) -> Iterator[tuple[str, Shape]]:
 
 # ---- comparing an argument with its entry ---------------------------------------------------------------
 def problems(name: str, entry: Any, value: Any, sizes: Sizes) -> Iterator[str]:
-    """What contradicts an entry in the value of the argument ``name``."""
+    """How the value of the argument ``name`` contradicts an entry."""
     if isinstance(entry, InputSpec):
         label = f" ({entry.name})" if entry.name not in (None, name) else ""
         yield from tensor_problems(f"argument '{name}'{label}", entry, value, sizes)
@@ -269,7 +270,7 @@ def tensor_problems(what: str, spec: InputSpec, value: Any, sizes: Sizes) -> Ite
 
 
 def expectation(entry: Any) -> str:
-    """What an entry asks for, in words."""
+    """A description of an entry."""
     if isinstance(entry, InputSpec):
         return article(str(entry))
     if isinstance(entry, list | tuple):
@@ -278,7 +279,7 @@ def expectation(entry: Any) -> str:
 
 
 def got(value: Any) -> str:
-    """What was given, in words."""
+    """A description of an argument."""
     if isinstance(value, torch.Tensor):
         return article(tensor_summary(value))
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""What a translated function or module tells of itself, and what ``explain`` answers.
+"""What a translated function or module shows of its captures, and the result of ``explain``.
 
-An ``Explanation`` is data, the records of sot.records, and prints itself as the report of the same. ``Inspected`` is
-common to what ``to_static`` puts in the place of a function and of a module.
+An ``Explanation`` is data (the records of sot.reports) and prints itself as a report. ``Inspected`` is the base class
+of the translations of functions and of modules.
 """
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What was captured, in one call or up to now.
+    """What was captured, in one call or so far.
 
-    ``result`` is what the call returned; ``captures`` has one record for each frame that the translator worked
-    on, in order; ``elapsed`` is what the call took altogether, in seconds, and None for all calls up to now.
+    ``result`` is the result of the call. ``captures`` has one record for each frame that the translator worked on, in
+    order.
+    ``elapsed`` is the total time of the call in seconds, or None for all calls so far.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Explanation:
 
     @property
     def report(self) -> Report:
-        """All of this as plain data, which can be saved as JSON or as a page: ``report.save("report.html")``."""
+        """All data, which can be saved as JSON or as a page: ``report.save("report.html")``."""
         return report_of(self.recording)
 
     @property
@@ -47,17 +48,17 @@ class Explanation:
 
     @property
     def breaks(self) -> list[BreakRecord]:
-        """Where a graph ended before the function did."""
+        """The places where a graph ended before the function did."""
         return [c.stopped for c in self.captures if c.stopped is not None and not c.fallback]
 
     @property
     def fallbacks(self) -> list[Capture]:
-        """Frames that are run by Python altogether; ``stopped`` of each says why."""
+        """Frames that Python runs as a whole. ``stopped`` of each says why."""
         return [c for c in self.captures if c.fallback]
 
     @property
     def guards(self) -> list[GuardRecord]:
-        """What must hold for the graphs to be used again."""
+        """The conditions for the reuse of the graphs."""
         return [guard for c in self.captures for guard in c.guards]
 
     @property
@@ -69,7 +70,7 @@ class Explanation:
         return {**stages, "total": sum(stages.values())}
 
     def text(self, verbose: bool = False) -> str:
-        """The report. ``verbose``: with the code of the graphs and with all guards."""
+        """The report. ``verbose`` adds the code of the graphs and all guards."""
         return "\n".join(self._lines(verbose))
 
     def summary(self) -> str:
@@ -84,7 +85,7 @@ class Explanation:
         yield self.summary()
         if not self.captures:
             yield from ("", "It has not been called yet." if self.elapsed is None
-                        else "No function of the program was met that a translator looks at.")
+                        else "No function of the program ran that can be captured.")
         yield from report.section("Graphs", report.items(report.graph_lines(g, verbose) for g in self.graphs))
         yield from report.section("Breaks", report.breaks_lines(self.breaks))
         yield from report.section("Run by Python", report.fallbacks_lines(self.fallbacks))
@@ -102,19 +103,19 @@ class Explanation:
 
 
 class Inspected:
-    """What was captured for a translated function or module up to now. Before the first call: nothing."""
+    """The captures of a translated function or module so far; none before the first call."""
 
     __slots__ = ()
     translator: Translator
 
     @property
     def _title(self) -> str:
-        """What to call it in reports."""
+        """Its name in reports."""
         raise NotImplementedError
 
     @property
     def captures(self) -> list[Capture]:
-        """What the translator has captured, frame by frame: a list of ``sot.reports.records.Capture``."""
+        """The captures so far, one per frame: a list of ``sot.reports.records.Capture``."""
         return self.translator.captures
 
     @property
@@ -124,18 +125,20 @@ class Inspected:
 
     @property
     def guards(self) -> list[GuardRecord]:
-        """What must hold for the graphs to be used again, as sentences with ``str``."""
+        """The conditions for the reuse of the graphs; ``str`` of each is a sentence."""
         return self.explain().guards
 
     @property
     def code(self) -> str:
-        """The functions that run in place of the captured ones, as Python source. Guards that C checks and values
-        that it loads are not in it; comments say what the names stand for."""
+        """The Python source of the functions that run in place of the captured ones. Guards that C checks and values
+        that C loads
+        are not included. Comments say what the names stand for.
+        """
         return "\n\n".join(self._sources())
 
     @property
     def bytecode(self) -> str:
-        """The instructions of the same functions, as ``dis`` prints them."""
+        """The instructions of these functions, as ``dis`` prints them."""
         text = io.StringIO()
         for source in self._sources():
             heading = source.partition("\n")[0]
@@ -148,7 +151,7 @@ class Inspected:
         return [f"# {heading(c)}\n{c.code.rstrip()}" for c in self.captures if c.code]
 
     def explain(self) -> Explanation:
-        """A report of what was captured up to now; ``sot.explain`` makes one of a single call, captured afresh."""
+        """A report of the captures so far. ``sot.explain`` reports on a single call with a fresh capture."""
         recording = Recording(self._title)
         recording.captures = [(capture, Runs()) for capture in self.captures]
         recording.started = min((capture.began for capture in self.captures), default=recording.started)

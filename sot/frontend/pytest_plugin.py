@@ -1,4 +1,4 @@
-"""The pytest plugin: a mark that translates a test, and a fixture that has its report.
+"""The pytest plugin: a mark that translates a test, and a fixture for its report.
 
     @pytest.mark.sot(max_breaks=0)
     def test_model_is_captured_whole():
@@ -24,14 +24,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def sot_report(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
-    """Runs the test with the translator on; called, it answers the sot.reports.model.Report up to now."""
+    """Runs the test with the translator on. A call returns the sot.reports.model.Report so far."""
     # Late: pytest imports this file in every project where the package is installed.
     yield from import_module("sot.frontend.reported_test").report_of_test(request)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Fail a marked test that exceeds its mark, while it is still the test that runs."""
+    """Fail a marked test that exceeds its limits, while the test is still running."""
     result = yield
     if "sot_report" in pyfuncitem.fixturenames:
         import_module("sot.frontend.reported_test").check(pyfuncitem)

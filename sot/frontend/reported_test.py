@@ -1,4 +1,4 @@
-"""A test that runs with the translator on, and has its report; what the pytest plugin loads when a test wants it."""
+"""A test that runs with the translator on and has a report. The pytest plugin loads this when a test needs it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ LIMITS = ("max_breaks", "max_recompiles", "min_coverage")
 
 
 def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
-    """Run the test of a fixture; fail it if it exceeds what its mark allows."""
+    """Run the test of a fixture. Fail it if it exceeds the limits of its mark."""
     mark = request.node.get_closest_marker("sot")
     wanted = dict(mark.kwargs) if mark else {}
     backend = wanted.pop("backend", "eager")
@@ -41,13 +41,13 @@ CHECK = pytest.StashKey[Callable[[], None]]()
 
 
 def check(item: pytest.Item) -> None:
-    """What a test has to answer for once its function has returned: it fails as by an assertion of its own."""
+    """Fail a test that has exceeded its limits, once its function has returned, as an assertion would."""
     if CHECK in item.stash:
         item.stash[CHECK]()
 
 
 def fail_if_exceeded(recording: Recording, wanted: dict[str, Any]) -> None:
-    """Fail the test if its report exceeds what its mark allows."""
+    """Fail the test if its report exceeds the limits of its mark."""
     recording.stop()
     problems = list(violations(report_of(recording), *(wanted.get(name) for name in LIMITS)))
     if problems:

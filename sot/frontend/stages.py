@@ -1,8 +1,8 @@
-"""``python -m sot explain --stages f.py::f``: the form of each step of the pipeline, for one function.
+"""``python -m sot explain --stages f.py::f``: the result of each step of the pipeline, for one function.
 
 The function is called once. Its arguments come from ``--call``, an expression over the names of the file such as
-``f(torch.ones(3), 2)``; or from ``example_inputs`` in the file: a tuple of arguments, or a dict of such tuples by the
-names of functions; or there are none.
+``f(torch.ones(3), 2)``, or from ``example_inputs`` in the file: a tuple of arguments, or a dict of such tuples by
+function name. The default is no arguments.
 """
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sot.support.errors import SotError
 
 
 class StagesError(SotError):
-    """There is no such function, or no arguments to call it with."""
+    """There is no such function, or there are no arguments for it."""
 
 
 def stages(target: str, call: str | None, backend: str) -> str:
-    """The page of a function, ``file.py::name`` or ``file.py::Class.name``. What the call raises is raised here.
+    """The page of a function, ``file.py::name`` or ``file.py::Class.name``. An exception of the call is raised.
 
-    Raises StagesError, TargetError for what cannot be translated, UnknownBackendError.
+    Raises StagesError, TargetError for a function that cannot be translated, UnknownBackendError.
     """
     file, _, path = target.partition("::")
     if not path or not Path(file).is_file():
@@ -50,7 +50,7 @@ def stages(target: str, call: str | None, backend: str) -> str:
 
 
 def run_module(path: Path) -> dict[str, Any]:
-    """The names that a file defines; it is run as a module, not as a program."""
+    """The names that a file defines. It is run as a module, not as a program."""
     sys.path.insert(0, str(path.resolve().parent))
     try:
         names = runpy.run_path(str(path), run_name=path.stem)
@@ -60,7 +60,7 @@ def run_module(path: Path) -> dict[str, Any]:
 
 
 def find(names: dict[str, Any], path: str) -> tuple[Any, str, Any]:
-    """Where a function is held, under which name, and the function. Raises StagesError."""
+    """The owner of a function, its name there, and the function. Raises StagesError."""
     *outer, name = path.split(".")
     holder: Any = names
     for step in outer:
@@ -79,7 +79,7 @@ def translate(function: Any, settings: Settings, translator: Translator) -> Any:
 
 
 def arguments(names: dict[str, Any], path: str) -> tuple:
-    """What the file says that the function is to be called with."""
+    """The arguments for the function in the file."""
     given = names.get("example_inputs", ())
     given = given.get(path, ()) if isinstance(given, dict) else given
     if not isinstance(given, tuple | list):
@@ -88,7 +88,7 @@ def arguments(names: dict[str, Any], path: str) -> tuple:
 
 
 def page(captures: list[Capture]) -> Iterator[str]:
-    """Each capture with its forms, under headings."""
+    """Each capture with its intermediate forms, under headings."""
     for i, capture in enumerate(captures):
         yield from ("",) * bool(i)
         yield f"==== {heading(capture)}"

@@ -1,4 +1,4 @@
-"""Setting and putting back what the hook asks in this thread, and in those that set nothing themselves."""
+"""Sets and restores the callback of the hook, for this thread and for threads without their own."""
 from __future__ import annotations
 
 import threading
@@ -8,9 +8,9 @@ from sot._hook import PLAIN, Callback, set_callback, set_default
 
 
 class Switch:
-    """What ``enable`` and ``disable`` answer: in a ``with`` statement, what was before comes back at its end.
+    """The result of ``enable`` and ``disable``. A ``with`` statement restores the previous setting at its end.
 
-    What the main thread says counts for every thread that says nothing itself.
+    A setting in the main thread applies to every thread without its own.
     """
 
     def __init__(self, callback: Callback | None) -> None:

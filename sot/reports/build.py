@@ -42,7 +42,7 @@ ALWAYS_TOLD = {Reason.TENSOR_TRUTH, Reason.TENSOR_VALUE, Reason.TENSOR_SHAPE, Re
 
 
 def report_of(recording: Recording) -> Report:
-    """Everything that a recording saw, as data."""
+    """All data of a recording."""
     captured = recording.captures
     graphs = [graph_of(c.graph, c, runs) for c, runs in captured if c.graph is not None]
     breaks = breaks_of(captured)
@@ -102,13 +102,13 @@ def begins(capture: Capture) -> Line | None:
 
 
 def graph_operations(record: GraphRecord) -> list[Operation]:
-    """The operations on tensors: without changes of torch's state, which have places of their own in a graph."""
+    """The tensor operations. Changes of torch's state are nodes of the graph but not operations."""
     return [operation_of(node) for node in record.module.graph.nodes
             if node.op.startswith("call_") and node.target not in CHANGES_OF_STATE]
 
 
 def innermost(trace: str) -> Line | None:
-    """The last line of a stack as fx keeps it that is the user's own, if there is one, and not a library's."""
+    """The last user line in a stack as fx keeps it. Lines of libraries count only if there is no other."""
     frames = [m for text in trace.splitlines() if (m := FRAME.match(text))]
     users = [f for f in frames if users_file(f["file"])]
     for frame in users[::-1] or frames[::-1]:
@@ -117,7 +117,7 @@ def innermost(trace: str) -> Line | None:
 
 
 def breaks_of(captured: Captured) -> list[Break]:
-    """Breaks and functions left to Python, those that happened most first; what is the same is one."""
+    """Breaks and functions left to Python, the most frequent first. Equal breaks are counted together."""
     found: dict[tuple[BreakRecord, bool], list[Runs]] = defaultdict(list)
     for capture, runs in captured:
         if capture.stopped is not None and not is_idle(capture):
@@ -130,7 +130,7 @@ def breaks_of(captured: Captured) -> list[Break]:
 
 
 def is_idle(capture: Capture) -> bool:
-    """Did it stop where that costs no graph: before any tensor operation, and at something else than a tensor?"""
+    """Whether the stop costs no graph: it is before any tensor operation, and not at a tensor."""
     if capture.stopped is None:
         return False
     reason = capture.stopped.reason
@@ -150,8 +150,10 @@ def guards_of(captured: Captured) -> list[Guard]:
 
 # ---- functions, times, sources ---------------------------------------------------------------------------
 def functions_of(captured: Captured, breaks: Iterable[Break], in_python: Counter[Place]) -> list[Function]:
-    """One entry a function in which operations ran or capture stopped, be it that it was captured itself or followed
-    from its caller; those with most operations first."""
+    """One entry per function in which operations ran or capture stopped, whether it was captured itself or inlined in
+    its
+    caller. Functions with the most operations come first.
+    """
     captures, graphs, stops, ran, python = (Counter[Scope]() for _ in range(5))
     for capture, runs in captured:
         where = scope_of(capture.place.file, capture.place.line, capture.name)
@@ -171,7 +173,7 @@ def functions_of(captured: Captured, breaks: Iterable[Break], in_python: Counter
 
 
 def operations_by_line(graph: GraphRecord, total: int) -> Iterator[tuple[Place, int]]:
-    """``total`` operations, as a graph ran them, shared out among the lines of its nodes."""
+    """Distributes ``total`` operations of a graph among the lines of its nodes."""
     operations = graph_operations(graph)
     for i, operation in enumerate(operations):
         line = operation.line
@@ -189,7 +191,7 @@ def stages_of(captured: Captured, started: float) -> Iterator[Stage]:
 
 
 def files_of(graphs: Iterable[Graph], breaks: Iterable[Break], in_python: Counter[Place]) -> list[SourceFile]:
-    """The files in which anything happened, line by line, the program's own first."""
+    """The files in which anything happened, line by line. The program's own files come first."""
     graph_runs: dict[str, Counter[int]] = defaultdict(Counter)
     python_runs: dict[str, Counter[int]] = defaultdict(Counter)
     broken: dict[str, set[int]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""What has become better or worse from one report to another."""
+"""Shows what has become better or worse between two reports."""
 from __future__ import annotations
 
 from collections import Counter
@@ -13,7 +13,7 @@ from sot.support.places import shortened
 
 @dataclass(frozen=True)
 class Difference:
-    """``worse`` is None for what is neither better nor worse."""
+    """``worse`` is None for a difference that is neither better nor worse."""
 
     text: str
     worse: bool | None = None
@@ -34,7 +34,7 @@ NEUTRAL = ("graphs", "guards", "kernels")
 
 
 def compare(before: Report, after: Report) -> Iterator[Difference]:
-    """Coverage, the counts that differ, and each break that is new or gone."""
+    """The coverage, the counts that differ, and each new or vanished break."""
     old, new = before.coverage, after.coverage
     if percent(old) != percent(new):
         worse = None if old is None or new is None else new < old
@@ -53,7 +53,7 @@ def compare(before: Report, after: Report) -> Iterator[Difference]:
 
 
 def identity(b: Break) -> tuple[str, ...]:
-    """What makes it the same break after lines have moved: what it says, and the text of its line."""
+    """What identifies a break after its lines have moved: its message and the text of its line."""
     return b.message, b.line.file, b.line.function, b.line.source
 
 

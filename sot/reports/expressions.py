@@ -1,4 +1,4 @@
-"""What an expression had computed where its function broke, by its source: the names of ``__stack_0`` and so on."""
+"""The source of values that an expression had computed before a break, which are named ``__stack_0`` and so on."""
 from __future__ import annotations
 
 import linecache
@@ -15,12 +15,12 @@ WITHOUT_RESULT = ("NOP", "RESUME", "POP_", "STORE_", "DELETE_", "PUSH_NULL", "KW
 
 
 def names_of_slots(code: CodeType) -> dict[str, str]:
-    """For the rest of a function after a break: the parameters that hold values of the stack, with their source."""
+    """For resume code: the parameters that hold stack values, with their source."""
     rest = origin(code)
     if rest is None:
         return {}
     instrs, slots = decode(rest.code).instrs, rest.layout.slots
-    # Composed code knows the place of the call, whose result is not among the slots.
+    # Composed code knows the place of the call. The result of the call is not among the slots.
     end, depth = (rest.pc, len(slots)) if rest.next_pc is None else (rest.pc + 1, len(slots) + 1)
     makers = {i: maker_of(instrs, end, depth, i) for i, kind in enumerate(slots) if kind == VALUE}
     return {slot_parameter(i): text for i, maker in makers.items()
@@ -28,8 +28,10 @@ def names_of_slots(code: CodeType) -> dict[str, str]:
 
 
 def maker_of(instrs: list[Instr], end: int, depth: int, slot: int) -> Instr | None:
-    """The instruction before ``end`` that has pushed a slot; None if that takes more than a look back without jumps.
-    ``depth`` is that of the stack at the end."""
+    """The instruction before ``end`` that pushed a slot; None if finding it needs to follow jumps. ``depth`` is the
+    depth of
+    the stack at the end.
+    """
     targets = {instr.target for instr in instrs}
     for at, instr in reversed([*enumerate(instrs[:end])]):
         before = depth - net_effect(instr)
@@ -42,7 +44,7 @@ def maker_of(instrs: list[Instr], end: int, depth: int, slot: int) -> Instr | No
 
 
 def text_of(code: CodeType, instr: Instr) -> str:
-    """The expression of an instruction, if it is on one line and no longer than is read at a glance."""
+    """The expression of an instruction, if it is short and on one line."""
     line, last, begin, end = instr.pos
     if line is None or line != last or begin is None or end is None:
         return ""

@@ -1,6 +1,6 @@
-"""What a whole program has gained by capture, as it is told at exit and in reports: plain data and the lines for it.
+"""What a whole program has gained by capture: plain data, and its text for the exit and for reports.
 
-This imports neither torch nor what shows reports: a program that never captures does not load them.
+This imports neither torch nor the views of reports, so a program that never captures does not load them.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Pace:
-    """How long calls of a function took: ``calls`` were captured; seconds are the means for one call."""
+    """The time of a function's calls. ``calls`` of them were captured; seconds are means per call."""
 
     name: str
     calls: int
@@ -26,7 +26,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A function that Python runs: how many operations on tensors it did, and why."""
+    """A function that Python runs: the number of its tensor operations, and why."""
 
     name: str
     operations: int
@@ -35,7 +35,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Gain:
-    """What capture has cost and given. ``captured`` of the ``operations`` on tensors ran in captured code."""
+    """The cost and the gain of capture. ``captured`` of the ``operations`` on tensors ran in captured code."""
 
     operations: int
     captured: int
@@ -51,7 +51,7 @@ class Gain:
 
 
 def gain_lines(gain: Gain) -> Iterator[str]:
-    """What is told at exit."""
+    """The text that is printed at exit."""
     share = gain.captured / gain.operations if gain.operations else 0.0
     yield (f"SOT: {share:.0%} of {gain.operations:,} tensor operations ran in captured code; capture took "
            f"{gain.capture_seconds:.1f} s of {gain.running_seconds:.1f} s")

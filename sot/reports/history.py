@@ -1,4 +1,4 @@
-"""Which value it was that kept changing: ``epoch == 3, then 4, then 5 (used in train, line 12 of train.py)``."""
+"""The history of a value that kept changing: ``epoch == 3, then 4, then 5 (used in train, line 12 of train.py)``."""
 from __future__ import annotations
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ Kind = tuple[type, object]
 
 
 def kind_of(reason: RecompileReason) -> Kind | None:
-    """What reasons have in common that tell of one thing: the kind of the guard, and what it is about."""
+    """The key of reasons that concern the same value: the kind of the guard, and its subject."""
     guard = reason.guard
     if not isinstance(guard, Guard):
         return None
@@ -23,7 +23,7 @@ def kind_of(reason: RecompileReason) -> Kind | None:
 
 
 def by_kind(reasons: Iterable[RecompileReason]) -> list[list[RecompileReason]]:
-    """Reasons that tell of one thing together, the first of each in order."""
+    """Reasons grouped by the value that they concern, in the order of the first of each group."""
     found: dict[object, list[RecompileReason]] = defaultdict(list)
     for reason in reasons:
         found[kind_of(reason) or id(reason)].append(reason)
@@ -31,7 +31,7 @@ def by_kind(reasons: Iterable[RecompileReason]) -> list[list[RecompileReason]]:
 
 
 def history(reasons: Sequence[RecompileReason]) -> str:
-    """What one thing was at the captures that do not fit, the newest of which is first, and what it is now."""
+    """The values in the captures that do not fit (the newest is first in ``reasons``), and the current value."""
     found = [parts(reason) for reason in reversed(reasons)]
     subjects = list(dict.fromkeys(subject for subject, _, _ in found))
     if len(subjects) == 1:
@@ -44,7 +44,7 @@ def history(reasons: Sequence[RecompileReason]) -> str:
 
 
 def parts(reason: RecompileReason) -> tuple[str, str, str]:
-    """A sentence such as ``expected n == 3, got 4``: what it is about, the value, and the value that was seen."""
+    """The parts of a sentence such as ``expected n == 3, got 4``: the subject, the value, and the actual value."""
     expected, _, seen = reason.text.removeprefix("expected ").removeprefix("that ").rpartition(", got ")
     expected = expected or reason.text.removeprefix("expected ")
     for between in BETWEEN:
@@ -55,7 +55,7 @@ def parts(reason: RecompileReason) -> tuple[str, str, str]:
 
 
 def used(reasons: Sequence[RecompileReason]) -> str:
-    """Where the program used the value."""
+    """The place where the program used the value."""
     for reason in reasons:
         if reason.file:
             where = scope_of(reason.file, reason.line, "")

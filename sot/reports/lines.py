@@ -1,7 +1,7 @@
-"""Plain text for records: lines that ``explain`` puts together and ``SOT_LOG`` prints one by one.
+"""Plain text for records: the lines of ``explain`` and ``SOT_LOG``.
 
-Functions here take records and give lines, without trailing newlines. What differs only in how often it happened
-is shown once, with its count. ``GROUPS`` says under which heading guards are shown: the first that fits.
+The functions take records and return lines, without trailing newlines. Items that differ only in how often they
+happened are shown once, with a count. ``GROUPS`` selects the heading of each guard: the first that fits.
 """
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sot.support.places import Place, shortened
 from sot.values.constants import is_library, module_of
 
 INDENT = "    "
-GUARDS_SHOWN = 8  # in each group, unless everything is asked for
+GUARDS_SHOWN = 8  # in each group, unless all are requested
 FRAMES_SHOWN = 6
-STACK_PREFIX = "__stack"  # of the parameters of resume functions which are no variable of the program
+STACK_PREFIX = "__stack"  # of parameters of resume functions that are not variables of the program
 Lines = Iterator[str]
 
 
@@ -52,14 +52,14 @@ def indented(lines: Iterable[str], depth: int = 1) -> Lines:
 
 
 def items(lines: Iterable[Iterable[str]]) -> Lines:
-    """Numbered entries of several lines each."""
+    """Numbered items of several lines each."""
     for number, entry in enumerate(lines, 1):
         for i, line in enumerate(entry):
             yield f"{INDENT[2:]}{number}. {line}" if i == 0 else f"{INDENT}{' ' * len(str(number))}{line}"
 
 
 def section(title: str, lines: Iterable[str]) -> Lines:
-    """A heading and what it is over; nothing when there is nothing."""
+    """A heading and its lines; nothing if there are no lines."""
     found = list(lines)
     if found:
         yield from ("", title, *found)
@@ -67,7 +67,7 @@ def section(title: str, lines: Iterable[str]) -> Lines:
 
 # ---- breaks and fallbacks -------------------------------------------------------------------------------
 def break_lines(record: BreakRecord, number: int = 1) -> Lines:
-    """Reason; where, with the source line; how the program came there; what to do."""
+    """The reason, the place with its source line, the call stack, and the fix."""
     yield record.message + times(number)
     yield f"at {at(record.place)}"
     if record.place.source:
@@ -92,7 +92,7 @@ def breaks_lines(records: Iterable[BreakRecord]) -> Lines:
 
 
 def fallback_lines(capture: Capture) -> Lines:
-    """A frame that is run by Python, and why."""
+    """A frame that Python runs, and why."""
     yield f"{capture.name}, at {at(capture.place)}"
     if capture.stopped:
         yield f"because {capture.stopped.message}"
@@ -103,7 +103,7 @@ def fallback_lines(capture: Capture) -> Lines:
 
 
 def fallbacks_lines(captures: Sequence[Capture]) -> Lines:
-    """Frames run by Python; of those without any tensor operation only how many there are."""
+    """Frames that Python runs. Frames without tensor operations are only counted."""
     idle = [c for c in captures if c.stopped and c.stopped.reason is Reason.NOTHING_CAPTURED]
     yield from items(fallback_lines(c) for c in captures if c not in idle)
     if idle:
@@ -112,14 +112,15 @@ def fallbacks_lines(captures: Sequence[Capture]) -> Lines:
 
 
 def recompile_lines(capture: Capture) -> Lines:
-    """A frame that was recompiled, and which guard of each earlier capture did not hold."""
+    """A recompiled frame, and the guard of each earlier capture that did not hold."""
     yield f"{capture.name}, at {at(capture.place)}"
     yield from reason_lines(capture.recompile_reasons)
 
 
 def reason_lines(reasons: Sequence[RecompileReason]) -> Lines:
-    """A line for each value that kept changing, or for a capture that did not fit: the guard, the user's line that
-    needed it, how close it came."""
+    """A line for each value that kept changing, or for each capture that did not fit: the guard, the user's line that
+    needed it, and the number of failed guards.
+    """
     for group in by_kind(reasons):
         if len(group) > 1:
             yield history(group)
@@ -133,17 +134,17 @@ def reason_lines(reasons: Sequence[RecompileReason]) -> Lines:
 
 
 # ---- graphs ---------------------------------------------------------------------------------------------
-OUTERMOST = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in ')  # of the stack that a node was made at
+OUTERMOST = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in ')  # of the stack of a node
 
 
 def lines_of(record: GraphRecord) -> list[int]:
-    """The lines of the captured function that the graph's operations stand for, in order."""
+    """The lines of the captured function that the graph's operations come from, in order."""
     frames = (OUTERMOST.match(node.meta.get("stack_trace") or "") for node in record.module.graph.nodes)
     return sorted({int(f["line"]) for f in frames if f and f["file"] == record.place.file})
 
 
 def extent(record: GraphRecord) -> str:
-    """Where the graph is from: ``file:first-last in function``."""
+    """The place of the graph: ``file:first-last in function``."""
     lines = lines_of(record)
     if not lines:
         return at(record.place)
@@ -164,7 +165,7 @@ def graph_lines(record: GraphRecord, verbose: bool = False) -> Lines:
 
 # ---- guards ---------------------------------------------------------------------------------------------
 def chain(origin: Any) -> Iterator[Origin]:
-    """An origin, what it is an attribute or item of, and so on."""
+    """An origin, the origin that it is an attribute or item of, and so on."""
     while isinstance(origin, Origin):
         yield origin
         origin = getattr(origin, "base", None) or getattr(origin, "namespace", None)
@@ -186,12 +187,12 @@ def is_global(origin: Any) -> bool:
     return isinstance(origin, Global) or isinstance(origin, Known) and isinstance(origin.held.value, dict)
 
 
-# What guards protect, by the origin of what is guarded; the modules' own group comes before these.
+# What guards protect, by the origin of the guarded value. The group of modules precedes these.
 GROUPS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
-    ("values that a statement has computed before it breaks", any_in_chain(is_intermediate)),
+    ("values computed by a statement before it breaks", any_in_chain(is_intermediate)),
     ("arguments and variables", is_argument),
     ("closure variables", any_in_chain(lambda origin: isinstance(origin, CellContents))),
-    ("what arguments and variables hold", any_in_chain(is_argument)),
+    ("contents of arguments and variables", any_in_chain(is_argument)),
     ("global variables", any_in_chain(is_global)),
     ("classes and libraries", any_in_chain(lambda origin: isinstance(origin, Known))),
     ("torch's state", lambda origin: True),
@@ -199,7 +200,7 @@ GROUPS: tuple[tuple[str, Callable[[Any], bool]], ...] = (
 
 
 def modules_guarded(guards: Iterable[Guard]) -> set[Origin]:
-    """Origins that are known, by a guard on their type, to be torch.nn.Modules."""
+    """Origins that a guard on their type shows to be torch.nn.Modules."""
     return {g.origin for g in guards if isinstance(g, TypeGuard) and isinstance(g.cls, type)
             and issubclass(g.cls, torch.nn.Module)}
 
@@ -212,7 +213,7 @@ def group_of(guard: Any, modules: set[Origin]) -> str:
 
 
 def grouped(records: Iterable[GuardRecord]) -> dict[str, Counter[str]]:
-    """The sentences of guards, with how often each is there, by what they protect."""
+    """The sentences of guards with their counts, by what they protect."""
     groups: dict[str, Counter[str]] = {}
     for _, title, sentence in told(list(records)):
         groups.setdefault(title, Counter())[sentence] += 1
@@ -220,7 +221,7 @@ def grouped(records: Iterable[GuardRecord]) -> dict[str, Counter[str]]:
 
 
 def told(records: Sequence[GuardRecord]) -> Iterator[tuple[GuardRecord, str, str]]:
-    """Each guard that says something about the program, with its group and its sentence."""
+    """Each guard on the program itself, with its group and its sentence."""
     guards = [record.guard for record in records]
     modules, names = modules_guarded(guards), names_in(guards)
     for record in records:
@@ -229,7 +230,7 @@ def told(records: Sequence[GuardRecord]) -> Iterator[tuple[GuardRecord, str, str
 
 
 def is_of_library(guard: Guard) -> bool:
-    """Does it only say that a name of a library's class or module means what it did?"""
+    """Whether it only ensures that a name of a library's class or module is unchanged."""
     first = [*chain(getattr(guard, "origin", None))][-1:]
     if not isinstance(guard, IsGuard | HasKeyGuard | CodeGuard) or not first or not isinstance(first[0], Known):
         return False
@@ -237,8 +238,10 @@ def is_of_library(guard: Guard) -> bool:
 
 
 def guards_lines(records: Iterable[GuardRecord], verbose: bool = False) -> Lines:
-    """The guards by what they protect. Unless everything is asked for, those on the names of libraries are only
-    counted, and of the others in a group the first are shown."""
+    """The guards by what they protect. Unless all are requested, guards on names of libraries are only counted, and
+    each
+    other group shows its first guards.
+    """
     records = list(records)
     folded = grouped(r for r in records if not verbose and is_of_library(r.guard))
     shown = grouped(r for r in records if verbose or not is_of_library(r.guard))
@@ -250,7 +253,7 @@ def guards_lines(records: Iterable[GuardRecord], verbose: bool = False) -> Lines
         if len(sentences) > len(first):
             yield f"{INDENT}... and {len(sentences) - len(first)} more"
         if others:
-            yield f"{INDENT}{others} that notice if a name of a library is replaced: text(verbose=True) lists them"
+            yield f"{INDENT}{others} on names of libraries that could be replaced: text(verbose=True) lists them"
 
 
 # ---- times ----------------------------------------------------------------------------------------------

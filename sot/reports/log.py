@@ -1,10 +1,10 @@
-"""SOT_LOG: what the translator does, printed to stderr as it happens.
+"""SOT_LOG prints the actions of the translator to stderr.
 
     SOT_LOG=breaks,recompiles python train.py
 
-``CHANNELS`` has the names that SOT_LOG may list, or ``all``. Each is a logger ``sot.<name>`` of Python's logging
-which says what it has to say at level DEBUG, so a program may also use it with handlers of its own. Without
-SOT_LOG nothing is printed.
+``CHANNELS`` has the names for SOT_LOG; ``all`` selects every channel. Each channel is a logger ``sot.<name>`` of
+Python's
+logging, which logs at level DEBUG, so a program may add its own handlers. Without SOT_LOG nothing is printed.
 """
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from sot.reports.records import Capture
 ROOT = logging.getLogger("sot")
 
 
-# ---- what each channel says of a capture; nothing is not said -------------------------------------------
+# ---- the lines of each channel for a capture; without lines nothing is printed
+# -------------------------------------------
 def breaks(capture: Capture) -> Iterable[str]:
     return break_lines(capture.stopped) if capture.stopped and not capture.fallback else ()
 
@@ -47,7 +48,7 @@ def code(capture: Capture) -> Iterable[str]:
 
 
 def elsewhere(capture: Capture) -> Iterable[str]:
-    """For a channel on which others speak: the compilation of graphs has loggers of its own."""
+    """No lines: the compilation of graphs has its own loggers."""
     return ()
 
 
@@ -59,7 +60,7 @@ LOGGERS = tuple((logging.getLogger(f"sot.{name}"), lines) for name, lines in CHA
 
 
 def capture(done: Capture) -> None:
-    """Say what there is to say about one capture. When no logger is on, this costs a microsecond."""
+    """Log a capture. If no logger is enabled, this costs a microsecond."""
     for logger, lines_of in LOGGERS:
         if logger.isEnabledFor(logging.DEBUG) and (lines := list(lines_of(done))):
             logger.debug("\n    ".join(lines))
@@ -67,7 +68,7 @@ def capture(done: Capture) -> None:
 
 # ---- SOT_LOG --------------------------------------------------------------------------------------------
 class Stderr(logging.Handler):
-    """Writes to what ``sys.stderr`` is at the time."""
+    """Writes to the current ``sys.stderr``."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -84,7 +85,7 @@ def configure(names: str) -> None:
     """Print these channels, and no others, to stderr.
 
     Arguments:
-        names: what SOT_LOG holds: names with commas between them. An unknown one is refused with a warning.
+        names: the value of SOT_LOG: names separated by commas. An unknown name is refused with a warning.
     """
     wanted = {name for word in names.split(",") if (name := word.strip())}
     for name in sorted(wanted - CHANNELS.keys() - {"all"}):
@@ -95,7 +96,7 @@ def configure(names: str) -> None:
     for name in CHANNELS:
         logging.getLogger(f"sot.{name}").setLevel(logging.DEBUG if name in on else logging.NOTSET)
     ROOT.removeHandler(HANDLER)
-    ROOT.propagate = not on  # the program's own handlers would print it a second time
+    ROOT.propagate = not on  # otherwise the program's handlers would print it again
     if on:
         ROOT.addHandler(HANDLER)
 
@@ -106,11 +107,12 @@ _verbosity, _code = 0, False
 
 
 def set_verbosity(level: int = 0) -> None:
-    """Print to stderr what the translator does.
+    """Print the actions of the translator to stderr.
 
     Arguments:
-        level: 0 for nothing; 1 for breaks, functions left to Python and new captures of a function; 2 for the graphs
-            as well; 3 for the guards as well.
+        level: 0 for nothing; 1 for breaks, functions left to Python and new captures of a function; 2 to add the
+            graphs;
+            3 to add the guards.
     """
     global _verbosity
     _verbosity = checked(level, "set_verbosity")
@@ -118,7 +120,7 @@ def set_verbosity(level: int = 0) -> None:
 
 
 def set_code_level(level: int = 1) -> None:
-    """Print to stderr the functions that the translator writes, as source (1), or not (0)."""
+    """Print the source of emitted functions to stderr (1), or do not (0)."""
     global _code
     _code = checked(level, "set_code_level") > 0
     apply_levels()

@@ -1,7 +1,7 @@
-"""The data of a report: plain dataclasses, which go to JSON and come back.
+"""The data of a report: plain dataclasses, which convert to JSON and back.
 
-Everything a view shows is in here, so a report can be kept, compared and shown on another machine. Times are in
-seconds; ``start`` of a stage counts from the beginning of the report.
+The model has everything that a view shows, so a report can be kept, compared and shown on another machine. Times are
+in seconds. ``start`` of a stage counts from the beginning of the report.
 """
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 class ReportError(SotError, ValueError):
-    """A file is no report, or one of a version that this program does not know."""
+    """A file is not a report, or has an unknown version."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the user's code and what it says."""
+    """A line of user code and its text."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Operation:
-    """A node of a graph, and the innermost line of the user's that it stands for."""
+    """A node of a graph, and the innermost user line that it comes from."""
 
     name: str
     line: Line | None
@@ -44,11 +44,13 @@ class Operation:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a backend made of a graph, or of its backward. It tells by ``graph_module.meta["kernels"]``, a list of dicts
-    with these names.
+    """What a backend made of a graph, or of its backward graph. The backend reports it in
+    ``graph_module.meta["kernels"]``, a
+    list of dicts with these names.
 
-    ``calls`` counts operators that have no kernel, ``bytes`` what is read and written in memory in one run;
-    ``schedule`` has a line for each kernel and call, in order. ``cached``: it was made by an earlier process.
+    ``calls`` counts operators without a kernel; ``bytes`` are read and written in memory in one run. ``schedule`` has
+    a line
+    for each kernel and call, in order. ``cached``: an earlier process made it.
     """
 
     title: str
@@ -62,9 +64,9 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Graph:
-    """A graph that went to the backend. ``runs`` counts its calls; ``kernels`` is what the backend tells.
+    """A graph that went to the backend. ``runs`` counts its calls; ``kernels`` is what the backend reports.
 
-    ``fallbacks`` says, one sentence each, why eager PyTorch runs it, or a part of it, in the backend's place.
+    ``fallbacks`` says, in one sentence each, why eager PyTorch runs it, or a part of it.
     """
 
     name: str
@@ -80,7 +82,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class Break:
-    """Where capture stopped. ``fallback``: Python runs the whole function. ``runs``: how often it came there."""
+    """A place where capture stopped. ``fallback``: Python runs the whole function. ``runs``: how often it was
+    reached.
+    """
 
     reason: str
     message: str
@@ -94,7 +98,7 @@ class Break:
 
 @dataclass(frozen=True)
 class Guard:
-    """What must hold for a graph to be used again, the line that needed it, and how often it is there."""
+    """A condition for the reuse of a graph, the line that needed it, and how often it occurs."""
 
     sentence: str
     group: str
@@ -105,8 +109,10 @@ class Guard:
 
 @dataclass(frozen=True)
 class Recompile:
-    """A function that was recompiled; ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
-    line of the first operation: after a break the rest of a function is captured on its own."""
+    """A function that was recompiled. ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
+    line of
+    the first operation, because resume code is captured separately.
+    """
 
     name: str
     function: Line
@@ -116,7 +122,7 @@ class Recompile:
 
 @dataclass(frozen=True)
 class Stage:
-    """A piece of the time that capture took. ``line`` is that of the first operation, or of the function."""
+    """A part of the time that capture took. ``line`` is that of the first operation, or of the function."""
 
     function: str
     line: Line
@@ -138,7 +144,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Function:
-    """What became of one function: operations that ran in graphs, and those that Python ran."""
+    """The tensor operations of one function: those that ran in graphs, and those that Python ran."""
 
     name: str
     line: Line
@@ -178,7 +184,8 @@ class Report:
     recompiles: list[Recompile]
     stages: list[Stage]
     files: list[SourceFile]
-    left_out: list[str] = field(default_factory=list)   # functions that Python ran because SOT_BUDGET was used up
+    # functions that were not captured because SOT_BUDGET was used up
+    left_out: list[str] = field(default_factory=list)
     gain: Gain | None = None    # of a whole program
     version: int = VERSION
 
@@ -203,7 +210,7 @@ class Report:
 
     @property
     def real_breaks(self) -> list[Break]:
-        """The breaks without the functions left to Python."""
+        """The breaks, without the functions left to Python."""
         return [b for b in self.breaks if not b.fallback]
 
     def to_json(self) -> str:
@@ -223,25 +230,25 @@ def share(part: int, rest: int) -> float | None:
 
 # ---- from JSON --------------------------------------------------------------------------------------------
 def load(path: str | Path) -> Report:
-    """The report in a JSON file. Raises ReportError, naming the file, if there is none in it."""
+    """The report in a JSON file. Raises ReportError, which names the file, if the file has no report."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as e:
         raise ReportError(f"{path} cannot be read: {e}") from e
     except json.JSONDecodeError as e:
-        raise ReportError(f"{path} is no JSON (line {e.lineno}): a report ends in .json and is written by "
+        raise ReportError(f"{path} is not JSON (line {e.lineno}): a report ends in .json and is written by "
                           f"SOT_REPORT or Report.save") from e
     version = data.get("version") if isinstance(data, dict) else None
     if version != VERSION:
-        raise ReportError(f"{path} is no report of version {VERSION}" + (f", but of {version}" if version else ""))
+        raise ReportError(f"{path} is not a report of version {VERSION}" + (f", but of {version}" if version else ""))
     try:
         return build(Report, data)
     except (KeyError, TypeError) as e:
-        raise ReportError(f"{path} is not a whole report: {e}") from e
+        raise ReportError(f"{path} is not a complete report: {e}") from e
 
 
 def build(kind: Any, data: Any) -> Any:
-    """``data``, as json gives it, as a value of type ``kind``. Fields that ``kind`` does not have are left out."""
+    """``data`` from JSON as a value of type ``kind``. Fields that ``kind`` does not have are ignored."""
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
         return kind(**{name: build(hints[name], value) for name, value in data.items() if name in hints})

@@ -1,4 +1,4 @@
-"""One HTML page of a report, which needs no other file and no network."""
+"""The HTML page of a report. It needs no other file and no network."""
 from __future__ import annotations
 
 import functools
@@ -13,9 +13,9 @@ from sot.reports.lines import count, milliseconds
 from sot.reports.model import Guard, Line, Report, SourceFile, SourceLine, Stage
 from sot.support.places import shortened
 
-LONG_FOLD = 12  # lines without tensor operations in a row that are folded
+LONG_FOLD = 12  # so many lines in a row without tensor operations are folded
 CAPTURES_SHOWN = 50     # in the timeline
-AROUND = 2      # lines of source shown before and after one that is marked
+AROUND = 2      # source lines shown before and after a marked line
 
 
 def page(report: Report) -> str:
@@ -34,7 +34,7 @@ def template() -> Any:
 
 
 def percent(part: float | None) -> str:
-    """Rounded down, so that 100 % means all; nothing to have a share of is a dash."""
+    """A percentage, rounded down so that 100 % means all. A dash stands for an undefined share."""
     return "–" if part is None else f"{int(part * 100)} %"
 
 
@@ -47,7 +47,7 @@ def anchor(line: Line) -> str:
 
 
 def excerpt(report: Report, line: Line) -> list[tuple[int, str, bool]]:
-    """The source around a line: number, text, and whether it is the one."""
+    """The source around a line: number, text, and whether it is that line."""
     file = next((f for f in report.files if f.path == line.file), None)
     if file is None:
         return [(line.line, line.source, True)] if line.source else []
@@ -56,7 +56,7 @@ def excerpt(report: Report, line: Line) -> list[tuple[int, str, bool]]:
 
 
 def folds(file: SourceFile) -> Iterator[tuple[bool, list[SourceLine]]]:
-    """The lines of a file in pieces, and whether a piece is to be folded: many lines in which nothing happened."""
+    """The lines of a file in pieces, and whether to fold each piece because nothing happened in it."""
     busy = [i for i, line in enumerate(file.lines) if line.state]
     near = {i for found in busy for i in range(found - AROUND, found + AROUND + 1)}
     for shown, piece in itertools.groupby(enumerate(file.lines), lambda pair: pair[0] in near):
@@ -65,7 +65,7 @@ def folds(file: SourceFile) -> Iterator[tuple[bool, list[SourceLine]]]:
 
 
 def guards_by_group(guards: Iterable[Guard]) -> dict[str, list[Guard]]:
-    """Guards by what they protect; the largest group first, and in it what is there most often."""
+    """Guards by what they protect: the largest group first, and the most frequent guards first."""
     groups: dict[str, list[Guard]] = {}
     for guard in guards:
         groups.setdefault(guard.group, []).append(guard)
@@ -74,8 +74,10 @@ def guards_by_group(guards: Iterable[Guard]) -> dict[str, list[Guard]]:
 
 
 def timeline(report: Report) -> tuple[list[dict[str, Any]], int]:
-    """Bars: a row a capture, with the share of the whole time at which each stage starts and that it takes; those that
-    took longest, in the order in which they were made, and how many others there are."""
+    """Bars with one row per capture: for each stage the shares of the total time at its start and in it. Shows the
+    longest
+    captures in the order in which they were made. Also returns the number of the others.
+    """
     whole = max([report.elapsed, *(s.start + s.seconds for s in report.stages)], default=0.0) or 1.0
     rows: list[dict[str, Any]] = []
     for _, stages in itertools.groupby(report.stages, lambda stage: (stage.line, first_start(report.stages, stage))):
@@ -90,7 +92,7 @@ def timeline(report: Report) -> tuple[list[dict[str, Any]], int]:
 
 
 def first_start(stages: list[Stage], stage: Stage) -> float:
-    """When the capture began that a stage belongs to: stages follow on each other without a gap."""
+    """The start of the capture that a stage belongs to. Stages follow each other without gaps."""
     start = stage.start
     for other in reversed(stages[:stages.index(stage)]):
         if other.line != stage.line or abs(other.start + other.seconds - start) > 1e-9:

@@ -1,7 +1,7 @@
-"""What a report needs to know beyond the captures: how often graphs ran, and what Python ran beside them.
+"""Records what a report needs beyond the captures: how often graphs ran, and the operations that Python ran.
 
-A ``Recording`` is on for the time of an ``explain`` call, or for a whole program under ``SOT_REPORT``; then the
-translator tells it of every capture. Without one nothing is counted and nothing costs time.
+A ``Recording`` is active during an ``explain`` call, or for a whole program under ``SOT_REPORT``. Then the translator
+reports every capture to it. Without a recording nothing is counted, and nothing costs time.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TORCH = str(Path(torch.__file__).parent) + "/"
 
 @dataclass
 class Runs:
-    """What came of the graph or break of one capture: how often it ran, and the operations that ran in the graph."""
+    """How often the graph or break of one capture ran, and the operations that ran in the graph."""
 
     times: int = 0
     operations: int = 0
@@ -40,32 +40,32 @@ class Runs:
 
 
 class Recording:
-    """Everything that the translator does between ``start()`` and ``stop()``; also as a context manager."""
+    """All actions of the translator between ``start()`` and ``stop()``. Also a context manager."""
 
     def __init__(self, program: str) -> None:
         self.program = program
         self.outcome = "finished"
         self.captures: list[tuple[Capture, Runs]] = []
         self.in_python: Counter[Place] = Counter()
-        self.left_out: Counter[str] = Counter()     # functions for which the budget had nothing left
+        self.left_out: Counter[str] = Counter()     # functions that were not captured because the budget was used up
         self.gain: Callable[[], Gain] | None = None     # of a whole program
         self.clock, self.started, self.elapsed = time.time(), time.perf_counter(), 0.0
         self._open: dict[int, Runs] = {}
 
     def start(self) -> Recording:
-        """Raises RuntimeError while another recording is on."""
+        """Start recording. Raises RuntimeError while another recording is active."""
         global current
         if current is not None:
-            raise RuntimeError(f"a recording of {current.program} is on already")
+            raise RuntimeError(f"a recording of {current.program} is already active")
         current = self
         self.clock, self.started = time.time(), time.perf_counter()
-        native.build("tally")   # who asks for a report waits for it, once for a version of torch
+        native.build("tally")   # needed by reports only; built once for each version of torch
         if (tally := native.module("tally")) is not None:
             tally.start(_hook.plain(self._python_runs))
         return self
 
     def stop(self) -> Recording:
-        """Keeps what was seen. Stopping twice does nothing more."""
+        """Stop recording and keep the data. Stopping twice has no effect."""
         global current
         if current is self:
             current = None
@@ -78,7 +78,7 @@ class Recording:
         self.stop()
 
     def resume(self, inner: Recording) -> None:
-        """Go on after ``inner``, with what it saw."""
+        """Continue after ``inner``, and add its data."""
         clock, started = self.clock, self.started
         self.start()
         self.clock, self.started = clock, started
@@ -89,17 +89,17 @@ class Recording:
         if not in_backward() and (place := users_place(sys._getframe(1))) is not None:
             self.in_python[place] += 1
 
-    # ---- what the translator tells -----------------------------------------------------------------------
+    # ---- calls of the translator -----------------------------------------------------------------------
     def runs_of(self, capture: Capture) -> Runs:
-        """The counts of a capture that is going on."""
+        """The counts of the current capture."""
         return self._open.setdefault(id(capture), Runs())
 
     def add(self, capture: Capture) -> None:
-        """A capture is done."""
+        """Add a finished capture."""
         self.captures.append((capture, self._open.pop(id(capture), Runs())))
 
     def counted(self, compiled: Callable[..., Any], capture: Capture) -> Callable[..., Any]:
-        """A graph that counts the operations it runs."""
+        """A graph that counts its operations."""
         tally = native.module("tally")
         if tally is None:
             return compiled
@@ -119,7 +119,7 @@ current: Recording | None = None
 
 @contextmanager
 def recorded(recording: Recording) -> Iterator[Recording]:
-    """Record what runs inside; and if a recording is on already, it goes on afterwards and has all of this, too."""
+    """Record what runs inside. A recording that is active already continues afterwards, and includes this data."""
     outer = current
     if outer is not None:
         outer.pause()
@@ -137,7 +137,7 @@ def recorded(recording: Recording) -> Iterator[Recording]:
 
 @contextmanager
 def capturing() -> Iterator[None]:
-    """The operations inside are capture's own: they are not counted."""
+    """Operations inside belong to capture, and are not counted."""
     tally = native.module("tally") if current is not None else None
     if tally is None:
         yield
@@ -150,12 +150,12 @@ def capturing() -> Iterator[None]:
 
 
 def users_file(file: str) -> bool:
-    """Is it neither torch's nor ours?"""
+    """Whether the file belongs neither to torch nor to this package."""
     return not file.startswith((*FOLDERS, TORCH, "<frozen"))
 
 
 def users_place(frame: FrameType | None) -> Place | None:
-    """The innermost line of the user's; None for what nobody's line asked for."""
+    """The innermost user line, or None."""
     while frame is not None:
         if users_file(frame.f_code.co_filename):
             return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

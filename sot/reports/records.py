@@ -1,7 +1,8 @@
-"""What a report is made of: plain data about every frame that was translated.
+"""The records of reports: plain data about every frame that was translated.
 
-The translator appends one ``Capture`` for each time it worked on a frame. ``explain`` shows them,
-``SOT_LOG`` prints them as they happen, and tests read them.
+The translator appends one ``Capture`` for each frame that it works on. ``explain`` shows them, ``SOT_LOG`` prints
+them,
+and tests read them.
 """
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from sot.support.errors import Reason
 from sot.support.places import Place
 from sot.support.progress import working
 
-# What is said on the terminal when a stage of capture takes long.
+# The message on the terminal when a stage of a capture takes long.
 STAGES = {"execute": "capturing", "backend": "compiling the graph of", "emit": "writing the entry of"}
 
 
 @dataclass(frozen=True)
 class BreakRecord:
-    """Why and where capture stopped; ``stack`` is the user's stack, outermost first, ending at ``place``."""
+    """Why and where capture stopped. ``stack`` is the user's stack, outermost first, ending at ``place``."""
 
     reason: Reason
     detail: str
@@ -57,9 +58,12 @@ class GuardRecord:
 
 @dataclass(frozen=True)
 class RecompileReason:
-    """Why an entry did not fit a call: the first guard that did not hold, as a sentence with the expected and the seen
-    value, and the user's line that needed it. ``guard`` is None, and none has ``failed``, if only all together fail;
-    ``of`` is how many guards the entry has."""
+    """Why an entry did not fit a call: the first guard that did not hold, as a sentence with the expected and the
+    actual
+    value, and the user's line that needed it. ``guard`` is None, and ``failed`` is 0, if each guard holds on its own.
+    ``of``
+    is the number of guards of the entry.
+    """
 
     text: str
     guard: Guard | StateGuard | None
@@ -77,7 +81,7 @@ class RecompileReason:
 
 @dataclass(frozen=True)
 class GraphRecord:
-    """A graph that went to the backend. ``origins`` says, input by input, where it comes from."""
+    """A graph that went to the backend. ``origins`` are the origins of its inputs."""
 
     name: str
     module: GraphModule
@@ -91,19 +95,19 @@ class Capture:
     """One frame that the translator worked on.
 
     Arguments:
-        name: of the function.
-        place: where it begins.
-        graph: what went to the backend; None if there were no operations on tensors.
+        name: the name of the function.
+        place: where the function begins.
+        graph: the graph for the backend; None if there were no tensor operations.
         stopped: the break that ended the graph, or why Python runs the whole frame.
-        fallback: does Python run the whole frame?
-        guards: what must hold for the entry to be used.
+        fallback: whether Python runs the whole frame.
+        guards: the guards of the entry.
         seconds: the time of each of ``STAGES``.
-        recompile_reasons: for each entry that existed already, the closest first, which of its guards did not hold.
+        recompile_reasons: for each earlier entry, the closest first, the guards that did not hold.
         code: the emitted function.
-        static: why sizes and numbers that vary are constants in this capture all the same.
-        effects: what the entry changes or puts out beside the graph.
-        stages: the forms of the steps as text, by their names, if they were asked for.
-        began: when, by ``time.perf_counter``.
+        static: why varying sizes and numbers are constants in this capture.
+        effects: the mutations and the output of the entry besides the graph.
+        stages: the intermediate forms as text, by name, if they were requested.
+        began: the start time, by ``time.perf_counter``.
     """
 
     name: str

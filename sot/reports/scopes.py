@@ -1,4 +1,4 @@
-"""Which function of a file a line belongs to: frames know their own name only, and two classes may have one."""
+"""The function of a file that a line belongs to. A frame knows only its name, which two classes may share."""
 from __future__ import annotations
 
 import ast
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Scope(NamedTuple):
-    """A function, by the line where it begins; line 1 for what is outside of all functions."""
+    """A function, by the line where it begins; line 1 for code outside all functions."""
 
     file: str
     line: int
@@ -17,21 +17,21 @@ class Scope(NamedTuple):
 
 
 def scope_of(file: str, line: int, function: str) -> Scope:
-    """The innermost function that is defined around a line; comprehensions and lambdas belong to the one around them.
+    """The innermost function that contains a line. Comprehensions and lambdas belong to the function around them.
 
     Arguments:
-        function: its name, if the source of the file is not there.
+        function: its name, in case the source of the file is missing.
     """
     found = None
     for first, last, scope in scopes("".join(linecache.getlines(file)), file):
         if first <= line <= last:
-            found = scope       # the inner ones come after the outer ones
+            found = scope       # inner functions come after outer ones
     return found or Scope(file, line, function)
 
 
 @functools.lru_cache(maxsize=256)
 def scopes(text: str, file: str) -> list[tuple[int, int, Scope]]:
-    """The functions of a file with their first and last lines, decorators included, and the file itself."""
+    """The functions of a file with their first and last lines (decorators included), and the file itself."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

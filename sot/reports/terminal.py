@@ -1,4 +1,4 @@
-"""What a terminal shows of a report: the summary at the end of ``python -m sot run``."""
+"""The terminal view of a report: the summary at the end of ``python -m sot run``."""
 from __future__ import annotations
 
 from rich.console import Console, Group, RenderableType
@@ -18,7 +18,7 @@ RECOMPILES_SHOWN = 5
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the summary: how much ran in graphs, where it broke and what would fix that, what was recompiled."""
+    """Print the summary: the share of operations in graphs, the breaks with their fixes, and the recompiles."""
     console.print(summary(report))
 
 

@@ -1,8 +1,8 @@
-"""Names of the program in sentences about what is left of its functions after a break.
+"""Replaces internal names by names of the program in sentences about resume code.
 
-The rest of a caller and of the functions that it has called is one function, whose last parameter ``__call`` holds the
-rest of the next inner function and its arguments, in turn. Values that an expression had computed are ``__stack_0``
-and so on. Nobody has written these: here they become names of the user's.
+The resume code of a caller and of its inlined callees is one function. Its last parameter ``__call`` holds the rest of
+the next inner function with its arguments, and so on. Values that an expression had computed are ``__stack_0`` and so
+on. The user did not write these names, so they are replaced here.
 """
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from sot.guards.origin import Arg, Item, Origin, same_key
 from sot.reports.expressions import names_of_slots
 
 ITEM = r"\[(?:'[^']*'|\"[^\"]*\"|[^\[\]'\"]|\[[^\[\]]*\])*\]"
-PART = rf"(?:{ITEM}|\.\w+)*"       # of a value: items and attributes of it
+PART = rf"(?:{ITEM}|\.\w+)*"       # of a value: items and attributes
 STACK = re.compile(rf"{SLOT}\d+(?P<part>{PART})")
 REST = re.compile(rf"(?<!\w){CALL}(?!\w){PART}")
 Names = dict[str, str]
 
 
 def names_in(guards: Iterable[Guard], code: CodeType | None = None) -> Names:
-    """What to say for the parts of ``__call``: the parameter of which function each is; and for what had been computed
-    before the break after which ``code`` goes on."""
+    """The names for the parts of ``__call`` (each is a parameter of a function), and for values that were computed
+    before the
+    break after which ``code`` continues.
+    """
     names: Names = names_of_slots(code) if code is not None else {}
     for guard in guards:
         if isinstance(guard, CodeGuard) and is_inner(guard.origin):
@@ -38,35 +40,35 @@ def names_in(guards: Iterable[Guard], code: CodeType | None = None) -> Names:
 
 
 def said(sentence: str, names: Names) -> str:
-    """The sentence in the program's own names."""
+    """The sentence with the program's own names."""
     if "__" not in sentence:
         return sentence
     for part, name in names.items():
         sentence = re.sub(rf"{re.escape(part)}(?!\d)", lambda _, name=name: name, sentence)    # type: ignore[misc]
     sentence = STACK.sub(lambda found: part_of("a value computed before the break", found["part"]), sentence)
-    return REST.sub("a value of the function that goes on after the break", sentence)
+    return REST.sub("a value of the function that continues after the break", sentence)
 
 
 def part_of(whole: str, path: str) -> str:
-    """``.shape[0]`` of a value, in words."""
+    """A description of ``.shape[0]`` or a similar part of a value."""
     if not path:
         return whole
     return f"{path[1:]} of {whole}" if path.startswith(".") else f"{path} of {whole}"
 
 
 def is_inner(origin: Origin | None) -> bool:
-    """Is it the function that the rest of another one goes on in?"""
+    """Whether it is the function in which resume code continues."""
     return isinstance(origin, Item) and same_key(origin.key, 0) and is_call(origin.base)
 
 
 def is_call(origin: object) -> bool:
-    """Is it such a function with its arguments?"""
+    """Whether it is such a function with its arguments."""
     while isinstance(origin, Item):
         origin = origin.base
     return isinstance(origin, Arg) and origin.name == CALL
 
 
 def is_structure(guard: Guard) -> bool:
-    """Does it say which rest of which function this is, and nothing about a value of the program?"""
+    """Whether it only identifies the resume code of a function, and says nothing about a value of the program."""
     origin = getattr(guard, "origin", None)
     return is_inner(origin) or is_call(origin) and not isinstance(origin, Item)

@@ -128,7 +128,7 @@ def test_the_versions_are_printed(python):
     (("run", "-m", "no_such.module"), "there is no module no_such.module"),
     (("run", "nowhere.py"), "there is no nowhere.py"),
     (("run", "--backend", "eagre", "train.py"), "eagre"),
-    (("diff", "train.py", "train.py"), "train.py is no JSON"),
+    (("diff", "train.py", "train.py"), "train.py is not JSON"),
 ])
 def test_bad_use_is_told_in_a_line(python, program, args, message):
     done = python("-m", "sot", *args)

@@ -227,8 +227,8 @@ ARG, SELF = Arg(0, "x"), Arg(1, "self")
     ("origin", "group"),
     [
         (ARG, "arguments and variables"),
-        (Item(Arg(2, "__stack_1"), 0), "values that a statement has computed before it breaks"),
-        (Item(Attr(ARG, "rows"), 0), "what arguments and variables hold"),
+        (Item(Arg(2, "__stack_1"), 0), "values computed by a statement before it breaks"),
+        (Item(Attr(ARG, "rows"), 0), "contents of arguments and variables"),
         (SELF, "modules, their parameters and attributes"),
         (Attr(Item(Attr(SELF, "_modules"), "linear"), "weight"), "modules, their parameters and attributes"),
         (CellContents(ARG, "k"), "closure variables"),
@@ -295,5 +295,5 @@ def test_names_of_libraries_are_counted_and_listed_on_demand():
     explanation = sot.explain(fn)(torch.ones(2))
     short, long = str(explanation), explanation.text(verbose=True)
     assert "Tensor" not in short.replace("float32 tensor", "").partition("Guards")[2].partition("Times")[0]
-    assert "that notice if a name of a library is replaced" in short and "Scale" in short
+    assert "on names of libraries that could be replaced" in short and "Scale" in short
     assert "'sin' is not in Tensor.__dict__" in long

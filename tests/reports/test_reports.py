@@ -212,8 +212,8 @@ def test_json_comes_back_as_it_went(report, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("{", "is no JSON"), ("[]", "is no report of version 3"), ('{"version": 9}', "but of 9"),
-    ('{"version": 3}', "is not a whole report"),
+    ("{", "is not JSON"), ("[]", "is not a report of version 3"), ('{"version": 9}', "but of 9"),
+    ('{"version": 3}', "is not a complete report"),
 ])
 def test_what_is_no_report_is_refused(tmp_path, text, message):
     (tmp_path / "x.json").write_text(text)
@@ -331,10 +331,10 @@ def test_assert_captured_wants_a_graph():
      "expected [0].shape[1] of a value computed before the break == 3, got 4"),
     ("expected __stack_1.shape[1] == 3, got 4", "expected shape[1] of a value computed before the break == 3, got 4"),
     ("expected __call[4]['a[0]'] == 3, got 4",
-     "expected a value of the function that goes on after the break == 3, got 4"),
-    ("expected __call[4] == 3, got 4", "expected a value of the function that goes on after the break == 3, got 4"),
+     "expected a value of the function that continues after the break == 3, got 4"),
+    ("expected __call[4] == 3, got 4", "expected a value of the function that continues after the break == 3, got 4"),
     ("expected __call[1][2].n == 3, got 4",
-     "expected a value of the function that goes on after the break == 3, got 4"),
+     "expected a value of the function that continues after the break == 3, got 4"),
     ("expected __call[1] == 3, got 4", "expected train's epoch == 3, got 4"),
     ("expected __call[1].lr == 3, got 4", "expected train's epoch.lr == 3, got 4"),
     ("expected Net.__call__ is the one of Net", "expected Net.__call__ is the one of Net"),

@@ -1,6 +1,6 @@
-"""sot.compile: torch.compile's arguments with torch.compile's meaning.
+"""sot.compile: takes the arguments of torch.compile, with the same meaning.
 
-``arguments`` says what they mean here and refuses what is not possible, ``compiled`` is what stands for a function or
-a module and obeys torch.compiler.set_stance, ``compile_`` is the function itself, ``replacement`` puts it in the place
-of torch.compile if SOT_REPLACE_TORCH_COMPILE asks for it.
+``arguments`` translates them and refuses what is not possible. ``compiled`` has the translations of functions and
+modules, which obey torch.compiler.set_stance. ``compile_`` is the function itself. ``replacement`` puts it in place of
+torch.compile if SOT_REPLACE_TORCH_COMPILE is set.
 """

@@ -1,4 +1,4 @@
-"""The arguments of torch.compile, what they mean here, and which are refused."""
+"""The arguments of torch.compile: their meaning here, and which are refused."""
 from __future__ import annotations
 
 import os
@@ -14,14 +14,14 @@ from sot.torch_compat.dynamo import state
 
 REFUSED = {
     "shapes_spec": "SOT takes sot.InputSpec: sot.to_static(..., input_spec=[...])",
-    "guard_filter_fn": "SOT has guards of its own, which no function written for torch.compile's can choose from",
+    "guard_filter_fn": "SOT's guards differ from those of torch.compile, so the function cannot filter them",
     "use_aoti": "use sot.save for a model as a file",
 }
 GUARD_FILTER_OPTIONS = ("guard_filter_fn", "use_aoti")
 
 
 class NotPossibleError(SotError, NotImplementedError):
-    """Something of torch.compile that SOT does not do."""
+    """A feature of torch.compile that SOT does not support."""
 
 
 def refuse(what: str) -> NoReturn:
@@ -30,7 +30,7 @@ def refuse(what: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Arguments:
-    """What torch.compile is told of how to compile. Making one refuses what has no meaning."""
+    """The arguments of torch.compile. The constructor refuses invalid ones."""
 
     fullgraph: bool = False
     dynamic: bool | None = None
@@ -46,18 +46,18 @@ class Arguments:
     def __post_init__(self) -> None:
         for what in ("fullgraph", "disable", "isolate_recompiles"):
             if not isinstance(getattr(self, what), bool):
-                raise TargetError(f"{what} is True or False, not {short(getattr(self, what))}")
+                raise TargetError(f"{what} must be True or False, not {short(getattr(self, what))}")
         if self.dynamic not in (None, True, False):
-            raise TargetError(f"dynamic is None, True or False, not {short(self.dynamic)}")
+            raise TargetError(f"dynamic must be None, True or False, not {short(self.dynamic)}")
         limit = self.recompile_limit
         if limit is not None and (type(limit) is not int or limit < 1):
-            raise TargetError(f"recompile_limit is a number above 0, or None, not {short(limit)}")
+            raise TargetError(f"recompile_limit must be a number above 0, or None, not {short(limit)}")
         if self.shapes_spec is not None:
             refuse("shapes_spec")
         if self.options is not None and not isinstance(self.options, Mapping):
-            raise TargetError(f"options is a dict, not {short(self.options)}")
+            raise TargetError(f"options must be a dict, not {short(self.options)}")
         if self.mode is not None and self.options is not None:
-            raise OptionsError("mode and options both choose a configuration: give one of them")
+            raise OptionsError("mode and options both choose a configuration: pass only one of them")
         for what in GUARD_FILTER_OPTIONS:
             if what in (self.options or {}):
                 refuse(what)
@@ -66,11 +66,11 @@ class Arguments:
 
     @property
     def is_disabled(self) -> bool:
-        """Is compiling switched off, by the call or by the environment?"""
+        """Whether the call or the environment disables compilation."""
         return self.disable or os.environ.get("TORCHDYNAMO_DISABLE", "") == "1"
 
     def settings(self, backend: Any = None) -> Settings:
-        """The same as the arguments of to_static, with another backend if there is one."""
+        """These as arguments of to_static. ``backend`` replaces the backend if it is given."""
         if backend is not None:
             return Settings(backend, self.fullgraph, dynamic=self.dynamic)
         backend = state.default_backend() if self.backend is None else self.backend

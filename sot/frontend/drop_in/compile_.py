@@ -1,4 +1,4 @@
-"""sot.compile: what torch.compile is, with SOT in the place of its front end."""
+"""sot.compile: torch.compile with SOT as its front end."""
 from __future__ import annotations
 
 import functools
@@ -44,22 +44,22 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     """Compile a function or a module as torch.compile does. A decorator, with or without arguments.
 
     Arguments:
-        model: a function, method or other callable: answers a callable to use in its place. A torch.nn.Module: answers
-            an ``OptimizedModule`` with the module as ``_orig_mod``; the module itself stays as it is. A class of
-            modules, or of callable objects: answers it, with its instances' calls compiled.
-        fullgraph: raise CaptureError where capture would break.
-        dynamic: as for to_static. None, True and False mean what they mean to torch.compile.
-        backend: a name out of ``list_backends()``, or a function. None is "inductor", or what
+        model: a function, method or other callable: returns a callable to use in its place. A torch.nn.Module: returns
+            an ``OptimizedModule`` with the module as ``_orig_mod``; the module itself does not change. A class of
+            modules, or of callable objects: returns it, with its instances' calls compiled.
+        fullgraph: raise CaptureError at a graph break.
+        dynamic: as for to_static. None, True and False have the same meaning as for torch.compile.
+        backend: a name from ``list_backends()``, or a function. None is "inductor", or the backend that
             torch.compiler.set_default_backend has set.
-        mode, options: what the backend is told, one of them.
-        name: what reports call it.
-        disable: leave everything to Python: answers ``model``.
-        recompile_limit: how often one function is compiled; None asks torch._dynamo.config and SOT_ENTRIES.
+        mode, options: options of the backend; at most one of them.
+        name: its name in reports.
+        disable: leave everything to Python: returns ``model``.
+        recompile_limit: how often one function may be compiled. None means torch._dynamo.config and SOT_ENTRIES.
         isolate_recompiles: has no effect. Each call of compile keeps its own compiled code.
         shapes_spec: refused.
 
-    Raises TargetError (a TypeError) for what cannot be compiled, UnknownBackendError, OptionsError or another
-    BackendError for the backend, NotPossibleError for what SOT does not do.
+    Raises TargetError (a TypeError) for a model that cannot be compiled, UnknownBackendError, OptionsError or another
+    BackendError for the backend, NotPossibleError for what SOT does not support.
     """
     arguments = Arguments(fullgraph, dynamic, backend, mode, options, name, disable, recompile_limit,
                           isolate_recompiles, shapes_spec)
@@ -69,9 +69,9 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
 
 
 def compiled(model: Any, *, arguments: Arguments) -> Any:
-    """What takes the place of a function, method, module or class. Raises TargetError."""
+    """The compiled function, method, module or class. Raises TargetError."""
     if not callable(model):
-        original(model, "compile")      # which says what is wrong with it
+        original(model, "compile")      # this raises for an invalid model
     if arguments.is_disabled:
         return model
     state.loaded()
@@ -89,7 +89,7 @@ def compiled(model: Any, *, arguments: Arguments) -> Any:
 
 
 def module_called_by(method: Any) -> torch.nn.Module | None:
-    """The module, if it is what Module.compile hands over: the call of one."""
+    """The module, if the method is its call, as Module.compile passes it."""
     if type(method) is not MethodType or method.__func__ is not torch.nn.Module._call_impl:
         return None
     module: Any = method.__self__
@@ -98,7 +98,7 @@ def module_called_by(method: Any) -> torch.nn.Module | None:
 
 @dataclass(frozen=True)
 class Context:
-    """Makes what an OptimizedModule calls in place of its module."""
+    """Makes the callable of an OptimizedModule, which replaces that of its module."""
 
     arguments: Arguments
 

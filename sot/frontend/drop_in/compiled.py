@@ -1,6 +1,7 @@
-"""What stands for a function or a module that sot.compile has compiled.
+"""The translations of functions and modules that sot.compile has compiled.
 
-It captures as ``to_static`` does, with what torch.compile's programs expect beside: torch.compiler.is_compiling() is
+They capture as ``to_static`` does, and support what programs for torch.compile expect: torch.compiler.is_compiling()
+is
 True in captured code, torch.compiler.set_stance decides what a call does, and torch._dynamo.config what is compiled.
 """
 from __future__ import annotations
@@ -34,8 +35,8 @@ class CompileTranslator(Translator):
     """A translator that obeys torch.compiler.set_stance and torch._dynamo.config.
 
     Arguments:
-        arguments: of the call of sot.compile.
-        backend: the backend that a stance asks for, in place of the one in the arguments.
+        arguments: the arguments of sot.compile.
+        backend: the backend that a stance requests in place of that in the arguments.
     """
 
     def __init__(self, arguments: Arguments, backend: Any = None) -> None:
@@ -45,7 +46,7 @@ class CompileTranslator(Translator):
         self.settings = replace(self.settings, told=True)
         self.own_limit, self.is_forced = self.limit, backend is not None
         self.first_calls: CodeTable[list[dict[Origin, int]]] = CodeTable(lambda code: [])
-        self.ahead: Translator | None = None        # with which the stance "aot_eager_then_compile" began
+        self.ahead: Translator | None = None        # used for the first call in the stance "aot_eager_then_compile"
 
     def answer(self, function: FunctionType, inputs: Inputs) -> Callable | None:
         now, code = Stance() if self.is_forced else stance(), function.__code__
@@ -69,9 +70,11 @@ class CompileTranslator(Translator):
             return None
 
     def limits(self) -> Entries:
-        """How often a function may be compiled: the argument, torch._dynamo.config, SOT_ENTRIES, in this order."""
+        """How often a function may be compiled, by the argument, torch._dynamo.config or SOT_ENTRIES, in this
+        order.
+        """
         limit = self.arguments.recompile_limit or setting("recompile_limit", self.own_limit.of_function)
-        if limit == 8 and self.arguments.recompile_limit is None:   # torch's default: SOT_ENTRIES may say otherwise
+        if limit == 8 and self.arguments.recompile_limit is None:   # this is torch's default, so SOT_ENTRIES counts
             limit = self.own_limit.of_function
         of_all = setting("accumulated_recompile_limit", self.own_limit.of_code)
         return Entries(limit, max(limit, min(of_all, self.own_limit.of_code)))
@@ -85,7 +88,7 @@ class CompileTranslator(Translator):
         return found
 
     def learn_from_first_call(self, code: CodeType, inputs: Inputs) -> None:
-        """What has differed since a first call that was not compiled is a symbol at once."""
+        """Values that differ from those of an uncompiled first call become symbols at once."""
         if self.ahead is not None:
             self.learn(code, learnt_from(self.ahead.states.of(code).entries, inputs))
         if first := self.first_calls.of(code):
@@ -100,7 +103,7 @@ class CompileTranslator(Translator):
 
 
 def sizes(code: CodeType, inputs: Inputs) -> dict[Origin, int]:
-    """The sizes of the tensors among the arguments of a call, and its numbers."""
+    """The sizes of the tensors among the arguments of a call, and the numbers."""
     found: dict[Origin, int] = {}
     for i, name in enumerate(code.co_varnames[:code.co_argcount]):
         value, origin = inputs[i], Arg(i, name)
@@ -112,7 +115,7 @@ def sizes(code: CodeType, inputs: Inputs) -> dict[Origin, int]:
 
 
 def refuse_recompile(translator: Translator, function: FunctionType, inputs: Inputs) -> None:
-    """Raises RuntimeError for a call that would be captured, if there are tensors to compile for."""
+    """Raises RuntimeError for a call that would be captured, if it has tensors."""
     if not any(isinstance(value, torch.Tensor | torch.nn.Module) for value in inputs):
         return
     code = function.__code__
@@ -125,18 +128,18 @@ def refuse_recompile(translator: Translator, function: FunctionType, inputs: Inp
 
 # ---- what is called in place of a function or a module --------------------------------------------------------
 class Compiled:
-    """Common to both: what a call does is decided when the stance changes, so that calls need not ask."""
+    """The base class of both. A change of the stance sets the behaviour of calls, so calls need not check it."""
 
     __slots__ = ()
     arguments: Arguments
-    forced: dict[Any, Any]      # by the backend that a stance forces
+    forced: dict[Any, Any]      # by the backend that a stance requests
     is_forced: bool
     translator: Any
     captured: Callable[..., Any]
     python: Callable[..., Any]
 
     def with_backend(self, backend: Any) -> Any:
-        """The same, compiled with the backend that a stance forces."""
+        """The same, compiled with the backend that a stance requests."""
         raise NotImplementedError
 
     def turn(self, on: bool) -> None:
@@ -172,7 +175,7 @@ class CompiledFunction(Compiled, StaticFunction):
     def __init__(self, fn: Callable[..., Any], arguments: Arguments, backend: Any = None) -> None:
         self.arguments, self.forced, self.is_forced = arguments, {}, backend is not None
         StaticFunction.__init__(self, fn, arguments.settings(backend), CompileTranslator(arguments, backend))
-        # torch and libraries look for the function by these.
+        # torch and libraries find the function by these names.
         self._torchdynamo_orig_callable, self._torchdynamo_wrapper_id = fn, id(self)
 
     def with_backend(self, backend: Any) -> CompiledFunction:
@@ -194,7 +197,7 @@ class CompiledFunction(Compiled, StaticFunction):
 
 
 class CompiledForward(Compiled, StaticModule):
-    """What calls a module that sot.compile has compiled; it changes nothing of the module."""
+    """The callable of a module that sot.compile has compiled. The module itself does not change."""
 
     __slots__ = ("arguments", "forced", "is_forced")
 
@@ -211,21 +214,21 @@ class CompiledForward(Compiled, StaticModule):
 
 
 def refuse_stance(new: Stance) -> None:
-    """Raises NotPossibleError for what SOT cannot do."""
+    """Raises NotPossibleError for a stance that SOT does not support."""
     if new.skips_guards:
-        raise NotPossibleError("torch.compiler.set_stance(skip_guard_eval_unsafe=True): SOT checks every guard; leave "
-                               "the argument out")
+        raise NotPossibleError("torch.compiler.set_stance(skip_guard_eval_unsafe=True): SOT checks every guard; remove "
+                               "the argument")
     if new.name not in STANCES:
         raise NotPossibleError(f"torch.compiler.set_stance: SOT does not know the stance {new.name!r}")
 
 
 def stance_changed() -> None:
-    """Have everything compiled do what the new stance says."""
+    """Apply the new stance to everything that is compiled."""
     everything.turn(everything.on)
 
 
 def forget_compiled() -> None:
-    """What torch.compiler.reset() asks for: compile everything anew."""
+    """Drop everything that was compiled, for torch.compiler.reset()."""
     for translation in list(everything.members):
         if isinstance(translation, Compiled):
             translation.translator.forget()

@@ -1,8 +1,9 @@
-"""SOT_REPLACE_TORCH_COMPILE=1: torch.compile is sot.compile, for the program and every library that it uses.
+"""SOT_REPLACE_TORCH_COMPILE=1: torch.compile is sot.compile, for the program and for every library that it uses.
 
-torch.compile is replaced as soon as torch has been imported, so ``from torch import compile`` finds ours, and
-Module.compile and torch.compiler.compile, which call it, do too. torch itself goes on using its own: FlexAttention,
-control flow and export compile graphs for which they need torch's own front end.
+torch.compile is replaced as soon as torch has been imported, so ``from torch import compile`` finds sot.compile.
+Module.compile and torch.compiler.compile call it as well. torch itself still uses its own torch.compile:
+FlexAttention,
+control flow and export need torch's own front end.
 """
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from typing import Any
 import torch
 
 COMPILE = "sot.frontend.drop_in.compile_"
-OF_TORCH = ("torch.nn.modules.module", "torch.compiler")    # which hand on what their caller asked for
+OF_TORCH = ("torch.nn.modules.module", "torch.compiler")    # these pass on the request of their caller
 
 
 def replace_torch_compile() -> None:
-    """Put sot.compile in the place of torch.compile."""
+    """Replace torch.compile by sot.compile."""
     theirs = torch.compile
     if hasattr(theirs, "torchs_own"):
         return
@@ -34,10 +35,10 @@ def replace_torch_compile() -> None:
 
 
 def torchs_own_compile() -> Callable[..., Any]:
-    """torch's torch.compile, replaced or not."""
+    """The original torch.compile, replaced or not."""
     return getattr(torch.compile, "torchs_own", torch.compile)
 
 
 def is_torchs(caller: str) -> bool:
-    """Is this a module of torch that compiles something of its own?"""
+    """Whether this is a module of torch that compiles something itself."""
     return (caller == "torch" or caller.startswith("torch.")) and caller not in OF_TORCH

@@ -396,8 +396,8 @@ def not_to_static(fn_or_module: F) -> F:
         return type(target)(not_to_static(target.__func__))  # type: ignore[return-value]
     if isinstance(target, type):
         if not issubclass(target, torch.nn.Module):
-            raise TargetError(f"not_to_static was given the class {target.__qualname__}, which is not a torch.nn.Module: "
-                              f"pass the methods to mark")
+            raise TargetError(f"not_to_static was given the class {target.__qualname__}, which is not a "
+                              f"torch.nn.Module: pass the methods to mark")
         target.forward = not_to_static(target.forward)
         return fn_or_module
     if isinstance(target, NotToStatic):

@@ -89,7 +89,7 @@ def explain(context: typer.Context, script: Script = None, module: AsModule = No
 def check(context: typer.Context, script: Script = None, module: AsModule = None,
           max_breaks: Annotated[int | None, typer.Option(help="Allowed breaks, and functions left to Python.")] = None,
           max_recompiles: Annotated[int | None, typer.Option(help="Allowed recompiles.")] = None,
-          min_coverage: Annotated[float | None, typer.Option(help="Required percentage of operations in graphs.")] = None,
+          min_coverage: Annotated[float | None, typer.Option(help="Required % of operations in graphs.")] = None,
           backend: BackendName = "eager", include: Names = "", exclude: Names = "", report: Output = None) -> None:
     """Run a program, and fail if it breaks or is recompiled more often than allowed."""
     program = program_of(script, module, context.args)

@@ -113,7 +113,7 @@ def test_missing_arguments_and_too_many():
 def test_tensors_without_an_entry_are_refused_and_other_arguments_are_not():
     fn = made([InputSpec([2, 3])])
     fn(F32, 3)
-    assert "argument 'y' has no entry in input_spec, and is or holds a tensor" in refusal(fn, F32, [F32])
+    assert "argument 'y' has no entry in input_spec, and is or contains a tensor" in refusal(fn, F32, [F32])
 
 
 def test_none_is_an_argument_that_is_not_checked():

@@ -48,10 +48,10 @@ def test_what_suspends_is_refused_with_its_place_and_a_remedy(fn):
         (3, "not 3"),
         ("inductor", r"backend='inductor'"),
         (property(scale), "put @property above"),
-        (Plain, "the class Plain, which is no torch.nn.Module"),
+        (Plain, "the class Plain, which is not a torch.nn.Module"),
         (nn.Module, "has no forward"),
         (sot.not_to_static(scale), "marked not_to_static"),
-        (type("Own", (nn.ReLU,), {"__call__": lambda self, x: x})(), "a __call__ of its own"),
+        (type("Own", (nn.ReLU,), {"__call__": lambda self, x: x})(), "overrides __call__"),
     ],
 )
 def test_other_targets_are_refused_by_name(target, message):
@@ -75,7 +75,7 @@ def test_settings_are_refused_when_the_decorator_is_made(backend, monkeypatch):
         sot.to_static(scale, backend="triton")
     with pytest.raises(TypeError, match="a backend is a name or something callable"):
         sot.to_static(scale, backend=3)
-    with pytest.raises(TypeError, match="dynamic is None, True or False, not 'yes'"):
+    with pytest.raises(TypeError, match="dynamic must be None, True or False, not 'yes'"):
         sot.to_static(scale, dynamic="yes")
 
 

@@ -352,5 +352,5 @@ def test_a_program_prints_what_was_captured(tmp_path):
 
 
 def test_targets_are_refused_as_before():
-    with pytest.raises(TargetError, match="no torch.nn.Module"):
+    with pytest.raises(TargetError, match="not a torch.nn.Module"):
         sot.to_static(Holder)

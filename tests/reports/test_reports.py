@@ -314,7 +314,7 @@ def test_assert_captured_answers_the_result():
 
 
 def test_assert_captured_shows_what_broke():
-    with pytest.raises(AssertionError, match="(?s)outer is not captured whole: 1 break.*if y.mean"):
+    with pytest.raises(AssertionError, match="(?s)outer is not captured as a whole: 1 break.*if y.mean"):
         sot.assert_captured(outer, UP)
     sot.assert_captured(outer, UP, max_breaks=1)
 

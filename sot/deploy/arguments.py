@@ -1,4 +1,4 @@
-"""What an input_spec says of the arguments of a saved method: examples for its capture, and which sizes may differ."""
+"""The arguments of a saved method, from its input_spec: examples for the capture, and the sizes that may differ."""
 from __future__ import annotations
 
 import inspect
@@ -13,19 +13,20 @@ from sot.deploy.errors import SaveError
 from sot.frontend.input_spec import InputSpec
 from sot.support.user_annotations import name_of
 
-SIZES = (7, 11, 13, 17, 19, 23, 29, 31)     # of dimensions that may differ, in examples: unlike each other, not 0 or 1
+SIZES = (7, 11, 13, 17, 19, 23, 29, 31)     # examples for dimensions that may differ: distinct, and not 0 or 1
 Key = str       # of a dimension that may differ: its name, or "dimension 1 of x"
 
 
 class Dimensions:
-    """The dimensions that may differ, and the sizes that they have in examples.
+    """The dimensions that may differ, and their sizes in the examples.
 
-    Two dimensions without names may have to be equal (the batch of two arguments). The first capture takes all as
-    different. If it fails, its error names the sizes that did not fit, and ``join`` makes these equal.
+    Two dimensions without names may have to be equal (the batch of two arguments). The first capture gives them
+    different
+    sizes. If it fails, its error names the sizes that did not fit, and ``join`` makes these equal.
     """
 
     def __init__(self, entries: Mapping[str, Any]) -> None:
-        self.keys: dict[tuple[str, int], Key] = {}     # by the tensor, as messages name it, and the dimension
+        self.keys: dict[tuple[str, int], Key] = {}     # by the tensor's name in messages, and the dimension
         for where, spec in specs(entries):
             for i, size in enumerate(spec.shape):
                 if not isinstance(size, int):
@@ -38,7 +39,9 @@ class Dimensions:
         return given if isinstance(given, int) else self.sizes[self.keys[where, i]]
 
     def join(self, message: str) -> bool:
-        """Make two dimensions equal that an error names, or all of one position; False if there are no more."""
+        """Make two dimensions that an error names equal, or all of one position. Returns False if there are none
+        left.
+        """
         numbers = [int(text) for text in re.findall(r"\d+", message)]
         unlike = sorted({size for size in self.sizes.values() if size in numbers}, key=numbers.index)
         if len(unlike) > 1:
@@ -57,7 +60,7 @@ class Dimensions:
 
 
 def specs(entries: Mapping[str, Any]) -> Iterator[tuple[str, InputSpec]]:
-    """Every InputSpec with what messages call its tensor."""
+    """Every InputSpec with the name of its tensor in messages."""
     for name, entry in entries.items():
         for path, leaf in pytree.tree_flatten_with_path(entry)[0]:
             if isinstance(leaf, InputSpec):
@@ -67,7 +70,7 @@ def specs(entries: Mapping[str, Any]) -> Iterator[tuple[str, InputSpec]]:
 def bind(fn: Callable[..., Any], spec: Any) -> inspect.BoundArguments:
     """The entries as the arguments of a call."""
     if spec is None:
-        raise SaveError(f"save needs an input_spec for {name_of(fn)}: what its arguments are, for example "
+        raise SaveError(f"save needs an input_spec for {name_of(fn)}: a description of its arguments, for example "
                         f"[sot.InputSpec((None, 16))]")
     try:
         signature = inspect.signature(fn)
@@ -79,7 +82,7 @@ def bind(fn: Callable[..., Any], spec: Any) -> inspect.BoundArguments:
 
 
 def examples(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, Any]:
-    """Values that the entries describe."""
+    """Example values for the entries."""
     described = iter(list(specs(entries)))
 
     def example(entry: Any) -> Any:
@@ -93,7 +96,7 @@ def examples(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, An
 
 
 def dynamic_shapes(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, Any]:
-    """What torch.export wants to know about sizes that differ."""
+    """The sizes that differ, in the form that torch.export requires."""
     named: dict[str, Any] = {}
 
     def dynamic(entry: Any) -> Any:
@@ -105,7 +108,7 @@ def dynamic_shapes(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[s
 
 
 def tensor_names(bound: inspect.BoundArguments) -> list[str | None]:
-    """What messages call each leaf of the arguments of a call, in the order of torch.export."""
+    """The name in messages of each leaf of the arguments of a call, in the order of torch.export."""
     entries = dict(bound.arguments)
     names: list[str | None] = []
     for name, entry in entries.items():
@@ -119,5 +122,5 @@ def has_specs(entry: Any) -> bool:
 
 
 def without_examples(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """For a check of the call: what is not described by an InputSpec is not checked."""
+    """The entries for a check of the call. Values without an InputSpec are not checked."""
     return {name: entry if has_specs(entry) else None for name, entry in entries.items()}

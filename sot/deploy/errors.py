@@ -1,4 +1,4 @@
-"""What can be wrong with saving and loading."""
+"""The errors and warnings of saving and loading."""
 from sot.support.errors import SotError
 
 
@@ -7,8 +7,8 @@ class SaveError(SotError, ValueError):
 
 
 class LoadError(SotError, ValueError):
-    """The file is no model, is damaged, is of an unknown version, or could run code of its own."""
+    """The file is not a model, is damaged, has an unknown version, or could run code."""
 
 
 class SaveWarning(UserWarning):
-    """What a saved model does not do that the program does."""
+    """Effects of the program that a saved model does not have."""

@@ -1,6 +1,6 @@
-"""What ``save`` notes beside the programs: for each method its arguments, its result, its sizes and its conditions.
+"""The description that ``save`` stores beside the programs: arguments, result, sizes and conditions of each method.
 
-``load`` gives all of it to Python, and a file may say anything, so it is checked as a whole before.
+``load`` passes all of it to Python, and a file may contain anything. So it is checked completely before that.
 """
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sot.deploy.sizes import ALLOWED, LARGEST
 from sot.guards.terms import OF_SYMBOLS
 
 CONSTANTS = (bool, int, float, str, type(None))
-DEEPEST = 100       # of results, and of the terms of conditions
+DEEPEST = 100       # greatest depth of results, and of the terms of conditions
 RESERVED = {*dir(torch.nn.Module), "methods", "programs", "provenance"} - {"forward"}
 
 
 def check_metadata(data: Any) -> None:
-    """Raises LoadError for what ``save`` does not write."""
+    """Raises LoadError for a description that ``save`` does not write."""
     require(isinstance(data, dict) and isinstance(data.get("methods"), dict) and data["methods"], "methods", data)
     require(isinstance(data.get("name"), str), "name", data)
     require(isinstance(data.get("training"), bool), "training", data)
@@ -57,14 +57,14 @@ def are_texts(value: Any) -> bool:
 
 
 def is_description(value: Any) -> bool:
-    """Is it what is known of a tensor, or nothing?"""
+    """Whether it is the description of a tensor, or None."""
     return value is None or isinstance(value, dict) and isinstance(value.get("name"), str) and isinstance(
         getattr(torch, str(value.get("dtype")).removeprefix("torch."), None), torch.dtype) and isinstance(
         value.get("shape"), list) and all(type(size) in (int, str) for size in value["shape"])
 
 
 def is_shape(value: Any, depth: int = 0) -> bool:
-    """Is it a ``Shape``, as structure.py writes it?"""
+    """Whether it is a ``Shape``, as structure.py writes it."""
     if value is None:
         return True
     if depth > DEEPEST or not isinstance(value, list) or len(value) < 2 or not isinstance(value[-1], list):
@@ -81,7 +81,7 @@ def is_condition(value: Any) -> bool:
 
 
 def is_term(term: Any, depth: int = 0) -> bool:
-    """Is it arithmetic with sizes of arguments, quickly done?"""
+    """Whether it is arithmetic with sizes of arguments that is quick to evaluate."""
     if isinstance(term, dict):
         place = term.get("size")
         return isinstance(place, list) and len(place) == 2 and all(type(n) is int and n >= 0 for n in place)

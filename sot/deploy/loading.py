@@ -22,7 +22,7 @@ from sot.torch_compat.exporting.archive import read_archive
 
 
 class Method:
-    """A method that was saved, called with its arguments by position or by name as it was before."""
+    """A saved method. It takes its arguments by position or by name, as before."""
 
     def __init__(self, name: str, program: Any, layout: dict[str, Any]) -> None:
         self.program, self.graph = program, program.module()
@@ -32,7 +32,7 @@ class Method:
 
     @public(every=True)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises TypeError for arguments that were not among those that the method was saved with."""
+        """Raises TypeError for arguments that the method was not saved with."""
         names = [*self.positional, *self.keyword]
         given = self.constants | dict(zip(names, args, strict=False)) | kwargs
         if len(args) > len(names) or set(given) != set(names) or kwargs.keys() & set(names[:len(args)]):
@@ -47,10 +47,10 @@ class Method:
 
 
 class LoadedModel(torch.nn.Module):
-    """A model that was saved: its weights under the names they had, and its methods.
+    """A saved model: its weights under their names, and its methods.
 
-    Calling it calls ``forward``, or the method that was saved first. ``methods`` has the names of all, ``programs`` the
-    torch.export.ExportedProgram of each, to go on from to ONNX or AOTInductor.
+    A call runs ``forward``, or the method that was saved first. ``methods`` has all names. ``programs`` has the
+    torch.export.ExportedProgram of each method, for example for ONNX or AOTInductor.
     """
 
     def __init__(self, methods: dict[str, Method], name: str, training: bool, source: dict[str, str]) -> None:
@@ -71,7 +71,7 @@ class LoadedModel(torch.nn.Module):
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What wrote the file and when, and its digest."""
+        """When the file was written and by which versions, and its digest."""
         return dict(self._sot_source)
 
     @property
@@ -83,7 +83,7 @@ class LoadedModel(torch.nn.Module):
         return (self._sot_calls.get("forward") or next(iter(self._sot_calls.values())))(*args, **kwargs)
 
     def train(self, mode: bool = True) -> LoadedModel:
-        """Raises LoadError for another mode than the one that the model was saved in: a graph is of one mode."""
+        """Raises LoadError for another mode than that of the saved model, because a graph is for one mode."""
         if mode != self.training:
             was, other = ("train", "eval") if self.training else ("eval", "train")
             raise LoadError(f"{self._sot_name} was saved in {was} mode, and its graph computes that: save it in "
@@ -91,7 +91,7 @@ class LoadedModel(torch.nn.Module):
         return self
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> LoadedModel:
-        super()._apply(fn, recurse)     # may put others in the place of buffers
+        super()._apply(fn, recurse)     # this may replace buffers
         self._share()
         return self
 
@@ -99,7 +99,7 @@ class LoadedModel(torch.nn.Module):
         return dict([*self.named_parameters(), *self.named_buffers()])
 
     def _share(self) -> None:
-        """Let the graphs use the weights of this module: one tensor for a name, whichever method uses it."""
+        """Make the graphs use the weights of this module, so that methods share one tensor per name."""
         weights = self._weights()
         for graph in (call.graph for call in self._sot_calls.values()):
             for name in [*dict(graph.named_parameters()), *dict(graph.named_buffers())]:
@@ -120,8 +120,9 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedMo
         path: the name of the file, with or without its ending.
         digest: the value of ``provenance["digest"]`` at an earlier load. A file that has changed since is refused.
 
-    Raises LoadError for a file that is missing, damaged, was changed, is of another version, or could run code when it
-    is read.
+    Raises LoadError for a file that is missing or damaged, has been changed, has another version, or could run code
+    while
+    it is read.
     """
     file = Path(f"{os.fspath(path).removesuffix('.pt2')}.pt2")
     if not file.is_file():
@@ -137,7 +138,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedMo
 
 
 def metadata_of(file: Path) -> dict[str, Any]:
-    """What sot.save has noted beside the programs."""
+    """The description that sot.save has stored beside the programs."""
     try:
         found = read_text(file, METADATA)
         version = found["format"]

@@ -1,4 +1,4 @@
-"""A captured method as a module of its own, which torch.export takes."""
+"""A captured method as a module that torch.export accepts."""
 from __future__ import annotations
 
 import inspect
@@ -19,8 +19,10 @@ Source = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Leaf:
-    """Where a term of numbers begins: ``size`` with an argument's position and a dimension; ``item`` with the name of a
-    buffer that holds a number."""
+    """The start of a term of numbers: ``size`` with an argument's position and a dimension, or ``item`` with the name
+    of a
+    buffer that contains a number.
+    """
 
     kind: str
     key: Any
@@ -28,7 +30,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Update:
-    """What a call makes of a buffer."""
+    """The new value of a buffer after a call."""
 
     name: str
     source: Source
@@ -36,7 +38,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Condition:
-    """A term that is true for all calls that the graph is right for, as the user wrote it, and the line that asked."""
+    """A term that must be true for the graph to be right, in the user's spelling, and the line that needed it."""
 
     term: Term
     text: str
@@ -45,15 +47,15 @@ class Condition:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a captured graph is called, and what is made of its outputs.
+    """How to call a captured graph and use its outputs.
 
     Arguments:
-        sources: of the graph's inputs.
+        sources: the sources of the graph's inputs.
         results: the sources of the leaves of the result.
         spec: the structure of the result.
-        updates: of buffers, after the graph.
-        conditions: on sizes and kept numbers, for which the graph is right.
-        signature: of the method.
+        updates: the updates of buffers after the graph.
+        conditions: the conditions on sizes and kept numbers under which the graph is right.
+        signature: the signature of the method.
     """
 
     sources: list[Source]
@@ -65,8 +67,9 @@ class Plan:
 
 
 class Captured(torch.nn.Module):
-    """Weights under the names they had, and the graph. ``transient`` has the names of weights that are no part of the
-    state_dict. Its own attributes have names that no model has."""
+    """The graph, and its weights under their names. ``transient`` are the names of weights outside the state_dict. The
+    attributes of this class have names that no model uses.
+    """
 
     def __init__(self, graph: GraphModule, plan: Plan, weights: dict[str, torch.Tensor], transient: set[str]) -> None:
         super().__init__()
@@ -126,12 +129,12 @@ class Call:
         return self.items[term.key]
 
     def require(self, conditions: Iterable[Condition]) -> None:
-        """Tell torch.export what it does not see: branches of Python that were taken."""
+        """Pass the branches that Python has taken to torch.export, which does not see them."""
         for condition in conditions:
             torch._check(self.number(condition.term), lambda text=condition.text: f"it was saved for {text}")
 
     def update(self, updates: Iterable[Update]) -> None:
-        """Write the state that the call leaves: all is computed before any is written."""
+        """Write the state after the call. All values are computed before any is written."""
         found = [(weight_of(self.module, update.name), self.get(update.source)) for update in updates]
         found = [(buffer, value.clone() if isinstance(value, torch.Tensor) else
                   torch.full((), value, dtype=buffer.dtype)) for buffer, value in found]
@@ -145,7 +148,7 @@ def weight_of(module: torch.nn.Module, name: str) -> torch.Tensor:
 
 
 def set_weight(root: torch.nn.Module, name: str, tensor: torch.Tensor, persistent: bool = True) -> None:
-    """Put a weight under its dotted name, with plain modules for the parts of the name."""
+    """Store a weight under its dotted name, with plain modules for the parts of the name."""
     *path, last = name.split(".")
     for part in path:
         if part not in root._modules:

@@ -1,8 +1,10 @@
-"""The JSON description of a saved program, looked at before torch reads it.
+"""Checks the JSON description of a saved program before torch reads it.
 
-torch finds functions by their names, evaluates expressions and guards, imports the modules that a tree of containers
-names, and writes names into the source of a graph that it compiles. So what a description may hold is listed here, by
-key. Text that a graph passes on as data (a message, a mode) may be any.
+torch looks up functions by name, evaluates expressions and guards, imports the modules that a tree of containers
+names,
+and writes names into the source of a graph that it compiles. So the allowed contents are listed here, by key. Text
+that
+a graph passes on as data (a message, a mode) is not restricted.
 """
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ FUNCTIONS = frozenset("""
 """.split())
 FORBIDDEN = ("aten.from_file", "aten.set_", "aten.set.", "aten._print", "aten.resize_", "aten.record_stream",
              "aten.data", "aten._resize_output", "aten.save", "aten.load", "aten.set_data", "aten.warn")
-# What graphs compute with sizes. No powers, shifts or factorials: a few of these make numbers that fill the memory.
+# What graphs compute with sizes. No powers, shifts or factorials: a few of them make numbers that fill the memory.
 ARITHMETIC_OF = {
     "_operator": {"add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "pos", "abs", "eq", "ne", "lt", "le", "gt",
                   "ge", "and_", "or_", "xor", "not_", "invert", "getitem", "index"},
@@ -30,88 +32,88 @@ ARITHMETIC_OF = {
 TRANSFORMS = {*(f"torch._functorch.predispatch.{name}" for name in (
     "_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting", "_vmap_decrement_nesting")),
     "torch._functorch.vmap.lazy_load_decompositions"}
-# Operators that call graphs of the same file, and none that calls whatever it is given.
+# Operators that call graphs of the same file. None of them calls other functions.
 HIGHER_ORDER = frozenset("""
     cond while_loop map map_impl scan associative_scan wrap invoke_subgraph wrap_with_autocast
     wrap_with_set_grad_enabled wrap_activation_checkpoint tag_activation_checkpoint flex_attention out_dtype
 """.split())
-PRIM = frozenset("abs max min device dtype layout NumToTensor".split())     # others call, print and raise
+PRIM = frozenset("abs max min device dtype layout NumToTensor".split())     # the others call, print and raise
 # The operators of ATen that have the name of a method.
 OPERATORS = {f"__{place}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for place in ("", "i")}
-LONGEST, LARGEST_POWER = 4000, 16      # an expression's text; an exponent, which is a number
+LONGEST, LARGEST_POWER = 4000, 16      # of an expression's text; of an exponent
 ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Constant, ast.Name, ast.Load,
               ast.Call, ast.keyword, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
 OF_GUARDS = (*ARITHMETIC, ast.Subscript, ast.Attribute)     # L['x'].size()[0] >= 2
 METADATA = {"stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "custom", "from_node"}
 CONTAINERS = {"builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict", "collections.deque"}
 IDENTIFIER = re.compile(r"[\w.]*")
-PLAIN = re.compile(r"[^'\"\\\x00-\x1f\x7f]*")       # cannot leave a literal in source
+PLAIN = re.compile(r"[^'\"\\\x00-\x1f\x7f]*")       # cannot end a literal in source
 SYMBOL = re.compile(r"[A-Za-z_]{0,8}\d{0,5}")       # torch counts up to the number of a symbol
 Found = Iterator[str]
 
 
 def problem_of_program(model: Any) -> str | None:
-    """Why a description is refused, None if it holds nothing but a graph."""
+    """Why a description is refused; None if it contains only a graph."""
     return next(problems(model), None)
 
 
 def problems(data: Any) -> Found:
     if isinstance(data, dict):
         if "target" in data and "inputs" in data and not is_allowed(str(data["target"])):
-            yield f"calls {data['target']}, which is no operator on tensors that a saved model needs"
+            yield f"calls {data['target']}, which is not an operator that a saved model needs"
         for key, value in data.items():
             yield from RULES.get(key, of_others)(key, value)
     elif isinstance(data, list):
         for item in data:
             yield from problems(item)
     elif isinstance(data, str) and not PLAIN.fullmatch(data):
-        yield f"has the text {data!r}, which is no name"
+        yield f"has the text {data!r}, which is not a name"
 
 
 def of_others(key: str, value: Any) -> Found:
     if not PLAIN.fullmatch(key):
-        yield f"has the name {key!r}, which is none"
+        yield f"has the name {key!r}, which is not a name"
     yield from problems(value)
 
 
 def names(key: str, value: Any) -> Found:
     for name in value if isinstance(value, list) else [value]:
         if isinstance(name, str) and not IDENTIFIER.fullmatch(name):
-            yield f"has the name {name!r}, which is none"
+            yield f"has the name {name!r}, which is not a name"
         elif not isinstance(name, str):
             yield from problems(name)
 
 
 def data_text(key: str, value: Any) -> Found:
-    """What an operator is given as a text: data, that the source of a graph quotes."""
+    """A text argument of an operator: data, which is quoted in the source of a graph."""
     yield from () if isinstance(value, str) else problems(value)
 
 
 def expression(key: str, value: Any) -> Found:
     if not is_arithmetic(str(value)):
-        yield f"has the expression {str(value)[:80]!r}, which is no arithmetic"
+        yield f"has the expression {str(value)[:80]!r}, which is not arithmetic"
 
 
 def operator_text(key: str, value: Any) -> Found:
     if not is_allowed(str(value)):
-        yield f"names {value}, which is no operator on tensors that a saved model needs"
+        yield f"names {value}, which is not an operator that a saved model needs"
 
 
 def guards(key: str, value: Any) -> Found:
     for text in value if isinstance(value, list) else [value]:
         if not is_guard(str(text)):
-            yield f"has the guard {str(text)[:80]!r}, which is no comparison of sizes"
+            yield f"has the guard {str(text)[:80]!r}, which is not a comparison of sizes"
 
 
 def metadata(key: str, value: Any) -> Found:
-    """Where a node comes from. torch looks up only the function that it names."""
+    """The origin of a node. torch looks up only the function that it names."""
     for name, text in value.items() if isinstance(value, dict) else [(str(value), None)]:
         if name not in METADATA or name == "source_fn_stack" and "__" in str(text):
             yield f"says of a node that its {name} is {text!r}"
 
 
 def tree(key: str, value: Any) -> Found:
-    """The containers of arguments and results. Of others torch imports the classes."""
+    """The containers of arguments and results. For other containers torch would import the classes."""
     if value in (None, ""):
         return
     try:
@@ -134,12 +136,12 @@ def is_tree(node: Any) -> bool:
 
 
 def is_plain(key: Any) -> bool:
-    """Is it a key that may be written into source, or none?"""
+    """Whether it is a key that may be written into source, or None."""
     return key is None or isinstance(key, int | float) or isinstance(key, str) and bool(PLAIN.fullmatch(key))
 
 
 def constant_input(key: str, value: Any) -> Found:
-    """An argument that is always the same: torch writes it into a guard."""
+    """A constant argument, which torch writes into a guard."""
     text = value.get("value", {}) if isinstance(value, dict) else value
     if not is_plain(text.get("as_string") if isinstance(text, dict) else text):
         yield f"has the argument {text!r}"
@@ -147,7 +149,7 @@ def constant_input(key: str, value: Any) -> Found:
 
 
 def graph_inputs(key: str, value: Any) -> Found:
-    """The arguments of a graph, or those of a node, which have names."""
+    """The named arguments of a graph or of a node."""
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, dict) and "arg" not in item:
             yield from constant_input(key, {"value": item})
@@ -167,7 +169,7 @@ def nothing(key: str, value: Any) -> Found:
 
 
 RULES: dict[str, Callable[[str, Any], Found]] = {
-    "target": data_text,        # `problems` has looked at it
+    "target": data_text,        # `problems` has checked it
     "name": names, "as_name": names, "as_names": names, "forward_arg_names": names,
     "as_string": data_text, "as_strings": data_text,
     "expr_str": expression, "as_operator": operator_text, "guards_code": guards, "metadata": metadata,
@@ -179,10 +181,11 @@ RULES: dict[str, Callable[[str, Any], Found]] = {
 
 # ---- operators --------------------------------------------------------------------------------------------
 def is_allowed(target: str) -> bool:
-    """Is it an operator of ATen that names no file, a higher-order operator, or arithmetic?
+    """Whether it is an operator of ATen that accesses no file, a higher-order operator, or arithmetic.
 
     torch finds a target by its attributes, one after the other, from ``torch``, ``math`` or ``operator``. So only
-    names of a known form are allowed: ``torch.hub.load`` and ``_operator.call`` would run whatever they are given.
+    names of
+    a known form are allowed: ``torch.hub.load`` and ``_operator.call`` would run any function.
     """
     module, _, name = target.rpartition(".")
     if module in ARITHMETIC_OF:
@@ -204,7 +207,7 @@ def is_allowed(target: str) -> bool:
 
 # ---- expressions and guards -------------------------------------------------------------------------------
 def is_arithmetic(text: str) -> bool:
-    """Numbers, symbols, operators, and calls of the functions that sizes are made with."""
+    """Whether it consists of numbers, symbols, operators, and calls of the functions for sizes."""
     tree = parsed(text)
     if tree is None:
         return False
@@ -215,7 +218,7 @@ def is_arithmetic(text: str) -> bool:
 
 
 def is_guard(text: str) -> bool:
-    """A comparison of sizes of arguments: ``L['x'].size()[0] <= 2*L['y'].size()[0]``."""
+    """Whether it compares sizes of arguments: ``L['x'].size()[0] <= 2*L['y'].size()[0]``."""
     tree = parsed(text)
     if tree is None:
         return False
@@ -225,7 +228,7 @@ def is_guard(text: str) -> bool:
 
 
 def parsed(text: str) -> ast.AST | None:
-    """The tree of an expression that is quickly evaluated, None for others."""
+    """The tree of an expression that is quick to evaluate; None for others."""
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,5 +1,6 @@
-"""Look at a ``.pt2`` archive before torch reads it: torch unpickles some of its parts, loads shared libraries, and
-makes code of what describes a program. A model needs none of the first two, and a graph only of the third.
+"""Checks a ``.pt2`` archive before torch reads it. torch unpickles some parts, loads shared libraries, and makes code
+from
+the description of a program. A model needs neither of the first two, and of the third only a graph.
 """
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from typing import Any
 from sot.deploy.errors import LoadError
 from sot.deploy.program_text import PLAIN, problem_of_program
 
-WEIGHTS = ("weight_", "tensor_")        # what parts that hold plain numbers are called
-END = b"PK\x05\x06"                     # of the last 22 bytes, without a comment behind
+WEIGHTS = ("weight_", "tensor_")        # names of parts that contain plain numbers
+END = b"PK\x05\x06"                     # of the last 22 bytes, with no comment after it
 
 
 @contextmanager
 def damage_is_told(path: Path) -> Iterator[None]:
-    """Whatever a damaged file makes raise is a LoadError."""
+    """Turn any error that a damaged file causes into a LoadError."""
     try:
         yield
     except LoadError:
@@ -31,7 +32,7 @@ def damage_is_told(path: Path) -> Iterator[None]:
 
 
 def inspect_archive(path: Path) -> None:
-    """Raises LoadError for what is no archive, and for what could run code."""
+    """Raises LoadError for a file that is not an archive, or that could run code."""
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as e:
@@ -45,15 +46,17 @@ def inspect_archive(path: Path) -> None:
 
 
 def shape_problem(archive: zipfile.ZipFile, path: Path) -> str | None:
-    """An archive that two readers may take for two archives. torch has another reader, which asks for names in upper or
-    lower case."""
+    """Refuse an archive that two readers may interpret differently. torch has another reader, which ignores the case
+    of
+    names.
+    """
     infos = archive.infolist()
     names = [info.filename.lower() for info in infos]
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 22))
         ends = file.read(4) == END
     if not ends or archive.comment:
-        return "there is something behind its end"
+        return "there is data after its end"
     if len({*names}) != len(names):
         return "it has two parts with one name"
     if len({name.partition("/")[0] for name in names}) > 1:
@@ -72,15 +75,15 @@ def problem_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> st
         if file.endswith("_config.json"):
             parts = {i.filename.partition("/")[2]: i.file_size for i in archive.infolist()}
             return config_problem(json.loads(archive.read(info)), name, parts)
-        return None if file.startswith(WEIGHTS) else f"{name} holds Python objects, which can run code when read"
+        return None if file.startswith(WEIGHTS) else f"{name} contains Python objects, which can run code when read"
     if folder == "data/sample_inputs":
-        return f"{name} holds Python objects" if info.file_size else None
+        return f"{name} contains Python objects" if info.file_size else None
     if folder == "models":
         found = problem_of_program(json.loads(archive.read(info)))
         return f"{name} {found}" if found else None
     if folder == "extra" or not folder or folder == ".data":
         return None
-    return f"{name} is nothing that a model needs"
+    return f"{name} is not a part that a model needs"
 
 
 def config_problem(config: Any, name: str, parts: dict[str, int]) -> str | None:
@@ -90,11 +93,11 @@ def config_problem(config: Any, name: str, parts: dict[str, int]) -> str | None:
         if entry.get("use_pickle") or not path.startswith(WEIGHTS):
             return f"{weight} in {name} is a Python object, which can run code when it is read"
         if not PLAIN.fullmatch(weight):
-            return f"{weight!r} in {name} is no name"
+            return f"{weight!r} in {name} is not a name"
         numbers = [size["as_int"] for size in entry["tensor_meta"]["sizes"] + entry["tensor_meta"]["strides"]]
         if any(type(number) is not int or not 0 <= number < 1 << 62 for number in numbers):
             return f"{weight} in {name} has the sizes and strides {numbers}"
         empty = parts.get(f"{name.rpartition('/')[0]}/{path}", 0) == 0
         if empty and math.prod(numbers[:len(entry["tensor_meta"]["sizes"])]):
-            return f"{weight} in {name} has no numbers"     # torch would make as many as it says
+            return f"{weight} in {name} has no numbers"     # torch would allocate as many as it declares
     return None

@@ -32,18 +32,20 @@ CONSTANTS = (bool, int, float, str)
 @public()
 def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = None,
          methods: Mapping[str, Any] | None = None) -> Path:
-    """Capture a model or a function, and write it to ``path + ".pt2"``, torch.export's own format.
+    """Capture a model or a function, and write it to ``path + ".pt2"``, in torch.export's format.
 
     Arguments:
-        model_or_fn: a torch.nn.Module (its ``forward`` is saved), or a function. It is captured in the mode that it is
-            in: ``eval()`` first for a model to be served.
-        path: where to; the name of the file, with or without its ending.
-        input_spec: for each argument in order, or by name: an InputSpec, an example tensor, or a list, tuple or dict
-            of them; any other value is a constant of what is saved. Dimensions of None, or with a name, may differ when
-            the file is used. Without it, the one that ``to_static`` was given.
-        methods: names of several methods of the model, each with its input_spec, for one file: they share weights.
+        model_or_fn: a torch.nn.Module (its ``forward`` is saved), or a function. It is captured in its current mode:
+            call
+            ``eval()`` first for a model that will be served.
+        path: the name of the file, with or without its ending.
+        input_spec: for each argument, in order or by name: an InputSpec, an example tensor, or a list, tuple or dict
+            of
+            these. Any other value is a constant in the file. Dimensions of None, or with a name, may differ in later
+            calls. The default is the input_spec of ``to_static``.
+        methods: names of several methods of the model, each with its input_spec, for one file. They share weights.
 
-    Returns the path that was written. Raises SaveError, with the line that is the problem, for what is not one whole
+    Returns the path of the file. Raises SaveError, with the line of the problem, if the target is not captured as one
     graph.
     """
     target = translation_of(model_or_fn)
@@ -52,7 +54,7 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = No
         spec = input_spec if input_spec is not None else target.settings.input_spec if target else None
         methods = {"forward": spec}
     elif input_spec is not None or owner is None:
-        raise SaveError("methods is for a model, and has an input_spec for each: leave input_spec out")
+        raise SaveError("methods is for a model, and has an input_spec for each: remove input_spec")
     programs: dict[str, Any] = {}
     layouts: dict[str, dict[str, Any]] = {}
     dropped: dict[str, None] = {}
@@ -69,13 +71,13 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = No
     refuse_unloadable(file)
     seal(file)
     if dropped:
-        warnings.warn(f"{metadata['name']} is saved without these effects of a call, for which a file has no place: "
+        warnings.warn(f"{metadata['name']} is saved without these effects of a call, which a file cannot contain: "
                       f"{', '.join(dropped)}", SaveWarning, stacklevel=3)
     return file
 
 
 def refuse_unloadable(file: Path) -> None:
-    """Raises SaveError for what load would refuse, and removes the file: an operator that only its library has."""
+    """Remove the file and raise SaveError if load would refuse it, because an operator needs its own library."""
     try:
         inspect_archive(file)
     except LoadError as e:
@@ -93,7 +95,9 @@ def method_of(target: Any, owner: torch.nn.Module | None, method: str) -> Callab
 
 
 def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> tuple[Any, dict[str, Any], list[str]]:
-    """The torch.export.ExportedProgram of one method, how its arguments and results are given, and what is dropped."""
+    """The torch.export.ExportedProgram of one method, the layout of its arguments and results, and the dropped
+    effects.
+    """
     bound = bind(fn, spec)
     entries = dict(bound.arguments)
     dimensions = Dimensions(entries)
@@ -106,7 +110,7 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
         except Exception as e:
             if (problem := explained(e, captured.guards)) is not None:
                 raise SaveError(f"{name_of(fn)} cannot be saved: {problem}") from e
-            raise SaveError(f"{name_of(fn)} is captured whole, and torch.export cannot take the graph: "
+            raise SaveError(f"{name_of(fn)} is captured as a whole, but torch.export cannot export the graph: "
                             f"{type(e).__name__}: {e}") from e
     conditions = [c for c in captured.module._sot_plan.conditions if is_about_sizes(c.term)]
     constants = {name: entry for name, entry in entries.items() if entry is None or isinstance(entry, CONSTANTS)}
@@ -118,7 +122,7 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
 
 def captured_method(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.BoundArguments,
                     entries: dict[str, Any], dimensions: Dimensions) -> Capture:
-    """The capture of a method with examples in ``bound``. Sizes that must be equal are found by what fails."""
+    """The capture of a method with the examples in ``bound``. Failures show which sizes must be equal."""
     first: Exception | None = None
     while True:
         bound.arguments.update(examples(entries, dimensions))

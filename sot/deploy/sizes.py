@@ -1,4 +1,4 @@
-"""The sizes that a saved method takes, as its file describes them, and the refusal of calls with others."""
+"""The sizes that a saved method accepts, as described in its file, and the errors for calls with other sizes."""
 from __future__ import annotations
 
 import linecache
@@ -20,12 +20,14 @@ from sot.reports.records import GuardRecord
 
 ALLOWED = frozenset({*INFIX, *OF_SYMBOLS}) - {"**", "math.prod"}
 LARGEST = 1 << 40
-Described = list[dict[str, Any] | None]     # for each leaf of the arguments: a tensor's name, dtype and shape
+Described = list[dict[str, Any] | None]     # for each leaf of the arguments: the tensor's name, dtype and shape
 
 
 def described(program: Any, names: list[str | None], dimensions: Dimensions) -> Described:
-    """What the inputs of a program must be. A dimension is a size, or the name of one that may differ: that of the
-    input_spec, if it has one. Dimensions that the model needs to be equal have one name."""
+    """The required inputs of a program. A dimension is a size, or a name if it may differ: that of the input_spec, if
+    it has
+    one. Dimensions that the model needs to be equal have the same name.
+    """
     labels: dict[str, str] = {}
     found: Described = []
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
@@ -48,7 +50,7 @@ def described(program: Any, names: list[str | None], dimensions: Dimensions) -> 
 
 
 def check(method: str, expected: Described, given: Iterable[Any]) -> None:
-    """Raises InputSpecError, naming arguments and dimensions, if a tensor is not what the file takes."""
+    """Raises InputSpecError, which names arguments and dimensions, if a tensor does not fit the file."""
     sizes: dict[str, tuple[int, str]] = {}
     for description, tensor in zip(expected, given, strict=True):
         if description is None:
@@ -100,33 +102,35 @@ def value_of(term: Any, given: list[Any]) -> Any:
         return given[position].shape[dimension]
     if isinstance(term, list):
         if term[0] not in ALLOWED:
-            raise InputSpecError(f"the file has the condition {term}, which is no arithmetic")
+            raise InputSpecError(f"the file has the condition {term}, which is not arithmetic")
         return function_of(term[0])(*(value_of(part, given) for part in term[1:]))
     return term
 
 
 def check_conditions(method: str, conditions: Iterable[Any], given: list[Any]) -> None:
-    """Raises InputSpecError for sizes for which the program would have gone another way than the graph."""
+    """Raises InputSpecError for sizes with which the program would take another branch than the graph."""
     for term, text, line in conditions:
         if not value_of(term, given):
             raise InputSpecError(f"{method}: it was saved for {text}, as the program asks at {line}, and is called "
                                  f"with other sizes. Save another file for them, or change the line")
 
 
-# ---- what goes wrong when a method is saved ---------------------------------------------------------------
+# ---- errors of saving ---------------------------------------------------------------
 def refuse_values(guards: Iterable[GuardRecord], arguments: Iterable[str]) -> None:
-    """Raises SaveError if what was captured is right for some values of an argument only."""
+    """Raises SaveError if the capture is right only for some values of an argument."""
     for record in guards:
         name = str(getattr(record.guard, "origin", ""))
         if isinstance(record.guard, ValuesGuard) and name.partition("[")[0].partition(".")[0] in arguments:
             raise SaveError(f"what it computes depends on the values of {name}, at {line_of(record)}. Compute with "
-                            f"tensors there (torch.where, a mask), or give {name} as a number, which is a constant of "
+                            f"tensors there (torch.where, a mask), or pass {name} as a number, which is a constant of "
                             f"the file")
 
 
 def explained(error: Exception, guards: Iterable[GuardRecord]) -> str | None:
-    """Which dimension cannot differ, at which line, and what to do, from what torch.export says; None if it says
-    something else."""
+    """Which dimension cannot differ, at which line, and the remedy, from the message of torch.export; None if the
+    message is
+    about something else.
+    """
     fixed = re.search(r"L\['(\w+)'\](\S*)\.size\(\)\[(\d+)\][^\n]*specialized it to be a constant \((\d+)\)",
                       str(error))
     if fixed is None:
@@ -135,7 +139,7 @@ def explained(error: Exception, guards: Iterable[GuardRecord]) -> str | None:
     lines = [line_of(record) for record in guards if is_about(record.guard, f"{name}{path}", int(dim))]
     return (f"dimension {dim} of {name}{path} cannot differ: the model takes it for {size}"
             + (f", at {lines[0]}" if lines else "")
-            + f". Give the size {size} there in input_spec, or compute with {name}{path}.shape[{dim}]")
+            + f". Use the size {size} there in input_spec, or compute with {name}{path}.shape[{dim}]")
 
 
 def is_about(guard: Any, tensor: str, dim: int) -> bool:

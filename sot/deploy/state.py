@@ -1,14 +1,14 @@
-"""What a saved call leaves behind in Python: state that a file keeps, and effects that it drops.
+"""The state that a saved call leaves in Python: what a file keeps, and the effects that it drops.
 
-A file holds tensors. The rule, for everything that a call changes beside its graph:
+A file contains tensors. These are the rules for everything that a call changes besides its graph:
 
 * A number (int or float) that is an attribute of the model becomes a buffer, if it was a number before the call.
-* A tensor that is a buffer or an attribute of the model, and is replaced by one of the same shape and dtype, becomes
-  a buffer too.
-* Everything else (lists, dicts, other attributes, globals, prints, logging) is dropped, and one warning lists it. At
-  each call of the file it is as it was when the model was saved.
+* A tensor that is a buffer or an attribute of the model becomes a buffer, if its new value has the same shape and
+  dtype.
+* Everything else (lists, dicts, other attributes, globals, prints, logging) is dropped, and one warning lists it. Each
+  call of the file finds it in the state in which the model was saved.
 
-``SavedState`` writes the exit of a trace under this rule: the entry returns the kept values beside its result.
+``SavedState`` emits the exit of a trace under these rules: the entry returns the kept values besides its result.
 """
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from sot.values.tensor import TensorValue
 
 
 class IntOf(int):
-    """An int of the example call, with the term that says how another call computes it."""
+    """An int of the example call, with the term that computes it in other calls."""
 
     term: Term
 
 
 class FloatOf(float):
-    """As IntOf, for a float."""
+    """The same as IntOf for a float."""
 
     term: Term
 
@@ -55,7 +55,7 @@ def number_of(value: DynamicNumber) -> IntOf | FloatOf:
 
 
 class SavedEmitter(Emitter):
-    """Writes numbers that vary with their terms, so that the result tells how they are computed."""
+    """Emits varying numbers with their terms, so that the result shows how they are computed."""
 
     def value(self, value: Value | Lazy) -> str:
         if isinstance(value, DynamicNumber) and value.varies:
@@ -68,7 +68,7 @@ class SavedEmitter(Emitter):
 
 @dataclass(frozen=True)
 class Kept:
-    """A part of the model's state that the call changes, and the file keeps: its name, what it was, what it becomes."""
+    """A part of the model's state that the call changes and the file keeps: its name, its old and its new value."""
 
     name: str
     before: Any
@@ -76,21 +76,21 @@ class Kept:
 
 
 class SavedState:
-    """Writes exits of a trace of ``code`` that is saved; ``kept`` and ``dropped`` are those of the last one."""
+    """Emits exits of a trace of the saved ``code``. ``kept`` and ``dropped`` are those of the last exit."""
 
     def __init__(self, code: CodeType | None, owner: torch.nn.Module | None) -> None:
         self.code = code
-        self.modules: dict[int, str] = {}       # the names of modules, by the ids of their dicts
+        self.modules: dict[int, str] = {}       # names of modules, by the ids of their dicts
         for name, module in owner.named_modules() if owner is not None else ():
             for held in module.__dict__, module._buffers, module._parameters:
                 self.modules[id(held)] = name
         self.kept: list[Kept] = []
-        self.numbers: dict[Origin, str] = {}    # the names of the kept numbers, by where the program reads them
+        self.numbers: dict[Origin, str] = {}    # names of the kept numbers, by the origin that the program reads
         self.dropped: list[str] = []
         self._undo: list[Callable[[], None]] = []
 
     def write(self, trace: Trace) -> Exit:
-        """The exit of a trace: nothing is changed but what the result holds, which ``restore`` takes back."""
+        """The exit of a trace. It changes only what the result contains, and ``restore`` undoes that."""
         self.kept, self.numbers, self.dropped, self._undo = [], {}, [], []
         if trace.code is not self.code or not isinstance(trace.exit, Returned):
             return write_exit(trace)
@@ -98,14 +98,14 @@ class SavedState:
         for value in trace.mutated:
             self.sort(value, decided)
         if trace.effects:
-            self.dropped.append("what it prints or logs")
+            self.dropped.append("printed and logged output")
         returned = reachable(trace.exit.value)
         mutated = tuple(value for value in trace.mutated if id(value) in returned and self.can_restore(value))
         result = TupleValue([trace.exit.value, TupleValue([kept.value for kept in self.kept])])
         return write_exit(replace(trace, exit=Returned(result), mutated=mutated, effects=()), SavedEmitter)
 
     def sort(self, value: Value, decided: set[Origin]) -> None:
-        """Say of a changed value what is kept of it."""
+        """Decide what is kept of a changed value."""
         if isinstance(value, DictValue) and all(is_as_before(value, key) for key in value.overlay):
             return
         module = self.modules.get(id(value.base)) if isinstance(value, DictValue) else None
@@ -126,7 +126,7 @@ class SavedState:
                     f" (which decides what the call computes: it stays {before!r})" if origin in decided else ""))
 
     def can_restore(self, value: Any) -> bool:
-        """Note how to take back what the entry writes to an existing value; False for what cannot be taken back."""
+        """Record how to undo what the entry writes to an existing value. Returns False if it cannot be undone."""
         if isinstance(value, DictValue):
             self._undo.append(partial(refill, value.base, dict(value.base)))
         elif isinstance(value, ListValue) and isinstance(value.real, list | deque):
@@ -136,19 +136,19 @@ class SavedState:
         return True
 
     def restore(self) -> None:
-        """Take back what the entry has written."""
+        """Undo what the entry has written."""
         while self._undo:
             self._undo.pop()()
 
 
 def refill(held: Any, content: Any) -> None:
-    """Give a dict, list or deque the content that it had."""
+    """Restore the contents of a dict, list or deque."""
     held.clear()
     (held.update if isinstance(held, dict) else held.extend)(content)
 
 
 def is_as_before(changed: DictValue, key: Any) -> bool:
-    """Has a value been put back? Libraries set a flag for the time of a call."""
+    """Whether a value was restored. Libraries set a flag during a call."""
     new, before = changed.overlay[key], changed.base.get(key, ABSENT)
     if isinstance(new, DynamicNumber):
         return False
@@ -167,7 +167,7 @@ def is_kept(before: Any, new: Any) -> bool:
 
 
 def reachable(value: Any) -> set[int]:
-    """The ids of the values that a result holds."""
+    """The ids of the values in a result."""
     seen: set[int] = set()
     pending = [value]
     while pending:
@@ -191,6 +191,6 @@ def parts(value: Value) -> Iterator[Any]:
 
 
 def spelled(text: str) -> str:
-    """A value in the words of the model's class: ``self.log`` for what the wrapper calls a global."""
+    """A value in the terms of the model's class: ``self.log`` for what the wrapper calls a global."""
     text = re.sub(r"^\S+ globals\['self'\]", "self", text)
     return re.sub(r"\._(?:modules|parameters|buffers)\['(\w+)'\]", r".\1", text).removesuffix(".__dict__")

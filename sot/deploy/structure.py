@@ -1,8 +1,8 @@
 """Results as plain containers, which any process can read, and back.
 
-A file knows lists, tuples, dicts, tensors, numbers and None. A named tuple, a subclass of dict (the outputs of
-transformers) and an object with attributes are saved as tuples and dicts. ``Shape`` says what they were; loading makes
-named tuples and Records of them, without the program's classes.
+A file supports lists, tuples, dicts, tensors, numbers and None. A named tuple, a subclass of dict (the outputs of
+transformers) and an object with attributes are saved as tuples and dicts. ``Shape`` records what they were. Loading
+makes named tuples and Records of them, without the program's classes.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEEPEST = 100
 
 
 class Record(dict):
-    """A result that was an object: its attributes by name, as keys, or, like a tuple's, by number."""
+    """A result that was an object: its attributes by name, as keys, or by number as in a tuple."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -39,9 +39,9 @@ class Record(dict):
 
 
 def plain(value: Any, leaf: Leaf, depth: int = 0) -> tuple[Any, Shape]:
-    """A value in plain containers, and what they were; ``leaf`` is applied to everything that is no container."""
+    """A value in plain containers, and its Shape. ``leaf`` is applied to everything that is not a container."""
     if depth > DEEPEST:
-        raise SaveError("it returns a structure that holds itself, or is too deep")
+        raise SaveError("it returns a structure that contains itself, or is too deep")
     kind = type(value)
     if isinstance(value, tuple):
         return sequence(value, leaf, depth)
@@ -58,7 +58,7 @@ def plain(value: Any, leaf: Leaf, depth: int = 0) -> tuple[Any, Shape]:
 
 
 def sequence(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Shape]:
-    """A tuple, named or of torch's (``values, indices = x.max(1)``)."""
+    """A tuple, a named tuple, or one of torch's (``values, indices = x.max(1)``)."""
     items, shapes = parts(value, leaf, depth)
     fields = getattr(value, "_fields", None)
     if fields is None and hasattr(value, "n_fields"):
@@ -68,7 +68,7 @@ def sequence(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Shape]:
 
 
 def record(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Shape]:
-    """An object by those of its attributes that hold data. Raises SaveError if no tensor is in it."""
+    """An object, by those attributes that contain data. Raises SaveError if it contains no tensor."""
     found: dict[str, Any] = {}
     shapes = []
     for name, attribute in vars(value).items():
@@ -94,7 +94,7 @@ def checked(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def holds_data(value: Any, depth: int = 0) -> bool:
-    """May an attribute become part of a file: a tensor, a number, None, and containers and objects of them?"""
+    """Whether an attribute may become part of a file: a tensor, a number, None, or a container or object of these."""
     if isinstance(value, torch.Tensor | bool | int | float) or value is None:
         return True
     if isinstance(value, list | tuple | dict):
@@ -116,7 +116,7 @@ def held(value: Any) -> Iterator[Any]:
 
 
 def restored(value: Any, shape: Shape) -> Any:
-    """What ``plain`` was given, as far as a file knows it."""
+    """The value that ``plain`` was given, as far as a file supports it."""
     if shape is None:
         return value
     kind, *more, shapes = shape

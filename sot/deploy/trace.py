@@ -1,4 +1,4 @@
-"""One method, captured whole: its graph, where the graph's inputs come from, and what is made of its outputs."""
+"""One captured method: its graph, the sources of the graph's inputs, and the use of its outputs."""
 from __future__ import annotations
 
 import inspect
@@ -40,7 +40,7 @@ class Run:
 
 
 class Recorder:
-    """A backend that keeps the graph and what it is called with, and leaves the model's tensors as they were."""
+    """A backend that keeps the graph and its inputs, and leaves the model's tensors unchanged."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
@@ -56,7 +56,7 @@ class Recorder:
 
 @contextmanager
 def unchanged(values: Iterable[Any]) -> Iterator[None]:
-    """Give tensors back the contents that they had: running statistics change in train mode."""
+    """Restore the contents of tensors afterwards, because running statistics change in train mode."""
     before = [(value, value.detach().clone()) for value in values
               if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)]
     yield
@@ -68,7 +68,7 @@ def unchanged(values: Iterable[Any]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Capture:
-    """A method as it was captured: a module, the shape of its result, what is dropped, and the guards."""
+    """A captured method: a module, the shape of its result, the dropped effects, and the guards."""
 
     module: Captured
     shape: Shape

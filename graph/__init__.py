@@ -1,4 +1,4 @@
-"""What is captured, as a ``torch.fx`` graph with fake values: built node by node, cut back, finished."""
+"""The captured graph: a ``torch.fx`` graph with fake values that is built node by node, cut back, and finished."""
 from sot.graph.builder import GraphBuilder
 from sot.graph.refs import GeneratorRef, NumberRef, TensorRef
 

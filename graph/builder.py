@@ -1,8 +1,8 @@
-"""Building the graph of a trace.
+"""Builds the graph of a trace.
 
-``GraphBuilder`` is the one funnel through which nodes are made. Each operation is run on fake tensors
-first, so that a node exists only for what torch accepts; its fake result goes to
-``node.meta["example_value"]`` and the user's position to ``node.meta["stack_trace"]``.
+``GraphBuilder`` makes all nodes. Each operation runs on fake tensors first, so a node exists only for what torch
+accepts. The fake result is stored in ``node.meta["example_value"]``, the user's position in
+``node.meta["stack_trace"]``.
 The node list is append-only: ``mark()`` and ``cut(mark)`` undo by truncation.
 """
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sot.torch_compat.graphs import lets_go_of_source
 
 
 class GraphBuilder:
-    """Collects nodes; ``inputs`` are the placeholders in the order of their first use."""
+    """Collects nodes. ``inputs`` are the placeholders in the order of their first use."""
 
     def __init__(self) -> None:
         self.fake_mode: RecordingFakeMode = new_fake_mode()
@@ -29,28 +29,30 @@ class GraphBuilder:
         self.nodes: list[fx.Node] = []
         self.inputs: list[TensorRef] = []
         self.computed: dict[fx.Node, NumberRef] = {}
-        self.copies: dict[fx.Node, dict[fx.Node, tuple[fx.Node, TensorRef]]] = {}   # before a node, of what it changes
+        # the copies that a node needs of what it changes
+        self.copies: dict[fx.Node, dict[fx.Node, tuple[fx.Node, TensorRef]]] = {}
         self._anchor = self.graph.create_node("placeholder", "anchor")
         self.operations = 0
-        self.untracked: list[TensorRef] = []    # they share memory, but no version, with others: ``x.data``
-        self.untraced: list[TensorRef] = []     # likewise, with arrays from outside
-        self.changes_traceless = False          # are inputs changed that way, or statistics, or in inference mode?
-        self.refuses = False                    # may the graph raise because of the values it gets,
-        self.draws_then_refuses = False         # and that after it has drawn random numbers?
-        self.freed_in_vain = False              # has a gradient been taken on the fakes, and then been rolled back?
-        self.keeps_nodes = False                # does the program put hooks on a node of autograd's?
-        self.region: Region | None = None       # the subgraph that is being built, if one is
+        self.untracked: list[TensorRef] = []    # these share memory, but no version, with others: ``x.data``
+        self.untraced: list[TensorRef] = []     # the same with arrays from outside
+        # whether inputs, statistics, or tensors in inference mode are changed without a new version
+        self.changes_traceless = False
+        self.refuses = False                    # whether the graph may raise because of its inputs' values
+        self.draws_then_refuses = False         # whether it may do so after it has drawn random numbers
+        self.freed_in_vain = False              # whether a gradient was taken on the fakes and then rolled back
+        self.keeps_nodes = False                # whether the program puts hooks on a node of autograd
+        self.region: Region | None = None       # the subgraph that is being built, or None
         self.modules: dict[str, fx.GraphModule] = {}    # finished subgraphs, by name
         self.tied: list[tuple[TensorRef, int, Any]] = []    # see regions.py
 
-    # ---- changes of what exists before the graph runs
+    # ---- changes of existing tensors
     def changed_inputs(self) -> list[TensorRef]:
-        """The inputs that the graph changes, as far as versions tell."""
+        """The inputs that the graph changes, judging by their versions."""
         tensors = (ref for ref in self.inputs if isinstance(ref.fake, torch.Tensor))
         return [ref for ref in tensors if version_of(ref.fake) != ref.version]
 
     def changes_untracked(self) -> bool:
-        """Has something been changed that shares memory, but no version, with an input?"""
+        """Whether the graph changes a tensor that shares memory, but no version, with an input."""
         if any(version_of(ref.fake) != ref.version for ref in self.untraced):
             return True
         changed = [ref for ref in self.untracked if version_of(ref.fake) != ref.version]
@@ -59,7 +61,7 @@ class GraphBuilder:
 
     # ---- values
     def input(self, real: torch.Tensor, label: str, fake: FakeTensor | None = None) -> TensorRef:
-        """A reference to a tensor that exists before the graph runs; ``fake`` if it has one already."""
+        """A reference to a tensor that exists before the graph runs. ``fake`` is passed if it exists already."""
         return TensorRef(self.fake_mode.from_tensor(real, static_shapes=True) if fake is None else fake, None, real,
                          label)
 
@@ -71,13 +73,13 @@ class GraphBuilder:
         if ref.node is None:
             with self.graph.inserting_before(self._anchor):
                 ref.node = self.graph.create_node("placeholder", identifier(ref.label), (), {})
-            ref.node.target = ref.node.name     # which is like no other's
+            ref.node.target = ref.node.name     # names of nodes are unique
             ref.node.meta["example_value"] = ref.fake
             self.inputs.append(ref)
         return ref.node
 
     def _compute(self, ref: NumberRef) -> fx.Node:
-        """The node that computes a number from others. It is no operation, and goes with what it was made for."""
+        """The node that computes a number from others. It does not count as an operation."""
         assert ref.function is not None
         ref.node = self.graph.create_node("call_function", ref.function, tuple(map(self._to_node, ref.operands)))
         ref.node.meta["example_value"] = ref.fake
@@ -87,9 +89,9 @@ class GraphBuilder:
 
     # ---- nodes
     def run(self, kind: str, target: Any, args: tuple, kwargs: dict, concrete: bool = False) -> Any:
-        """Run an operation on fake values; ``args`` may hold references anywhere. Nothing is recorded.
+        """Run an operation on fake values, without recording it. ``args`` may contain references at any depth.
 
-        ``concrete``: numbers are what they are in the captured call, which the result's metadata do not depend on.
+        ``concrete``: use the numbers of the captured call. The metadata of the result must not depend on them.
         """
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
@@ -143,13 +145,13 @@ class GraphBuilder:
         return node
 
     def lift(self, refs: Iterable[TensorRef]) -> None:
-        """Make operands of tensors from outside the subgraph, before an operation may change them."""
+        """Make tensors from outside the subgraph its operands, before an operation may change them."""
         if self.region is not None:
             for ref in refs:
                 self.region.node_of(ref)
 
     def copy_before(self, node: fx.Node, ref: TensorRef) -> TensorRef:
-        """A copy of a tensor as it is before a node changes it."""
+        """A copy of a tensor from before a node changes it."""
         ref.see()
         source = self.node_of(ref)
         made = self.copies.setdefault(node, {})
@@ -162,7 +164,7 @@ class GraphBuilder:
         return made[source][1]
 
     def tie(self, refs: Iterable[TensorRef], owner: Any) -> None:
-        """None of these may be changed from now on; ``owner`` is what made it so."""
+        """Forbid changes of these from now on; ``owner`` is the reason."""
         self.tied += [(ref, version_of(ref.fake), owner) for ref in refs]
 
     def changed_tie(self) -> Any:
@@ -170,11 +172,11 @@ class GraphBuilder:
         return next((owner for ref, version, owner in self.tied if version_of(ref.fake) != version), None)
 
     def adopt(self, node: fx.Node, fake: Any) -> TensorRef:
-        """A reference to the tensor that a node gives."""
+        """A reference to the tensor that a node returns."""
         return TensorRef(fake, node)
 
     def record_state(self, setter: Callable, values: tuple, trace: str) -> None:
-        """A node that changes torch's global state; it does not count as an operation."""
+        """A node that changes torch's global state. It does not count as an operation."""
         node = self.graph.create_node("call_function", setter, values)
         node.meta["stack_trace"] = trace
         self.nodes.append(node)
@@ -199,14 +201,14 @@ class GraphBuilder:
 
     # ---- result
     def finish(self, outputs: Iterable[TensorRef], name: str) -> fx.GraphModule:
-        """The GraphModule that returns the tuple of ``outputs``; unused inputs are dropped."""
+        """The GraphModule that returns the tuple of ``outputs``. Unused inputs are dropped."""
         self.graph.output(tuple(self.node_of(ref) for ref in outputs))
         self.graph.erase_node(self._anchor)
         self.inputs = [ref for ref in self.inputs if ref.node is not None and self._used(ref.node)]
         return lets_go_of_source(fx.GraphModule(self.modules, self.graph, class_name=identifier(name)))
 
     def pass_on_seen(self) -> None:
-        """Once the graph is finished: what has been seen of results has been seen of the inputs that they depend on."""
+        """After the graph is finished: mark the inputs of seen results as seen."""
         for node in reversed(self.nodes):
             pass_on_seen(node)
 
@@ -218,7 +220,7 @@ class GraphBuilder:
 
 
 def pass_on_seen(node: fx.Node) -> None:
-    """What has been seen of a node's result depends on its operands."""
+    """Mark the operands of a node as seen, because what was seen of its result depends on them."""
     if node.meta.get("seen", True):
         for operand in node.all_input_nodes:
             operand.meta["seen"] = True

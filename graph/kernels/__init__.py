@@ -1,1 +1,1 @@
-"""Kernels from an ATen graph: their IR, which operations share one, schedule and memory, a reference in NumPy."""
+"""Kernels from an ATen graph: their IR, fusion, schedule and memory, and a reference in NumPy."""

@@ -1,9 +1,11 @@
-"""Making one kernel of two: a space that both can be computed over, and the values that need no memory any more.
+"""Fuses two kernels: finds a common index space, and the values that no longer need memory.
 
-Two kernels correspond through a buffer that both touch: its strides say which axes are the same ("digits", since an
-axis of one may be several of the other). One of them may be a reduction whose rows the other is computed over. All
-correspondences are only proposals; what is checked is that every value that the second reads from the first is read
-at the very place at which it was stored.
+Two kernels correspond through a buffer that both access. Its strides show which axes are the same. An axis of one may
+be several axes of the other, so both are cut into "digits". One kernel may be a reduction, with the other computed
+over
+its rows. A correspondence is only a proposal. It is accepted if every value that the second kernel reads from the
+first
+is read at the place where it was stored.
 """
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Builder, Kernel, Stmt, Store, pruned, renumbered
 
-STATEMENTS = 256     # of a kernel at most: beyond, registers spill
+STATEMENTS = 256     # limit for a kernel; beyond it, registers spill
 BUFFERS = 40
 
 
 @dataclasses.dataclass
 class Digit:
-    """A part of an axis of one kernel that is a part of an axis of another; either may be missing."""
+    """A part of an axis of one kernel that is a part of an axis of another. Either may be missing."""
 
     size: int
     first: tuple[str, int] | None = None     # axis and weight: the axis is the sum of digit * weight
@@ -29,7 +31,7 @@ class Digit:
 
 @dataclasses.dataclass
 class Space:
-    """The axes of a fused kernel, and what the old ones are in them."""
+    """The axes of a fused kernel, and the old axes expressed by them."""
 
     rows: tuple[tuple[str, int], ...]
     reduced: tuple[tuple[str, int], ...]
@@ -41,10 +43,10 @@ Term = tuple[int, str, int]     # coefficient, axis, size
 
 
 def fused(a: Kernel, b: Kernel, dropped: frozenset[str]) -> Kernel | None:
-    """``a`` and then ``b`` as one kernel, or None.
+    """``a`` followed by ``b`` as one kernel, or None.
 
     Arguments:
-        dropped: what ``a`` stores and only ``b`` reads; it is not stored any more.
+        dropped: buffers that ``a`` stores and only ``b`` reads. They are not stored any more.
     """
     if len(a.body) + len(b.body) > STATEMENTS or len(a.buffers.keys() | b.buffers.keys()) > BUFFERS:
         return None
@@ -81,13 +83,13 @@ def _in_space(a: Kernel, b: Kernel, space: Space, dropped: frozenset[str]) -> Ke
 
 
 def _in_order(kernel: Kernel, axes: dict[str, Index], space: Space) -> bool:
-    """Is the axis of a scan one axis of the space, too?"""
+    """Whether the axis of a scan is a single axis of the space."""
     return not kernel.is_ordered or len(space.reduced) == 1 and axes[kernel.reduced[0][0]] == ix.index(
         space.reduced[0][0])
 
 
 def _overwritten_too_early(a: Kernel, b: Kernel, space: Space) -> bool:
-    """Does one of them store to what the other reads at another place?  (Inputs may be changed in place.)"""
+    """Whether one stores to places that the other reads later. (Inputs may be changed in place.)"""
     ranges = dict(space.rows + space.reduced)
     for store in b.stores:
         place = ix.substitute(store.index, space.second, ranges)
@@ -98,7 +100,9 @@ def _overwritten_too_early(a: Kernel, b: Kernel, space: Space) -> bool:
 
 
 def _read_again(a: Kernel, b: Kernel, space: Space) -> bool:
-    """Might one pass over the columns read what an earlier one has stored to?  (Inputs may be changed in place.)"""
+    """Whether one pass over the columns might read what an earlier one has stored. (Inputs may be changed in
+    place.)
+    """
     columns, ranges = {v for v, _ in space.reduced}, dict(space.rows + space.reduced)
     read = {load.buffer for load in (*a.loads(), *b.loads())}
     return any(s.buffer in read and ix.substitute(s.index, axes, ranges).names & columns
@@ -126,7 +130,7 @@ def spaces(a: Kernel, b: Kernel) -> Iterator[Space]:
 
 
 def shared(a: Kernel, b: Kernel) -> Iterator[tuple[Index, Index]]:
-    """Pairs of places at which both touch a buffer: what one stores for the other first, then the largest."""
+    """Pairs of places where both access a buffer: first buffers from one to the other, then the largest."""
     read: dict[str, list[Index]] = {}
     for load in b.loads():
         read.setdefault(load.buffer, []).append(at(load))

@@ -1,8 +1,9 @@
-"""Integer arithmetic on the axes of an index space: where in a buffer an element lies.
+"""Integer arithmetic on the axes of an index space, for positions in buffers.
 
 An ``Index`` is ``const + sum(coefficient * atom)``. An atom is a variable's name, or the quotient or remainder of an
-``Index`` by a positive number. It prints as Python and is read back by ``parse``. What the variables range over is
-not part of it: ``Ranges`` maps a variable to its size, and only with it quotients and remainders are simplified.
+``Index`` by a positive number. It prints as Python, and ``parse`` reads that back. The ranges of variables are not
+part
+of it. ``Ranges`` maps a variable to its size, and is needed to simplify quotients and remainders.
 """
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ Ranges = Mapping[str, int]
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """``of // by`` or ``of % by``; ``of`` is never negative where this is evaluated."""
+    """``of // by`` or ``of % by``. ``of`` is never negative where this is evaluated."""
 
     sign: str
     of: Index
@@ -80,7 +81,7 @@ def _names(of: Index) -> frozenset[str]:
 
 
 def make(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
-    """In one order, without zeros: equal sums are equal objects."""
+    """Sorted and without zeros, so equal sums are equal objects."""
     return Index(tuple(sorted(((a, c) for a, c in terms if c), key=lambda t: str(t[0]))), const)
 
 
@@ -100,7 +101,7 @@ def dot(axes: Iterable[Index], strides: Iterable[int], offset: int = 0) -> Index
 
 # ---- ranges ----------------------------------------------------------------------------------------------
 def bounds(of: Index, ranges: Ranges) -> tuple[int, int] | None:
-    """The smallest and largest value; None where a variable has no range."""
+    """The smallest and largest value; None if a variable has no range."""
     low = high = of.const
     for atom, coefficient in of.terms:
         found = _atom_bounds(atom, ranges)
@@ -139,7 +140,7 @@ def mod(of: Index, by: int, ranges: Ranges) -> Index:
 
 
 def split(of: Index, by: int) -> tuple[Index, Index]:
-    """``whole`` and ``rest`` with ``of == whole * by + rest``: the terms that ``by`` divides, and the others."""
+    """``whole`` and ``rest`` with ``of == whole * by + rest``: the terms that ``by`` divides, and the other terms."""
     whole = [(a, c // by) for a, c in of.terms if c % by == 0]
     rest = [(a, c) for a, c in of.terms if c % by]
     return make(whole, of.const // by), make(rest, of.const % by)
@@ -158,7 +159,7 @@ def _atom(sign: str, of: Index, by: int) -> Index:
 
 
 def substitute(of: Index, values: Mapping[str, Index], ranges: Ranges) -> Index:
-    """With other expressions for its variables; ``ranges`` are those of the new variables."""
+    """The index with other expressions for its variables. ``ranges`` are those of the new variables."""
     if not (of.names & values.keys()):
         return of
     total = Index((), of.const)

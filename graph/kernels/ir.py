@@ -9,14 +9,15 @@
     v3:f32 = mul v1 v2
     store y[p0] v3
 
-The axes before the bar are independent, those after it are reduced over. A statement that depends on a reduced axis
-has a value at each point, every other one a value for each row; a reduction turns the first into the second, and a
-scan (``cumsum``) gives each point what is made of those up to it, along the one reduced axis. Loads
-happen before stores; no buffer is stored twice. A store at looked-up places, of which some may be the same, is ``add``
-(all are added to what is there) or ``put`` (one of them stays); the rest of such a buffer is kept.
+The axes before the bar are independent. Those after it are reduced over. A statement that depends on a reduced axis
+has a value at each point; any other statement has a value for each row. A reduction turns the first kind into the
+second. A scan (``cumsum``) computes a value at each point from the points up to it, along the only reduced axis. Loads
+happen before stores, and no buffer is stored twice. A store at looked-up places, which may coincide, is ``add`` (all
+values are added to the contents) or ``put`` (one of them stays). The other places of such a buffer keep their
+contents.
 
-``Builder`` is the one place where statements are made: it folds constants and shares equal statements. Kernels print
-as above, and ``parse`` reads that back.
+``Builder`` makes all statements. It folds constants and shares equal statements. Kernels print as above, and ``parse``
+reads that back.
 """
 from __future__ import annotations
 
@@ -36,15 +37,16 @@ STRUCTURAL = frozenset(("load", "index", "const", "cast", "inside"))
 
 
 class InvalidKernel(ValueError):
-    """A kernel breaks a rule of the IR; the message has the statement."""
+    """A kernel breaks a rule of the IR. The message has the statement."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Stmt:
     """``op`` is a row of ``OPS``, ``REDUCTIONS`` or ``SCANS``, or in ``STRUCTURAL``.
 
-    A load may have an argument: where that is false it gives ``value`` and does not touch memory. ``inside`` gives its
-    argument, a position that must be in ``[0, value)``: if it is not, the kernel fails.
+    A load may have a condition as its argument. Where it is false, the result is ``value``, and memory is not
+    accessed. The
+    result of ``inside`` is its argument, a position that must be in ``[0, value)``. Otherwise the kernel fails.
     """
 
     name: str
@@ -92,7 +94,7 @@ class Store:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """A buffer as a kernel sees it: ``size`` elements in a row."""
+    """A buffer as a kernel sees it: ``size`` contiguous elements."""
 
     dtype: str
     size: int
@@ -122,14 +124,14 @@ class Kernel:
 
     @property
     def is_ordered(self) -> bool:
-        """Does it matter in which order the points of the reduced axis stand?"""
+        """Whether the order of the points of the reduced axis matters."""
         return any(s.op in SCANS for s in self.body)
 
     def loads(self) -> Iterator[Stmt]:
         return (s for s in self.body if s.op == "load")
 
     def read(self) -> frozenset[str]:
-        """The buffers that must hold something before."""
+        """The buffers that must be initialised before."""
         return frozenset(s.buffer for s in self.loads()) | self.changed()
 
     def written(self) -> frozenset[str]:
@@ -206,7 +208,7 @@ class Builder:
         return self._add(Stmt("", dtype, "load", args, buffer, at, None if mask is None else other))
 
     def inside(self, value: str, size: int) -> Index:
-        """A place on an axis of this size; a position that is not known is checked when the kernel runs."""
+        """A place on an axis of this size. A position that is not known is checked when the kernel runs."""
         known = self.by_name[value]
         if known.op == "const" and 0 <= known.value < size:
             return ix.index(known.value)
@@ -227,7 +229,7 @@ class Builder:
         return self._add(Stmt("", dtype, "cast", (value,)))
 
     def _simpler(self, op: str, stmts: list[Stmt]) -> str | None:
-        """A value that the operation gives for whatever is not known."""
+        """The result of the operation, if it does not depend on unknown values."""
         if op == "where" and (stmts[0].op == "const" or stmts[1] == stmts[2]):
             return stmts[1 if stmts[0].op != "const" or stmts[0].value else 2].name
         if op in ("mul", "div") and stmts[1].op == "const" and stmts[1].value == 1 and stmts[1].dtype != "b1":
@@ -303,7 +305,7 @@ def nothing(dtype: str) -> Any:
 
 
 def widens(narrow: str, wide: str) -> bool:
-    """Is every value of the first type one of the second?"""
+    """Whether the second type contains every value of the first."""
     floats = ["f16", "f32", "f64"]
     if narrow == "bf16":
         return wide in ("f32", "f64")
@@ -316,7 +318,7 @@ def widens(narrow: str, wide: str) -> bool:
 
 
 def pruned(body: Iterable[Stmt], stores: Iterable[Store]) -> tuple[Stmt, ...]:
-    """Without what no store needs."""
+    """The body without statements that no store needs."""
     stores = list(stores)
     needed = {s.value for s in stores}.union(*(s.index.names for s in stores))
     kept = []
@@ -328,7 +330,7 @@ def pruned(body: Iterable[Stmt], stores: Iterable[Store]) -> tuple[Stmt, ...]:
 
 
 def renumbered(kernel: Kernel) -> Kernel:
-    """The same kernel with values named v0, v1, ... in order, and only the buffers that it touches."""
+    """The same kernel with values named v0, v1, ... in order, and only the buffers that it accesses."""
     names = {s.name: f"v{i}" for i, s in enumerate(kernel.body)}
     to = {old: ix.index(new) for old, new in names.items()}
 
@@ -346,7 +348,7 @@ def renumbered(kernel: Kernel) -> Kernel:
 
 # ---- checking --------------------------------------------------------------------------------------------
 def verify(kernel: Kernel) -> None:
-    """Raise InvalidKernel unless every statement keeps the rules of the IR."""
+    """Raise InvalidKernel unless every statement satisfies the rules of the IR."""
     ranges = kernel.ranges
     types: dict[str, str] = {}
     varying = points(kernel)
@@ -356,9 +358,9 @@ def verify(kernel: Kernel) -> None:
             _require(used in types or used in ranges and used not in stmt.args, stmt, f"uses {used}, not defined yet")
         _verify_types(stmt, [types[a] for a in stmt.args], kernel)
         if stmt.op in REDUCTIONS:
-            _require(bool(kernel.reduced), stmt, "reduces, and no axis is reduced")
+            _require(bool(kernel.reduced), stmt, "reduces, but no axis is reduced")
         if stmt.op in SCANS:
-            _require(len(kernel.reduced) == 1, stmt, "goes along one axis, and not one is reduced")
+            _require(len(kernel.reduced) == 1, stmt, "needs exactly one reduced axis")
         types[stmt.name] = stmt.dtype
     for store in kernel.stores:
         _require(store.value in types, store, "stores an unknown value")

@@ -1,8 +1,8 @@
-"""Which buffers take the memory of others, and how much a program has allocated at most.
+"""Plans memory: which buffers reuse the memory of others, and the greatest number of allocated bytes.
 
-A buffer that a kernel fills may lie where one of the same kind lay whose last reader is behind it, or is this very
-kernel: then the kernel works in place, if it reads each element where it stores the new one. Only memory that the
-program itself has allocated is used again, never an input's, a constant's, or what an operator may have handed on.
+A buffer that a kernel fills may reuse the memory of one of the same kind if that one's last reader has run. The last
+reader may be this very kernel, if it reads each element where it stores the new one. Only memory that the program has
+allocated is reused, never that of an input, a constant, or a result that an operator may have passed on.
 """
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 from sot.graph.kernels.ir import Kernel
 from sot.graph.kernels.program import Buffer, Extern, Group, Program, Step
 
-# Operators whose results have memory of their own, and are often the largest.
+# Operators whose results have new memory, and are often the largest.
 FRESH = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution",
                    "aten::_addmm_activation"))
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPlan:
-    """``reused`` names, for a buffer, the one whose memory it takes; ``peak`` counts bytes, without the inputs'."""
+    """``reused`` maps a buffer to the one whose memory it takes. ``peak`` is in bytes, without the inputs."""
 
     reused: dict[str, str]
     peak: int
-    without: int        # what the peak would be if nothing were used again
+    without: int        # the peak without reuse
 
 
 def planned(program: Program) -> MemoryPlan:
-    """When each buffer comes and goes, in the order of the steps."""
+    """When each buffer is allocated and freed, in the order of the steps."""
     last, owned = last_uses(program), set(program.inputs) | program.constants.keys()
     gone: dict[int, list[str]] = defaultdict(list)
     for name, number in last.items():
@@ -47,13 +47,13 @@ def planned(program: Program) -> MemoryPlan:
 
 
 def made_by(step: Step, known: set[str]) -> list[str]:
-    """The buffers that a step brings."""
+    """The buffers that a step makes."""
     made = step.written() - known
     return [n for n in (step.outputs if isinstance(step, Extern) else step.buffers) if n and n in made]
 
 
 def last_uses(program: Program) -> dict[str, int]:
-    """The last step that needs each buffer, itself or through what shares its memory; not of what lives on."""
+    """The last step that needs each buffer, directly or through shared memory. Results of the program are excluded."""
     last: dict[str, int] = {}
     for number, step in enumerate(program.steps):
         for name in step.read() | step.written():
@@ -64,7 +64,7 @@ def last_uses(program: Program) -> dict[str, int]:
 
 
 def shared(name: str, buffers: dict[str, Buffer]) -> set[str]:
-    """The buffer, and all whose memory it may have."""
+    """The buffer, and all buffers whose memory it may share."""
     found, waiting = set[str](), [name]
     while waiting:
         one = waiting.pop()
@@ -75,7 +75,7 @@ def shared(name: str, buffers: dict[str, Buffer]) -> set[str]:
 
 
 def is_own(name: str, program: Program) -> bool:
-    """Is it memory that the program has allocated, which nothing else is a view of?"""
+    """Whether it is memory that the program has allocated and that nothing else views."""
     if name in program.inputs or name in program.constants or any(name in b.alias for b in program.buffers.values()):
         return False
     maker: Any = next(s for s in program.steps if name in s.written())
@@ -86,7 +86,7 @@ def is_own(name: str, program: Program) -> bool:
 
 
 def found(name: str, step: Kernel | Group, spare: list[str], ending: list[str], program: Program) -> str | None:
-    """The memory that a kernel's result may lie in: of what it reads for the last time, or of what is long read."""
+    """The memory for a kernel's result: that of a buffer with its last read here, or of one that is free."""
     buffer = program.buffers[name]
     together = step.kernels if isinstance(step, Group) else (step,)
     maker = next(k for k in together if name in k.written())
@@ -100,7 +100,7 @@ def is_alike(a: Buffer, b: Buffer) -> bool:
 
 
 def is_in_place(old: str, new: str, kernel: Kernel) -> bool:
-    """Does each program of the kernel read the old buffer only at the places where it stores the new one?"""
+    """Whether each program of the kernel reads the old buffer only at the places where it stores the new one."""
     if kernel.reduced or old in kernel.written() or old not in kernel.buffers:
         return False
     places = {s.index for s in kernel.stores if s.buffer == new and s.how == "store"}
@@ -108,7 +108,7 @@ def is_in_place(old: str, new: str, kernel: Kernel) -> bool:
 
 
 def peak(program: Program, last: dict[str, int], reused: dict[str, str]) -> int:
-    """The most bytes that are allocated at a time: results and what is between."""
+    """The greatest number of bytes that are allocated at a time, for results and intermediate values."""
     given = set(program.inputs) | program.constants.keys()
     alive: dict[str, int] = {}
     most = 0
@@ -128,6 +128,6 @@ def peak(program: Program, last: dict[str, int], reused: dict[str, str]) -> int:
 
 
 def _waits(name: str, donors: set[str], number: int, reused: dict[str, str], program: Program) -> bool:
-    """Is the memory kept for a later buffer?"""
+    """Whether the memory is reserved for a later buffer."""
     return name in donors and not any(
         reused.get(made) == name for step in program.steps[:number + 1] for made in step.written())

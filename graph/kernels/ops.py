@@ -1,7 +1,8 @@
-"""The operations of the kernel IR: one record each, with its type rule and its meaning in NumPy.
+"""The operations of the kernel IR: one record each, with its type rule and its evaluation in NumPy.
 
-Values have one of the types in ``DTYPES``. Arithmetic is on equal types; a change of type is a ``cast``. Half
-precision is only stored and cast: lowering computes in f32 and rounds after every operator, as PyTorch does.
+Values have one of the types in ``DTYPES``. Operands of arithmetic have equal types, and a change of type is a
+``cast``.
+Half precision is only stored and cast: lowering computes in f32 and rounds after every operator, as PyTorch does.
 """
 from __future__ import annotations
 
@@ -54,12 +55,12 @@ def define(name: str, arity: int, reference: Callable[..., Any], result: str = "
 
 
 def by_torch(fn: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
-    """A special function that NumPy does not have."""
+    """A special function that NumPy lacks."""
     return lambda *args: fn(*(torch.from_numpy(np.array(a)) for a in args)).numpy()
 
 
 def truncated(a: Any, b: Any) -> Any:
-    """Division of whole numbers towards zero, as machines do it; by zero, anything."""
+    """Integer division towards zero, as in hardware. Division by zero gives an arbitrary value."""
     quotient = np.abs(a) // np.where(b == 0, 1, np.abs(b))
     return (np.sign(a) * np.sign(b) * quotient).astype(np.asarray(a).dtype)
 
@@ -105,13 +106,13 @@ for _name, _fn in {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.l
 define("where", 3, np.where)
 define("uniform", 2, philox.uniform, "f32", frozenset(("i64",)))     # of a seed and a position
 
-# Over the one reduced axis, in order: a value at each point, of those up to it.
+# Over the only reduced axis, in order: the value at each point is computed from the points up to it.
 SCANS: dict[str, Callable[..., Any]] = {"cumsum": np.cumsum, "cumprod": np.cumprod}
 REDUCTIONS: dict[str, Callable[..., Any]] = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}
 
 
 def lowest(dtype: str) -> float | int:
-    """What a maximum starts from."""
+    """The initial value of a maximum."""
     return -float("inf") if dtype in FLOATS else 0 if dtype == "b1" else torch.iinfo(DTYPES[dtype]).min
 
 
@@ -126,7 +127,7 @@ def neutral(op: str, dtype: str) -> float | int:
 
 # ---- evaluation ------------------------------------------------------------------------------------------
 def rounded(array: Any, dtype: str) -> Any:
-    """As an array of that type; bf16 is kept in float32, rounded."""
+    """The array in that type. bf16 is kept in float32, rounded."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         if dtype == "bf16":

@@ -9,7 +9,7 @@ MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 WEYL = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
-SCALE = np.float32(4.6566127342e-10)        # the largest for which all results are below one
+SCALE = np.float32(4.6566127342e-10)        # the largest factor with which all results are below one
 
 
 def words(seed: Any, position: Any) -> tuple[Any, Any, Any, Any]:

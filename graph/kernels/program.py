@@ -1,7 +1,8 @@
-"""A lowered graph: buffers, and the steps that fill them, in order. Prints as the body of a function.
+"""A lowered graph: buffers, and the steps that fill them, in order. It prints as the body of a function.
 
-A step is a ``Kernel`` of ours, a ``Group`` of them, or an ``Extern``: one ATen operator, called as it is. A tensor is a
-``View`` of a buffer, so operators that only rearrange need no step.
+A step is a ``Kernel``, a ``Group`` of kernels, or an ``Extern``: a call of one ATen operator. A tensor is a ``View``
+of a
+buffer, so operators that only rearrange elements need no step.
 """
 from __future__ import annotations
 
@@ -30,12 +31,12 @@ class Buffer:
 
     @property
     def extent(self) -> int:
-        """How many elements lie between the first and the last."""
+        """The number of elements from the first to the last."""
         return extent(self.shape, self.strides)
 
     @property
     def nbytes(self) -> int:
-        """Of the elements themselves, each once."""
+        """The bytes of the elements themselves, each counted once."""
         distinct = [n for n, s in zip(self.shape, self.strides, strict=True) if s]
         return product(distinct) * self.dtype.itemsize
 
@@ -65,13 +66,13 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Extern:
-    """A call of an operator. ``outputs`` are its results in order, None for one that nobody uses."""
+    """A call of an operator. ``outputs`` are its results in order, None for an unused one."""
 
     target: Any
     args: tuple
     kwargs: dict[str, Any]
     outputs: tuple[str | None, ...]
-    many: bool                      # is the result a tuple or list?
+    many: bool                      # whether the result is a tuple or list
     note: str = ""
 
     def read(self) -> frozenset[str]:
@@ -87,7 +88,7 @@ class Extern:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Kernels that have nothing to do with each other, launched as one."""
+    """Independent kernels that are launched as one."""
 
     kernels: tuple[Kernel, ...]
 
@@ -114,7 +115,7 @@ Effect = tuple[Any, tuple[str | None, ...]]      # an operator, and the buffers 
 
 @dataclasses.dataclass
 class Program:
-    """``outputs`` holds views, numbers and None, as the graph returned them."""
+    """``outputs`` contains views, numbers and None, in the order of the graph's results."""
 
     inputs: list[str]
     constants: dict[str, torch.Tensor]
@@ -123,11 +124,11 @@ class Program:
     outputs: tuple
 
     def kept(self) -> frozenset[str]:
-        """The buffers that live on when the program has run."""
+        """The buffers that live on after the program has run."""
         return frozenset(self.inputs) | self.constants.keys() | {v.buffer for v in views(self.outputs)}
 
     def kernels(self) -> list[Kernel]:
-        """All kernels, also those that are launched together."""
+        """All kernels, including those in groups."""
         found: list[Kernel] = []
         for step in self.steps:
             found += step.kernels if isinstance(step, Group) else [step] if isinstance(step, Kernel) else []
@@ -138,8 +139,10 @@ class Program:
 
 
 def has_effect(step: Step) -> bool:
-    """Does a step more than write its buffers: draw random numbers, assert, communicate, print? What an operator of
-    somebody else's does is not known. Such steps run in the program's order."""
+    """Whether a step does more than write its buffers: draw random numbers, assert, communicate, print. The effects of
+    a
+    foreign operator are unknown. Steps with effects run in the program's order.
+    """
     if not isinstance(step, Extern):
         return False
     target = step.target
@@ -148,8 +151,10 @@ def has_effect(step: Step) -> bool:
 
 
 def verify(program: Program, effects: Sequence[Effect] | None = None) -> None:
-    """Raise ValueError unless each buffer is written before it is read, inputs are changed after all that needs what
-    was there, and the steps with effects are those of the lowered program, in its order."""
+    """Raise ValueError unless each buffer is written before it is read, inputs are changed only after their last
+    reader, and
+    the steps with effects are those of the lowered program, in its order.
+    """
     given, changed = {*program.inputs, *program.constants}, set[str]()
     known = set(given)
     for step in program.steps:
@@ -162,7 +167,7 @@ def verify(program: Program, effects: Sequence[Effect] | None = None) -> None:
         changed |= step.written() & given
     for view in views(program.outputs):
         if not {view.buffer, *program.buffers[view.buffer].alias} & known:
-            raise ValueError(f"{view.buffer} is a result, and nothing writes it")
+            raise ValueError(f"{view.buffer} is a result, but nothing writes it")
     found = effects_of(program)
     if effects is not None and found != list(effects):
         raise ValueError(f"the effects {[*map(str, effects)]} became {[*map(str, found)]}")
@@ -174,7 +179,7 @@ def effects_of(program: Program) -> list[Effect]:
 
 
 def views(value: Any) -> Iterator[View]:
-    """The views anywhere in nested arguments."""
+    """The views in nested arguments."""
     found: list[View] = []
     fx.node.map_aggregate(value, lambda v: found.append(v) if isinstance(v, View) else None)
     return iter(found)
@@ -192,7 +197,7 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 
 def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Does every element have a place of its own, without gaps?"""
+    """Whether every element has its own place, without gaps."""
     expected = 1
     for stride, size in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
         if stride != expected:

@@ -1,4 +1,4 @@
-"""What a kernel means, in NumPy: the oracle that fusion and generated code are compared with."""
+"""The meaning of a kernel, in NumPy: the oracle for fusion and generated code."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from sot.graph.kernels.ops import NUMPY, REDUCTIONS, SCANS, apply, rounded
 
 
 def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
-    """Evaluate over flat arrays, one for each buffer of the kernel; those that it stores to are changed.
+    """Evaluate a kernel over flat arrays, one for each of its buffers. The arrays that it stores to are changed.
 
     A bf16 buffer is a float32 array whose values are rounded.
     """

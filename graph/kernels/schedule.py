@@ -1,7 +1,7 @@
-"""Which operators share a kernel, in what order the steps run, and what that costs.
+"""The schedule: which operators share a kernel, in what order the steps run, and what that costs.
 
-``schedule`` fuses the kernels of a program two at a time, the pair that saves most memory traffic first, until no
-pair is left that fits. Then what is cheaper to compute again than to store is computed where it is read.
+``schedule`` fuses the kernels of a program two at a time, starting with the pair that saves most memory traffic, until
+no fitting pair is left. Then values that are cheaper to recompute than to store are computed where they are read.
 """
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from sot.graph.kernels.splitting import split
 from sot.graph.lowering.driver import axes_of
 
 PASSES = logging.getLogger("sot.passes")
-RECOMPUTED = 24      # statements, at most, that are computed again rather than stored
+RECOMPUTED = 24      # greatest number of statements that are recomputed instead of stored
 INLINED = 40         # statements, and
-VERIFIES = os.environ.get("SOT_VERIFY", "") not in ("", "0")     # is each scheduled program verified?
-SOURCES = 4          # buffers read, at most, of what is computed wherever it is read
+VERIFIES = os.environ.get("SOT_VERIFY", "") not in ("", "0")     # whether each scheduled program is verified
+SOURCES = 4          # greatest number of buffers that a value reads if it is computed at each reader
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a program does to memory: launches, calls, bytes read and written (each buffer of a step once), and the
-    most bytes that it has allocated at a time."""
+    """The cost of a program: launches, calls, bytes read and written (each buffer of a step once), and the greatest
+    number of
+    bytes that are allocated at a time.
+    """
 
     kernels: int
     externs: int
@@ -58,7 +60,9 @@ def kernel_bytes(kernel: Kernel) -> int:
 
 
 def touched_bytes(kernel: Kernel, buffer: str) -> int:
-    """The bytes of a buffer that a kernel reads, or writes: the places it touches, but no more than there are."""
+    """The bytes of a buffer that a kernel reads or writes: the places that it accesses, at most the size of the
+    buffer.
+    """
     places = {at(s) for s in kernel.loads() if s.buffer == buffer} | {
         s.index for s in kernel.stores if s.buffer == buffer}
     ranges = kernel.ranges
@@ -75,7 +79,7 @@ def extern_bytes(step: Extern, buffers: dict[str, Buffer]) -> int:
 
 
 def allocates(step: Step) -> bool:
-    """Does it do nothing but give memory?"""
+    """Whether it does nothing but allocate memory."""
     schema = getattr(getattr(step, "target", None), "_schema", None)
     return schema is not None and schema.name.removeprefix("aten::") in (
         "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
@@ -102,14 +106,14 @@ def schedule(program: Program) -> Program:
 
 
 class Plan:
-    """Steps by number, and which of them touch which buffer."""
+    """Steps by number, and the buffers that they access."""
 
     def __init__(self, program: Program) -> None:
         self.kept = program.kept()
         self.given = frozenset(program.inputs) | program.constants.keys()
         self.steps: dict[int, Step] = dict(enumerate(program.steps))
         self.position: dict[int, int] = {i: i for i in self.steps}
-        self.into: dict[int, int] = {}       # a step that is part of another by now
+        self.into: dict[int, int] = {}       # steps that are now part of another step
         self.refused: set[tuple[int, int]] = set()
         self.readers: dict[str, set[int]] = defaultdict(set)
         self.writers: dict[str, set[int]] = defaultdict(set)
@@ -144,7 +148,7 @@ class Plan:
                 numbers.discard(number)
 
     def _drop_unused(self) -> None:
-        """Kernels whose results nobody reads, and stores that nobody needs."""
+        """Drop kernels without readers of their results, and unneeded stores."""
         for i in sorted(self.steps, reverse=True):
             step = self.steps[i]
             if isinstance(step, Kernel):
@@ -167,8 +171,10 @@ class Plan:
 
     # ---- order
     def before(self, number: int) -> set[int]:
-        """The steps that must have run: those that write what it reads, or read the input that it overwrites; of the
-        steps with effects, the one before."""
+        """The steps that must have run: those that write what it reads, or read the input that it overwrites. For a
+        step with
+        effects, also the previous one.
+        """
         step = self.steps[number]
         found = {self.effect_before[number]} if number in self.effect_before else set()
         for name in step.read():
@@ -179,7 +185,7 @@ class Plan:
         return found - {number}
 
     def depends(self, later: int, earlier: int, directly: bool = True) -> bool:
-        """Must ``earlier`` run before ``later``?  Not ``directly``: because of a step in between."""
+        """Whether ``earlier`` must run before ``later``. Without ``directly``: because of a step in between."""
         stack = [s for s in self.before(later) if directly or s != earlier]
         seen: set[int] = set()
         while stack:
@@ -192,7 +198,7 @@ class Plan:
         return False
 
     def ordered(self) -> list[Step]:
-        """The steps so that each comes after those that it needs, otherwise as they were."""
+        """The steps in an order in which each follows those that it needs, and otherwise unchanged."""
         sorter = TopologicalSorter({i: self.before(i) for i in self.steps})
         sorter.prepare()
         ready: list[tuple[int, int]] = []
@@ -222,7 +228,7 @@ class Plan:
         return number
 
     def _pairs(self) -> Iterable[tuple[int, int, int]]:
-        """Kernels that touch the same buffer, with the bytes that one kernel of both would save."""
+        """Pairs of kernels that access the same buffer, with the bytes that fusing them would save."""
         saved: dict[tuple[int, int], int] = defaultdict(int)
         for name in set(self.readers) | set(self.writers):
             users = sorted(n for n in self.readers[name] | self.writers[name] if isinstance(self.steps.get(n), Kernel))
@@ -248,7 +254,7 @@ class Plan:
         return False
 
     def _merged(self, a: int, b: int) -> bool:
-        """Put step ``a`` in front of step ``b``, as one kernel, if that can be."""
+        """Fuse step ``a`` into step ``b``, if possible."""
         first, second = self.kernel(a), self.kernel(b)
         private = frozenset(n for n in first.written() if n not in self.kept and self.readers[n] <= {a, b})
         whole = fused(first, second, private)
@@ -262,9 +268,9 @@ class Plan:
         self._note(b, whole)
         return True
 
-    # ---- computing where it is read
+    # ---- computing at the readers
     def inline(self) -> None:
-        """Elementwise kernels become part of those that read them, if these are few or it reads little."""
+        """Make elementwise kernels part of their readers, if these are few or the kernel reads little."""
         for number in sorted(self.steps, key=lambda i: self.position[i]):
             step = self.steps.get(number)
             if isinstance(step, Kernel) and not step.reduced and self._is_inlined(number, step):
@@ -286,10 +292,10 @@ class Plan:
 
     @staticmethod
     def _widens(kernel: Kernel, user: Step) -> bool:
-        """Would the user compute elements more than once?"""
+        """Whether the reader would compute elements more than once."""
         return isinstance(user, Kernel) and user.row_count * user.width > kernel.row_count
 
-    # ---- computing again
+    # ---- recomputation
     def recompute(self) -> None:
         """Where all who read a buffer can compute it from what is there with less traffic, it is not stored."""
         for number in sorted(self.steps, key=lambda i: -self.position[i]):

@@ -14,9 +14,10 @@ from sot.torch_compat.fake_tensors import FakeTensor
 class TensorRef:
     """A tensor of the graph: its node and its fake value. Inputs get their node on first use.
 
-    ``seen``: has capture asked for anything of the fake value but the results of operations on it? What it has
-    captured is then right only for a tensor of that dtype, shape and so on, and only if the tensors that this one is
-    computed from are as they were, too.
+    ``seen``: whether capture has used the fake value for anything but operations on it. Then the capture is right only
+    for a
+    tensor of that dtype, shape and so on, and only if the tensors from which this one is computed have not changed
+    either.
     """
 
     __slots__ = ("node", "fake", "real", "label", "version", "seen")
@@ -33,14 +34,14 @@ class TensorRef:
 
     @property
     def is_seen(self) -> bool:
-        """Of this tensor, or of what is computed from it, once the graph has passed that on."""
+        """Whether this tensor, or a value computed from it, has been seen, once the graph has passed that on."""
         return self.seen or (self.node is not None and self.node.meta.get("seen", False))
 
 
 class NumberRef(TensorRef):
-    """A Python number of the graph: an input, or what ``function`` makes of ``operands``, numbers themselves.
+    """A Python number of the graph: an input, or the result of ``function`` on ``operands``, which are numbers, too.
 
-    ``fake`` is a SymInt where the number may become a size, ``real`` the number that it is in the captured call.
+    ``fake`` is a SymInt if the number may become a size. ``real`` is the number in the captured call.
     """
 
     __slots__ = ("function", "operands")
@@ -52,7 +53,7 @@ class NumberRef(TensorRef):
 
 
 class GeneratorRef(TensorRef):
-    """A generator of random numbers: an input of the graph, or made in it. On fakes nothing is drawn from it."""
+    """A generator of random numbers: an input of the graph, or made in it. Fakes draw nothing from it."""
 
     __slots__ = ()
 
@@ -62,7 +63,7 @@ class GeneratorRef(TensorRef):
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """How often a tensor has been changed; tensors of inference mode do not count."""
+    """The version of a tensor. Tensors of inference mode have none."""
     return 0 if tensor.is_inference() else tensor._version
 
 

@@ -1,10 +1,11 @@
 """Subgraphs: the branches of a ``cond``, the body of a ``while_loop``.
 
-A ``Region`` takes the place of the builder's graph while a branch is followed. A tensor from outside becomes an
-operand: a placeholder of the subgraph when it is first used. When it is known what a branch gives, ``close`` makes
-its GraphModule. Torch's higher-order operations are functional: a branch must not change its operands, nor give
-one of them, or two tensors that share memory. The first is noticed by versions; for the second, copies are given.
-Where a copy stands for the tensor itself, neither may be changed afterwards: they are *tied*.
+A ``Region`` replaces the builder's graph while a branch is executed. A tensor from outside becomes an operand: a
+placeholder of the subgraph, at its first use. When the results of a branch are known, ``close`` makes its GraphModule.
+torch's higher-order operations are functional: a branch must not change its operands, and must not return one of them,
+or two tensors that share memory. Versions reveal a change. In the second case copies are returned. If a copy stands
+for
+the tensor itself, neither may be changed afterwards: they are *tied*.
 """
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 Cond = torch.ops.higher_order.cond
 While = torch.ops.higher_order.while_loop
-WHILE_TRUE = "while_true"   # the kind of a subgraph that is a loop's condition: it gives a tensor, and no tuple
+WHILE_TRUE = "while_true"   # the kind of a subgraph that is a loop's condition: it returns a tensor, not a tuple
 
 
 class Operand(NamedTuple):
@@ -43,7 +44,7 @@ class Region:
         self.operations = 0
         self.operands: dict[int, Operand] = {}
         self.parameters: list[TensorRef] = []
-        self.initial: list[TensorRef] = []      # of the loop's first round, for the parameters
+        self.initial: list[TensorRef] = []      # initial values of the parameters, for a loop
         self._outer: tuple = ()
 
     def __enter__(self) -> Region:
@@ -61,12 +62,12 @@ class Region:
     def placeholder(self, fake: torch.Tensor, name: str) -> fx.Node:
         with self.graph.inserting_before(self.anchor):
             node = self.graph.create_node("placeholder", name)
-        node.target = node.name     # which is unique, and becomes the parameter's
+        node.target = node.name     # it is unique, and becomes the name of the parameter
         node.meta["example_value"] = fake
         return node
 
     def parameter(self, ref: TensorRef, name: str) -> None:
-        """A tensor that the subgraph is given, and that ``ref`` stands for in it: what a loop carries."""
+        """A tensor that the subgraph receives, and for which ``ref`` stands in it: a carried value of a loop."""
         ref.node, ref.version = self.placeholder(ref.fake, name), version_of(ref.fake)
         self.parameters.append(ref)
 
@@ -90,7 +91,7 @@ class Region:
         return next((ref for ref, version in (*operands, *parameters) if version_of(ref.fake) != version), None)
 
     def sharing(self, ref: TensorRef) -> list[TensorRef]:
-        """What the subgraph is given of the memory of a tensor; for a parameter also what the first round is given."""
+        """The inputs of the subgraph that share memory with a tensor; for a parameter also its initial value."""
         found = [o.ref for o in self.operands.values() if isinstance(o.ref.fake, torch.Tensor)
                  and shares_memory(o.ref.fake, ref.fake)]
         inside = [p for p in self.parameters if shares_memory(p.fake, ref.fake)]
@@ -102,7 +103,7 @@ class Region:
 
     # ---- results
     def close(self, outputs: Iterable[TensorRef], operands: Sequence[TensorRef], kind: str) -> str:
-        """Make the GraphModule of (parameters, operands) -> outputs; answers the name under which it is kept."""
+        """Make the GraphModule of (parameters, operands) -> outputs. Returns its name."""
         order = [self.node_of(ref) for ref in (*self.parameters, *operands)]
         for node in order:
             self.anchor.prepend(node)

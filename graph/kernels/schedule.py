@@ -297,7 +297,7 @@ class Plan:
 
     # ---- recomputation
     def recompute(self) -> None:
-        """Where all who read a buffer can compute it from what is there with less traffic, it is not stored."""
+        """Do not store a buffer if all its readers can compute it from existing memory with less traffic."""
         for number in sorted(self.steps, key=lambda i: -self.position[i]):
             step = self.steps.get(number)
             if isinstance(step, Kernel):
@@ -339,7 +339,7 @@ class Plan:
 
 
 def substituted(kernel: Kernel, producer: Kernel) -> Kernel:
-    """``kernel`` with every load of what ``producer`` stores replaced by the computation."""
+    """``kernel`` with the computation in place of every load of a buffer that ``producer`` stores."""
     store = producer.stores[0]
     builder = Builder(kernel.ranges)
     names: dict[str, str] = {}
@@ -360,7 +360,7 @@ def substituted(kernel: Kernel, producer: Kernel) -> Kernel:
 
 
 def computed(builder: Builder, producer: Kernel, place: ix.Index, mask: str | None) -> str:
-    """What ``producer`` stores at a place, with its loads only where the mask holds."""
+    """The value that ``producer`` stores at a place, with its loads only where the mask holds."""
     axes = axes_of(producer, place, builder.ranges)
     names: dict[str, str] = {}
     for stmt in producer.body:

@@ -1,8 +1,10 @@
-"""Large reductions to few results, in two stages: without them, a GPU would have work for a few of its processors.
+"""Splits large reductions to few results into two stages. In one stage they would use only a few processors of a GPU.
 
-``sum over | r0:1048576`` becomes ``over p0:256 | r0:4096``, which leaves 256 partial sums, and ``over | r0:256``, which
-adds them and computes what followed. Reductions that build on each other (the mean, then the squares around it) are
-two stages each; what was computed for every point from their results is a kernel of its own in the end.
+``sum over | r0:1048576`` becomes ``over p0:256 | r0:4096``, which leaves 256 partial sums, and ``over | r0:256``,
+which
+adds them and computes what followed. Reductions that build on each other (the mean, then the squares around it) have
+two
+stages each. Values that are computed at every point from the results get a final kernel of their own.
 """
 from __future__ import annotations
 
@@ -15,16 +17,16 @@ from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, Memory, Stmt, Stor
 from sot.graph.kernels.ops import DTYPES
 from sot.graph.kernels.program import Buffer, Program, Step, product
 
-WIDE = 1 << 15          # points that are reduced to one, at least, and
-FEW = 64                # rows, at most, of what is split
-PROGRAMS = 512          # about how many partial results there are of all rows together
+WIDE = 1 << 15          # least number of points that are reduced to one
+FEW = 64                # greatest number of rows of a kernel that is split
+PROGRAMS = 512          # approximate number of partial results of all rows together
 
 
 def split(program: Program, wide: int = WIDE) -> Program:
     """The program with large reductions to few results in stages.
 
     Arguments:
-        wide: how many points are reduced to one, at least, in what is split.
+        wide: the least number of points per result for a split.
     """
     buffers, steps = dict(program.buffers), list[Step]()
     for step in program.steps:
@@ -41,7 +43,7 @@ def split(program: Program, wide: int = WIDE) -> Program:
 
 
 def parts_of(kernel: Kernel, wide: int) -> int:
-    """Into how many parts the first reduced axis is cut; 1 if the kernel stays as it is."""
+    """The number of parts of the first reduced axis; 1 if the kernel is not split."""
     if kernel.width < wide or kernel.row_count > FEW or not any(s.op in REDUCTIONS for s in kernel.body):
         return 1
     if kernel.changed() or kernel.is_ordered or any(load.buffer in kernel.written() for load in kernel.loads()):
@@ -51,11 +53,11 @@ def parts_of(kernel: Kernel, wide: int) -> int:
     return max((n for n in range(1, min(size, wanted) + 1) if size % n == 0), default=1)
 
 
-Made = tuple[Kernel, dict[str, Memory]]     # a kernel, and the buffers that are new
+Made = tuple[Kernel, dict[str, Memory]]     # a kernel, and its new buffers
 
 
 class Split:
-    """One kernel that is cut. ``known`` has the buffer of each reduction whose results are there."""
+    """A kernel that is split. ``known`` has the buffer of each reduction whose results exist."""
 
     def __init__(self, kernel: Kernel, parts: int) -> None:
         self.kernel, self.parts = kernel, parts
@@ -81,7 +83,7 @@ class Split:
             yield self._pointwise(rest)
 
     def _is_late(self, store: Store) -> bool:
-        """Is it made at every point, from what was reduced?"""
+        """Whether it stores at every point a value that depends on a reduction."""
         return self._is_at_points(store) and self._needs(store) > 0
 
     def _is_at_points(self, store: Store) -> bool:
@@ -92,7 +94,7 @@ class Split:
 
     # ---- the kernels
     def _partial(self, found: list[Stmt], stage: int) -> Made:
-        """Each part reduced for itself; with the first, what is stored at points and needs no reduction."""
+        """Each part reduced separately. The first stage also stores the values at points that need no reduction."""
         (first, size), *others = self.kernel.reduced
         part = f"p{len(self.rows)}"
         rows, reduced = (*self.rows, (part, self.parts)), (("r0", size // self.parts),
@@ -111,7 +113,7 @@ class Split:
         return self._finished(f"parts{stage}", rows, reduced, builder, stores, made), made
 
     def _final(self, found: list[Stmt], is_last: bool) -> Made:
-        """The parts reduced to one; with the last, all that is computed for each row."""
+        """The parts reduced to one. The last stage also computes the values of each row."""
         reduced = (("r0", self.parts),)
         builder = Builder(dict(self.rows + reduced))
         given = {s.name: builder.reduce(s.op, builder.load(

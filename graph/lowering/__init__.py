@@ -1,4 +1,4 @@
-"""From an ATen graph to a program of kernels: one rule an operator; an operator without a rule is called as it is."""
+"""From an ATen graph to a program of kernels, with one rule per operator. An operator without a rule is called."""
 from sot.graph.lowering import draws, movement, pointwise, reductions, scans, scatter
 from sot.graph.lowering.driver import LOWERINGS, Lowering, NotLowered, lower
 

@@ -1,9 +1,10 @@
-"""Random numbers in kernels, if the process asks for them: ``SOT_RANDOM=philox``.
+"""Random numbers in kernels, for ``SOT_RANDOM=philox``.
 
-Otherwise the operators that draw are called, so that numbers are eager's own. With Philox, a program draws one seed for
-each such operator from torch's generator, in one call, and an element is a function of its seed and its position: the
-same after ``torch.manual_seed``, though not eager's, and without memory for what is not read later. What a backward
-graph needs (the mask of a dropout) is kept by the forward graph as ever.
+Otherwise operators that draw are called, so the numbers are eager's. With Philox, a program draws one seed for each
+such
+operator from torch's generator, in one call. An element is a function of its seed and its position. So the numbers are
+reproducible after ``torch.manual_seed``, though not eager's, and numbers that are not read later need no memory. The
+forward graph still keeps what a backward graph needs (the mask of a dropout).
 """
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def way() -> str:
 
 
 def draws(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for operators that draw; without Philox, or with the program's own generator, they are called."""
+    """Register a rule for operators that draw. Without Philox, or with a generator of the program, they are called."""
     def register(rule: Rule) -> Rule:
         DRAWS.update(names)
 
@@ -53,7 +54,7 @@ def draws(*names: str) -> Callable[[Rule], Rule]:
 
 
 def seed(low: Lowering, node: fx.Node, device: torch.device) -> View:
-    """A seed for this node: an element of a tensor that is drawn before the first of them."""
+    """A seed for this node: an element of a tensor of seeds that is drawn before the first of these nodes."""
     name = f"{SEEDS}_{str(device).replace(':', '_')}"
     nodes = [n for n in node.graph.nodes if is_draw(n.target)]
     if name not in low.program.buffers:
@@ -72,7 +73,7 @@ def is_draw(target: Any) -> bool:
 
 
 def uniform(low: Lowering, b: Builder, source: View, axes: list[Index], shape: tuple[int, ...], stream: int = 0) -> str:
-    """A number in [0, 1) for each place; ``stream`` tells apart several numbers for one place."""
+    """A number in [0, 1) for each place. ``stream`` distinguishes several numbers for one place."""
     flat = ix.dot(axes, [math.prod(shape[d + 1:]) for d in range(len(shape))])
     return b.emit("uniform", low.read(b, source, []), b.index(flat * 2 + stream))
 
@@ -106,7 +107,7 @@ def bernoulli(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 @draws("randn", "randn_like")
 def randn(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    """By Box and Muller, from two numbers for each place."""
+    """The Box-Muller method, from two numbers for each place."""
     value = node.meta["val"]
     source, shape = seed(low, node, value.device), tuple(value.shape)
 
@@ -120,7 +121,7 @@ def randn(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 @draws("native_dropout")
 def native_dropout(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    """What is kept is scaled up; results and mask are two kernels until they are fused."""
+    """Kept elements are scaled up. Results and mask are two kernels until they are fused."""
     result, mask = node.meta["val"]
     source, p, values = seed(low, node, result.device), given["p"], given["input"]
     kind = compute_type(NAMES[result.dtype])

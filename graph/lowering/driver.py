@@ -1,8 +1,10 @@
-"""The walk over the graph: each node becomes a view, a kernel of its own, or a call of the operator.
+"""The walk over the graph: each node becomes a view, a kernel, or a call of the operator.
 
-In: a functional ATen graph whose nodes carry fake values in ``meta["val"]``, with static shapes. Out: a ``Program``
-whose kernels are one operator each; ``sot.graph.kernels.schedule`` fuses them. A rule is registered under an
-operator's name with ``lowers``; it gives the node's value, or None to have the operator called.
+In: a functional ATen graph whose nodes have fake values in ``meta["val"]``, with static shapes. Out: a ``Program``
+    with
+one kernel per operator; ``sot.graph.kernels.schedule`` fuses them. ``lowers`` registers a rule under an operator's
+name.
+A rule returns the node's value, or None to have the operator called.
 """
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ Axes = tuple[tuple[str, int], ...]
 
 
 class NotLowered(Exception):
-    """A graph as a whole that cannot be lowered, and why."""
+    """The graph as a whole cannot be lowered. The message says why."""
 
 
 def lowers(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule under operators' names: of the overload packet, or ``packet.overload``."""
+    """Register a rule under operators' names: those of overload packets, or ``packet.overload``."""
     def register(rule: Rule) -> Rule:
         for name in names:
             if name in LOWERINGS:
@@ -52,13 +54,13 @@ VIEWS = frozenset((
 
 
 class Lowering:
-    """The state of one walk. ``device`` is the type of device that kernels are made for."""
+    """The state of one walk. ``device`` is the type of device of the kernels."""
 
     def __init__(self, gm: fx.GraphModule, device: str) -> None:
         self.gm, self.device = gm, device
         self.values: dict[fx.Node, Any] = {}
         self.program = Program([], {}, {}, [], ())
-        self.free: dict[str, Kernel] = {}    # buffers whose elements are computed from their position alone
+        self.free: dict[str, Kernel] = {}    # buffers whose elements are computed from their position only
         self.note = ""
 
     # ---- the walk
@@ -76,7 +78,7 @@ class Lowering:
                     self.program.outputs = tuple(self.resolve(node.args[0]))
                     self.materialize(views(self.program.outputs))
                 case other:
-                    raise NotLowered(f"a node {other} is not of ATen")
+                    raise NotLowered(f"a node {other} is not an ATen operator")
         return self.program
 
     def _input(self, node: fx.Node) -> Any:
@@ -136,13 +138,13 @@ class Lowering:
         return (value.dtype in NAMES and value.device.type == self.device and 0 not in value.shape
                 and (isinstance(value, View) or (value.layout is torch.strided and not has_symbols(value))))
 
-    # ---- what rules use
+    # ---- for rules
     def resolve(self, value: Any) -> Any:
-        """Arguments with nodes replaced by what they are here."""
+        """The arguments, with nodes replaced by their values."""
         return fx.node.map_arg(value, lambda n: self.values[n])
 
     def arguments(self, node: fx.Node) -> dict[str, Any]:
-        """The arguments by the names of the operator's schema, defaults filled in."""
+        """The arguments by the names of the operator's schema, with defaults filled in."""
         schema = node.target._schema  # type: ignore[union-attr]
         given = dict(zip((a.name for a in schema.arguments), self.resolve(node.args), strict=False))
         given |= self.resolve(node.kwargs)
@@ -166,7 +168,7 @@ class Lowering:
         return buffer.view()
 
     def step(self, name: str, rows: Axes, over: Axes, builder: Builder, store: Store) -> None:
-        """Append a kernel with one store; what needs no memory is computed where it is read."""
+        """Append a kernel with one store. A value that needs no memory is computed where it is read."""
         statements = pruned(builder.body, (store,))
         touched = dict.fromkeys([*(s.buffer for s in statements if s.buffer), store.buffer])
         memory = {b: self.program.buffers[b].memory for b in touched}
@@ -177,7 +179,7 @@ class Lowering:
             self.program.steps.append(kernel)
 
     def read(self, b: Builder, tensor: View, axes: Sequence[Index], mask: str | None = None, other: Any = None) -> str:
-        """An element, broadcast to the axes, as it is stored."""
+        """An element, broadcast to the axes, in its stored type."""
         own = list(axes)[len(axes) - len(tensor.shape):]
         own = [axis if n > 1 else Index() for axis, n in zip(own, tensor.shape, strict=True)]
         at = ix.dot(own, tensor.strides, tensor.offset)
@@ -187,13 +189,13 @@ class Lowering:
         return b.load(tensor.buffer, at, NAMES[tensor.dtype], mask, other)
 
     def value(self, b: Builder, operand: Any, axes: Sequence[Index], dtype: str) -> str:
-        """An operand, tensor or number, in the type in which it is computed with."""
+        """An operand (tensor or number) in the type of the computation."""
         if isinstance(operand, View):
             return b.cast(self.read(b, operand, axes), compute_type(dtype))
         return b.const(operand, compute_type(dtype))
 
     def _change(self, name: str, place: Any, source: Any) -> View:
-        """The last steps of a graph: an input gets its new elements."""
+        """The last steps of a graph: store the new elements of an input."""
         if not isinstance(place, View) or place.buffer not in self.program.inputs or not isinstance(source, View):
             raise NotLowered("something that is not an input is changed")
         buffer = self.program.buffers[place.buffer]
@@ -211,7 +213,7 @@ class Lowering:
         return place
 
     def _copied(self, source: View, name: str) -> View:
-        """The elements of a view, in memory of their own."""
+        """The elements of a view, copied to new memory."""
         bare = torch.empty(source.shape, dtype=source.dtype, device="meta")
         self._assign(self.buffer(name, bare, device=source.device), source, name)
         return self.program.buffers[name].view()
@@ -228,7 +230,7 @@ class Lowering:
 
     # ---- views and calls
     def _view(self, node: fx.Node) -> Any:
-        """Ask torch what the operator does to sizes and strides, on a tensor without memory."""
+        """Let torch compute the sizes and strides of the result, on a tensor without memory."""
         def bare(value: Any) -> Any:
             if not isinstance(value, View):
                 return value
@@ -250,7 +252,7 @@ class Lowering:
 
     @staticmethod
     def _aliases(result: torch.Tensor, args: tuple) -> bool:
-        """Did the operator only rearrange?  ``reshape`` copies where it must."""
+        """Whether the operator only rearranged elements. ``reshape`` sometimes copies."""
         return result._is_view() or result is args[0]
 
     def extern(self, node: fx.Node) -> Any:
@@ -263,17 +265,17 @@ class Lowering:
         results = list(value) if many else [value]
         alias = tuple(v.buffer for v in views((args, kwargs))) if may_alias(node.target) else ()
         if any(isinstance(r, torch.SymInt | torch.SymFloat | torch.SymBool) for r in results):
-            raise NotLowered(f"{node.target} gives a number that is not known before it runs")
+            raise NotLowered(f"{node.target} returns a number that is not known before it runs")
         found = [self.buffer(f"{node.name}_{i}" if many else node.name, r, alias).view()
                  if isinstance(r, torch.Tensor) and not has_symbols(r) else r for i, r in enumerate(results)]
         if any(isinstance(r, torch.Tensor) for r in found):
-            raise NotLowered(f"{node.target} gives a tensor whose shape is not known before it runs")
+            raise NotLowered(f"{node.target} returns a tensor whose shape is not known before it runs")
         names = tuple(v.buffer if isinstance(v, View) else None for v in found)
         self.program.steps.append(Extern(node.target, args, kwargs, names, many, self.note))
         return found if many else found[0]
 
     def materialize(self, needed: Any) -> None:
-        """Give memory to what has so far been computed wherever it was read."""
+        """Store values in memory that have been computed at each reader so far."""
         for view in needed:
             if kernel := self.free.pop(view.buffer, None):
                 self.program.steps.append(kernel)
@@ -288,13 +290,13 @@ class Lowering:
 
 
 def inlined(b: Builder, kernel: Kernel, at: Index) -> str:
-    """The value that a pointwise kernel computes for the place ``at`` of its buffer, computed here."""
+    """The value of a pointwise kernel at the place ``at`` of its buffer, computed here."""
     names = b.copy(kernel.body, axes_of(kernel, at, b.ranges), {})
     return names[kernel.stores[0].value]
 
 
 def axes_of(kernel: Kernel, at: Index, ranges: ix.Ranges) -> dict[str, Index]:
-    """The axes of the kernel at which it stores to this place of a dense buffer."""
+    """The axes for which the kernel stores to this place of a dense buffer."""
     strides = dict(kernel.stores[0].index.terms)
     sizes = dict(kernel.rows)
     found: dict[str, Index] = {}
@@ -306,13 +308,13 @@ def axes_of(kernel: Kernel, at: Index, ranges: ix.Ranges) -> dict[str, Index]:
 
 
 def lower(gm: fx.GraphModule, device: str) -> Program:
-    """The program of a functional ATen graph, one kernel an operator.
+    """The program of a functional ATen graph, with one kernel per operator.
 
     Arguments:
-        gm: nodes have fake values of static shape in ``meta["val"]``.
+        gm: its nodes have fake values of static shape in ``meta["val"]``.
         device: ``cuda``, or ``cpu`` for Triton's interpreter. Operators on other devices are called.
     Raises:
-        NotLowered: something that only the whole graph can be refused for.
+        NotLowered: the graph as a whole cannot be lowered.
     """
     program = Lowering(gm, device).run()
     PASSES.debug("lowered: %d kernels, one an operator\n%s", len(program.steps), program)
@@ -326,7 +328,7 @@ def has_symbols(value: torch.Tensor) -> bool:
 
 
 def may_alias(target: Any) -> bool:
-    """May a result share the memory of an argument?"""
+    """Whether a result may share the memory of an argument."""
     schema = getattr(target, "_schema", None)
     return schema is None or any(r.alias_info is not None for r in schema.returns)
 

@@ -1,4 +1,4 @@
-"""Operators that move elements, look them up, or make them from their position."""
+"""Operators that move elements, look them up, or compute them from their position."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ def fill(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 @lowers("iota", "arange")
 def arange(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    """Whole numbers only: ATen rounds steps of other numbers in ways of its own."""
+    """Integers only: ATen rounds steps of other types in its own way."""
     start, step = given.get("start", 0), given.get("step", 1)
     if not all(isinstance(v, int) for v in (start, step)) or node.meta["val"].is_floating_point():
         return None
@@ -90,7 +90,7 @@ def repeat(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 @lowers("cat")
 def cat(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    """The first part where the position is in it, else the second where it is in that, and so on."""
+    """The first part if the position is in it, else the second if it is in that, and so on."""
     value = node.meta["val"]
     parts = [p for p in given["tensors"] if p.shape != (0,)]
     dim, kind = given["dim"] % max(value.dim(), 1), NAMES[value.dtype]
@@ -110,7 +110,7 @@ def cat(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 
 def within(b: Builder, axis: Index, start: int, end: int) -> str:
-    """Is the position in ``[start, end)``?  Known, where the axis cannot leave it."""
+    """Whether the position is in ``[start, end)``; a constant if the axis cannot leave it."""
     known = ix.bounds(axis, b.ranges)
     above, below = b.const(True, "b1"), b.const(True, "b1")
     if known is None or known[0] < start:
@@ -204,7 +204,7 @@ def tril(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 # ---- looking up ----------------------------------------------------------------------------------------------
 def position(low: Lowering, b: Builder, where: View, axes: Sequence[Index], size: int, wraps: bool) -> Index:
-    """The place that an element of a tensor of positions stands for; ``wraps``: negative ones count from the end."""
+    """The place for an element of an index tensor. ``wraps``: negative indices count from the end."""
     value = b.cast(low.read(b, where, axes), "i64")
     if wraps:
         value = b.emit("where", b.emit("lt", value, b.const(0, "i64")), b.emit("add", value, b.const(size, "i64")),
@@ -247,7 +247,7 @@ def gather(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 @lowers("index.Tensor", "_unsafe_index.Tensor")
 def index(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    """``source[i, :, j]``: the axes of the indices stand together in place of the first, or in front."""
+    """``source[i, :, j]``: the axes of the indices are together, in place of the first one or in front."""
     source, indices = given["self"], given["indices"]
     used = [d for d, i in enumerate(indices) if i is not None]
     found = [indices[d] for d in used]

@@ -1,7 +1,7 @@
-"""Operators that compute each element from those at the same position: one function a row.
+"""Operators that compute each element from the elements at the same position: one function per row.
 
-A rule gets the values of its operands, already in the type that torch computes in (``kind`` is torch's own promotion
-rule), and gives the value of the result, which is then rounded to the result's type.
+A rule gets the values of its operands, in the type in which torch computes (``kind`` is torch's promotion rule). It
+returns the value of the result, which is then rounded to the result's type.
 """
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from sot.torch_compat.graphs import PROMOTION, elementwise_dtypes
 
 Emit = Callable[..., str]
 FLOAT, PLAIN, BOOL = PROMOTION.INT_TO_FLOAT, PROMOTION.DEFAULT, PROMOTION.ALWAYS_BOOL
-# Whole-number arithmetic on truth values is done on these.
+# Integer arithmetic on bools is done in this type.
 OF_BOOL = "i32"
 
 
 def pointwise(*names: str, kind: Any = PLAIN, bits: bool = False) -> Callable[[Emit], Emit]:
-    """Register ``rule(b, *operands, **attributes)``; ``bits`` are defined on truth values as they are."""
+    """Register ``rule(b, *operands, **attributes)``. ``bits``: the operation is defined on bools without
+    conversion.
+    """
     def register(rule: Emit) -> Emit:
         signature = inspect.signature(rule).parameters.values()
         operands = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in signature) - 1
@@ -63,7 +65,7 @@ def type_of(b: Builder, value: str) -> str:
 
 
 def like(b: Builder, number: Any, value: str) -> str:
-    """A constant of the type of a value."""
+    """A constant in the type of a value."""
     return b.const(number, type_of(b, value))
 
 
@@ -142,7 +144,7 @@ def div_trunc(b: Builder, x: str, y: str) -> str:
 
 @pointwise("floor_divide")
 def floor_divide(b: Builder, x: str, y: str) -> str:
-    """As Python does it; see the comments on ``div_floor_floating`` in ATen for why not ``floor(x / y)``."""
+    """As Python computes it. The comments on ``div_floor_floating`` in ATen explain why it is not ``floor(x / y)``."""
     rest, zero = b.emit("rem", x, y), like(b, 0, x)
     opposed = b.emit("and", b.emit("ne", rest, zero), b.emit("ne", b.emit("lt", rest, zero), b.emit("lt", y, zero)))
     if not is_float(b, x):
@@ -172,7 +174,7 @@ def remainder(b: Builder, x: str, y: str) -> str:
 
 @lowers("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def power(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    """Powers of whole numbers are called, except by a small constant."""
+    """Powers of integers are called, except for a small constant exponent."""
     base, exponent = given.values()
     small = isinstance(exponent, int | float) and exponent in (0, 1, 2, 3)
     if not computed_in([base, exponent], PLAIN).is_floating_point and not small:
@@ -296,7 +298,7 @@ def _ignoring_nan(b: Builder, x: str, y: str, op: str) -> str:
 
 @lowers("clamp", "clamp.Tensor")
 def clamp(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    """The lower bound first: where the bounds cross, the upper one holds."""
+    """The lower bound comes first: if the bounds cross, the upper one wins."""
     bounds = [given["min"], given["max"]]
 
     def rule(b: Builder, x: str, *ends: str) -> str:

@@ -1,4 +1,4 @@
-"""Operators that make one element of many."""
+"""Operators that reduce many elements to one."""
 from __future__ import annotations
 
 import functools
@@ -21,7 +21,7 @@ Finish = Callable[[Builder, Callable[[list[Index]], str], list[Index], int], str
 
 
 def normalized(dims: Dims, rank: int) -> tuple[int, ...]:
-    """The axes that are reduced; all of them for None and, as torch has it, for an empty list."""
+    """The reduced axes. None and, as in torch, an empty list mean all axes."""
     if dims is None or dims == [] or dims == ():
         return tuple(range(rank))
     return tuple(sorted(d % max(rank, 1) for d in ([dims] if isinstance(dims, int) else dims))) if rank else ()
@@ -129,7 +129,7 @@ lowers("var_mean")(functools.partial(_variance, items=2))
 
 # ---- positions of extremes: the extreme first, then the smallest position that has it ---------------------
 def position(b: Builder, op: str, value: str, inner: list[Index], sizes: Sequence[int]) -> str:
-    """Where the extreme is for the first time; a NaN is more extreme than any number."""
+    """The first position of the extreme. A NaN is more extreme than any number."""
     flat = b.index(ix.dot(inner, _row_major(sizes)))
     best = reduced(b, op, value, sizes)
     found = b.emit("eq", value, best)

@@ -1,4 +1,4 @@
-"""Operators that give each element something made of those up to it."""
+"""Operators that compute each element from the elements up to it."""
 from __future__ import annotations
 
 from typing import Any
@@ -11,13 +11,13 @@ from sot.graph.kernels.ops import NAMES
 from sot.graph.kernels.program import is_dense
 from sot.graph.lowering.driver import Lowering, lowers
 
-LONGEST = 8192      # of a line, which a kernel has in registers as a whole
-# Each element is a sum of all before it, so errors would add up: one type wider, and they do not.
+LONGEST = 8192      # of a line, which a kernel keeps in registers
+# Each element is a sum of all before it, so errors would accumulate. A type one step wider avoids that.
 WIDER = {"f16": "f32", "bf16": "f32", "f32": "f64"}
 
 
 def scan(name: str) -> None:
-    """An operator that is a scan along one axis, computed in a type wider than the result's."""
+    """An operator that is a scan along one axis, computed in a wider type than the result's."""
     @lowers(name)
     def rule(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
         source, value, kind = given["self"], node.meta["val"], NAMES[node.meta["val"].dtype]

@@ -1,8 +1,10 @@
-"""Operators that write to looked-up places: a copy of what is there, then a kernel that changes some of it.
+"""Operators that write to looked-up places: a copy of the old contents, then a kernel that changes some of them.
 
-Where one line has one place (``scatter`` of a label), every element asks whether it is the one: a single kernel.
-Otherwise two: the first fills the buffer, the second adds to it, or puts elements into it. The order in which floating
-point numbers are added to one place is the machine's, as in torch's own kernels; if torch is asked for deterministic
+If each line has one place (``scatter`` of a label), every element tests whether it is that place: a single kernel.
+Otherwise there are two: the first fills the buffer; the second adds to it, or puts elements into it. The order in
+which
+floating-point numbers are added to one place is not defined, as in torch's own kernels. If torch is set to
+deterministic
 algorithms, the operator is called.
 """
 from __future__ import annotations
@@ -26,7 +28,7 @@ Body = Callable[[Builder, list[Index]], tuple[str, list[Index]]]
 
 
 def changed(low: Lowering, node: fx.Node, base: View, shape: Sequence[int], how: str, body: Body) -> View | None:
-    """``base`` with some elements changed; ``body`` gives, at each point of ``shape``, a value and its place."""
+    """``base`` with some elements changed. ``body`` returns, at each point of ``shape``, a value and its place."""
     value = node.meta["val"]
     if torch.are_deterministic_algorithms_enabled() or (how == "add" and NAMES[value.dtype] not in ADDED):
         return None
@@ -91,7 +93,7 @@ def scatter_add(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 # ---- ``base[i, :, j] = values`` and ``+=`` -----------------------------------------------------------------------
 @lowers("index_put", "_unsafe_index_put")
 def index_put(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    """The axes of the indices stand together in place of the first, or in front."""
+    """The axes of the indices are together, in place of the first one or in front."""
     base, indices, values = given["self"], given["indices"], given["values"]
     used = [d for d, i in enumerate(indices) if i is not None]
     found = [indices[d] for d in used]

@@ -1,1 +1,1 @@
-"""Rewrites of graphs: rules as data, their application and proofs; decompositions, and switches for all of them."""
+"""Rewrites of graphs: rules as data, their application and proofs; decompositions; switches for all of them."""

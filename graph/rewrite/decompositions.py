@@ -1,7 +1,7 @@
-"""Which operators are written in terms of simpler ones before lowering.
+"""The operators that are decomposed into simpler ones before lowering.
 
-The rules are torch's own: ``torch._decomp`` has one for most composite operators, with eager's numerics. ``KEPT`` are
-those that lowering, or the operator itself, does better; they stay as they are. A rule of one's own comes before
+The rules are torch's: ``torch._decomp`` has one for most composite operators, with eager's numerics. ``KEPT`` are the
+operators that lowering, or the operator itself, does better. They are not decomposed. A registered rule precedes
 torch's:
 
     @sot.graph.rewrite.decompositions.rule(torch.ops.mylib.op.default)
@@ -24,7 +24,7 @@ from sot.torch_compat.graphs import torch_decompositions
 
 Table = dict[Any, Callable[..., Any]]
 
-# Operators by name that torch would take apart, and why they are kept.
+# Operators, by name, that torch would decompose, and why they are kept.
 KEPT: dict[str, str] = {
     **dict.fromkeys(("aten.sum", "aten.all", "aten.var", "aten.var_mean"), "one kernel each"),
     **dict.fromkeys(("aten.floor_divide", "aten.sgn", "aten.frac", "aten.square", "aten.isfinite", "aten.isposinf",
@@ -38,7 +38,9 @@ _own: Table = {}
 
 
 def rule(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a decomposition of an operator (an overload, or a packet for all of them); it replaces torch's."""
+    """Register a decomposition of an operator (an overload, or a packet for all its overloads). It replaces torch's
+    rule.
+    """
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
         for overload in overloads(operator):
             _own[overload] = fn
@@ -47,7 +49,7 @@ def rule(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def forget(operator: Any) -> None:
-    """Take back a rule of one's own."""
+    """Remove a registered rule."""
     for overload in overloads(operator):
         _own.pop(overload, None)
 
@@ -59,12 +61,12 @@ def overloads(operator: Any) -> list[Any]:
 
 
 def table(switches: str | None = None) -> Table:
-    """The rules in force, by overload.
+    """The active rules, by overload.
 
     Arguments:
-        switches: what SOT_DECOMPOSE would hold; None for what it holds.
+        switches: a value for SOT_DECOMPOSE; None means the current one.
     Raises:
-        ValueError: for a switch that does not begin with a sign.
+        ValueError: a switch does not begin with a sign.
     """
     off, on = parsed("SOT_DECOMPOSE", os.environ.get("SOT_DECOMPOSE", "") if switches is None else switches)
     rules = {op: fn for op, fn in torchs_own().items() if name_of(op) not in KEPT or name_of(op) in on}

@@ -1,4 +1,4 @@
-"""Values of a captured graph that depend on nothing but constants: masks, positions."""
+"""Values of a captured graph that depend only on constants: masks, positions."""
 from __future__ import annotations
 
 from typing import Any
@@ -8,11 +8,11 @@ from torch import fx
 
 from sot.graph.rewrite.patterns import fake_of, may_change
 
-LARGEST = 1 << 22       # elements of a value that is computed while compiling
+LARGEST = 1 << 22       # elements of a value that is computed during compilation
 
 
 def known_value(value: Any) -> torch.Tensor | None:
-    """The tensor that a node gives in every call, on the CPU; None if that is not known."""
+    """The tensor that a node returns in every call, on the CPU; None if that is not known."""
     if not isinstance(value, fx.Node) or not isinstance(fake_of(value), torch.Tensor):
         return None
     cone = computed_from_constants(value)
@@ -22,11 +22,13 @@ def known_value(value: Any) -> torch.Tensor | None:
         with torch.no_grad():
             return evaluated(cone)
     except Exception:
-        return None     # the operation raises: Python will say so when it runs
+        return None     # the operation raises, and will raise in Python when it runs
 
 
 def computed_from_constants(last: fx.Node) -> list[fx.Node] | None:
-    """The nodes that lead to this one, in order; None if there is an input among them, or a change, or chance."""
+    """The nodes that lead to this one, in order; None if there is an input, a mutation or a random operation among
+    them.
+    """
     found: dict[fx.Node, None] = {}
     waiting = [last]
     while waiting:

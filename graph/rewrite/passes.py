@@ -1,9 +1,11 @@
-"""Passes over functional ATen graphs, by name and in order; a verifier runs after each that changed something.
+"""Passes over functional ATen graphs, by name and in order. A verifier runs after each pass that changes something.
 
-``SOT_LOG=passes`` prints every graph that a pass changed. A rewrite is a row of ``RULES``: an operator, when it
-applies, and what takes its place; or of ``CHAINS``, two operators in a row and the one that they are. Each is proved
-by a test on random inputs. Patterns of several operators are in ``sot.graph.rewrite.rewrites``. What only concerns
-one kernel (constants, equal expressions) is done when kernels are built, in ``sot.graph.kernels.ir.Builder``.
+``SOT_LOG=passes`` prints every graph that a pass has changed. A rewrite is a row of ``RULES`` (an operator, when the
+rule
+applies, and the replacement), or of ``CHAINS`` (two operators in a row, and the one that replaces them). A test on
+random
+inputs proves each rule. ``sot.graph.rewrite.rewrites`` has the patterns of several operators. What concerns only one
+kernel (constants, equal expressions) is done in ``sot.graph.kernels.ir.Builder``.
 """
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ aten, prims = torch.ops.aten, torch.ops.prims
 
 
 class InvalidGraph(ValueError):
-    """A pass left a graph that is not well formed."""
+    """A pass has left an invalid graph."""
 
 
 # ---- rewrites, as data ------------------------------------------------------------------------------------
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """``target(*args)`` is its argument number ``gives`` where ``applies(node, that argument)`` holds."""
+    """``target(*args)`` is replaced by its argument number ``gives`` where ``applies(node, that argument)`` holds."""
 
     name: str
     targets: tuple[Any, ...]
@@ -39,14 +41,14 @@ class Rule:
 
 
 def same(node: fx.Node, source: fx.Node) -> bool:
-    """Is the result a tensor just like the argument?"""
+    """Whether the result is a tensor of the same metadata as the argument."""
     a, b = node.meta.get("val"), source.meta.get("val")
     return (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape
             and a.device == b.device and a.stride() == b.stride())
 
 
 def other_is(number: int, at: int = 1) -> Callable[[fx.Node, fx.Node], bool]:
-    """The other argument is this number, and the result a tensor just like the first."""
+    """Whether the other argument is this number, and the result has the metadata of the first."""
     return lambda node, source: same(node, source) and _is(node.args[at], number) and not node.kwargs
 
 
@@ -69,7 +71,7 @@ RULES = (
 )
 BY_TARGET = {target: rule for rule in RULES for target in rule.targets}
 
-# Two operators, the second of the first's result, and the arguments with which the second does the work of both.
+# Two operators, the second on the result of the first, and the arguments with which the second replaces both.
 Chain = Callable[[fx.Node, fx.Node], tuple[Any, ...]]
 CHAINS: dict[tuple[Any, Any], Chain] = {
     **{(second, first): lambda second, first: (first.args[0], second.args[1])
@@ -81,7 +83,7 @@ CHAINS: dict[tuple[Any, Any], Chain] = {
 
 
 def rewrite(graph: fx.Graph) -> int:
-    """Apply the rules, arguments before what uses them; how many did."""
+    """Apply the rules, arguments before their users. Returns the number of rewrites."""
     count, given_out = 0, escaping(graph)
     for node in list(graph.nodes):
         rule = BY_TARGET.get(node.target) if node.op == "call_function" else None
@@ -94,7 +96,7 @@ def rewrite(graph: fx.Graph) -> int:
 
 
 def chains(graph: fx.Graph) -> int:
-    """Make one operator of two where ``CHAINS`` has the pair, and torch agrees on the result."""
+    """Replace pairs of operators in ``CHAINS`` by one operator, if torch computes the same metadata."""
     count = 0
     for node in list(graph.nodes):
         first = node.args[0] if node.op == "call_function" and node.args else None
@@ -109,7 +111,7 @@ def chains(graph: fx.Graph) -> int:
 
 
 def gives(target: Any, args: tuple[Any, ...], expected: torch.Tensor) -> bool:
-    """Does the operator give a tensor laid out like this?"""
+    """Whether the operator returns a tensor of this layout."""
     source, *rest = args
     try:
         with expected.fake_mode:    # type: ignore[attr-defined]
@@ -121,7 +123,7 @@ def gives(target: Any, args: tuple[Any, ...], expected: torch.Tensor) -> bool:
 
 # ---- passes -------------------------------------------------------------------------------------------------
 def dead_code(graph: fx.Graph) -> int:
-    """Remove what nobody uses, except what draws random numbers or changes something."""
+    """Remove unused nodes, except those that draw random numbers or change something."""
     count = 0
     for node in reversed(list(graph.nodes)):
         if node.op in ("call_function", "get_attr") and not node.users and is_pure(node):
@@ -131,7 +133,7 @@ def dead_code(graph: fx.Graph) -> int:
 
 
 def common_subexpressions(graph: fx.Graph) -> int:
-    """Compute once what is computed twice, unless its memory is given out: two results are never one tensor."""
+    """Compute equal expressions once, unless their memory is returned: two results must never be one tensor."""
     count, given_out = 0, escaping(graph)
     known: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
@@ -147,11 +149,11 @@ def common_subexpressions(graph: fx.Graph) -> int:
     return count
 
 
-FOLDED = 1 << 16      # elements, at most, of a constant that is computed while compiling
+FOLDED = 1 << 16      # greatest number of elements of a constant that is computed during compilation
 
 
 def constant_folding(graph: fx.Graph) -> int:
-    """Compute now what depends on constant tensors only, unless it is given out."""
+    """Compute nodes that depend only on constant tensors, unless they are returned."""
     owner, count, given_out = graph.owning_module, 0, escaping(graph)
     for node in list(graph.nodes):
         if node.op != "call_function" or owner is None or node in given_out or not folds(node):
@@ -171,7 +173,7 @@ def constant_folding(graph: fx.Graph) -> int:
 
 
 def folds(node: fx.Node) -> bool:
-    """Is it a small tensor that an operator computes of constants?"""
+    """Whether it is a small tensor that an operator computes from constants."""
     value, sources = node.meta.get("val"), node.all_input_nodes
     return (bool(sources) and all(n.op == "get_attr" for n in sources) and is_pure(node)
             and isinstance(node.target, torch._ops.OpOverload) and isinstance(value, torch.Tensor)
@@ -179,7 +181,7 @@ def folds(node: fx.Node) -> bool:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Does it only compute?  What is not an operator of ATen may do anything."""
+    """Whether it only computes. Operators that are not ATen's may do anything."""
     if node.op == "get_attr":
         return True
     target: Any = node.target
@@ -191,7 +193,7 @@ def is_pure(node: fx.Node) -> bool:
 
 
 def escaping(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes whose memory the graph gives out: outputs, and what outputs are views of."""
+    """The nodes whose memory the graph returns: outputs, and tensors that outputs are views of."""
     found: set[fx.Node] = set()
     waiting = [n for output in graph.find_nodes(op="output") for n in output.all_input_nodes]
     while waiting:
@@ -217,11 +219,11 @@ def run(gm: fx.GraphModule, pipeline: dict[str, Callable[[fx.Graph], int]] | Non
     """Run the passes on a graph, in place.
 
     Arguments:
-        pipeline: other passes than ``PIPELINE``.
+        pipeline: passes to run instead of ``PIPELINE``.
     Returns:
-        How much each changed.
+        The number of changes of each pass.
     Raises:
-        InvalidGraph: a pass left something that is no graph; the message has its name.
+        InvalidGraph: a pass has left an invalid graph. The message has its name.
     """
     changed = {}
     before = described_outputs(gm.graph)
@@ -236,7 +238,7 @@ def run(gm: fx.GraphModule, pipeline: dict[str, Callable[[fx.Graph], int]] | Non
 
 
 def verify(graph: fx.Graph, outputs: list[Any], name: str) -> None:
-    """Is it well formed, typed throughout, and does it give tensors like those it gave?"""
+    """Check that the graph is well formed and typed, and that the metadata of its results has not changed."""
     try:
         graph.lint()
     except RuntimeError as error:
@@ -245,7 +247,7 @@ def verify(graph: fx.Graph, outputs: list[Any], name: str) -> None:
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and "val" not in node.meta:
             raise InvalidGraph(f"after the pass {name}: {node.format_node()} has no fake value")
     if described_outputs(graph) != outputs:
-        raise InvalidGraph(f"after the pass {name}: the graph gives other tensors than before")
+        raise InvalidGraph(f"after the pass {name}: the graph returns different tensors than before")
 
 
 def described_outputs(graph: fx.Graph) -> list[Any]:

@@ -1,12 +1,12 @@
-"""Patterns of graphs: what a rule of ``graph/rewrite/rewrites.py`` looks for, written as an expression over holes.
+"""Patterns of graphs: the left-hand sides of rules in ``graph/rewrite/rewrites.py``, as expressions over holes.
 
     q, k, v, scale = holes("q k v scale")
     attention = op("matmul", op("softmax", op("mul", op("matmul", q, op("transpose", k, -2, -1)), scale), -1), v)
 
-An operation has one name however the program spells it: ``a @ b``, ``torch.matmul(a, b)``, ``a.matmul(b)`` and ATen's
-``aten.matmul.default`` are ``matmul``. A hole stands for any value, twice the same hole for the same value. What a
-node is given beyond what the pattern says must be the default. ``matches`` finds the ways in which a node is what a
-pattern describes; values between are used by nothing else, so that they may go.
+An operation has one name, however the program spells it: ``a @ b``, ``torch.matmul(a, b)``, ``a.matmul(b)`` and ATen's
+``aten.matmul.default`` are ``matmul``. A hole stands for any value; the same hole twice stands for the same value.
+Arguments of a node that the pattern does not name must have their defaults. ``matches`` finds the ways in which a node
+fits a pattern. Intermediate values must have no other users, so that they can be removed.
 """
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Operation:
 
 @dataclasses.dataclass(frozen=True)
 class Either:
-    """The first of these that fits; what only some of them name is not bound by the others."""
+    """The first alternative that fits. Holes that only some alternatives have stay unbound otherwise."""
 
     ways: tuple[Any, ...]
 
@@ -50,7 +50,7 @@ def holes(names: str) -> list[Hole]:
 
 
 def op(name: str, *operands: Any, **named: Any) -> Operation:
-    """An operation on these operands, in the order of ``PARAMETERS``; numbers are meant as they are."""
+    """An operation on these operands, in the order of ``PARAMETERS``. Numbers stand for themselves."""
     return Operation(name, operands, tuple(named.items()))
 
 
@@ -58,8 +58,8 @@ def either(*ways: Any) -> Either:
     return Either(ways)
 
 
-# ---- nodes, however they are spelled ----------------------------------------------------------------------
-# Parameters of what has no signature to ask; `self` is `input` everywhere.
+# ---- nodes in all spellings ----------------------------------------------------------------------
+# Parameters of functions without a signature. `self` is `input` everywhere.
 PARAMETERS: Mapping[str, tuple[str, ...]] = {name: tuple(parameters.split()) for name, parameters in {
     "add": "input other", "sub": "input other", "mul": "input other", "div": "input other",
     "matmul": "input other", "bmm": "input other", "softmax": "input dim dtype", "transpose": "input dim0 dim1",
@@ -77,16 +77,18 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {name: tuple(parameters.split()) for
 }.items()}
 SYNONYMS = {"truediv": "div", "true_divide": "div", "divide": "div", "multiply": "mul", "subtract": "sub",
             "swapaxes": "transpose", "_softmax": "softmax", "_to_copy": "to"}
-VARIADIC = frozenset(("expand", "reshape", "view"))     # methods that take sizes one by one, too
+VARIADIC = frozenset(("expand", "reshape", "view"))     # these methods also take sizes as separate arguments
 COMMUTATIVE = frozenset(("add", "mul"))
-IGNORED = frozenset(("_stacklevel", "inplace"))      # change no value of what has no other user
+IGNORED = frozenset(("_stacklevel", "inplace"))      # these change no value, if it has no other user
 DIMENSIONS = frozenset(("dim", "dim0", "dim1"))
 DEFAULTS: Mapping[str, Any] = {"keepdim": False, "unbiased": None, "correction": None, "alpha": 1, "beta": 1,
                                "dropout_p": 0.0, "is_causal": False, "enable_gqa": False}
 
 
 def spelled(node: fx.Node) -> tuple[str, dict[str, Any]] | None:
-    """The operation's one name, and its arguments by the names of parameters; None for what patterns do not know."""
+    """The operation's canonical name, and its arguments by parameter name; None for operations that patterns do not
+    support.
+    """
     name = name_of(node)
     if name not in PARAMETERS:
         return None
@@ -113,7 +115,7 @@ def name_of(node: fx.Node) -> str:
 
 @functools.cache
 def parameters_of(target: Any) -> tuple[str, ...]:
-    """The names of a function's parameters, in order; nothing where Python cannot tell."""
+    """The names of a function's parameters, in order; empty if Python does not know them."""
     if isinstance(target, torch._ops.OpOverload):
         return tuple(rename(a.name) for a in target._schema.arguments)
     return tuple(map(rename, inspect.signature(target).parameters)) if inspect.isfunction(target) else ()

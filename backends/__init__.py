@@ -1,6 +1,6 @@
-"""What runs a graph: the registry of backends, the eager one, and adapters.  Imported as `sot.backends`.
+"""Backends: the registry, the eager backend, and adapters. Imported as `sot.backends`.
 
-Nothing here knows of Python frames: this package imports torch and itself only.
+This package knows nothing of Python frames: it imports only torch and itself.
 """
 
 from __future__ import annotations

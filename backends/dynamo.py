@@ -1,7 +1,7 @@
-"""The backends of torch.compile, as backends of ours.
+"""The backends of torch.compile, as backends of this package.
 
-They expect what torch.compile has set up around them: fake inputs of one mode, and a tracing context with
-that mode.  `DynamoBackend` sets up both, so inductor, aot_eager and the rest run on a graph that we captured.
+They expect the environment of torch.compile: fake inputs of one mode, and a tracing context with that mode.
+`DynamoBackend` sets up both, so inductor, aot_eager and the others run on a captured graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.fx import GraphModule
 from sot.backends.errors import BackendUnavailableError, OptionsError
 from sot.torch_compat import compilers
 
-# What torch says late or not at all: the name of the backend, what it needs, whether that is here.
+# Requirements that torch reports late or never: the backend's name, the requirement, whether it is met.
 REQUIREMENTS: dict[str, tuple[str, Callable[[], bool]]] = {
     "cudagraphs": ("a CUDA device", torch.cuda.is_available),
     "openxla": ("the package torch_xla", lambda: find_spec("torch_xla") is not None),
@@ -35,10 +35,10 @@ def check_requirements(name: str) -> None:
     """Refuse, with the reason, a backend that could only fail."""
     need, present = REQUIREMENTS.get(name, ("", lambda: True))
     if not present():
-        raise BackendUnavailableError(f"backend {name!r} needs {need}, and there is none here")
+        raise BackendUnavailableError(f"backend {name!r} needs {need}, which is not available here")
     if missing := _further_arguments(compilers.dynamo_backend(name)):
         raise BackendUnavailableError(
-            f"backend {name!r} takes further arguments ({', '.join(missing)}): take it from torch._dynamo "
+            f"backend {name!r} needs further arguments ({', '.join(missing)}): get it from torch._dynamo "
             "and pass functools.partial of it"
         )
 
@@ -56,7 +56,7 @@ def _further_arguments(compile_graph: Callable[..., Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class DynamoBackend:
-    """A backend of torch.compile by its name there, and what its mode asks for."""
+    """A backend of torch.compile by its name there, with the options of its mode."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -67,7 +67,7 @@ class DynamoBackend:
         return {mode: DynamoBackend(self.name, options) for mode, options in known.items()}
 
     def with_options(self, options: Mapping[str, Any]) -> DynamoBackend:
-        """The same with options: for inductor, names of its configuration. Raises OptionsError for others."""
+        """The same with options. For inductor these are names of its configuration; others raise OptionsError."""
         chosen = {name.replace("-", "_"): value for name, value in options.items()}
         if self.name == "inductor" and (unknown := compilers.unknown_options(chosen)):
             raise OptionsError(f"inductor has no option {unknown[0]!r}")

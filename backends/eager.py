@@ -1,8 +1,9 @@
-"""The eager backend: the graph as it was captured, run by PyTorch one operation at a time.
+"""The eager backend: PyTorch runs the captured graph one operation at a time.
 
-Of ``cond`` and ``while_loop`` it makes Python's own ``if`` and ``while`` over the subgraphs. Torch's operations trace
-their subgraphs at each call that needs gradients, and give zeros as the gradients of the branch that was not taken;
-Python gives none.
+It turns ``cond`` and ``while_loop`` into Python's ``if`` and ``while`` over the subgraphs. torch's operations trace
+their
+subgraphs at each call that needs gradients, and return zeros as the gradients of the branch that was not taken; Python
+returns none.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def eager(gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def with_plain_control_flow(gm: GraphModule) -> GraphModule:
-    """The same graph with Python's ``if`` and ``while``: the graph itself, where it has no control flow."""
+    """The same graph with Python's ``if`` and ``while``. Without control flow it is the graph itself."""
     if not any(gm.graph.find_nodes(op="call_function", target=target) for target in PLAIN):
         return gm
     subgraphs = {name: with_plain_control_flow(child) for name, child in gm.named_children()

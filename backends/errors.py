@@ -1,14 +1,14 @@
-"""What can go wrong with a backend, as the user is told."""
+"""The errors and warnings of backends."""
 
 from __future__ import annotations
 
 
 class BackendError(RuntimeError):
-    """A backend failed, or did not give back something that can be called."""
+    """A backend failed, or did not return a callable."""
 
 
 class BackendUnavailableError(BackendError):
-    """The name is known, but this machine or this version cannot run it."""
+    """The name is known, but this machine or this version cannot run the backend."""
 
 
 class UnknownBackendError(ValueError):
@@ -16,11 +16,11 @@ class UnknownBackendError(ValueError):
 
 
 class BackendWarning(UserWarning):
-    """A graph that a backend was to run runs eagerly; the message says why."""
+    """Eager PyTorch runs a graph in place of its backend. The message says why."""
 
 
 class OptionsError(BackendError, ValueError):
-    """Options that the backend does not know, or a mode beside them."""
+    """Options that the backend does not know, or options together with a mode."""
 
 
 def innermost(error: BaseException) -> str:
@@ -35,6 +35,6 @@ def innermost(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The class of an exception and the first line of what it says."""
+    """The class of an exception and the first line of its message."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,7 +1,8 @@
-"""What `to_static(mode=..., options=...)` asks of a backend: to spend more on a graph so that it runs faster.
+"""The `mode=` and `options=` of `to_static`: requests to a backend to spend more on a graph so that it runs faster.
 
-A backend that knows modes has an attribute `modes`: a mapping from their names to the backends to use instead. One that
-knows options has a method `with_options`. Any other is given them as torch.compile would, as keyword arguments.
+A backend with modes has an attribute `modes`: a mapping from their names to the backends to use instead. A backend
+with
+options has a method `with_options`. Any other backend gets them as keyword arguments, as from torch.compile.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class ModeError(BackendError, ValueError):
 
 @dataclass(frozen=True)
 class WithArguments:
-    """A backend and the keyword arguments that it is called with."""
+    """A backend with the keyword arguments of its calls."""
 
     backend: Backend
     arguments: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -41,7 +42,7 @@ class WithArguments:
 
 
 def takes(backend: Backend, argument: str) -> bool:
-    """Can a backend be called with this keyword argument?"""
+    """Whether a backend accepts this keyword argument."""
     try:
         parameters = inspect.signature(backend).parameters.values()
     except (TypeError, ValueError):
@@ -50,7 +51,7 @@ def takes(backend: Backend, argument: str) -> bool:
 
 
 def with_options(backend: Backend, options: Mapping[str, Any] | None) -> Backend:
-    """The backend to use with these options.  Raises OptionsError where it takes none."""
+    """The backend to use with these options. Raises OptionsError if it takes none."""
     if not options:
         return backend
     if callable(chosen := getattr(backend, "with_options", None)):
@@ -61,7 +62,7 @@ def with_options(backend: Backend, options: Mapping[str, Any] | None) -> Backend
 
 
 def with_mode(backend: Backend, mode: str | None) -> Backend:
-    """The backend to use for a mode; `None` and `"default"` are the backend as it is.  Raises ModeError."""
+    """The backend to use for a mode. `None` and `"default"` are the backend itself. Raises ModeError."""
     if mode is None or mode == DEFAULT:
         return backend
     known: Mapping[str, Backend] = getattr(backend, "modes", {})

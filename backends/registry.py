@@ -1,8 +1,8 @@
-"""Names of backends, and the one call that compiles a graph with one.
+"""The registry of backend names, and the function that compiles a graph with a backend.
 
-A backend is `backend(graph_module, example_inputs) -> callable`, the convention of torch.compile.  A name is
-looked up in this order: registered here, built in, an installed package's entry point of the group
-`sot.backends`, torch.compile's own.  The last two are read only when the first two do not know the name.
+A backend is `backend(graph_module, example_inputs) -> callable`, as for torch.compile. A name is looked up in this
+order: registered here, built in, an installed package's entry point of the group `sot.backends`, torch.compile's
+backends. The last two are read only if the first two do not know the name.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ def register_backend(name: str, fn: Backend | None = None, *, replace: bool = Fa
         raise TypeError(f"backend {name!r} must be callable, not {_describe(fn)}")
     known = _registered.get(name) or BUILT_IN.get(name)
     if known is not None and known is not fn and not replace:
-        raise ValueError(f"there is a backend {name!r} already; replace=True takes its place")
+        raise ValueError(f"a backend {name!r} exists already; replace=True replaces it")
     _registered[name] = fn
     return fn
 
 
 def unregister_backend(name: str) -> None:
-    """Forget a registered name; a built-in of that name is back."""
+    """Remove a registered name. A built-in backend of that name is visible again."""
     _registered.pop(name, None)
 
 
 def list_backends() -> list[str]:
-    """Every name that `lookup_backend` may be given (torch.compile's backends among them)."""
+    """Every name that `lookup_backend` accepts, including torch.compile's backends."""
     return sorted({*_registered, *BUILT_IN, *_entry_points(), *dynamo.names()})
 
 
@@ -66,11 +66,11 @@ def list_backends() -> list[str]:
 
 
 def lookup_backend(backend: str | Backend) -> Backend:
-    """The backend of that name; something callable is taken as it is."""
+    """The backend of that name. A callable is returned as it is."""
     if callable(backend):
         return backend
     if not isinstance(backend, str):
-        raise TypeError(f"a backend is a name or something callable, not {_describe(backend)}")
+        raise TypeError(f"a backend must be a name or a callable, not {_describe(backend)}")
     if found := _registered.get(backend) or BUILT_IN.get(backend):
         if found is selection.triton:
             selection.check_triton()
@@ -121,7 +121,7 @@ def backend_name(backend: Backend) -> str:
 
 
 def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile a graph; whatever is wrong with the backend becomes a `BackendError` that names it."""
+    """Compile a graph. Any failure of the backend becomes a `BackendError` that names it."""
     name = backend_name(backend)
     try:
         with compilers.compiling_graph(gm):
@@ -134,8 +134,8 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
         raise told from error
     if not callable(compiled):
         raise BackendError(
-            f"backend {name!r} returned {_describe(compiled)}; it must return something that can be called "
-            "with the graph's inputs"
+            f"backend {name!r} returned {_describe(compiled)}; it must return a callable that takes "
+            "the graph's inputs"
         )
     return compiled
 

@@ -1,7 +1,8 @@
-"""What becomes of a compiled graph that raises when it runs: the program's own exception, or the backend's fault.
+"""Rescues compiled graphs that raise when they run.
 
-Eager PyTorch is asked. Raises it as well, then the program is wrong, and gets eager's exception. Gives it a result,
-then that is the result, and the graph runs eagerly from now on: one warning says so, and reports do.
+Eager PyTorch runs the graph again. If it raises as well, the program is wrong and gets eager's exception. If it
+returns
+a result, that is the result, and eager PyTorch runs the graph from now on. One warning and the reports say so.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ Run = Callable[..., Any]
 
 
 def runs_as_is(compiled: Run) -> bool:
-    """Is it the graph itself, run by PyTorch one operation at a time?"""
+    """Whether PyTorch runs the graph itself, one operation at a time."""
     return isinstance(getattr(compiled, "__self__", None), GraphModule)
 
 
 def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict: bool = False, changes: bool = False,
             draws: bool = False) -> Run:
-    """``compiled``, or eager PyTorch once that has raised for a reason of its own.
+    """``compiled``, or eager PyTorch once ``compiled`` has failed although eager PyTorch does not.
 
     Arguments:
         gm: the graph that was compiled.
-        backend, where: what messages call the backend and the graph.
-        strict: raise a BackendError rather than go on eagerly.
-        changes: does the graph write to its inputs? What has been written already is not written twice.
-        draws: does it draw random numbers? Then they are drawn again.
+        backend, where: the names of the backend and the graph in messages.
+        strict: raise a BackendError instead of continuing eagerly.
+        changes: whether the graph writes to its inputs. Writes must not happen twice.
+        draws: whether it draws random numbers. They are drawn again then.
     """
     if runs_as_is(compiled):
         return compiled
@@ -44,7 +45,7 @@ def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict:
 
 
 class Rescue:
-    """What is done when a compiled graph raises; see ``rescued``. ``caught`` calls it without a frame of ours."""
+    """The action when a compiled graph raises; see ``rescued``. ``caught`` calls it without a Python frame."""
 
     def __init__(self, compiled: Run, gm: GraphModule, backend: str, where: str, strict: bool, state: State) -> None:
         self.compiled, self.gm, self.backend, self.where, self.strict = compiled, gm, backend, where, strict
@@ -52,7 +53,7 @@ class Rescue:
         self.caught = Rescued(compiled, partial(self.after, None))
 
     def call(self, *args: Any) -> Any:
-        """The graph, if what it may change must be known to begin again."""
+        """Call the graph after saving the state that is needed for another run."""
         before = self.state.of(args)
         try:
             return self.caught.run(*args)
@@ -63,7 +64,7 @@ class Rescue:
             return results
 
     def after(self, before: tuple | None, error: Exception, args: Sequence[Any]) -> Any:
-        """Eager PyTorch's results, or PLAIN if the exception goes on."""
+        """Eager PyTorch's results, or PLAIN if the exception propagates."""
         over = self.caught.run is not self.compiled
         if over or isinstance(error, BackendError) or not self.state.restore(before, args):
             return PLAIN
@@ -78,13 +79,13 @@ class Rescue:
 
 
 def tell(gm: GraphModule, reason: str, level: int = 3) -> None:
-    """Note, for reports, why a graph is not run by its backend, and warn of it where ``level`` frames up are."""
+    """Record for reports why a graph is not run by its backend, and warn at the frame ``level`` levels up."""
     gm.meta.setdefault("fallbacks", []).append(reason)
     warnings.warn(f"{reason}; eager PyTorch runs this graph from now on", BackendWarning, stacklevel=level)
 
 
 class State:
-    """What a graph that raised may have changed by then."""
+    """The state that a graph may have changed before it raised."""
 
     def __init__(self, changes: bool = False, draws: bool = False) -> None:
         self.changes, self.draws = changes, draws
@@ -94,7 +95,7 @@ class State:
         return self._versions(args) if self.changes else (), _random() if self.draws else None
 
     def restore(self, before: tuple | None, args: Sequence[Any]) -> bool:
-        """As before the call; False if that cannot be had back."""
+        """Restore the state before the call. Returns False if that is impossible."""
         if before is None:
             return True
         versions, random = before
@@ -108,7 +109,7 @@ class State:
 
     @staticmethod
     def _versions(args: Sequence[Any]) -> tuple:
-        """Of what autograd counts the changes of; what it does not count never compares equal."""
+        """The versions of tensors. A tensor without a version never compares equal."""
         return tuple(v._version if not v.is_inference() else float("nan") for v in args if isinstance(v, torch.Tensor))
 
 

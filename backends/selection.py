@@ -1,4 +1,4 @@
-"""Which backend `"auto"` is, what `"triton"` needs, and the modes that both have."""
+"""The selection of `"auto"`, the requirements of `"triton"`, and the modes of both."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def check_triton(mode: str = "default") -> None:
     if mode in MODES and device != "cuda":
         raise BackendUnavailableError(
             f"mode {mode!r} of backend 'triton' {MODES[mode]} and needs a CUDA device: Triton's interpreter has none. "
-            "Leave the mode out."
+            "Remove the mode."
         )
 
 
 @dataclass(frozen=True)
 class Triton:
-    """Fused Triton kernels, forward and backward; operators that have none are called."""
+    """Fused Triton kernels, forward and backward. Operators without a kernel are called."""
 
     mode: str = "default"
 
@@ -59,7 +59,7 @@ class Triton:
 
 @dataclass(frozen=True)
 class Auto:
-    """Triton for graphs on a CUDA device, if it works here; otherwise the graph as it is, in any mode."""
+    """Triton for graphs on a CUDA device, if it works here. Otherwise the graph runs unchanged, in any mode."""
 
     mode: str = "default"
 
@@ -76,12 +76,12 @@ class Auto:
         if not reason:
             return Triton(self.mode)(gm, example_inputs)
         BACKENDS.debug("auto: eager, because %s%s", reason,
-                       f"; mode {self.mode!r} is left out" if self.mode in MODES else "")
+                       f"; mode {self.mode!r} is ignored" if self.mode in MODES else "")
         return eager(gm, example_inputs)
 
     @staticmethod
     def why_eager(example_inputs: Sequence[Any]) -> str:
-        """Why Triton is not taken for a graph with these inputs; empty if it is."""
+        """Why Triton is not used for a graph with these inputs; empty if it is used."""
         if not any(isinstance(v, torch.Tensor) and v.device.type == "cuda" for v in example_inputs):
             return "the graph has no CUDA tensor"
         return availability.obstacle()
@@ -91,5 +91,5 @@ triton, auto = Triton(), Auto()
 
 
 def is_known_to_interpret(backend: Any) -> bool:
-    """Does a backend run every graph as it is, as far as can be told beforehand?"""
+    """Whether a backend is known to run every graph unchanged."""
     return backend is eager or isinstance(backend, Auto) and bool(not torch.cuda.is_available())

@@ -1,1 +1,1 @@
-"""The Triton backend: source, sizes as arguments, the cache, launching, CUDA graphs, tuning."""
+"""The Triton backend: generated source, sizes as arguments, the cache, launching, CUDA graphs, tuning."""

@@ -12,13 +12,13 @@ OLDEST = (8, 0)  # of the devices that Triton's compiler supports well
 
 
 def interpreted() -> bool:
-    """Does Triton run kernels in its interpreter, on the CPU?"""
+    """Whether Triton runs kernels in its interpreter, on the CPU."""
     return os.environ.get("TRITON_INTERPRET", "0") not in ("", "0")
 
 
 @functools.cache
 def obstacle() -> str:
-    """Why there is no Triton for CUDA tensors here; empty if there is."""
+    """Why Triton cannot be used for CUDA tensors here; empty if it can."""
     if find_spec("triton") is None:
         return "the package triton is not installed"
     if not torch.cuda.is_available():
@@ -30,7 +30,7 @@ def obstacle() -> str:
 
 
 def kernel_device() -> str:
-    """The type of device whose tensors kernels are made for; empty if there is none."""
+    """The type of device of the tensors that kernels are made for; empty if there is none."""
     if find_spec("triton") is not None and interpreted():
         return "cpu"
     return "" if obstacle() else "cuda"

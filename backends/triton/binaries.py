@@ -1,7 +1,7 @@
-"""Compiled kernels, in memory and in the cache: what one process has compiled, another one loads.
+"""Compiled kernels, in memory and in the cache, which processes share.
 
-A binary is found by the text of its kernel, its types, block sizes, hints, options and the kind of GPU. Beside it lies
-what Triton knows of it, as JSON; Triton itself is only asked to compile what is not there or is damaged.
+The key of a binary is the text of its kernel, its types, block sizes, hints, options and the kind of GPU. Triton's
+metadata are beside it, as JSON. Triton compiles only binaries that are missing or damaged.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ known: dict[tuple[str, int], CompiledKernel] = {}
 
 
 def compiled(source: ASTSource, target: GPUTarget, options: dict[str, Any], device: int = 0) -> CompiledKernel:
-    """The kernel, compiled for a kind of GPU; ``device`` is where it will be loaded."""
+    """The kernel, compiled for a kind of GPU. ``device`` is where it will be loaded."""
     key = key_of(source, target, options)
     found = known.get((key, device))
     if found is None:
@@ -33,7 +33,7 @@ def compiled(source: ASTSource, target: GPUTarget, options: dict[str, Any], devi
 
 
 def has(source: ASTSource, target: GPUTarget, options: dict[str, Any], device: int = 0) -> bool:
-    """Can it be had without compiling?"""
+    """Whether it is available without compilation."""
     key = key_of(source, target, options)
     return (key, device) in known or cache.find(key, SUFFIX) is not None
 
@@ -61,11 +61,11 @@ def _stored(key: str, source: ASTSource) -> CompiledKernel | None:
 
 def _made(key: str, source: ASTSource, target: GPUTarget, options: dict[str, Any]) -> CompiledKernel:
     made = triton.compile(source, target=target, options=options)
-    facts = json.loads(json.dumps(made.metadata._asdict(), default=vars))      # as Triton itself writes them
+    facts = json.loads(json.dumps(made.metadata._asdict(), default=vars))      # in the form in which Triton writes them
     cache.add(key, made.asm["cubin"], made.metadata.name, SUFFIX, **facts)
     return made
 
 
 def _loaded(key: str, source: ASTSource, path: Path) -> CompiledKernel:
-    """Triton's object for a kernel that it does not have to compile, from the files that it needs."""
+    """Triton's object for an already compiled kernel, from its files."""
     return CompiledKernel(source, {"kernel.json": path.with_suffix(".json"), "kernel.cubin": path}, key)

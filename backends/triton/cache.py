@@ -1,12 +1,13 @@
-"""What is kept on disk between processes: files, each beside a JSON file that says what it is.
+"""The cache on disk that processes share: files, each with a JSON file that describes it.
 
-    SOT_CACHE_DIR/kernels/<key>.py       a generated module; the user may read it
+    SOT_CACHE_DIR/kernels/<key>.py       a generated module, which the user may read
     SOT_CACHE_DIR/kernels/<key>.cubin    a compiled kernel
-    SOT_CACHE_DIR/kernels/<key>.tuning   the block sizes that were measured to be the fastest
-    SOT_CACHE_DIR/kernels/<key>.json     of each: its checksum, what made it, what is known of it
+    SOT_CACHE_DIR/kernels/<key>.tuning   the block sizes that were measured as the fastest
+    SOT_CACHE_DIR/kernels/<key>.json     for each file: its checksum, its maker, its metadata
 
-The folder is the user's alone. Files are written under another name and renamed, so that a reader finds all or
-nothing; what does not fit its checksum is made again. No pickles: nothing in it is run but the modules and kernels.
+Only the user may access the folder. A file is written under another name and then renamed, so a reader finds all of it
+or nothing. A file that does not match its checksum is made again. There are no pickles: only modules and kernels are
+run.
 """
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ from typing import Any
 from sot.support.cache_folder import lock, private_folder, write
 from sot.support.own_code import PACKAGE
 
-LIMIT = 512 * 2**20     # bytes; the entries that were not used for longest go first
+LIMIT = 512 * 2**20     # bytes; the least recently used entries are removed first
 FORMAT = 2
 SUFFIXES = {".py": "module", ".cubin": "binary", ".tuning": "tuning"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One file in the cache: of which kind, and what it holds."""
+    """One file in the cache: its kind, and its content."""
 
     key: str
     kind: str
@@ -41,26 +42,26 @@ class Entry:
 
 
 def folder() -> Path:
-    """Where modules are. Raises PermissionError if it belongs to somebody else."""
+    """The folder of the cache. Raises PermissionError if it belongs to another user."""
     return private_folder("kernels")
 
 
 @functools.cache
 def compiler_version() -> str:
-    """Changes with the code that makes modules."""
+    """A version that changes with the code that makes modules."""
     folders = (PACKAGE / "backends" / "triton", PACKAGE / "graph", PACKAGE / "torch_compat")
     files = sorted(file for folder in folders for file in folder.rglob("*.py"))
     return _checksum(b"".join(file.read_bytes() for file in files))
 
 
 def key_of(*parts: str) -> str:
-    """A name for what is made from these texts, by this version of the compiler."""
+    """The key for a file made from these texts by this version of the compiler."""
     parts = (compiler_version(), *parts)
     return hashlib.sha256("\0".join((str(FORMAT), *parts)).encode()).hexdigest()[:32]
 
 
 def find(key: str, suffix: str = ".py") -> Path | None:
-    """The file of this key, if it is there and unharmed."""
+    """The file of this key, if it exists and is undamaged."""
     path = folder() / f"{key}{suffix}"
     try:
         facts = about(path)
@@ -73,15 +74,15 @@ def find(key: str, suffix: str = ".py") -> Path | None:
 
 
 def about(path: Path) -> dict[str, Any]:
-    """What is known of a file that was found."""
+    """The metadata of a file that was found."""
     return json.loads(path.with_suffix(".json").read_text())
 
 
 def add(key: str, content: str | bytes, title: str, suffix: str = ".py", **facts: Any) -> Path:
-    """Write a file; its path.
+    """Write a file. Returns its path.
 
     Arguments:
-        facts: anything that JSON holds, for ``about``.
+        facts: values that JSON supports, for ``about``.
     """
     path = folder() / f"{key}{suffix}"
     data = content.encode() if isinstance(content, str) else content
@@ -93,7 +94,7 @@ def add(key: str, content: str | bytes, title: str, suffix: str = ".py", **facts
 
 
 def entries() -> Iterator[Entry]:
-    """What is there, the most recently used first."""
+    """All entries, the most recently used first."""
     found = []
     for path in _files():
         try:
@@ -109,7 +110,7 @@ def _files() -> list[Path]:
 
 
 def clear() -> int:
-    """Remove everything; how many files there were."""
+    """Remove all files. Returns their number."""
     with lock(folder()):
         found = _files()
         for path in (*found, *folder().glob("*.json"), *folder().glob("*.new")):
@@ -118,7 +119,7 @@ def clear() -> int:
 
 
 def shrink(limit: int = LIMIT) -> None:
-    """Remove the files that were not used for longest, until the others are within the limit."""
+    """Remove the least recently used files until the others are within the limit."""
     if sum(_size(path) for path in _files()) <= limit:
         return
     with lock(folder()):
@@ -134,7 +135,7 @@ def shrink(limit: int = LIMIT) -> None:
 
 
 def _size(path: Path) -> int:
-    """In bytes; none if another process has just removed it."""
+    """The size in bytes; 0 if another process has just removed it."""
     with contextlib.suppress(OSError):
         return path.stat().st_size
     return 0

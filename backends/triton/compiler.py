@@ -40,11 +40,11 @@ Run = Callable[[list[Any]], Any]
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What was made of one graph: for reports and tests."""
+    """The compiled form of one graph, for reports and tests."""
 
     title: str
     graph: GraphModule
-    program: Program | None      # not known if the module was found in the cache
+    program: Program | None      # None if the module was found in the cache
     source: str
     cost: Cost
     found: bool
@@ -57,12 +57,12 @@ class Compiled:
 
 
 class Compiler:
-    """Compiles graphs for one type of device; ``made`` lists what it made, ``failed`` why graphs run eagerly.
+    """Compiles graphs for one type of device. ``made`` lists the results; ``failed`` says why graphs run eagerly.
 
     Arguments:
-        device: the type of device that kernels are made for.
-        interpreted: do they run in Triton's interpreter?
-        strict: raise what goes wrong instead of running the graph eagerly.
+        device: the type of device of the kernels.
+        interpreted: whether they run in Triton's interpreter.
+        strict: raise failures instead of running the graph eagerly.
         mode: ``reduce-overhead`` records CUDA graphs, ``max-autotune`` measures block sizes.
     """
 
@@ -83,17 +83,17 @@ class Compiler:
             return eager(gm, example_inputs)
 
     def compiler_of(self, gm: GraphModule, title: str) -> compilers.AtenCompiler:
-        """What compiles one of the ATen graphs that a captured graph becomes."""
+        """The compiler of one of the ATen graphs that a captured graph becomes."""
         return lambda graph, inputs: self.compile(gm, graph, title)
 
     def compile(self, gm: GraphModule, graph: GraphModule, title: str) -> Run:
-        """A function of the list of a functional ATen graph's inputs; the graph itself where compilation fails."""
+        """A function of the list of a functional ATen graph's inputs. The graph itself if compilation fails."""
         if compilers.has_symbols(graph):
             return BySize(self, gm, graph, title)
         return self.attempt(lambda: self.compile_or_raise(graph, title), gm, graph, title)
 
     def attempt(self, compile_graph: Callable[[], Run], gm: GraphModule, graph: GraphModule, title: str) -> Run:
-        """What ``compile_graph`` gives, or the graph as it is, and why."""
+        """The result of ``compile_graph``. If it fails, the graph itself, and the reason is recorded."""
         before = len(self.made)
         try:
             run = compile_graph()
@@ -104,7 +104,9 @@ class Compiler:
             return lambda inputs: graph.forward(*inputs)
 
     def give_up(self, gm: GraphModule, what: str, error: Exception) -> None:
-        """Note that eager PyTorch takes over, and why; of what no kernel could do better nobody is warned."""
+        """Record that eager PyTorch runs a graph, and why. There is no warning if no kernel could have run it
+        faster.
+        """
         if self.strict:
             raise error
         reason = f"backend 'triton' failed to {what}: {one_line(error)}"
@@ -119,7 +121,7 @@ class Compiler:
         """A function of the list of a static graph's inputs.
 
         Arguments:
-            family: graphs that are the same but for their sizes, and share kernels.
+            family: graphs that differ only in their sizes and share kernels.
         """
         key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device,
                            str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()), draws.way(),
@@ -133,7 +135,7 @@ class Compiler:
         written = self.with_products(program) if family is None else program
         made = module(written, title, self.interpreted, family.sizes if family else None, self.tuner())
         spent = cost(program)
-        # What holds more than its text is found by the text, so that another process makes it, but no file grows.
+        # A module with more than text has a key, so another process makes it again, but no file is written.
         steps = [str(step).partition("\n")[0] for step in program.steps]
         key = key if not made.constants else cache.key_of(made.text)
         path = cache.find(key) or cache.add(key, made.text, title, cost=dataclasses.astuple(spent),
@@ -141,11 +143,11 @@ class Compiler:
         return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False, steps))
 
     def tuner(self) -> Tuner | None:
-        """What measures block sizes, if that is asked for."""
+        """The tuner of block sizes, if tuning is requested."""
         return Tuner(on_device, torch.cuda.get_device_name()) if self.mode == "max-autotune" else None
 
     def with_products(self, program: Program) -> Program:
-        """Products and what follows them in one kernel, where that is measured to be faster."""
+        """Fuse products with what follows them, if that is measured to be faster."""
         if self.mode != "max-autotune":
             return program
         tuner = ProductTuner(product_on_device, torch.cuda.get_device_name())
@@ -175,9 +177,9 @@ class Compiler:
 
 
 class OnTrial:
-    """The first run of a compiled ATen graph, forward or backward: should it raise, eager PyTorch is asked.
+    """The first run of a compiled ATen graph, forward or backward. If it raises, eager PyTorch runs the graph.
 
-    Later runs go to the kernels directly, which may free inputs on the way.
+    Later runs call the kernels directly, so that they may free inputs on the way.
     """
 
     def __init__(self, run: Run, graph: GraphModule, failed: Callable[[Exception], None]) -> None:
@@ -195,7 +197,7 @@ class OnTrial:
         except Exception as error:
             if not state.restore(before, kept) and changes_inputs(self.graph):
                 raise
-            results = self.graph.forward(*kept)     # raises what the program is to see, if that is its own doing
+            results = self.graph.forward(*kept)     # raises if the program itself is wrong
             self.failed(error)
             self.call = lambda values: self.graph.forward(*values)
             return results
@@ -204,12 +206,12 @@ class OnTrial:
 
 
 def changes_inputs(graph: GraphModule) -> bool:
-    """Does an ATen graph end with changes of its inputs?"""
+    """Whether an ATen graph ends with changes of its inputs."""
     return any(node.target is torch.ops.aten.copy_.default for node in graph.graph.nodes)
 
 
 def described(graph: GraphModule) -> str:
-    """Everything of a graph that its module depends on, except the values of constants."""
+    """Everything in a graph that its module depends on, except the values of constants."""
     lines = []
     for node in graph.graph.nodes:
         value = fx.node.map_aggregate(node.meta.get("val"), _described)
@@ -226,13 +228,13 @@ def _described(value: Any) -> Any:
 
 # ---- sizes that vary -------------------------------------------------------------------------------------
 class BySize:
-    """A graph with symbolic sizes: for each set of sizes a module, which is quick to make, out of the same kernels.
+    """A graph with symbolic sizes: for each set of sizes a module, which is quick to make, with the same kernels.
 
     Arguments:
         gm: the captured graph that it comes from.
     """
 
-    LIMIT = 64      # sets of sizes; for others the graph is run as it is
+    LIMIT = 64      # sets of sizes; for others the graph is run eagerly
 
     def __init__(self, compiler: Compiler, gm: GraphModule, graph: GraphModule, title: str) -> None:
         self.compiler, self.gm, self.graph, self.title = compiler, gm, graph, title
@@ -256,10 +258,10 @@ class BySize:
 
 
 class Family:
-    """What graphs that differ in their sizes only have in common, by the first of them and one with other sizes.
+    """Graphs that differ only in their sizes, represented by the first one and one with other sizes.
 
     Arguments:
-        lowered: gives the program of a static graph.
+        lowered: returns the program of a static graph.
     """
 
     def __init__(self, graph: GraphModule, inputs: Sequence[Any], lowered: Callable[[GraphModule], Program]) -> None:
@@ -270,7 +272,7 @@ class Family:
 
     @functools.cached_property
     def sizes(self) -> Sizes:
-        """What of their kernels are arguments; found out only when a module is not in the cache."""
+        """The sizes that are arguments of their kernels. Computed only if a module is not in the cache."""
         sizes = Sizes()
         kernels = [[canonical(k) for k in self.lowered(g).kernels()] for g in self.graphs]
         if len(kernels) == 2:

@@ -1,9 +1,11 @@
-"""``mode="reduce-overhead"``: a module's launches recorded as a CUDA graph, which starts them all at once.
+"""``mode="reduce-overhead"``: a CUDA graph records the launches of a module and starts them all at once.
 
-A CUDA graph reads and writes the same memory at every replay. So inputs whose address is another at each call are
-copied to places of their own first, those that stay where they are (parameters, what the forward graph keeps for the
-backward one) are read there. Results that the program sees are copied out; what autograd keeps is not, and while it is
-kept, nothing is replayed over it: the kernels are launched one by one that time.
+A CUDA graph accesses the same memory at every replay. Inputs whose address changes from call to call are first copied
+to
+fixed places. Inputs that do not move (parameters, tensors that the forward graph keeps for the backward one) are read
+in
+place. Results that the program sees are copied out. Results that autograd keeps are not copied, so while they are held
+there is no replay, and the kernels are launched one by one.
 """
 from __future__ import annotations
 
@@ -17,30 +19,30 @@ import torch
 from sot.torch_compat import compilers
 
 BACKENDS = logging.getLogger("sot.backends")
-ATTEMPTS = 3        # recordings, at most: an input that moved after all is copied in the next one
+ATTEMPTS = 3        # greatest number of recordings; an input that has moved is copied in the next one
 
 Run = Callable[[list[Any]], Sequence[Any]]
 
 
 class Graphs(Protocol):
-    """What records: ``Cuda``, or something that a test looks into."""
+    """The recorder: ``Cuda``, or a replacement in tests."""
 
     def records(self, tensor: torch.Tensor) -> bool:
-        """Is the tensor in memory that a graph can work on?"""
+        """Whether the tensor is in memory that a graph can access."""
 
     def record(self, run: Run, inputs: list[Any], generators: Sequence[Any]) -> tuple[Sequence[Any], Callable]:
-        """Record what ``run`` launches with these inputs: its results, and what replays it."""
+        """Record the launches of ``run`` with these inputs. Returns its results, and a function that replays it."""
 
 
 class Cuda:
-    """torch's CUDA graphs, each with memory of its own."""
+    """torch's CUDA graphs, each with its own memory."""
 
     def records(self, tensor: torch.Tensor) -> bool:
         return tensor.is_cuda
 
     def record(self, run: Run, inputs: list[Any], generators: Sequence[Any]) -> tuple[Sequence[Any], Callable]:
         graph = torch.cuda.CUDAGraph()
-        for generator in generators:    # the default one is registered anyway: its state goes on at each replay
+        for generator in generators:    # the default generator is registered anyway: each replay advances its state
             graph.register_generator_state(generator)
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
@@ -52,8 +54,8 @@ class Cuda:
 class Recording:
     """One recorded graph.
 
-    ``places`` holds, for an input that is copied, where to; for the others ``addresses`` says where they must be.
-    ``of_inputs`` holds, for a result that is a view of an input read where it is: which, sizes, strides, offset.
+    ``places`` has the fixed place of each input that is copied; ``addresses`` has the required address of the others.
+    ``of_inputs`` has, for a result that is a view of an input in place: which input, sizes, strides, offset.
     """
 
     places: dict[int, torch.Tensor]
@@ -67,7 +69,7 @@ class Recording:
         return all(inputs[i].data_ptr() == address for i, address in self.addresses.items())
 
     def is_free(self) -> bool:
-        """Does nobody hold results of the last replay any more?"""
+        """Whether all results of the last replay have been released."""
         return all(compilers.storage_users(self.results[i]) <= count for i, count in self.idle.items())
 
     def run(self, inputs: Sequence[Any], visible: int) -> list[Any]:
@@ -82,18 +84,18 @@ class Recording:
             return inputs[source].as_strided(shape, strides, inputs[source].storage_offset() + offset)
         if not isinstance(result, torch.Tensor):
             return result
-        return result.clone() if i < visible else result.detach()   # a tensor of its own, so that its users count
+        return result.clone() if i < visible else result.detach()   # a separate tensor, so that its references count
 
 
 class Recorded:
-    """The function of a module, launched a few times, then recorded and replayed.
+    """The function of a module, which is launched a few times, then recorded and replayed.
 
     Arguments:
         run: takes the list of inputs, which it may empty.
-        visible: how many results, the first ones, the program sees; the others are autograd's.
-        generators: of random numbers, beside the default ones, that the module draws from.
-        after: how many calls are launched first; the last of them shows which inputs move. A backward graph has to
-            wait for the forward graph to be recorded.
+        visible: the number of results, from the first, that the program sees. The others are autograd's.
+        generators: random generators, besides the default ones, that the module draws from.
+        after: the number of calls that are launched first; the last of them shows which inputs move. A backward graph
+            must wait until the forward graph is recorded.
     """
 
     def __init__(self, run: Run, visible: int, generators: Sequence[Any] = (), after: int = 1,
@@ -131,7 +133,7 @@ class Recorded:
         given = [places.get(i, v) for i, v in enumerate(inputs)]
         try:
             results, replay = self.graphs.record(self.launch, given, self.generators)
-        except Exception as error:      # an operator that a CUDA graph cannot hold
+        except Exception as error:      # an operator that a CUDA graph does not support
             BACKENDS.debug("reduce-overhead: launched one by one, because recording failed: %s", error)
             self.attempts = ATTEMPTS + 1
             return self.launch(inputs)
@@ -146,7 +148,7 @@ class Recorded:
 
 
 def _view_of(result: Any, inputs: dict[int, torch.Tensor]) -> tuple | None:
-    """The input that a result is a view of, and which view."""
+    """The input that a result is a view of, and the view."""
     if not isinstance(result, torch.Tensor):
         return None
     for i, tensor in inputs.items():

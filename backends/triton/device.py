@@ -1,6 +1,6 @@
 """The functions that generated kernels call: libdevice's, and reductions with torch's rules for NaN.
 
-Under Triton's interpreter there is no libdevice; NumPy takes its place (``interpreted.py``).
+Triton's interpreter has no libdevice; NumPy takes its place (``interpreted.py``).
 """
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sot.backends.triton.source.expressions import DEVICE_FUNCTIONS, FURTHER_FUN
 INTERPRETED = knobs.runtime.interpret
 SOURCE = "sot.backends.triton.interpreted" if INTERPRETED else "triton.language.extra.libdevice"
 _source: Any = importlib.import_module(SOURCE)
-# Names of this module: exp, log, ...; Triton finds libdevice's functions again by the module that they are from.
+# Names of this module: exp, log, ...; Triton looks up libdevice's functions by their module.
 globals().update({name: getattr(_source, name) for name in (*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS)})
 
 
@@ -55,7 +55,7 @@ if INTERPRETED:
 else:
     @triton.jit
     def require(condition):
-        """In a debug build, stop where a position is out of range."""
+        """In a debug build, stop if a position is out of range."""
         tl.device_assert(condition, "index out of range")
 
 

@@ -1,6 +1,6 @@
-"""libdevice for Triton's interpreter: each function by its meaning in the kernel IR, evaluated in NumPy.
+"""libdevice for Triton's interpreter: each function is evaluated in NumPy, by its meaning in the kernel IR.
 
-Touches how the interpreter keeps a block: ``tensor.handle.data`` is its array.
+This depends on the interpreter's representation of a block: ``tensor.handle.data`` is its array.
 """
 from __future__ import annotations
 

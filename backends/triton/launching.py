@@ -1,7 +1,7 @@
-"""How generated modules start their kernels: compiled ahead, in parallel, and launched with little done for each call.
+"""How generated modules start their kernels: compiled ahead, in parallel, with little work for each launch.
 
-A ``Launcher`` stands in a module for each kernel with its types, block sizes and hints. On a GPU its ``run`` is a
-function written for these arguments, which hands addresses to Triton's driver; in the interpreter it is Triton's own.
+A module has a ``Launcher`` for each kernel with its types, block sizes and hints. On a GPU its ``run`` is a function
+written for these arguments, which passes addresses to Triton's driver. In the interpreter it is Triton's own.
 """
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from triton.runtime import driver
 from sot.backends.triton import binaries
 from sot.support.progress import working
 
-ALIGNED = 16        # bytes of an address, or what a size is a multiple of, that lets loads be wide
+ALIGNED = 16        # bytes of an address, or the divisor of a size, that allow wide loads
 
 
 @dataclasses.dataclass(eq=False)
 class Launcher:
-    """One kernel as it is called.
+    """One kernel, ready for calls.
 
     Arguments:
         kernel: a function decorated with ``triton.jit``.
-        types: of its arguments, as Triton writes them: ``*fp32``, ``i32``.
+        types: the types of its arguments in Triton's notation: ``*fp32``, ``i32``.
         constants: the values of its ``tl.constexpr`` parameters, which come last.
-        options: of the compiler, ``num_warps`` among them.
+        options: the options of the compiler, including ``num_warps``.
         multiples: the numbers among its arguments that 16 divides.
-        device: the number of the GPU that it runs on.
+        device: the number of its GPU.
     """
 
     kernel: Any
@@ -62,7 +62,7 @@ class Launcher:
         return [name for name, kind in self.types.items() if kind.startswith("*")]
 
     def source(self, aligned: bool = True) -> ASTSource:
-        """What Triton compiles. Addresses are not known to be multiples of 16 unless ``aligned``."""
+        """The input of Triton's compiler. Without ``aligned`` addresses need not be multiples of 16."""
         names = self.kernel.arg_names
         signature = {name: self.types.get(name, "constexpr") for name in names}
         constants = {(names.index(name),): value for name, value in self.constants.items()}
@@ -71,7 +71,7 @@ class Launcher:
         return ASTSource(self.kernel, signature, constants, hints)
 
     def compiled(self, target: GPUTarget, aligned: bool = True) -> CompiledKernel:
-        """The kernel for a kind of GPU, out of the cache if it is there."""
+        """The kernel for a kind of GPU, from the cache if it is there."""
         return binaries.compiled(self.source(aligned), target, dict(self.options), self.device)
 
 
@@ -97,7 +97,7 @@ def _function(launcher: Launcher, ready: CompiledKernel, unaligned: Any) -> Call
 
 
 def _text(launcher: Launcher, checks: bool) -> str:
-    """``launch(grid, in0, out0, n0)``: look at the addresses, then go."""
+    """``launch(grid, in0, out0, n0)``: check the addresses, then launch."""
     parameters = ", ".join(launcher.types)
     lines = [f"def launch(grid, {parameters}):"]
     lines += [f"    {name}_at = {name}.data_ptr()" for name in launcher.pointers]
@@ -117,7 +117,7 @@ def launchers(module: ModuleType) -> Iterator[Launcher]:
 
 
 def prepare(wanted: Iterable[Launcher], target: GPUTarget) -> int:
-    """Compile kernels that are not in the cache, several at a time; how many there were."""
+    """Compile kernels that are not in the cache, several at a time. Returns their number."""
     missing = [one for one in wanted if not binaries.has(one.source(), target, dict(one.options), one.device)]
     if not missing:
         return 0

@@ -1,9 +1,9 @@
-"""Compile generated modules for a GPU that is not here, and say what each kernel takes of it.
+"""Compiles generated modules for a GPU that is not present, and reports the resources of each kernel.
 
     python -m sot.backends.triton.offline 80,90 module.py ...
 
-prints a line of JSON for each kernel and architecture: registers and bytes spilled, a thread, or why it does not
-compile. Needs no GPU, but a process in which Triton's interpreter is off.
+prints a line of JSON for each kernel and architecture: registers and spilled bytes per thread, or why it does not
+compile. It needs no GPU, but a process in which Triton's interpreter is off.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REGISTERS = re.compile(r"Used (\d+) registers")
 
 
 def distinct(paths: Iterable[Path]) -> Iterator[tuple[Path, Launcher]]:
-    """The kernels of modules, those that differ in their names only once."""
+    """The kernels of modules. Kernels that differ only in their names are listed once."""
     seen: set[str] = set()
     for path in paths:
         for launcher in launchers(runtime.load(path)):
@@ -42,7 +42,7 @@ def distinct(paths: Iterable[Path]) -> Iterator[tuple[Path, Launcher]]:
 
 
 def compiled(launcher: Launcher, architecture: int) -> dict[str, Any]:
-    """What a kernel takes of an ``sm_<architecture>``, or why it cannot be compiled for it."""
+    """The resources of a kernel on ``sm_<architecture>``, or why it cannot be compiled for it."""
     try:
         built = triton.compile(launcher.source(), target=GPUTarget("cuda", architecture, 32),
                                options=dict(launcher.options))
@@ -52,7 +52,7 @@ def compiled(launcher: Launcher, architecture: int) -> dict[str, Any]:
 
 
 def resources(ptx: str, architecture: int) -> dict[str, int]:
-    """What the assembler says of a kernel."""
+    """The resources of a kernel, from the assembler."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx)

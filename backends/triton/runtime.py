@@ -1,4 +1,4 @@
-"""What generated modules call, and how they are loaded."""
+"""The functions that generated modules call, and the loading of modules."""
 from __future__ import annotations
 
 import importlib.util
@@ -9,17 +9,17 @@ import torch
 
 
 def view(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> torch.Tensor:
-    """The tensor of these sizes and strides that begins ``offset`` elements after ``tensor`` does."""
+    """The tensor of these sizes and strides that begins ``offset`` elements after ``tensor``."""
     return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
 
 
 def changing(*tensors: torch.Tensor) -> None:
-    """Count the changes that kernels are about to make of these, as torch's own operators do."""
+    """Increase the versions of tensors that kernels are about to change, as torch's operators do."""
     torch.autograd.graph.increment_version([t for t in tensors if not t.is_inference()])
 
 
 def laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    """The tensor itself if its elements lie as expected, otherwise a copy in which they do."""
+    """The tensor itself if it has the expected layout, otherwise a copy that has it."""
     if tensor.stride() == strides:
         return tensor
     if all(n == 1 or a == b for n, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True)):
@@ -28,7 +28,7 @@ def laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
 
 
 def load(path: Path) -> ModuleType:
-    """The generated module in this file; its function ``run`` is the program."""
+    """The generated module in this file. Its function ``run`` is the program."""
     spec = importlib.util.spec_from_file_location(f"sot_generated_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python module")

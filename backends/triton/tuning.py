@@ -1,7 +1,8 @@
-"""``mode="max-autotune"``: block sizes and warps by measurement, kept on disk for each kernel and kind of GPU.
+"""``mode="max-autotune"``: measures block sizes and warps, and caches the best for each kernel and kind of GPU.
 
-What is tried is a handful of sizes around those of ``blocks.chosen``. Measuring is somebody else's: a function of a
-kernel and its block sizes, so that the search can be looked at without a GPU.
+It tries a handful of sizes around those of ``blocks.chosen``. ``measure`` is a function of a kernel and its block
+sizes,
+so the search can be tested without a GPU.
 """
 from __future__ import annotations
 
@@ -29,16 +30,16 @@ from sot.support.progress import working
 
 KERNELS = logging.getLogger("sot.torch_compat.op_effects")
 SUFFIX = ".tuning"
-ROWS = (0.25, 0.5, 1, 2, 4)     # times those that would be chosen
+ROWS = (0.25, 0.5, 1, 2, 4)     # factors of the chosen sizes
 WARPS = (0.5, 1, 2)
-LARGEST = 1 << 15               # elements of a block: beyond, registers spill
+LARGEST = 1 << 15               # elements of a block; beyond it, registers spill
 
 Measure = Callable[[Kernel, Blocks], float]     # milliseconds
 MeasureProduct = Callable[[Program, Matmul, Tiles | None], float]
 
 
 def candidates(kernel: Kernel) -> Iterator[Blocks]:
-    """What is worth trying, the choice without measuring first."""
+    """The sizes worth trying, beginning with the choice without measurement."""
     first = chosen(kernel)
     yield first
     for rows in ROWS:
@@ -50,10 +51,10 @@ def candidates(kernel: Kernel) -> Iterator[Blocks]:
 
 
 class Tuner:
-    """The block sizes of kernels, the fastest that ``measure`` has seen.
+    """The block sizes of kernels: the fastest that ``measure`` has seen.
 
     Arguments:
-        where: the kind of GPU: results are not taken over to others.
+        where: the kind of GPU. Results are not used for others.
     """
 
     def __init__(self, measure: Measure, where: str) -> None:
@@ -83,10 +84,10 @@ class Tuner:
 
 
 class ProductTuner:
-    """Whether a product and what follows it are one kernel, and with which tiles: what ``measure`` says is fastest.
+    """Decides whether a product and what follows it are one kernel, and with which tiles: the fastest by ``measure``.
 
     Arguments:
-        measure: milliseconds of a step with these tiles; with None, as a call of ATen's and a kernel.
+        measure: returns milliseconds for a step with these tiles or, with None, for an ATen call and a kernel.
     """
 
     def __init__(self, measure: MeasureProduct, where: str) -> None:
@@ -112,7 +113,7 @@ class ProductTuner:
 
 
 def product_on_device(program: Program, step: Matmul, tiles: Tiles | None) -> float:
-    """How long a product and what follows it take on the current GPU."""
+    """The time of a product and what follows it on the current GPU."""
     first = next(s for s in program.steps if isinstance(s, Extern) and step.product in s.written())
     steps: list[Step] = [first, step.kernel] if tiles is None else [dataclasses.replace(step, tiles=tiles)]
     given = [name for name in step.parameters() if name not in step.kernel.written()]
@@ -121,7 +122,7 @@ def product_on_device(program: Program, step: Matmul, tiles: Tiles | None) -> fl
 
 
 def on_device(kernel: Kernel, blocks: Blocks) -> float:
-    """How long a kernel takes on the current GPU, on numbers that are in range wherever it looks something up."""
+    """The time of a kernel on the current GPU. Index inputs contain numbers in range."""
     device = torch.device("cuda", torch.cuda.current_device())
     buffers = {name: Buffer(name, DTYPES[m.dtype], (m.size,), (1,), device) for name, m in kernel.buffers.items()}
     given = [name for name in kernel.buffers if name not in kernel.written() - kernel.changed()]
@@ -130,7 +131,7 @@ def on_device(kernel: Kernel, blocks: Blocks) -> float:
 
 
 def timed(program: Program, choose: Callable[[Kernel], Blocks] | None = None) -> float:
-    """Milliseconds that a program takes with inputs of zeros."""
+    """The time of a program in milliseconds, with inputs of zeros."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tuned.py"
         path.write_text(module(program, "tuning", False, choose=choose).text)

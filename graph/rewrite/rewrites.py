@@ -1,10 +1,12 @@
-"""Rules that put one operator in the place of several: a pattern, a condition, a replacement each.
+"""Rules that replace several operators by one: each is a pattern, a condition and a replacement.
 
-``CAPTURED`` are for graphs as they were captured, before autograd, so that gradients are those of what takes the
-place; ``ATEN`` for functional ATen graphs. Every rule is proved on random inputs by ``tests/graph/test_rewrites.py``:
-results, gradients, special values. SOT_PATTERNS switches rules off, for the process: ``SOT_PATTERNS=-attention``.
+The rules of ``CAPTURED`` are for captured graphs, before autograd, so gradients are those of the replacement. The
+rules
+of ``ATEN`` are for functional ATen graphs. ``tests/graph/test_rewrites.py`` proves every rule on random inputs:
+results,
+gradients, special values. SOT_PATTERNS switches rules off, for the process: ``SOT_PATTERNS=-attention``.
 
-A rewritten graph must give tensors laid out as before, which is checked on fake tensors; otherwise it is not used.
+A rewritten graph must return tensors of the same layout. That is checked on fake tensors; otherwise it is not used.
 """
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ aten = torch.ops.aten
 
 @dataclasses.dataclass(frozen=True)
 class Rewrite:
-    """``replacement(match, **holes)`` computes the pattern's value where ``condition(match)`` holds."""
+    """``replacement(match, **holes)`` computes the pattern's value if ``condition(match)`` holds."""
 
     name: str
     pattern: Any
@@ -35,24 +37,24 @@ class Rewrite:
 
 
 def given(match: Match, *names: str) -> list[torch.Tensor]:
-    """The fakes of these holes, as far as they are bound; nothing if one is no tensor."""
+    """The fakes of these holes, as far as they are bound; empty if one is not a tensor."""
     fakes = [match.fake(n) for n in names if n in match.bound]
     return fakes if all(isinstance(f, torch.Tensor) for f in fakes) else []
 
 
 def tensors(match: Match, *names: str, but: str = "") -> list[torch.Tensor]:
-    """The fakes of these holes, and of what was matched except operations ``but``; nothing if one is no tensor."""
+    """The fakes of these holes, and of the matched nodes except operations ``but``; empty if one is not a tensor."""
     fakes = given(match, *names) + [fake_of(n) for n in match.nodes if name_of(n) != but]
     return fakes if all(isinstance(f, torch.Tensor) for f in fakes) else []
 
 
 def expressions(sizes: Iterable[Any]) -> list[Any]:
-    """Sizes that can be compared without an assumption about those that vary."""
+    """Sizes in a form that can be compared without assumptions about varying ones."""
     return [expression(fake_of(size)) for size in sizes]
 
 
 def alike(fakes: Sequence[torch.Tensor], dtypes: Iterable[torch.dtype]) -> bool:
-    """Are there any, all of one type out of these?  Autocast and promotion show as more than one."""
+    """Whether there are tensors, all of the same one of these types. Autocast and promotion cause different types."""
     return bool(fakes) and len({f.dtype for f in fakes}) == 1 and fakes[0].dtype in dtypes
 
 
@@ -68,8 +70,8 @@ _weights = either(_softmax, op("dropout", _softmax, 0.0, training), op("dropout"
 
 
 def is_attention(match: Match) -> bool:
-    """Of heads, in types that fused kernels have; a mask has one line for each query, and asks for no gradient."""
-    fakes = tensors(match, "q", "k", "columns", "v", but="softmax")     # its scores may be f32, as kernels have them
+    """Attention with heads, in types that fused kernels support. A mask has a row per query, and needs no gradient."""
+    fakes = tensors(match, "q", "k", "columns", "v", but="softmax")     # its scores may be f32, as in the kernels
     if not alike(fakes, (torch.float16, torch.bfloat16, torch.float32)) or any(f.dim() != 4 for f in fakes):
         return False
     query, key, value = fakes[:3]
@@ -84,7 +86,7 @@ def is_attention(match: Match) -> bool:
 
 
 def is_lowest(value: Any, dtype: torch.dtype) -> bool:
-    """Does a score of this value have no weight, whatever is added to it?"""
+    """Whether a score of this value has no weight, whatever is added to it."""
     if not isinstance(value, int | float):
         return False
     return value == -math.inf or (dtype is not torch.float16 and value == torch.finfo(dtype).min)
@@ -99,7 +101,7 @@ def is_mask(match: Match, query: torch.Tensor) -> bool:
 
 def attention(match: Match, q: Any, v: Any, k: Any = None, columns: Any = None, scale: Any = None,
               divisor: Any = None, low: Any = None, **masks: Any) -> Any:
-    """Queries that see nothing weigh by 0 / 0 in the program; fused kernels give 0 there, which NaN replaces."""
+    """A query without visible keys has weights 0 / 0 in the program. Fused kernels return 0 there, replaced by NaN."""
     factor = float(scale) if scale is not None else 1.0 if divisor is None else 1.0 / divisor
     k = columns.transpose(-2, -1) if k is None else k
     name = next((n for n in ("mask", "kept", "bias") if n in masks), None)
@@ -116,12 +118,12 @@ def attention(match: Match, q: Any, v: Any, k: Any = None, columns: Any = None, 
     factors = torch.where(blind, math.nan, 1.0).to(match.fake("q").dtype)
     if name == "bias":
         return result * factors
-    # The gradients of v become NaN too, but not those of q and k, which the mask stops.
+    # The gradients of v become NaN as well, but not those of q and k, which the mask stops.
     return torch.where(blind, v.sum(-2, keepdim=True) * factors, result)
 
 
 def masking(name: str, given: Any, low: Any, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The mask as fused kernels take it, and which queries see nothing, if these become NaN."""
+    """The mask in the form of fused kernels, and the queries without visible keys, if these become NaN."""
     if name == "bias":
         return given, (given == -math.inf).all(-1, keepdim=True)
     visible = given if name == "kept" else torch.logical_not(given)
@@ -131,7 +133,7 @@ def masking(name: str, given: Any, low: Any, dtype: torch.dtype) -> tuple[Any, A
 
 
 def visibility(name: str, given: Any) -> torch.Tensor | None:
-    """Which keys each query sees, where that is known while compiling."""
+    """The keys that each query sees, if that is known during compilation."""
     constant = known_value(given)
     if constant is None:
         return None
@@ -139,7 +141,7 @@ def visibility(name: str, given: Any) -> torch.Tensor | None:
 
 
 def is_causal(visible: torch.Tensor, query: torch.Tensor, value: torch.Tensor) -> bool:
-    """Does each query see the keys up to its own position, and no others?"""
+    """Whether each query sees exactly the keys up to its own position."""
     rows, columns = visible.shape[-2:] if visible.dim() > 1 else (0, 0)
     if [rows, columns] != expressions((query.shape[-2], value.shape[-2])):
         return False
@@ -147,7 +149,9 @@ def is_causal(visible: torch.Tensor, query: torch.Tensor, value: torch.Tensor) -
 
 
 def repeated(name: str) -> Any:
-    """Heads of keys or values, each as often as queries share it: (b, heads, n, d) to (b, times * heads, n, d)."""
+    """Heads of keys or values, repeated for the queries that share them: (b, heads, n, d) to (b, times * heads, n,
+    d).
+    """
     source, times, index, sizes, shape = holes(f"{name} {name}_times {name}_index {name}_sizes {name}_shape")
     apart = either(op("getitem", source, index), op("unsqueeze", source, -3))
     return either(op("repeat_interleave", source, times, -3), op("reshape", op("expand", apart, sizes), shape))
@@ -159,7 +163,9 @@ APART = [(slice(None), slice(None), None, *[slice(None)] * rest) for rest in ran
 
 
 def is_grouped(match: Match) -> bool:
-    """In types and sizes that fused kernels take for groups: otherwise torch would write all scores to memory."""
+    """Whether fused kernels support groups of these types and sizes. Otherwise torch would write all scores to
+    memory.
+    """
     fakes = given(match, "q", "k", "v")
     if not alike(fakes, (torch.float16, torch.bfloat16)) or any(f.dim() != 4 for f in fakes):
         return False
@@ -210,7 +216,7 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def is_norm(match: Match) -> bool:
-    """Over the last axis, with parameters along it, all of one type."""
+    """A norm over the last axis, with parameters along it, all of one type."""
     fakes = tensors(match, "x", "weight", "shift")
     if not alike(fakes, FLOATS) or not is_last_axis_known(match):
         return False
@@ -223,7 +229,7 @@ def is_last_axis_known(match: Match) -> bool:
 
 
 def is_half_norm(match: Match) -> bool:
-    """Computed in f32, and rounded to the type that it came in."""
+    """A norm that is computed in f32 and rounded to the type of its input."""
     fakes = given(match, "x") + [fake_of(match.last)]
     return alike(fakes, (torch.float16, torch.bfloat16)) and is_last_axis_known(match)
 
@@ -248,7 +254,7 @@ def _normalized(convolution: str) -> Any:
 
 
 def saves_a_pass(match: Match) -> bool:
-    """Without gradients, where nothing else would read the result in a kernel anyway, and it is the larger."""
+    """Without gradients, if no other kernel would read the result anyway, and if the result is the larger one."""
     fakes = tensors(match, "x", "filters", "mean", "variance")
     if not alike(fakes, (torch.float32, torch.float64)) or not isinstance(match.bound["eps"], float):
         return False
@@ -260,13 +266,13 @@ def saves_a_pass(match: Match) -> bool:
 
 
 def is_library(node: fx.Node) -> bool:
-    """Is the node a call of a library's kernel, or the end?"""
+    """Whether the node is a call of a library's kernel, or the end."""
     return node.op == "output" or name_of(node) in ("conv1d", "conv2d", "conv3d", "linear", "matmul")
 
 
 def folded(match: Match, x: Any, filters: Any, offset: Any, mean: Any, variance: Any, eps: float, weight: Any = None,
            shift: Any = None, momentum: Any = None, **how: Any) -> Any:
-    """The same convolution of scaled filters, which are computed at each call, from what the parameters are then."""
+    """The same convolution with scaled filters, which each call computes from the current parameters."""
     rank = match.fake("filters").dim()
     factor = torch.rsqrt(variance + eps) if weight is None else weight * torch.rsqrt(variance + eps)
     centre = mean if offset is None else mean - offset
@@ -279,13 +285,13 @@ def folded(match: Match, x: Any, filters: Any, offset: Any, mean: Any, variance:
 start, left, right, size = holes("start left right size")
 _flat = op("addmm", start, left, right)
 _linear = either(_flat, op("view", _flat, size))
-# GELU as torch writes it out, of half precision in f32.
+# GELU as torch decomposes it; in half precision it is computed in f32.
 _single = either(op("to", _linear, torch.float32), _linear)
 _cubed = op("mul", op("mul", op("mul", _single, _single), _single), 0.044715)
 _bent = {"erf": op("erf", op("mul", _single, math.sqrt(0.5))),
          "tanh": op("tanh", op("mul", op("add", _single, _cubed), math.sqrt(2 / math.pi)))}
 _gelu = {by: op("mul", op("mul", _single, 0.5), op("add", bent, 1)) for by, bent in _bent.items()}
-# The function in the GELU with which the library's call ends, by the type of device.
+# The variant of GELU that the library's call applies, by the type of device.
 OF_LIBRARY = {"cpu": "erf", "cuda": "tanh"}
 
 
@@ -299,7 +305,7 @@ def ends_with(by: str) -> Callable[[Match], bool]:
 
 
 def addmm_activation(match: Match, start: Any, left: Any, right: Any, size: Any = None, dtype: Any = None) -> Any:
-    """One call of the library, which ends with the activation."""
+    """One call of the library, which applies the activation at its end."""
     gelu = {} if name_of(match.last) == "relu" else {"use_gelu": True}
     result = aten._addmm_activation.default(start, left, right, **gelu)
     return result if size is None else aten.view.default(result, list(size))

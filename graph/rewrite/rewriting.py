@@ -1,4 +1,4 @@
-"""Applying the rules of ``rewrites.py`` to a graph: find, check, replace."""
+"""Applies the rules of ``rewrites.py`` to a graph: finds matches, checks them, replaces them."""
 from __future__ import annotations
 
 import logging
@@ -24,7 +24,7 @@ def in_force(rules: Sequence[Rewrite], switches: str | None = None) -> list[Rewr
     """The rules that SOT_PATTERNS (or ``switches``) has not switched off.
 
     Raises:
-        ValueError: for a switch without a sign, or a rule that does not exist.
+        ValueError: a switch has no sign, or names an unknown rule.
     """
     off, on = parsed("SOT_PATTERNS", os.environ.get("SOT_PATTERNS", "") if switches is None else switches)
     if unknown := (off | on) - {rule.name for rule in (*CAPTURED, *ATEN)}:
@@ -34,7 +34,7 @@ def in_force(rules: Sequence[Rewrite], switches: str | None = None) -> list[Rewr
 
 
 def names_in_force() -> str:
-    """What of the rules for ATen graphs a compiled graph depends on."""
+    """The state of the rules for ATen graphs, on which a compiled graph depends."""
     return ", ".join(rule.name for rule in in_force(ATEN))
 
 
@@ -53,7 +53,7 @@ def captured(gm: fx.GraphModule, fresh: Fresh, switches: str | None = None) -> f
                 PASSES.debug("%s, %d times\n%s", rule.name, count, changed.graph)
                 gm = changed
             else:
-                PASSES.debug("%s would lay results out otherwise, so it is not applied", rule.name)
+                PASSES.debug("%s would change the layout of results, so it is not applied", rule.name)
     return gm
 
 
@@ -64,7 +64,7 @@ def copied(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def layout(gm: fx.GraphModule, fresh: Fresh) -> list[Any]:
-    """What the graph's results look like; the error, if it raises."""
+    """The layout of the graph's results, or the error if it raises."""
     mode, inputs = fresh()
     try:
         with running(mode):
@@ -77,12 +77,12 @@ def layout(gm: fx.GraphModule, fresh: Fresh) -> list[Any]:
 
 # ---- one rule -------------------------------------------------------------------------------------------------
 def aten(graph: fx.Graph) -> int:
-    """The pass over a functional ATen graph; how many nodes were replaced."""
+    """The pass over a functional ATen graph. Returns the number of replaced nodes."""
     return sum(apply(rule, graph) for rule in in_force(ATEN))
 
 
 def apply(rule: Rewrite, graph: fx.Graph) -> int:
-    """Replace what the rule matches, the largest first; how often."""
+    """Replace the matches of a rule, the largest first. Returns their number."""
     count, gone = 0, set[fx.Node]()
     for node in reversed(list(graph.nodes)):
         match = None if node in gone else first(rule, node)
@@ -101,7 +101,7 @@ def first(rule: Rewrite, node: fx.Node) -> Match | None:
 
 
 def is_undisturbed(match: Match) -> bool:
-    """Does nothing that stands between the matched nodes change a tensor, or a mode of torch's?"""
+    """Whether no node between the matched nodes changes a tensor or a mode of torch."""
     missing, node = set(match.nodes), match.last
     while missing:
         if node not in match.nodes and may_change(node):
@@ -124,7 +124,7 @@ def replace(rule: Rewrite, match: Match) -> None:
 
 
 def describe(node: fx.Node, like: fx.Node) -> None:
-    """Give a new node its fake value, and the user's line of what it takes the place of."""
+    """Set the fake value of a new node, and the user's line of the node that it replaces."""
     key = "val" if "val" in like.meta else "example_value"
     mode = like.meta[key].fake_mode
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), fake_of)
@@ -135,7 +135,7 @@ def describe(node: fx.Node, like: fx.Node) -> None:
 
 
 def erased(match: Match) -> set[fx.Node]:
-    """Remove the matched nodes, and what of them nobody uses."""
+    """Remove the matched nodes, and those that are unused then."""
     gone: set[fx.Node] = set()
     for node in sorted(match.nodes, reverse=True):
         for dead in [*filter(is_unused, node.users), node]:

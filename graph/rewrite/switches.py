@@ -1,12 +1,12 @@
-"""Rules by name that an environment variable switches off and on: ``-name,+name``."""
+"""Switches in an environment variable that turn rules off and on by name: ``-name,+name``."""
 from __future__ import annotations
 
 
 def parsed(variable: str, switches: str) -> tuple[frozenset[str], frozenset[str]]:
-    """The names switched off, and on.
+    """The names that are switched off, and those that are switched on.
 
     Raises:
-        ValueError: for a word that does not begin with a sign.
+        ValueError: a word does not begin with a sign.
     """
     words = [word.strip() for word in switches.split(",") if word.strip()]
     for word in words:

@@ -180,7 +180,7 @@ def test_an_unknown_name_gets_the_known_ones_and_a_suggestion():
 
 @pytest.mark.parametrize("bad", [None, 3, ["eager"]])
 def test_what_is_neither_name_nor_callable_is_refused(bad):
-    with pytest.raises(TypeError, match="a backend is a name or something callable"):
+    with pytest.raises(TypeError, match="a backend must be a name or a callable"):
         backends.lookup_backend(bad)
 
 
@@ -320,7 +320,7 @@ def test_a_backend_that_raises_is_named_with_its_cause():
 )
 def test_a_backend_must_return_something_callable(returned, shown):
     with pytest.raises(
-        BackendError, match=f"returned .*{shown}; it must return something that can be called"
+        BackendError, match=f"returned .*{shown}; it must return a callable"
     ):
         backends.call_backend(lambda gm, inputs: returned, linear_block(), [])
 
@@ -360,7 +360,7 @@ def test_auto_leaves_a_mode_out_where_it_is_eager(mode, caplog):
     with caplog.at_level("DEBUG", logger="sot.backends"):
         compiled = backends.with_mode(backends.lookup_backend("auto"), mode)(gm := linear_block(), [some_input()])
     assert compiled == gm.forward
-    assert f"because the graph has no CUDA tensor; mode {mode!r} is left out" in caplog.text
+    assert f"because the graph has no CUDA tensor; mode {mode!r} is ignored" in caplog.text
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

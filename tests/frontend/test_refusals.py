@@ -73,7 +73,7 @@ def test_settings_are_refused_when_the_decorator_is_made(backend, monkeypatch):
         sot.to_static(backend="eagre")
     with pytest.raises(BackendUnavailableError, match="needs a CUDA device"):
         sot.to_static(scale, backend="triton")
-    with pytest.raises(TypeError, match="a backend is a name or something callable"):
+    with pytest.raises(TypeError, match="a backend must be a name or a callable"):
         sot.to_static(scale, backend=3)
     with pytest.raises(TypeError, match="dynamic must be None, True or False, not 'yes'"):
         sot.to_static(scale, dynamic="yes")

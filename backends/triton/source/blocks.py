@@ -1,4 +1,4 @@
-"""How large the blocks of a kernel are.  A block costs registers, and brings loads that are under way together."""
+"""The sizes of a kernel's blocks. A large block costs registers, and keeps more loads in flight."""
 from __future__ import annotations
 
 from sot.backends.triton.source.kernel_source import Blocks
@@ -10,11 +10,11 @@ WHOLE = 16384           # the widest row that is kept in registers
 TILE = 4096             # elements of a block with a reduction, if its rows are narrower
 LOOP = 2048             # columns at a time, of wider ones
 LANES = 32              # neighbouring rows that must be loaded together where memory runs along the rows
-INTERPRETED = 1 << 16   # the interpreter takes as long for a large block as for a small one
+INTERPRETED = 1 << 16   # the interpreter needs the same time for a large block as for a small one
 
 
 def chosen(kernel: Kernel, interpreted: bool = False, whole: int = WHOLE) -> Blocks:
-    """The sizes for a kernel.  Rows wider than ``whole`` are read in pieces."""
+    """The sizes for a kernel. Rows wider than ``whole`` are read in pieces."""
     line, tile = (INTERPRETED, INTERPRETED) if interpreted else (LINE, TILE)
     count = line if varies(n for _, n in kernel.rows) else power_of_two(kernel.row_count)   # for any number of rows
     if not kernel.reduced:
@@ -28,17 +28,17 @@ def chosen(kernel: Kernel, interpreted: bool = False, whole: int = WHOLE) -> Blo
 
 
 def power_of_two(n: int) -> int:
-    """The smallest that is not less."""
+    """The smallest power of two that is not less than ``n``."""
     return 1 << max(n - 1, 0).bit_length()
 
 
 def warps(elements: int) -> int:
-    """About 16 elements a thread."""
+    """The number of warps with about 16 elements per thread."""
     return min(max(power_of_two(elements // 512), 1), 16)
 
 
 def along_rows(kernel: Kernel) -> bool:
-    """Are neighbours in memory in neighbouring rows, rather than columns?"""
+    """Whether neighbours in memory are in neighbouring rows, rather than columns."""
     last_row = kernel.rows[-1][0] if kernel.rows else ""
     last_column = kernel.reduced[-1][0]
     votes = 0

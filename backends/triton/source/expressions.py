@@ -1,6 +1,6 @@
-"""How each operation of the kernel IR is written in Triton: one row each.
+"""The Triton expression of each operation of the kernel IR: one row each.
 
-``{0}`` is the first argument. Functions without a prefix are those of ``device.py``: libdevice's, since Triton's own
+``{0}`` is the first argument. Functions without a prefix are those of ``device.py``: libdevice's, because Triton's own
 are less exact than eager's.
 """
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sot.graph.kernels.ops import FLOATS
 TYPES = {"f64": "tl.float64", "f32": "tl.float32", "f16": "tl.float16", "bf16": "tl.bfloat16", "i64": "tl.int64",
          "i32": "tl.int32", "i16": "tl.int16", "i8": "tl.int8", "u8": "tl.uint8", "b1": "tl.int1"}
 
-Row = str | Callable[[str], str]     # a template, or what gives one for the type of the arguments
+Row = str | Callable[[str], str]     # a template, or a function from the type of the arguments to a template
 
 DEVICE_FUNCTIONS = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
                     "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma",
@@ -59,6 +59,6 @@ def written(op: str, dtype: str, *args: str) -> str:
 
 
 def literal(value: float | int | bool) -> str:
-    """A number as Triton reads it."""
+    """A number in Triton's notation."""
     text = repr(value)
     return f'float("{text}")' if text in ("inf", "-inf", "nan") else text

@@ -1,8 +1,8 @@
 """The Triton source of a kernel of the IR.
 
-A kernel without reduction is computed in blocks of a line, one with a reduction in blocks of rows and columns: in one
-piece if the columns fit into a block ("whole" rows: memory is read once), otherwise in as many passes over the columns
-as reductions build on each other.
+A kernel without reduction is computed in blocks of a line; one with a reduction in blocks of rows and columns. If the
+columns fit into a block ("whole" rows), memory is read once. Otherwise there are as many passes over the columns as
+reductions build on each other.
 """
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member
     """A function decorated with ``triton.jit`` that takes the buffers, in the kernel's order, and the block sizes.
 
     Arguments:
-        arguments: names of the numbers that it takes after the buffers, see ``sizes``.
-        member: of a group, which says which ``block`` is computed.
+        arguments: the names of the numbers that it takes after the buffers, see ``sizes``.
+        member: whether it belongs to a group, which passes the ``block`` to compute.
     """
     return "\n".join(Writer(kernel, blocks, arguments, member).lines()) + "\n"
 
 
 def group_source(name: str, calls: Iterable[tuple[str, list[str], Blocks, int]], parameters: Iterable[str]) -> str:
-    """A kernel whose programs are shared out among others.
+    """A kernel whose programs are divided among others.
 
     Arguments:
-        calls: for each kernel its function, which of the parameters it takes, its block sizes and how many programs.
+        calls: for each kernel its function, the parameters that it takes, its block sizes and its number of programs.
     """
     lines = ["@triton.jit", f"def {name}({', '.join(parameters)}):", "    block = tl.program_id(0)"]
     start = 0
@@ -59,12 +59,12 @@ def group_source(name: str, calls: Iterable[tuple[str, list[str], Blocks, int]],
 
 
 def without_comments(text: str) -> str:
-    """What of a source the compiler sees: the same kernel may stand for several of the user's lines."""
+    """The part of a source that the compiler sees. Kernels for several lines of the user may share it."""
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
 
 
 def is_wide(kernel: Kernel) -> bool:
-    """Do positions need 64 bits?"""
+    """Whether positions need 64 bits."""
     space = math.prod(int(n) for _, n in kernel.rows + kernel.reduced)
     return max(space, *(m.size for m in kernel.buffers.values())) > INT32_MAX
 
@@ -94,7 +94,7 @@ class Writer:
         yield from ("    " + line if line else "" for line in body)
 
     def _position(self) -> Iterator[str]:
-        """``p``, the row, and the axes it stands for."""
+        """``p``, the row, and the axes that it determines."""
         shape = "[:, None]" if self.kernel.reduced else ""
         yield f"p = ({self.block}{self.wide} * ROWS + tl.arange(0, ROWS)){shape}"
         yield f"p_in = p < {self.kernel.row_count}"
@@ -128,13 +128,13 @@ class Writer:
         yield from (self._store(s) for s in self.kernel.stores if not self._is_at_points(s))
 
     def _rows_of(self, stage: int) -> Iterator[str]:
-        """What is computed once for each row, after ``stage`` passes."""
+        """The values that are computed once for each row, after ``stage`` passes."""
         for stmt in self.kernel.body:
             if stmt.name not in self.points and self.stage[stmt.name] == stage and stmt.op not in REDUCTIONS:
                 yield from self._statement(stmt)
 
     def _pass(self, stage: int) -> Iterator[str]:
-        """One loop over the columns: the reductions, and the stores, that are possible by now."""
+        """One loop over the columns: the reductions and the stores that are possible by now."""
         reductions = [s for s in self.kernel.body if s.op in REDUCTIONS and self.stage[s.name] == stage + 1]
         stores = [s for s in self.kernel.stores if self._is_at_points(s) and self._known_after(s) == stage]
         if not reductions and not stores:
@@ -157,11 +157,11 @@ class Writer:
             yield f"{stmt.name} = {REDUCE[stmt.op]}({stmt.name}_all)"
 
     def _is_at_points(self, store: Store) -> bool:
-        """Is it made for each column, rather than once for each row?"""
+        """Whether it is made for each column, instead of once for each row."""
         return store.value in self.points or bool(store.index.names & self.points)
 
     def _known_after(self, store: Store) -> int:
-        """After how many passes its value, and its place, are known."""
+        """After how many passes its value and its place are known."""
         return max(self.stage.get(name, 0) for name in (store.value, *store.index.names))
 
     def _cone(self, wanted: set[str]) -> list[Stmt]:
@@ -222,7 +222,7 @@ class Writer:
         return f"({literal(stmt.value)})" if stmt.op == "const" and self._inline(stmt) else name
 
     def _inline(self, stmt: Stmt) -> bool:
-        """May the constant stand in the text?  Where all it meets has its type already."""
+        """Whether the constant may be inlined: all its users have its type already."""
         users = [s for s in self.kernel.body if stmt.name in s.uses()]
         if stmt.dtype not in ("f32", "i64", "i32") or any(s.value == stmt.name for s in self.kernel.stores):
             return False
@@ -249,7 +249,7 @@ class Writer:
         return f"tl.store({self._pointer(store.buffer, store.index, True)}, {value}{guard})"
 
     def _widened(self, store: Store) -> str:
-        """The value, as wide as the places that it is stored to."""
+        """The value, broadcast to the shape of the places that it is stored to."""
         return f"tl.broadcast_to({store.value}, {self._shape(store)})" if self.kernel.reduced else store.value
 
     def _shape(self, store: Store) -> str:
@@ -258,7 +258,7 @@ class Writer:
         return f"[ROWS, {columns}]" if self.kernel.reduced else "[ROWS]"
 
     def _pointer(self, buffer: str, at: Index, over_rows: bool = False, over_columns: bool = False) -> str:
-        """A block of places as high and wide as asked for, even where the position is always the same."""
+        """A block of places of the requested height and width, even if the position is constant."""
         row, column = self._reach(at.names)
         spread = (" + p * 0" if over_rows and not row else "") + (" + r * 0" if over_columns and not column else "")
         if not at.terms and not spread:
@@ -266,11 +266,11 @@ class Writer:
         return f"{buffer} + ({at}{spread})"
 
     def _one(self) -> str:
-        """The shape of a block of one element: what is the same everywhere."""
+        """The shape of a block of one element, for a value that is the same everywhere."""
         return "[1, 1]" if self.kernel.reduced else "[1]"
 
     def _mask(self, names: Iterable[str], *conditions: str) -> str:
-        """Where these names stand for a position in the space; ``None`` if that is everywhere."""
+        """The condition that these names are positions in the space; ``None`` if it is always true."""
         row, column = self._reach(names)
         parts = ["p_in"] if row else []
         if column and self.masked_columns:
@@ -278,7 +278,7 @@ class Writer:
         return " & ".join([*parts, *conditions]) or "None"
 
     def _reach(self, names: Iterable[str]) -> tuple[bool, bool]:
-        """Do they depend on the row, and on the column?"""
+        """Whether they depend on the row, and on the column."""
         rows, columns = {n for n, _ in self.kernel.rows}, {n for n, _ in self.kernel.reduced}
         seen = {one for name in names for one in self.varies[name]}
         return bool(seen & rows), bool(seen & columns)
@@ -294,7 +294,7 @@ class Writer:
         return found
 
     def _kept(self, stmt: Stmt) -> str:
-        """The argument of a reduction, as wide as the block, without what lies beyond the last column."""
+        """The argument of a reduction, as wide as the block. Places beyond the last column are neutral."""
         value = self._arg(stmt.args[0])
         if self.masked_columns:
             return f"tl.where(r_in, {value}, {literal(neutral(stmt.op, stmt.dtype))})"
@@ -302,7 +302,7 @@ class Writer:
 
 
 def axes(flat: str, sizes: tuple[tuple[str, int], ...], used: frozenset[str]) -> Iterator[str]:
-    """Each axis from the flat position, by the sizes of those behind it."""
+    """Each axis computed from the flat position, by the sizes of the axes behind it."""
     for position, (name, size) in enumerate(sizes):
         behind = math.prod(n for _, n in sizes[position + 1:])
         quotient = f"{flat} // {behind}" if behind > 1 else flat

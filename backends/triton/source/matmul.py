@@ -1,8 +1,9 @@
-"""Matrix products with what is computed of them element by element in one kernel, where that was measured to be faster.
+"""Matrix products fused with the elementwise kernel that follows, where that was measured to be faster.
 
-A product is cuBLAS's, and what follows reads it back from memory. ``fused`` puts both into one ``Matmul`` step, written
-from a template: tiles of the result are summed up in f32, rounded as the product would have been, and handed to the
-statements of the kernel that followed. Which of the two it is, and with which tiles, is for ``choose`` to say.
+Otherwise cuBLAS computes the product, and the following kernel reads it back from memory. ``fused`` makes one
+``Matmul``
+step of both, from a template: tiles of the result are summed in f32, rounded like the product, and passed to the
+statements of the following kernel. ``choose`` decides between the two forms, and on the tiles.
 """
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ TYPES_OF_PRODUCTS = ("f32", "f16", "bf16")
 
 @dataclasses.dataclass(frozen=True)
 class Tiles:
-    """Of the result, ``m`` by ``n``, summed up ``k`` at a time; with how many warps, and loads under way."""
+    """The tile sizes: ``m`` by ``n`` of the result, summed ``k`` at a time; the number of warps, and of loads in
+    flight.
+    """
 
     m: int
     n: int
@@ -40,9 +43,10 @@ CANDIDATES = (Tiles(64, 64, 32, 4, 3), Tiles(128, 64, 32, 4, 3), Tiles(64, 128, 
 
 @dataclasses.dataclass(frozen=True)
 class Matmul(Extern):
-    """A product and the kernel that reads it. ``args`` are all the views that are read: left, right, bias, the others'.
+    """A product and the kernel that reads it. ``args`` are all views that are read: left, right, bias, and further
+    ones.
 
-    ``product`` is the buffer that is not needed any more.
+    ``product`` is the buffer that is no longer needed.
     """
 
     kernel: Kernel = dataclasses.field(kw_only=True)
@@ -51,7 +55,7 @@ class Matmul(Extern):
 
     @property
     def factors(self) -> tuple[View, View, View | None]:
-        """Left, right and what is added to their product."""
+        """Left, right, and the term added to their product."""
         views = self.args[0]
         return (views[1], views[2], views[0]) if self.target is aten.addmm.default else (views[0], views[1], None)
 
@@ -65,7 +69,7 @@ class Matmul(Extern):
         return -(-m // self.tiles.m) * -(-n // self.tiles.n)
 
     def parameters(self) -> dict[str, str]:
-        """What the buffers are called in the kernel."""
+        """The names of the buffers in the kernel."""
         read = dict.fromkeys([*(v.buffer for v in self.factors if v is not None),
                               *(name for name in self.kernel.buffers if name != self.product)])
         written = self.kernel.written()
@@ -78,9 +82,11 @@ Choose = Callable[[Matmul], Tiles | None]
 
 
 def fused(program: Program, choose: Choose) -> Program:
-    """The program with products and what follows them in one step, where ``choose`` gives tiles for that.
+    """The program with products fused with what follows them, where ``choose`` returns tiles for that.
 
-    Not where inputs are changed: a product would be computed later than it stands, and beside stores to what it reads.
+    Programs that change inputs are left as they are: a product would be computed later than before, next to stores to
+    its
+    operands.
     """
     steps = list(program.steps)
     if any(name in program.inputs for step in steps for name in step.written()):
@@ -98,7 +104,7 @@ def fused(program: Program, choose: Choose) -> Program:
 
 
 def candidate(program: Program, step: object) -> Matmul | None:
-    """The step that a product and its only reader would become, if the reader goes over it element by element."""
+    """The step that a product and its only reader would become, if the reader is elementwise."""
     if type(step) is not Extern or step.target not in TARGETS or step.kwargs or not all(
             isinstance(a, View) for a in step.args):
         return None
@@ -117,7 +123,7 @@ def candidate(program: Program, step: object) -> Matmul | None:
 
 
 def is_elementwise(kernel: Kernel, product: str) -> bool:
-    """Is there a row for each element of the product, in order, which it reads there and nowhere else?"""
+    """Whether the kernel has a row for each element of the product, in order, and reads it only there."""
     if kernel.reduced or kernel.changed() or kernel.row_count != kernel.buffers[product].size:
         return False
     flat, stride = ix.index(0), 1
@@ -176,7 +182,7 @@ class MatmulWriter(Writer):
         return f"{self.names[view.buffer]} + ({' + '.join([*parts, *[str(view.offset)] * bool(view.offset)])})"
 
     def _expression(self, stmt: Stmt) -> str:
-        if stmt.op == "load" and stmt.buffer == self.step.product:      # rounded as it would have been in memory
+        if stmt.op == "load" and stmt.buffer == self.step.product:      # rounded as in memory
             return "to_bf16(total)" if stmt.dtype == "bf16" else f"total.to({TYPES[stmt.dtype]})"
         return super()._expression(stmt)
 
@@ -185,5 +191,5 @@ class MatmulWriter(Writer):
 
 
 def precision() -> str:
-    """How f32 is multiplied: exactly, unless the program allows TF32."""
+    """The precision of f32 products: exact, unless the program allows TF32."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"

@@ -1,7 +1,7 @@
 """The Python module of a program: its kernels, and ``run``, which allocates, launches and calls.
 
-``run(inputs, constants)`` takes a list of the inputs, which it empties so that their memory may go, and what the text
-cannot hold: constant tensors and objects, in the order of ``Module.constants``.
+``run(inputs, constants)`` takes a list of the inputs, which it empties so that their memory can be freed, and the
+objects that the text cannot contain: constant tensors and objects, in the order of ``Module.constants``.
 """
 from __future__ import annotations
 
@@ -61,11 +61,12 @@ class ModuleWriter:
         self.program, self.title, self.interpreted, self.sizes = program, title, interpreted, sizes
         self.choose = choose or (lambda kernel: chosen(kernel, interpreted))
         self.objects: list[Any] = []
-        self.kernels: dict[str, str] = {}      # the name of each kernel by its body, so that equal ones are one
+        # the name of each kernel by its body, so that equal kernels share a function
+        self.kernels: dict[str, str] = {}
         self.texts: list[str] = []
         self.launchers: dict[str, str] = {}    # the name of each launcher by its text
         self.plan = planned(program)
-        self.declared: set[str] = set()     # inputs of which the text says that they are changed
+        self.declared: set[str] = set()     # inputs whose change the text has declared
         self.last_use = self._last_uses()
 
     def module(self) -> Module:
@@ -99,7 +100,7 @@ class ModuleWriter:
         yield f"return [{', '.join(outputs)}]"
 
     def _steps(self) -> Iterator[str]:
-        """The steps in order; where the device changes, so does the current one, on whose stream kernels run."""
+        """The steps in order. A change of the device also changes the current device, on whose stream kernels run."""
         current: int | None = None
         for number, step in enumerate(self.program.steps):
             device = self._device(step)
@@ -134,7 +135,7 @@ class ModuleWriter:
             yield f"del {', '.join(gone)}"
 
     def _memory(self, step: Kernel | Group) -> Iterator[str]:
-        """For what the step fills: memory that nobody needs any more, or new."""
+        """Memory for the buffers that a step fills: reused or new."""
         for name in step.buffers:
             if name in step.written() - step.changed() and name not in self.program.inputs:
                 old = self.plan.reused.get(name)
@@ -179,7 +180,7 @@ class ModuleWriter:
         yield f"{self._launcher(kernel, sized, blocks)}({blocks.grid(kernel)}, {given})"
 
     def _launcher(self, kernel: Kernel, sized: Sized, blocks: Blocks) -> str:
-        """The name of what launches a kernel with these types, block sizes and hints."""
+        """The name of the launcher of a kernel with these types, block sizes and hints."""
         name = self._kernel(kernel, sized, blocks)
         types = {n: f"*{POINTERS[m.dtype]}" for n, m in sized.kernel.buffers.items()}
         types |= {n: number_type(v) for n, v in sized.arguments.items()}
@@ -196,15 +197,15 @@ class ModuleWriter:
         return self.launchers.setdefault(text, f"launch_{name}{'x' * self._launched(name)}")
 
     def _launched(self, name: str) -> int:
-        """How many launchers there are of a kernel."""
+        """The number of launchers of a kernel."""
         return sum(text.startswith(f"Launcher({name},") for text in self.launchers)
 
     def _kernel(self, kernel: Kernel, sized: Sized, blocks: Blocks, member: bool = False) -> str:
-        """The name of the function; kernels that differ in the names of buffers only share one."""
+        """The name of the function. Kernels that differ only in names of buffers share one."""
         return self._text(source(sized.kernel, blocks, sized.arguments, member).rstrip(), title_of(kernel))
 
     def _text(self, text: str, title: str) -> str:
-        """The name of a function with this text, but for its name and comments."""
+        """The name of a function with this text. Its own name and comments do not count."""
         key = without_comments(text)
         if key not in self.kernels:
             self.kernels[key] = self._fresh(title)
@@ -230,7 +231,7 @@ class ModuleWriter:
                 yield from self._checked(self.program.buffers[name])
 
     def _checked(self, buffer: Buffer) -> Iterator[str]:
-        """Operators may lay out their results otherwise than their fake versions promised."""
+        """Operators may return results with another layout than that of their fake results."""
         if len(buffer.shape) > 1 and buffer.strides:
             yield f"{buffer.name} = runtime.laid_out({buffer.name}, {buffer.strides})"
 
@@ -272,11 +273,11 @@ class ModuleWriter:
 
     # ---- lifetimes
     def _last_uses(self) -> dict[int, list[str]]:
-        """Which buffers are not needed any more after a step."""
+        """The buffers that are no longer needed after each step."""
         kept = self.program.kept() - frozenset(self.program.inputs) - self.program.constants.keys()
         kept |= {v.buffer for v in _views_of(self.program.outputs)}
         last: dict[str, int] = {}
-        made: dict[str, int] = {}       # where memory is used again, under another name
+        made: dict[str, int] = {}       # for memory that is reused under another name
         for i, step in enumerate(self.program.steps):
             for name in (*sorted(step.read()), *sorted(step.written())):
                 last[name] = i
@@ -310,7 +311,7 @@ def canonical(kernel: Kernel) -> Kernel:
 
 
 def number_type(value: Number) -> str:
-    """As Triton calls the type of an argument that is a number."""
+    """Triton's name for the type of a number argument."""
     return "fp32" if isinstance(value, float) else "i32" if abs(value) <= INT32_MAX else "i64"
 
 
@@ -319,13 +320,13 @@ def sizes_of(kernel: Kernel, blocks: Blocks) -> dict[str, int]:
 
 
 def options_of(kernel: Kernel, blocks: Blocks) -> dict[str, Any]:
-    """For the compiler. Positions are only checked in a debug build, whose checks of overflow are not wanted."""
+    """Options for the compiler. Positions are checked only in a debug build, without its overflow checks."""
     checked = {"debug": True, "sanitize_overflow": False}
     return {"num_warps": blocks.warps} | (checked if any(s.op == "inside" for s in kernel.body) else {})
 
 
 def title_of(kernel: Kernel) -> str:
-    """A short name: what the kernel does that is not moving or adding."""
+    """A short name, from the operations of the kernel other than moves and sums."""
     telling = ["max", "sum", "prod", "min", "exp", "erf", "tanh", "log", "rsqrt", "sqrt", "sin", "pow"]
     ops = {s.op for s in kernel.body}
     found = [op for op in telling if op in ops][:3]

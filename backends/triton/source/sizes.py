@@ -1,9 +1,9 @@
-"""Sizes as arguments: one kernel for every value of a size that varies.
+"""Sizes as arguments: one kernel for all values of a varying size.
 
-A graph with symbolic sizes is lowered for the sizes that it is called with, which is quick, and never wrong;
-compiling a kernel is what takes long. So kernels of different sizes share their source: a number that differs between
-the sizes is an argument of the kernel, all others stay literals. Which ones differ shows when the graph is lowered for
-two sets of sizes.
+A graph with symbolic sizes is lowered for the sizes of each call, which is quick and always right. Compiling a kernel
+takes long. So kernels of different sizes share their source: a number that differs between the sizes becomes an
+argument
+of the kernel, and all others stay literals. Lowering for two sets of sizes shows which numbers differ.
 """
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 from sot.graph.kernels.index import Atom, Division, Index
 from sot.graph.kernels.ir import Kernel, Stmt
 
-FIXED = (0, 1)          # they decide what an expression looks like
+FIXED = (0, 1)          # these influence the form of expressions
 Number = int | float
 
 
 class Size(int):
-    """A number that is printed as the argument that stands for it; products of it are expressions."""
+    """A number that prints as its argument. Products of it are expressions."""
 
     text: str
 
@@ -43,7 +43,7 @@ class Size(int):
 
 
 class Real(float):
-    """The same for a number that is no integer."""
+    """The same for a number that is not an integer."""
 
     text: str
 
@@ -58,7 +58,7 @@ class Real(float):
 
 @dataclasses.dataclass(frozen=True)
 class Sized:
-    """A kernel in which ``arguments`` are printed by their names."""
+    """A kernel whose ``arguments`` print as their names."""
 
     kernel: Kernel
     arguments: dict[str, Number] = dataclasses.field(default_factory=dict)
@@ -66,14 +66,14 @@ class Sized:
 
 @dataclasses.dataclass(frozen=True)
 class Pattern:
-    """What the numbers of a kernel are, position by position: a literal, or the argument of this index."""
+    """The numbers of a kernel, position by position: a literal, or the index of an argument."""
 
     literals: tuple[Number | None, ...]
     arguments: tuple[int, ...]
 
     @staticmethod
     def of(first: list[Number], second: list[Number]) -> Pattern:
-        """Numbers that differ between two kernels are arguments; those that are equal in both are one."""
+        """Numbers that differ between two kernels are arguments. Arguments that are equal in both are one."""
         pairs = [(a, b, type(a)) for a, b in zip(first, second, strict=True)]
         groups: dict[tuple[Number, Number, type], int] = {}
         for pair in pairs:
@@ -82,7 +82,7 @@ class Pattern:
         return Pattern(tuple(a if a == b else None for a, b, _ in pairs), tuple(groups.get(p, -1) for p in pairs))
 
     def values(self, numbers: list[Number]) -> dict[int, Number] | None:
-        """Of the arguments, for a kernel with these numbers; None if the pattern does not fit it."""
+        """The values of the arguments, for a kernel with these numbers; None if the pattern does not fit it."""
         found: dict[int, Number] = {}
         for number, literal, argument in zip(numbers, self.literals, self.arguments, strict=True):
             if (literal if argument < 0 else found.setdefault(argument, number)) != number:
@@ -97,7 +97,7 @@ class Sizes:
         self.patterns: dict[str, Pattern] = {}
 
     def learn(self, first: Iterable[Kernel], second: Iterable[Kernel]) -> None:
-        """From the same graph, lowered for two sets of sizes."""
+        """Learn from the same graph, lowered for two sets of sizes."""
         others: dict[str, Kernel] = {}
         for kernel in second:
             others.setdefault(skeleton(kernel), kernel)
@@ -107,7 +107,7 @@ class Sizes:
                 self.patterns[shape] = Pattern.of(numbers(kernel), numbers(others[shape]))
 
     def of(self, kernel: Kernel) -> Sized:
-        """The kernel with names for what varies; as it is, where it is not known."""
+        """The kernel with names for its arguments; unchanged if its pattern is unknown."""
         pattern = self.patterns.get(skeleton(kernel))
         values = pattern.values(numbers(kernel)) if pattern else None
         if not values or pattern is None:
@@ -126,7 +126,7 @@ class Sizes:
 
 # ---- the numbers of a kernel -----------------------------------------------------------------------------
 def numbers(kernel: Kernel) -> list[Number]:
-    """Every number in it that may vary, in one order."""
+    """Every number in it that may vary, in a fixed order."""
     found: list[Number] = []
 
     def note(number: Number) -> Number:
@@ -145,7 +145,9 @@ def skeleton(kernel: Kernel) -> str:
 
 
 def mapped(kernel: Kernel, change: Callable[[Number], Number]) -> Kernel:
-    """The kernel with its numbers changed; 0, 1, and what is no number are left, and constants of 64-bit floats."""
+    """The kernel with its numbers changed, except 0, 1, values that are not numbers, and constants of 64-bit
+    floats.
+    """
     def of(number: Any) -> Any:
         return number if number in FIXED or number is None or number - number != 0 else change(number)
 
@@ -167,5 +169,5 @@ def mapped(kernel: Kernel, change: Callable[[Number], Number]) -> Kernel:
 
 
 def varies(sizes: Iterable[int]) -> bool:
-    """Is one of them an argument?"""
+    """Whether one of them is an argument."""
     return any(isinstance(size, Size) for size in sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -80,33 +81,30 @@ def gradients_vit(compile_: Compile, part: Compile) -> Program:
     return Program(step, lambda i: (torch.randn(2 + i, 3, 32, 32),))
 
 
-@program("training, recurrent")
-def train_lstm(compile_: Compile, part: Compile) -> Program:
-    model = Cells()
+def adam_step(model: nn.Module, compile_: Compile, part: Compile, loss_of: Callable[..., Any]) -> Any:
+    """A compiled training step with Adam; ``loss_of(forward, x, y)`` is its loss."""
     optimizer, forward = torch.optim.Adam(model.parameters(), 1e-3), part(model)
 
     @compile_
     def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
-        loss = F.cross_entropy(forward(x), y)
+        loss = loss_of(forward, x, y)
         loss.backward()
         optimizer.step()
         return loss.detach()
 
+    return step
+
+
+@program("training, recurrent")
+def train_lstm(compile_: Compile, part: Compile) -> Program:
+    model = Cells()
+    step = adam_step(model, compile_, part, lambda forward, x, y: F.cross_entropy(forward(x), y))
     return Program(step, lambda i: (torch.randn(4 + i, 6, 16), torch.arange(4 + i) % 4), state_of(model))
 
 
 @program("training, graph")
 def train_gcn(compile_: Compile, part: Compile) -> Program:
     model = GCN()
-    optimizer, forward = torch.optim.Adam(model.parameters(), 1e-3), part(model)
-
-    @compile_
-    def step(x: Any, edges: Any) -> Any:
-        optimizer.zero_grad()
-        loss = forward(x, edges).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.detach()
-
+    step = adam_step(model, compile_, part, lambda forward, x, edges: forward(x, edges).square().mean())
     return Program(step, graph, state_of(model))

@@ -1,4 +1,4 @@
-"""Calls that are checked: what was captured against plain Python, graph by graph and as a whole."""
+"""Checked calls: captured code against plain Python, graph by graph and as a whole."""
 from __future__ import annotations
 
 import contextlib
@@ -25,11 +25,11 @@ from sot.torch_compat.global_state import random_state, set_random_state
 
 
 class CheckWarning(UserWarning):
-    """What was captured did something else than plain Python."""
+    """Captured code and plain Python differ."""
 
 
 class CheckError(SotError, AssertionError):
-    """The same, under SOT_STRICT."""
+    """The same, as an error under SOT_STRICT."""
 
 
 class CheckRateError(SotError, ValueError):
@@ -37,7 +37,7 @@ class CheckRateError(SotError, ValueError):
 
 
 def rate_of(check: float | bool | None) -> float:
-    """The share of calls to check; None asks SOT_CHECK. Raises CheckRateError."""
+    """The share of calls to check. None means SOT_CHECK. Raises CheckRateError."""
     wanted: Any = os.environ.get("SOT_CHECK", "0") if check is None else check
     try:
         rate = float(wanted or 0)
@@ -94,7 +94,7 @@ class CheckedGraph:
 # ---- whole calls ------------------------------------------------------------------------------------------
 @dataclass
 class Outcome:
-    """What one call did."""
+    """The outcome of one call."""
 
     result: Any
     raised: BaseException | None
@@ -150,7 +150,7 @@ def outcome(fn: Callable[..., Any], arguments: Any) -> Outcome:
 
 
 def differs(got: Outcome, want: Outcome) -> str | None:
-    """Where two outcomes differ; gradients are those of the tensors among the arguments."""
+    """The differences between two outcomes. Gradients are those of the tensors among the arguments."""
     if got.raised is not None or want.raised is not None:
         return difference(got.raised, want.raised, "what it raises")
     return first((
@@ -174,7 +174,7 @@ def is_due(rate: float) -> bool:
 
 def beside_python(captured: Callable[..., Any], name: str, python: Callable[..., Any], rate: float,
                   owner: weakref.ref | None = None) -> Callable[..., Any]:
-    """What makes some of the calls in plain Python, too; ``owner`` is the module that comes before the arguments."""
+    """A call that sometimes also runs in plain Python. ``owner`` is the module that precedes the arguments."""
     if not rate:
         return captured
 

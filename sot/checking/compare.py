@@ -1,4 +1,4 @@
-"""Copies of values that share what the originals share, and where two values differ."""
+"""Copies of values that share memory as the originals do, and the differences between two values."""
 from __future__ import annotations
 
 import copy

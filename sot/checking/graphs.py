@@ -1,4 +1,4 @@
-"""A compiled graph beside the same operations run one by one, and the smallest piece of it that differs."""
+"""Compares a compiled graph with its operations run one by one, and finds the smallest part that differs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

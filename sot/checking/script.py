@@ -1,4 +1,4 @@
-"""A program that shows a difference again, on its own."""
+"""Writes a standalone program that reproduces a difference."""
 from __future__ import annotations
 
 import inspect
@@ -76,7 +76,7 @@ def written(value: Any, file: Path) -> str:
 
 
 def reference(backend: Backend) -> tuple[str, str, str]:
-    """How a program gets the backend: where to look for modules, an import, and an expression."""
+    """How a program gets the backend: the paths of modules, an import, and an expression."""
     name, module = getattr(backend, "__name__", ""), inspect.getmodule(backend)
     file = getattr(module, "__file__", None)
     if module is not None and name.isidentifier() and getattr(module, name, None) is backend:
@@ -99,7 +99,7 @@ def home(module: ModuleType) -> Path:
 
 
 def known(name: str, backend: Backend) -> bool:
-    """Is it what everybody gets by that name?"""
+    """Whether importing that name gives this object."""
     try:
         return lookup_backend(name) == backend
     except (BackendError, UnknownBackendError):

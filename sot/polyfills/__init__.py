@@ -1,1 +1,1 @@
-"""Plain Python that says what builtins and library functions do; it is followed like the user's code."""
+"""Builtins and library functions as plain Python, which is executed symbolically like user code."""

@@ -1,4 +1,4 @@
-"""Python that says what builtins do that call user code: making instances, attributes by name, hashing."""
+"""Builtins that call user code, in Python: making instances, attributes by name, hashing."""
 from __future__ import annotations
 
 
@@ -13,14 +13,14 @@ def type_call(cls, /, *args, **kwargs):
 
 
 def cached_property_get(obj, name, func):
-    """What functools.cached_property does on an instance that has no value yet."""
+    """The action of functools.cached_property on an instance without a value."""
     value = func(obj)
     obj.__dict__[name] = value
     return value
 
 
 def type_attribute(cls, name):
-    """What a class holds under a name, unbound; None if nothing."""
+    """The class attribute of a name, unbound; None if there is none."""
     for owner in cls.__mro__:
         if name in owner.__dict__:
             return owner.__dict__[name]

@@ -1,4 +1,4 @@
-"""Python that says what the containers' methods do when their argument has to be iterated by user code."""
+"""Methods of containers in Python, for arguments that user code iterates."""
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
@@ -158,7 +158,7 @@ def call_missing(missing, key):
 
 
 def count_elements(mapping, iterable):
-    """What collections.Counter counts with."""
+    """The function that collections.Counter counts with."""
     for element in iterable:
         mapping[element] = mapping.get(element, 0) + 1
 

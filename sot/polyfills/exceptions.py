@@ -3,7 +3,7 @@ from __future__ import annotations
 
 
 def no_note():
-    """What CPython says of a note that is an int, which differs from version to version."""
+    """CPython's message for a note that is an int, which differs between versions."""
     try:
         Exception().add_note(0)
     except TypeError as e:

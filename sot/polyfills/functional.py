@@ -1,4 +1,4 @@
-"""Python that says what functools, operator and copy do when they call user code."""
+"""functools, operator and copy in Python, where they call user code."""
 from __future__ import annotations
 
 
@@ -20,7 +20,7 @@ def reduce_from(function, iterable, value):
 
 
 class _Comparable:
-    """An object in the order that a comparison function gives."""
+    """An object ordered by a comparison function."""
 
     __slots__ = ("obj", "compare")
     __hash__ = None

@@ -1,4 +1,4 @@
-"""Python that says what the builtins do that consume iterables, for elements that user code has to make."""
+"""Builtins that consume iterables, in Python, for elements that user code makes."""
 from __future__ import annotations
 
 from sot.bytecode import CLOSE_ANSWERS
@@ -211,7 +211,7 @@ def sort_order(keys, reverse):
 
 
 def merge_sort_order(keys, reverse):
-    """The same with nothing but ``<`` between keys; stable, also when reversed."""
+    """The same with only ``<`` between keys; stable, also when reversed."""
     order = list(range(len(keys)))
     width = 1
     while width < len(order):

@@ -128,7 +128,7 @@ def _zipped_longest(iterators, fill):
 
 
 class _Groups:
-    """What groupby and the groups it gives share: the iterator and the element just read."""
+    """The state that groupby shares with its groups: the iterator and the element just read."""
 
     def __init__(self, iterator, key):
         self.iterator = iterator

@@ -1,4 +1,4 @@
-"""What instructions do by running user code, said in plain Python and followed like it."""
+"""Instructions that run user code, as plain Python that is executed like it."""
 from __future__ import annotations
 
 from collections import deque

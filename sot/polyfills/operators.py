@@ -1,4 +1,4 @@
-"""Python that says what operators, comparisons and truth do once special methods of user classes are called.
+"""Operators, comparisons and truth in Python, where they call special methods of user classes.
 
 Candidates come as ``((bound method, argument), ...)`` in the order in which Python asks them.
 """

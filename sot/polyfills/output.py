@@ -1,4 +1,4 @@
-"""Python that says what ``print`` does when an object, or a file, has a say in it."""
+"""``print`` in Python, for objects or files with user code."""
 from __future__ import annotations
 
 

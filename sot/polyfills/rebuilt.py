@@ -1,4 +1,4 @@
-"""The real iterators for which generators of this package stand, made where those are suspended.
+"""The real iterators that generators of this package stand for, advanced to the position of the generator.
 
 Behind a break the program must find a ``map`` and not our generator. A function of this file gets the parameters and
 local variables of a suspended generator that it names; a variable without a value is not passed: before its first

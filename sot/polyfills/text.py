@@ -1,4 +1,4 @@
-"""Python that says what text functions do when an object says itself how it is written."""
+"""Text functions in Python, for objects that format themselves."""
 from __future__ import annotations
 
 

@@ -1,4 +1,4 @@
-"""Python that says what parts of torch do, without what they do for torch.compile's sake."""
+"""Parts of torch in Python, without the code that serves torch.compile."""
 from __future__ import annotations
 
 import torch

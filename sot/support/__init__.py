@@ -1,1 +1,1 @@
-"""What every stage uses: errors, limits, registries, the capture lock. It knows nothing of torch's private parts."""
+"""Shared by all stages: errors, limits, registries, the capture lock. It uses no private parts of torch."""

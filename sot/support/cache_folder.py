@@ -1,4 +1,4 @@
-"""The cache folder: what processes leave for later ones. It is the user's alone, and readers of a file find all of it.
+"""The cache folder: files that processes share. Only the user may access it, and readers find only complete files.
 
     SOT_CACHE_DIR/kernels/    modules and kernels (backends/triton/cache.py)
     SOT_CACHE_DIR/native/     what is compiled against the torch that is installed (sot/torch_compat/native.py)
@@ -36,7 +36,7 @@ def private_folder(name: str) -> Path:
 
 
 def belongs_to_user(path: Path) -> bool:
-    """Is it a file of this user's that nobody else can write to?"""
+    """Whether it is a file of this user that no other user can write to."""
     status = path.lstat()
     own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
     return own and not path.is_symlink() and not status.st_mode & 0o022

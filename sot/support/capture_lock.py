@@ -27,7 +27,7 @@ class Turns:
                 self.lock.release()
 
     def take(self) -> str:
-        """How it was got: "at once", "waited", or "" if somebody else has not finished in time.
+        """How it was got: "at once", "waited", or "" if another thread has not finished in time.
 
         ``give_up`` gives it back, once for however many captures within captures.
         """
@@ -37,5 +37,5 @@ class Turns:
 
 
 TURNS = Turns()
-if hasattr(os, "register_at_fork"):     # in a child nobody would release it
+if hasattr(os, "register_at_fork"):     # in a child process no thread would release it
     os.register_at_fork(after_in_child=TURNS.renew)

@@ -1,4 +1,4 @@
-"""Why capture stops: one table of reasons, and the few exceptions that carry them.
+"""Why capture stops: one table of reasons, and the exceptions that carry them.
 
 Three outcomes end the symbolic execution of a frame early:
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Text:
-    """What a user reads about a reason: ``message`` may have one ``{}`` for the detail."""
+    """The texts of a reason for the user. ``message`` may have one ``{}`` for the detail."""
 
     message: str
     hint: str

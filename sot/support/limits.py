@@ -1,4 +1,4 @@
-"""What is limited, and by which environment variables: SOT_UNROLL, SOT_ENTRIES and SOT_BUDGET.
+"""Limits, and the environment variables that set them: SOT_UNROLL, SOT_ENTRIES and SOT_BUDGET.
 
 SOT_UNROLL: how much of a loop is unrolled into one graph, rounds and instructions. A loop that takes more than either
 is run as a loop from there on: its body is captured once. One without operations on tensors costs the graph nothing,
@@ -39,12 +39,12 @@ class SettingError(SotError, ValueError):
 
 
 def unrolling() -> Unrolling:
-    """What SOT_UNROLL says now. Raises SettingError."""
+    """The current value of SOT_UNROLL. Raises SettingError."""
     return _parsed("SOT_UNROLL", os.environ.get("SOT_UNROLL", ""), Unrolling)
 
 
 def entries() -> Entries:
-    """What SOT_ENTRIES says now. Raises SettingError."""
+    """The current value of SOT_ENTRIES. Raises SettingError."""
     return _parsed("SOT_ENTRIES", os.environ.get("SOT_ENTRIES", ""), Entries)
 
 
@@ -59,7 +59,7 @@ EVERYTHING = Budget(float("inf"), float("inf"))
 
 
 def budget() -> Budget:
-    """What SOT_BUDGET says now. Raises SettingError."""
+    """The current value of SOT_BUDGET. Raises SettingError."""
     text = os.environ.get("SOT_BUDGET", "")
     if text == "all":
         return EVERYTHING

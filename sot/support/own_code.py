@@ -1,4 +1,4 @@
-"""Which files of code are this package's own: their frames are no frames of the user's program. Its builtins."""
+"""The files of this package's own code, whose frames are not the user's, and the builtins that it uses."""
 from __future__ import annotations
 
 import builtins
@@ -12,7 +12,7 @@ FOLDERS = tuple({str(folder) + os.sep for path in (PACKAGE, PACKAGE / "graph", P
 
 
 def is_own(file: str) -> bool:
-    """Is this file, as ``co_filename`` has it, one of the package's?"""
+    """Whether this file, in the form of ``co_filename``, belongs to the package."""
     return file.startswith(FOLDERS)
 
 
@@ -26,7 +26,7 @@ _USED = tuple((name, value) for name, value in BUILTINS.items() if name not in R
 
 
 def builtins_are_replaced() -> bool:
-    """Has the program replaced a builtin that capture itself uses? Its own code would run the replacement."""
+    """Whether the program has replaced a builtin that capture uses. The package's code would call the replacement."""
     for name, value in _USED:
         if name not in _NOW or _NOW[name] is not value:
             return True

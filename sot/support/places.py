@@ -25,7 +25,7 @@ class Place:
 
 
 def is_installed(file: str) -> bool:
-    """Does a file belong to an installed package?"""
+    """Whether a file belongs to an installed package."""
     return SITE_PACKAGES in file
 
 

@@ -1,4 +1,4 @@
-"""A line on the terminal while something takes long: the capture of a large function, the tuning of a kernel.
+"""A line on the terminal while a step takes long: the capture of a large function, the tuning of a kernel.
 
 Where stderr is no terminal nothing is shown and nothing is watched.
 """

@@ -1,4 +1,4 @@
-"""The tables of what capture knows about callables that have no Python code to follow.
+"""The tables of callables that capture has rules for because they have no Python code to inline.
 
 ``handles(f, ...)`` registers a handler: ``handler(m, args, kwargs) -> Value`` computes the call over Values.
 ``polyfills(f, ...)`` registers plain Python that says the same as ``f``; it is followed like user code.

@@ -1,4 +1,4 @@
-"""Tracebacks as the user sees them: of exceptions that capture has followed, and of calls that are refused."""
+"""Tracebacks for the user: those of exceptions in captured code, and those of refused calls."""
 from __future__ import annotations
 
 import difflib
@@ -63,7 +63,7 @@ def ends_here(error: Exception) -> Exception:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Is it an exception that we raise on purpose, and no defect?"""
+    """Whether it is an exception that this package raises on purpose, and not a defect."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -73,7 +73,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def with_suggestion(text: str, function: Callable[..., object], hint: str) -> str:
-    """What Python says of arguments that do not fit, with what may have been meant."""
+    """Python's message for arguments that do not fit, with a suggestion."""
     _, unexpected, name = text.partition("unexpected keyword argument ")
     if not unexpected:
         return f"{text}. {hint}" if hint and "positional argument" in text else text

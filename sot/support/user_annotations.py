@@ -1,4 +1,4 @@
-"""Objects and names by which a user tells capture what to follow, where to break and what to leave alone.
+"""Objects and names by which a user tells capture what to inline, where to break and what to ignore.
 
 The interpreter looks for five things here:
 
@@ -76,7 +76,7 @@ class Wrapper(_hook.Binding):
         return type(self), (self.__wrapped__,)
 
     def _has_its_name(self) -> bool:
-        """Is it what its module has under the name of the function? ``g = to_static(f)`` is not."""
+        """Whether it is what its module has under the name of the function. ``g = to_static(f)`` is not."""
         found: Any = sys.modules.get(self.__wrapped__.__module__)
         for name in self.__wrapped__.__qualname__.split("."):
             found = getattr(found, name, None)
@@ -175,21 +175,21 @@ def in_module(value: object) -> InModule | None:
 
 
 def is_not_to_static(value: object) -> bool:
-    """Is it a function, method or module instance that is marked not_to_static?"""
+    """Whether it is a function, method or module instance that is marked not_to_static."""
     if type(value) is MethodType:
         value = value.__func__
     return isinstance(value, (NotToStatic, NotToStaticModule)) or isinstance(in_module(value), NotToStaticModule)
 
 
 def is_ignored(name: str | None) -> bool:
-    """Is the module of this dotted name, or a package that it is in, given to ignore_module?"""
+    """Whether ignore_module was called for the module of this dotted name, or for a package that contains it."""
     if not IGNORED_MODULES or not name:
         return False
     return any(name == ignored or name.startswith(ignored + ".") for ignored in IGNORED_MODULES)
 
 
 def name_of(value: object) -> str:
-    """What to call a function, class, module instance or other callable in messages."""
+    """The name of a function, class, module instance or other callable in messages."""
     if isinstance(value, functools.partial):
         return f"partial of {name_of(value.func)}"
     name = getattr(value, "__qualname__", None)

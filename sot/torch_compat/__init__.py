@@ -1,1 +1,1 @@
-"""All private parts of torch, by subject; nothing else in the package may touch them."""
+"""All uses of torch's private parts, by subject. No other part of this package may use them."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-FREED = "backward through the graph a second time"      # of the error that asks for a freed tensor
+FREED = "backward through the graph a second time"      # of the error when a freed tensor is used
 
 
 def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torch.Tensor | None, Any]]:
@@ -23,7 +23,7 @@ def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torc
 
 
 def is_freed(node: Any) -> bool:
-    """Has a backward pass freed what this node has saved, so that another one raises?"""
+    """Whether a backward pass has freed the tensors that this node has saved, so that another one raises."""
     for name in dir(node):
         if name.startswith("_saved_"):
             try:
@@ -34,7 +34,7 @@ def is_freed(node: Any) -> bool:
 
 
 def saves_tensors(node: Any) -> bool:
-    """Has this node saved tensors, which a backward pass frees?"""
+    """Whether this node has saved tensors, which a backward pass frees."""
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         return True
     for name in dir(node):

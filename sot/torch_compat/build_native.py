@@ -41,7 +41,7 @@ def build(order: dict[str, Any]) -> None:
 
 
 def is_done(path: Path) -> bool:
-    """Is the library there, as it was compiled, or has compiling it failed?"""
+    """Whether the library exists in the compiled form, or its compilation has failed."""
     try:
         return path.with_suffix(".sha256").read_text() == _sum_of(path)
     except OSError:
@@ -49,7 +49,7 @@ def is_done(path: Path) -> bool:
 
 
 def complaint(path: Path) -> str:
-    """What the compiler has said of late, with this PATH, if it has failed; after that it is tried again."""
+    """The compiler's recent message with this PATH, if it has failed. Later it is tried again."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         file = path.with_suffix(".failed")
         failed = json.loads(file.read_text())
@@ -64,7 +64,7 @@ def _search_path() -> str:
 
 
 def _compile(command: list[str]) -> str:
-    """What went wrong, in a few lines; nothing if all is well."""
+    """The error in a few lines; empty if there is none."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST,
                               errors="replace", env={**os.environ, "PATH": _search_path()})

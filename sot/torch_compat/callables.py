@@ -1,4 +1,4 @@
-"""Functions that torch has wrapped: left alone, compiled, scripted; what code is told that asks if it is compiled."""
+"""Functions that torch has wrapped (excluded, compiled, scripted), and the answer of ``is_compiling()``."""
 from __future__ import annotations
 
 import functools
@@ -30,7 +30,7 @@ def disabling_code() -> Any:
 
 
 def is_left_to_python(function: Any) -> bool:
-    """Is it a function that torch, or a user with torch.compiler.disable, keeps from being compiled?"""
+    """Whether torch, or a user with torch.compiler.disable, keeps the function from being compiled."""
     return function.__code__ is disabling_code() or bool(getattr(function, "_torchdynamo_disable", False))
 
 
@@ -42,7 +42,7 @@ def compiled_original(function: Any) -> Any:
 
 
 def is_disabled_by_torch(function: Any) -> bool:
-    """Is it a part of an optimizer that torch, once torch.compile is loaded, keeps from its own compiler?"""
+    """Whether it is a part of an optimizer that torch, once torch.compile is loaded, keeps from its own compiler."""
     told = str(getattr(function, "_torchdynamo_disable_msg", None))
     return str(function.__module__).startswith("torch.optim.") and ("optimizer" in told)
 
@@ -73,7 +73,7 @@ COMPILING_FLAGS = tuple(f for f in (
 # By the dotted name of a package or module; the longest name that fits counts.
 TOLD = {
     "torch.nn": True,                       # skips warnings of eager mode
-    "torch.nn.modules.transformer": False,  # gives other values for padding
+    "torch.nn.modules.transformer": False,  # gives different values for padding
     "torch.nn.parallel": False,             # DistributedDataParallel does not set itself up
     "torch.optim": True,                    # reads no scalars of tensors, does not group tensors by device
     "torch._functorch": True,               # does not copy the attributes of wrapped functions
@@ -89,12 +89,14 @@ QUESTION = re.compile(r"is_\w*(compiling|tracing)")     # a library's own functi
 
 
 def is_question(function: str) -> bool:
-    """Is this the name of a function that does no more than ask?"""
+    """Whether this is the name of a function that only returns the answer."""
     return QUESTION.fullmatch(function) is not None
 
 
 def is_told(module: str, otherwise: bool = False) -> bool:
-    """Is the code of a module, by its dotted name, told that it is being compiled? ``otherwise`` holds for the rest."""
+    """Whether code of a module, by its dotted name, is told that it is being compiled. ``otherwise`` is the
+    default.
+    """
     while module:
         if module in TOLD:
             return TOLD[module]

@@ -1,4 +1,4 @@
-"""The one place in `backends/` that touches private parts of torch.
+"""The only place in `backends/` that uses private parts of torch.
 
 torch._dynamo takes about a second to import, so it is imported on first use and not here: that is the reason
 for `_import`.  The rest of the package asks this file, so a new torch release is checked by reading it.
@@ -42,7 +42,7 @@ def dynamo_modes(name: str) -> dict[str, dict[str, Any]]:
 
 
 def unknown_options(options: Collection[str]) -> list[str]:
-    """Those that inductor's configuration does not have."""
+    """The options that inductor's configuration does not have."""
     known = _import("torch._inductor").list_options()
     return [name for name in options if name not in known]
 
@@ -62,7 +62,7 @@ def is_symbolic(value: Any) -> bool:
 
 
 def placeholder_values(gm: GraphModule) -> list[Any]:
-    """What capture recorded for each input of the graph; None where it recorded nothing."""
+    """What capture recorded for each input of the graph; None if it recorded nothing."""
     return [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
 
 
@@ -110,7 +110,7 @@ def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Fa
 
 @contextmanager
 def compiling(mode: FakeTensorMode) -> Iterator[None]:
-    """What torch.compile has in force while a backend runs; AOTAutograd and inductor look for it."""
+    """The context of torch.compile while a backend runs, which AOTAutograd and inductor look for."""
     with tracing(TracingContext(mode)):
         yield
 
@@ -240,12 +240,12 @@ def _static(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
 
 
 def storage_users(tensor: torch.Tensor) -> int:
-    """How many tensors use the memory of this one."""
+    """The number of tensors that use the memory of this one."""
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 def visible_results(title: str, graph: GraphModule) -> int:
-    """How many results of an ATen graph, while it is compiled, are for the program: the rest autograd keeps."""
+    """How many results of an ATen graph that is being compiled are for the program. autograd keeps the others."""
     results = next(iter(graph.graph.find_nodes(op="output"))).args[0]
     context = TracingContext.try_get()
     about = context.fw_metadata if context is not None and title == "forward" else None

@@ -25,7 +25,7 @@ __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeT
 
 
 def is_symbolic(fake: torch.Tensor) -> bool:
-    """Is a size or stride of a fake tensor a symbol?"""
+    """Whether a size or stride of a fake tensor is a symbol."""
     return bool(fake._has_symbolic_sizes_strides)
 
 

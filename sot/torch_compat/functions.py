@@ -1,4 +1,4 @@
-"""Functions of torch that programs reach, and whose names are private: of transforms, of modes, of autograd, of C++."""
+"""Functions of torch that programs reach and whose names are private: of transforms, modes, autograd and C++."""
 from __future__ import annotations
 
 from typing import Any

@@ -37,12 +37,12 @@ class GlobalState:
 
 
 def in_function_transform() -> bool:
-    """Is this inside of torch.vmap, torch.func.grad and the like?"""
+    """Whether this runs inside torch.vmap, torch.func.grad or a similar transform."""
     return functorch.maybe_current_level() is not None
 
 
 def in_backward() -> bool:
-    """Does the autograd engine run this?"""
+    """Whether the autograd engine runs this."""
     return torch._C._current_graph_task_id() != -1
 
 
@@ -81,18 +81,18 @@ def set_random_state(state: tuple, *generators: torch.Generator) -> None:
         generator.set_state(its)
 
 
-# What takes a change of state back: a function and its arguments.
+# Undoes a change of state: a function and its arguments.
 Undo = tuple[Callable[..., Any], tuple]
 
 
-# A change that a trace has made: the setter, its arguments, what takes it back.
+# A change that a trace has made: the setter, its arguments, and its undo.
 StateChange = tuple[Callable[..., Any], tuple, Undo]
 StateLog = list[StateChange]
 SET_GRAD = torch._C._set_grad_enabled
 
 
 def _setter_table() -> dict:
-    """Setters of torch's global state, each with the reader that gives the argument that undoes it."""
+    """Setters of torch's global state, each with the reader that returns the argument for its undo."""
     c = torch._C
     return {
         c._set_grad_enabled: lambda *a: (torch.is_grad_enabled(),),
@@ -114,7 +114,7 @@ def _flag_table() -> dict:
     return {**flags, c._set_sdp_priority_order: c._get_sdp_priority_order}
 
 
-# Of other such flags only the readers: whoever sets them is left to Python.
+# Readers of other such flags. A function that sets one is left to Python.
 FLAGS_READ = (torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled, torch._C._get_float32_matmul_precision,
               torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled)
 
@@ -133,7 +133,9 @@ def deterministic_before(*args: Any) -> tuple:
 
 
 def level_function(name: str) -> Callable[..., Any]:
-    """What torch's transforms call to enter, leave and wrap for a level: in 2.11 some are not in ``predispatch``."""
+    """The functions that torch's transforms call to enter, leave and wrap for a level. In 2.11 some are not in
+    ``predispatch``.
+    """
     places = (predispatch, functorch, torch._C, torch._VF)
     return next(getattr(place, name) for place in places if hasattr(place, name))
 
@@ -154,7 +156,7 @@ def exit_inference_mode() -> None:
 
 
 def take_inference_mode() -> Any:
-    """What an object of ``torch.inference_mode`` keeps to leave the mode, which a graph has entered for it."""
+    """The state that ``torch.inference_mode`` keeps to leave the mode, after a graph has entered it."""
     return _inference_modes.pop()
 
 
@@ -185,7 +187,7 @@ REGIONS = frozenset(STATE_PAIRS) - {torch.autocast_increment_nesting}
 
 
 def undo_of(setter: Callable[..., Any], args: tuple, log: Sequence[StateChange]) -> Callable[[Any], Undo]:
-    """What will take back a change of state that is about to be made, given its result."""
+    """The undo of a change of state that is about to be made, given its result."""
     if setter in STATE_SETTERS:
         old = STATE_SETTERS[setter](*args)
         return lambda result: (setter, old)
@@ -200,7 +202,7 @@ def undo_of(setter: Callable[..., Any], args: tuple, log: Sequence[StateChange])
 
 
 def turns_grad_on(log: Sequence[StateChange]) -> bool:
-    """Does a trace that begins under ``no_grad`` leave that?"""
+    """Whether a trace that begins under ``no_grad`` leaves it."""
     return not torch.is_grad_enabled() and any(
         setter is SET_GRAD and values == (True,) != undo for setter, values, (_, undo) in log)
 

@@ -1,4 +1,4 @@
-"""The one place in `graph/` that touches private parts of torch: rules of type promotion, and decompositions."""
+"""The only place in `graph/` that uses private parts of torch: rules of type promotion, and decompositions."""
 from __future__ import annotations
 
 import linecache

@@ -1,4 +1,4 @@
-"""Hooks: on modules, on tensors, on what autograd saves."""
+"""Hooks: on modules, on tensors, on tensors that autograd saves."""
 from __future__ import annotations
 
 import contextlib
@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 
 def take_hook_id() -> int:
-    """The number that the next handle of a hook would get."""
+    """The number that the next handle of a hook will get."""
     taken = RemovableHandle.next_id
     RemovableHandle.next_id += 1
     return taken
@@ -23,19 +23,19 @@ GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if re.match(
 
 
 def is_users_stop(error: Exception) -> bool:
-    """Was it raised by a hook on saved tensors, as torch.utils.checkpoint does when it has recomputed enough?"""
+    """Whether a hook on saved tensors raised it, as torch.utils.checkpoint does when it has recomputed enough."""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is not None and not isinstance(error, (RuntimeError, IndexError, ValueError))
 
 
 def has_saved_tensors_hooks() -> bool:
-    """Does the program look at the tensors that autograd saves, as torch.utils.checkpoint does?"""
+    """Whether the program has hooks on the tensors that autograd saves, as torch.utils.checkpoint does."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
 @contextlib.contextmanager
 def no_saved_tensors_hooks() -> Iterator[None]:
-    """What runs inside does not show the tensors that autograd saves to the program's hooks on them."""
+    """Hide the tensors that autograd saves inside from the program's hooks on them."""
     c, hooks = torch._C._autograd, []
     while (top := c._top_saved_tensors_default_hooks(True)) is not None:
         hooks.append(top)
@@ -48,13 +48,13 @@ def no_saved_tensors_hooks() -> Iterator[None]:
 
 
 def module_tagger() -> Any:
-    """What torch.compile, once it has been used, has every new module call for its own bookkeeping."""
+    """The bookkeeping function that every new module calls, once torch.compile has been used."""
     # a second to import, so only when needed
     return import_module("torch._dynamo.mutation_guard").GenerationTracker.tag.__func__
 
 
 def refuse_saved_tensors_hooks(message: str | None) -> None:
-    """From now on, an error for whoever wants to see the tensors that autograd saves; None: no longer."""
+    """Raise an error for hooks on the tensors that autograd saves, from now on. None: no longer."""
     if message is None:
         torch._C._autograd._saved_tensors_hooks_enable()
     else:

@@ -1,4 +1,4 @@
-"""What is compiled against the torch that is installed: ``sot/csrc/torch/*.cpp``, on first use, for the user's cache.
+"""Compiles ``sot/csrc/torch/*.cpp`` against the installed torch, on first use, into the user's cache.
 
 A wheel of SOT fits every torch, so it holds these files as source. The first process that wants one starts the system's
 C++ compiler (``build_native.py``) in a process of its own and does without meanwhile; the next process loads what has
@@ -81,14 +81,14 @@ def build(*names: str) -> None:
 
 
 def state() -> str:
-    """For reports: a few words on how tensors are compared."""
+    """How tensors are compared, in a few words for reports."""
     if module("tensors") is not None:
         return "native"
     return f"torch's own, slower ({reasons['tensors']})"
 
 
 def _wanted(name: str) -> tuple[Path, dict[str, Any]]:
-    """Where the module is when it is there, and how to make it. Raises OSError if that cannot be."""
+    """The path of the module, and how to build it. Raises OSError if that is impossible."""
     compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
     if compiler is None:
         raise FileNotFoundError("there is no C++ compiler (c++, g++, clang++; CXX names another)")

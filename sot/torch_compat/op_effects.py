@@ -1,4 +1,4 @@
-"""What the kernels below an operation do beside computing: draw random numbers, or raise on the values they get.
+"""Effects of an operation's kernels besides computing: drawing random numbers, or raising on values.
 
 A graph that fails is left to Python, which runs the frame from its start (see ``sot/codegen/emit.py``). For that the
 random numbers must be put back, and nothing may have been changed; both are asked of the kernels that fake tensors
@@ -30,7 +30,7 @@ TORCHS_OWN = frozenset(("aten", "prim", "prims"))
 
 
 def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
-    """Does it take random numbers from a generator? Attention takes none where its ``dropout_p`` is 0."""
+    """Whether it takes random numbers from a generator. Attention takes none if its ``dropout_p`` is 0."""
     if torch.Tag.nondeterministic_seeded not in kernel.tags:
         return False
     place, dropout = dropout_of(kernel)
@@ -41,7 +41,7 @@ def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
 
 @functools.cache
 def dropout_of(kernel: Any) -> tuple[int, Any]:
-    """Where among a kernel's arguments its ``dropout_p`` is, -1 for nowhere, and what it is if not given."""
+    """The index of ``dropout_p`` among a kernel's arguments (-1 for none), and its default."""
     found = [(i, a.default_value) for i, a in enumerate(kernel._schema.arguments) if a.name == "dropout_p"]
     return found[0] if found else (-1, None)
 
@@ -56,7 +56,7 @@ def refusing(kernel: Any) -> str:
 
 
 def may_refuse(kernel: Any, args: tuple) -> bool:
-    """May it raise because of the values of its arguments, or of where they lie in memory, which fakes do not tell?"""
+    """Whether it may raise because of its arguments' values, or of their places in memory, which fakes do not show."""
     name = refusing(kernel)
     if kernel._schema.is_mutable and overlaps(args):
         return True
@@ -69,7 +69,7 @@ def may_refuse(kernel: Any, args: tuple) -> bool:
 
 
 def overlaps(args: tuple) -> bool:
-    """Is what is changed, the first argument, in memory that another argument has too, laid out in another way?"""
+    """Whether the changed first argument shares memory with another argument that has another layout."""
     strided = [a for a in args if isinstance(a, torch.Tensor) and a.layout is torch.strided]
     if not strided or strided[0] is not args[0]:
         return False
@@ -90,7 +90,7 @@ def _changing(kernel: Any) -> str:
 
 
 def changes_unversioned(kernel: Any, args: tuple) -> bool:
-    """Does it change a tensor, and no version counter with it?"""
+    """Whether it changes a tensor without its version counter."""
     name = _changing(kernel)
     if name in NORMALIZING:
         return args[5] is not False and any(isinstance(a, torch.Tensor) for a in args[3:5])     # args[5]: training

@@ -1,4 +1,4 @@
-"""The one module that touches torch's symbolic shapes, which are private. Importing it takes a second or so.
+"""The only module that uses torch's symbolic shapes, which are private. Its import takes about a second.
 
 A symbol stands for an integer that differs from call to call: the size of a dimension, a stride, a Python number.
 Fake tensors whose sizes are made of symbols tell how the sizes of results follow from those of inputs, and torch notes
@@ -25,7 +25,7 @@ class Untranslatable(Exception):
 
 
 class Named(Source):
-    """Where torch thinks a symbol comes from: a name is all that it needs."""
+    """The source of a symbol, for torch, which needs only a name."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -79,7 +79,7 @@ def layout_of(tensor: torch.Tensor) -> list[Any]:
 
 
 def is_same(a: list[Any], b: list[Any]) -> bool:
-    """Are two layouts known to be equal? Asking assumes nothing."""
+    """Whether two layouts are known to be equal. This makes no assumption."""
     left, right = ([n.node.expr if isinstance(n, SymInt) else int(n) for n in layout] for layout in (a, b))
     return left == right
 
@@ -95,12 +95,12 @@ def example_of(number: Any) -> Any:
 
 
 def is_known(number: Any) -> bool:
-    """Has it turned out to be a constant?"""
+    """Whether it has turned out to be a constant."""
     return not expression(number).free_symbols
 
 
 def assumptions(env: ShapeEnv, start: int) -> list[Any]:
-    """What has been assumed about symbols, from the ``start``-th assumption."""
+    """The assumptions about symbols, from the ``start``-th one."""
     return [guard.expr for guard in env.guards[start:]]
 
 

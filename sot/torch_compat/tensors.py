@@ -33,7 +33,7 @@ class TensorChecks:
 
 
 def tensor_spec(example: torch.Tensor, layout: Layout) -> Any:
-    """What the guard program compares tensors with; None if it cannot be said in C."""
+    """The specification that the guard program compares tensors with; None if C cannot express it."""
     if example.layout != torch.strided:
         return None
     return tensor_specs()(example, (tuple(layout[0]), tuple(layout[1])))
@@ -41,7 +41,9 @@ def tensor_spec(example: torch.Tensor, layout: Layout) -> Any:
 
 @functools.cache
 def tensor_specs() -> Callable[[torch.Tensor, Layout], Any]:
-    """What makes specifications: of ``sot._tensors``, a few nanoseconds a tensor, or else of torch's own guards."""
+    """The function that makes specifications: of ``sot._tensors``, a few nanoseconds per tensor, or of torch's own
+    guards.
+    """
     tensors = native.module("tensors")
     if tensors is None:
         _hook.use_slow_tensors(torch._C._dispatch_tls_local_include_set, torch._C._dispatch_tls_local_exclude_set)
@@ -63,7 +65,7 @@ def slow_spec(example: torch.Tensor, layout: Layout) -> Any:
 
 
 def tensor_summary(t: torch.Tensor, sizes: Sequence[int | None] = ()) -> str:
-    """For example ``float32 tensor of shape (2, 3) on cpu, requires grad``; a size of None is any."""
+    """For example ``float32 tensor of shape (2, 3) on cpu, requires grad``. A size of None is any size."""
     kind = type(t).__name__.lower()
     t = plain_tensor(t)
     extra = ", requires grad" if t.requires_grad else ""
@@ -93,7 +95,7 @@ DISABLED = torch._C._disabled_torch_function_impl
 
 
 def overrides_enabled(enabled: bool) -> Any:
-    """A context in which torch asks classes, as outside of a capture, or does not."""
+    """A context in which torch looks for overrides in classes, as outside of a capture, or does not."""
     return torch._C._EnableTorchFunction() if enabled else contextlib.nullcontext()
 
 
@@ -105,7 +107,7 @@ def plain_tensor(value: Any) -> Any:
 
 
 def plain_example(value: Any) -> Any:
-    """The same for a backend to look at: a tensor that shares the memory, but leads to no instance of the subclass."""
+    """The same for a backend: a tensor that shares the memory, and is not an instance of the subclass."""
     plain = plain_tensor(value)
     return plain if plain is value else plain.data.requires_grad_(plain.requires_grad)
 
@@ -122,13 +124,13 @@ def asking_no_class(graph: Callable, as_it_is: bool) -> Callable:
 
 
 def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
-    """How often each has been changed in place; no subclass is asked."""
+    """How often each has been changed in place. No subclass is called."""
     with without_subclasses():
         return tuple(t._version for t in tensors)
 
 
 # ---- attributes -------------------------------------------------------------------------------------------
-# Each attribute and method of torch.Tensor that gives no tensor is in one of three tables; a test walks them.
+# Each attribute and method of torch.Tensor that returns no tensor is in one of three tables. A test checks that.
 # CONSTANT follows from what the guard on a tensor compares, and is read off the fake tensor.
 # ASKED does not; it is read off the real tensor and gets a guard of its own.
 # LEFT is left to Python, as is all that stands in no table.
@@ -144,7 +146,7 @@ CONSTANT_METHODS = frozenset({
     "is_complex", "is_floating_point", "is_signed", "is_conj", "is_neg", "is_inference", "is_same_size", "type",
     "dim_order", "__len__", "__dlpack_device__", "_is_zerotensor", "dense_dim", "sparse_dim", "storage_type",
     "is_distributed", "_has_symbolic_sizes_strides"})
-# Of functions of torch that take tensors and give none, these are constants, too.
+# These functions of torch take tensors and return constants.
 CONSTANT_FUNCTIONS = frozenset({
     "is_tensor", "is_storage", "result_type", "can_cast", "promote_types", "broadcast_shapes", "numel",
     "_has_compatible_shallow_copy_type", "len", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset",
@@ -167,7 +169,7 @@ ASKED_METHODS = frozenset(ASKED) - ASKED_ATTRIBUTES
 
 
 def ask(tensor: torch.Tensor, name: str) -> Any:
-    """What a tensor has under one of these names, whatever its class or a patch says."""
+    """The attribute of a tensor under one of these names, whatever its class or a patch defines."""
     with without_subclasses():
         return ASKED[name](tensor)
 

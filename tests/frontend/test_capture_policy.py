@@ -4,19 +4,18 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 import torch
 from rich.console import Console
 from translating import X
+from whole_programs import enabled_program
 
 import sot
 from sot import _hook
 from sot.driver.capture_policy import PATIENCE, Policy, Verdict, Work
-from sot.driver.translator import Translator
-from sot.driver.whole_program import WholeProgram
 from sot.frontend.global_mode import enable_all
-from sot.frontend.switch import Switch
 from sot.reports.build import report_of
 from sot.reports.page import page
 from sot.reports.recording import Recording, recorded
@@ -38,19 +37,11 @@ class Clock:
 @pytest.fixture
 def program(backend):
     """Makes a whole program with a policy, and enables it until the test ends."""
-    switches = []
-    for cls in (Net, torch.nn.Linear):      # what earlier tests have done
+    for cls in (Net, torch.nn.Linear):      # forget the work of earlier tests
         _hook.reset(cls.forward.__code__)
-
-    def start(budget=Budget(), clock=None):
-        policy = Policy(budget, clock or Clock(), before=0.0)
-        made = WholeProgram(lambda program: Translator(backend, program=program), policy)
-        made.load()
-        switches.append(Switch(made.callback).__enter__())
-        return made
-    yield start
-    for switch in switches:
-        switch.__exit__(None, None, None)
+    with ExitStack() as until:
+        yield lambda budget=Budget(), clock=None: enabled_program(
+            backend, Policy(budget, clock or Clock(), before=0.0), until)
 
 
 def captured(program):

@@ -5,17 +5,17 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import ExitStack
 
 import pytest
+import small_net
 import torch
 from rich.console import Console
+from whole_programs import enabled_program
 
 from sot import _hook
 from sot.driver.capture_policy import Policy, Work
 from sot.driver.gain import tell
-from sot.driver.translator import Translator
-from sot.driver.whole_program import WholeProgram
-from sot.frontend.switch import Switch
 from sot.reports.build import report_of
 from sot.reports.gain import Gain, LeftOut, Pace, gain_lines
 from sot.reports.page import page
@@ -27,17 +27,9 @@ X = torch.ones(2, 3)
 
 
 def net():
-    """A module of a class of its own, whose code nobody has seen."""
+    """A new class of modules, whose code the hook has not seen."""
     space = {"torch": torch}
-    exec(textwrap.dedent("""
-        class Net(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3) for _ in range(8)])
-            def forward(self, x):
-                for layer in self.layers:
-                    x = layer(x).relu() + 1
-                return x
+    exec(small_net.SOURCE + textwrap.dedent("""
         def bookkeeping(x):
             return x + sum([one() for i in range(100)])
         def one():
@@ -49,17 +41,8 @@ def net():
 @pytest.fixture
 def program():
     """Makes a whole program for a backend, whose clock stands still, and enables it until the test ends."""
-    switches = []
-
-    def start(backend):
-        made = WholeProgram(lambda program: Translator(backend, program=program),
-                            Policy(Budget(), lambda: 0.0, before=0.0))
-        made.load()
-        switches.append(Switch(made.callback).__enter__())
-        return made
-    yield start
-    for switch in switches:
-        switch.__exit__(None, None, None)
+    with ExitStack() as until:
+        yield lambda backend: enabled_program(backend, Policy(Budget(), lambda: 0.0, before=0.0), until)
 
 
 def eager(module, inputs):

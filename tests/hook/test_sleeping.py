@@ -14,15 +14,8 @@ PRELUDE = """
     import sot
     from hooked import is_installed
     from sot import _hook
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3) for _ in range(8)])
-        def forward(self, x):
-            for layer in self.layers:
-                x = layer(x).relu() + 1
-            return x
+    from small_net import SOURCE
+    exec(SOURCE)
 
     X = torch.ones(2, 3)
     def fib(n):

@@ -1,4 +1,4 @@
-"""What users tell torch.compile of functions and tensors, which capture obeys as well.
+"""Marks of functions and tensors for torch.compile, which capture obeys as well.
 
 torch keeps these as attributes of the object, or as a set of ids in torch._dynamo, which a program that has marked
 something has imported.
@@ -13,28 +13,28 @@ import torch
 
 
 def is_constant(function: Any) -> bool:
-    """torch.compiler.assume_constant_result: is it called once, and its result kept?"""
+    """torch.compiler.assume_constant_result: whether it is called once and its result is kept."""
     return getattr(function, "_dynamo_marked_constant", False) is True
 
 
 def is_allowed(function: Any) -> bool:
-    """torch.compiler.allow_in_graph: is a call of it one operation, which capture does not look into?"""
+    """torch.compiler.allow_in_graph: whether a call of it is one operation that is not inlined."""
     return is_in(function, "_allowed_callable_ids") and not is_in(function, "_leaf_function_ids") and not is_in(
         function, "_nonstrict_trace_callable_ids")
 
 
 def is_disallowed(function: Any) -> bool:
-    """torch._dynamo.graph_break and disallow_in_graph: does Python call it, between two graphs?"""
+    """torch._dynamo.graph_break and disallow_in_graph: whether Python calls it between two graphs."""
     return is_in(function, "_disallowed_callable_ids")
 
 
 def disables_all(code: CodeType) -> bool:
-    """Is it the wrapper of torch.compiler.disable, below which nothing is compiled?"""
+    """Whether it is the wrapper of torch.compiler.disable, below which nothing is compiled."""
     return code.co_qualname == "DisableContext.__call__.<locals>._fn"
 
 
 def disabled_code(function: Any) -> CodeType | None:
-    """What torch.compiler.disable(recursive=False) leaves to Python without what it calls, behind its wrapper."""
+    """The function of torch.compiler.disable(recursive=False), behind its wrapper. Its callees are still compiled."""
     if getattr(function, "_torchdynamo_disable_recursive", None) is not False and (
             "_torchdynamo_orig_callable" in vars(function)):
         return None

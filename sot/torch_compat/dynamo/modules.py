@@ -1,4 +1,4 @@
-"""The class of what torch.compile answers for a module: libraries look for it, and unwrap it by ``_orig_mod``."""
+"""The class of modules that torch.compile returns: libraries look for it, and unwrap it by ``_orig_mod``."""
 from __future__ import annotations
 
 import functools
@@ -32,18 +32,18 @@ def compiled_module_class() -> type[torch.nn.Module]:
 
 
 def compiled_module(module: torch.nn.Module, context: Callable[[torch.nn.Module], Callable[..., Any]]) -> Any:
-    """What stands for a compiled module."""
+    """The class that represents a compiled module."""
     return compiled_module_class()(module, context)
 
 
 def is_compiled_module(value: object) -> bool:
-    """Is it what torch.compile, or sot.compile, answers for a module?"""
+    """Whether torch.compile or sot.compile has returned it for a module."""
     return isinstance(value, torch.nn.Module) and any(cls.__module__ == "torch._dynamo.eval_frame"
                                                       for cls in type(value).__mro__)
 
 
 def inside(target: Any) -> Any:
-    """What a user has compiled, out of what torch.compile or sot.compile has made of it."""
+    """The module that a user has compiled with torch.compile or sot.compile."""
     while True:
         if is_compiled_module(target):
             target = target._orig_mod

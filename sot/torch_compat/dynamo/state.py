@@ -1,4 +1,4 @@
-"""torch._dynamo's stance and configuration, and who is told when they change."""
+"""torch._dynamo's stance and configuration, and the functions that are called when they change."""
 from __future__ import annotations
 
 import functools
@@ -15,7 +15,7 @@ STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", 
 
 @dataclass(frozen=True)
 class Stance:
-    """What torch.compiler.set_stance has set."""
+    """The setting of torch.compiler.set_stance."""
 
     name: str = "default"
     backend: Any = None
@@ -36,7 +36,7 @@ def stance() -> Stance:
 
 
 def stance_of(theirs: Any) -> Stance:
-    """The same, out of torch's own object."""
+    """The same, from torch's own object."""
     return Stance(theirs.stance, theirs.backend, theirs.skip_guard_eval_unsafe)
 
 
@@ -69,6 +69,6 @@ def setting(name: str, default: Any) -> Any:
 
 
 def default_backend() -> Any:
-    """What torch.compile compiles with if it is not told: "inductor", or what set_default_backend has set."""
+    """The default backend of torch.compile: "inductor", or what set_default_backend has set."""
     registry = sys.modules.get("torch._dynamo.backends.registry")
     return "inductor" if registry is None else getattr(registry, "get_default_backend", lambda: "inductor")()

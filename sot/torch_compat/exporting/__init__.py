@@ -1,1 +1,1 @@
-"""Private torch behind save and load: archives, and what torch.export makes of recurrent layers."""
+"""torch's private parts for save and load: archives, and torch.export's treatment of recurrent layers."""

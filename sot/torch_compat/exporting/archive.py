@@ -1,4 +1,4 @@
-"""torch.export's archives: package_pt2 is what torch.export.save calls, and it takes several programs."""
+"""torch.export's archives: torch.export.save calls package_pt2, which also takes several programs."""
 from __future__ import annotations
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Recurrent layers of any length: while a model is exported, torch is told only the shapes of their results.
+"""Recurrent layers of any length: while a model is exported, torch sees only the shapes of their results.
 
 torch's own Python code for LSTM, GRU and RNN on fake tensors unrolls them over the steps, so their length becomes a
 constant. The operators themselves take any length, and an exported program may call them.

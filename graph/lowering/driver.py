@@ -125,7 +125,9 @@ class Lowering:
         return rule(self, node, self.arguments(node)) if rule else None
 
     def _is_ours(self, node: fx.Node) -> bool:
-        """Is it about dense tensors with elements, of types that kernels have, on the device kernels are for?"""
+        """Whether its tensors are dense, not empty, of types that kernels support, and on the device of the
+        kernels.
+        """
         target: Any = node.target
         if target.namespace not in ("aten", "prims") or target._schema.is_mutable:
             return False

@@ -143,7 +143,7 @@ def fake_of(node: Any) -> Any:
 # ---- matching ---------------------------------------------------------------------------------------------
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """What the holes stand for, and the nodes that were matched, the last of them first."""
+    """The values of the holes, and the matched nodes, the last node first."""
 
     bound: Mapping[str, Any]
     nodes: tuple[fx.Node, ...]
@@ -156,7 +156,7 @@ class Match:
         return fake_of(self.bound[hole])
 
     def is_private(self) -> bool:
-        """Is nothing but the last used outside, except by what nobody uses?"""
+        """Whether only the last node has users outside the match. Unused nodes do not count."""
         inside = set(self.nodes)
         return all(user in inside or is_unused(user) for node in inside - {self.last} for user in node.users)
 
@@ -221,7 +221,7 @@ def is_unused(node: fx.Node) -> bool:
 
 
 def may_change(node: fx.Node) -> bool:
-    """May the node change a tensor, or how torch computes?  What is not known may."""
+    """Whether the node may change a tensor, or torch's state. Unknown functions may."""
     if node.op in ("placeholder", "get_attr", "output"):
         return False
     if isinstance(node.target, torch._ops.OpOverload):

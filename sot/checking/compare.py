@@ -119,7 +119,7 @@ def gradients(outputs: Any, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
 def is_equal(got: Any, want: Any) -> bool:
     try:
         return bool(got == want or got != got and want != want)
-    except Exception:       # an __eq__ of the user's that cannot say: no difference that we could tell of
+    except Exception:       # a user's __eq__ that fails: no difference can be reported
         return True
 
 

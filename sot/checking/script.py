@@ -35,7 +35,7 @@ print(graph_difference(compiled, graph, inputs) or "no difference")
 
 def write_script(title: str, module: GraphModule, inputs: Sequence[Any], backend: Backend,
                  folder: Path | None = None) -> Path:
-    """Write it, and beside it the inputs that are too large to be written out; answers where.
+    """Write it, and beside it the inputs that are too large for the script. Returns the path.
 
     ``folder`` is made if it is not there; without one, a new folder for temporary files.
     """

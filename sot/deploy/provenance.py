@@ -24,7 +24,7 @@ HASHES = "extra/sot.sha256"
 
 
 def provenance() -> dict[str, str]:
-    """What writes a file, and when."""
+    """The versions that write a file, and the time."""
     return {"sot": VERSION, "torch": str(torch.__version__), "python": platform.python_version(),
             "written": datetime.now(UTC).isoformat(timespec="seconds")}
 
@@ -47,7 +47,7 @@ def hashes_of(archive: zipfile.ZipFile) -> dict[str, str]:
 
 
 def seal(file: Path) -> str:
-    """Add the hashes to an archive; answers the digest."""
+    """Add the hashes to an archive. Returns the digest."""
     with zipfile.ZipFile(file, "a") as archive:
         root = archive.namelist()[0].partition("/")[0]
         text = json.dumps(hashes_of(archive), sort_keys=True)

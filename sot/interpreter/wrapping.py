@@ -157,12 +157,14 @@ WRITTEN_IN_PYTHON: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictio
 
 
 def is_plain_class(kind: type) -> bool:
-    """Is an instance made of nothing but a ``__dict__`` and Python-level slots?"""
+    """Whether instances consist only of a ``__dict__`` and Python-level slots."""
     return all(c is object or is_written_in_python(c) for c in kind.__mro__)
 
 
 def is_written_in_python(cls: type) -> bool:
-    """Is it the class of a class statement? Some of C code are on the heap, too, such as ``threading.local``."""
+    """Whether it is the class of a class statement. Some C classes are on the heap, too, such as
+    ``threading.local``.
+    """
     found = WRITTEN_IN_PYTHON.get(cls)
     if found is None:
         found = WRITTEN_IN_PYTHON[cls] = bool(cls.__flags__ & HEAP_TYPE) and not any(
@@ -176,7 +178,7 @@ MAY_DIFFER = frozenset(("__module__", "__doc__", "__qualname__", "__new__", "__i
 
 @functools.cache
 def is_plain_tensor(kind: type) -> bool:
-    """Is it Tensor, Parameter, or a class of parameters that only adds to it, and overrides nothing?"""
+    """Whether it is Tensor, Parameter, or a class of parameters that only adds members and overrides none."""
     if kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         return True
     own = kind.__mro__[:kind.__mro__.index(torch.nn.Parameter)] if issubclass(kind, torch.nn.Parameter) else ()
@@ -201,7 +203,7 @@ def is_followed_tensor(kind: Any) -> bool:
 
 
 def other_kind(real: torch.Tensor) -> str | None:
-    """What a tensor is that graphs are not made of, in words; None for one that they are made of."""
+    """The description of a tensor that graphs do not support; None for one that they do."""
     kind = type(real)
     if not is_followed_tensor(kind):
         return f"an instance of {kind.__qualname__}, a subclass of Tensor"

@@ -240,6 +240,6 @@ def grouped(tensorlistlist, with_indices=False):
             found.append(given[i])
         if with_indices:
             indices.append(i)
-    if len(groups) > 1:     # in an order of its own
+    if len(groups) > 1:     # torch orders several groups in its own way
         return group_tensors(tensorlistlist, with_indices)
     return groups

@@ -23,7 +23,7 @@ def private_folder(name: str) -> Path:
     """A folder of the cache; made, for this user alone, when it is not there.
 
     Raises:
-        PermissionError: it belongs to somebody else, who could put code into it.
+        PermissionError: it belongs to another user, who could put code into it.
     """
     path = root() / name
     path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ Three outcomes end the symbolic execution of a frame early:
 
 * ``Break(reason, detail)``: the instruction at hand is run by Python itself, between two graphs.
 * ``Skip(reason, detail)``: the whole frame is run by Python.
-* any other exception: a defect of ours. The frame is run by Python, and the defect is recorded.
+* any other exception: a defect of this package. Python runs the frame, and the defect is recorded.
 
 ``PyRaise`` is not one of them: it is an exception *of the user's program*, followed symbolically.
 """

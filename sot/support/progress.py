@@ -21,7 +21,7 @@ PATIENCE = 2.0      # seconds before anything is shown
 
 
 class Watch:
-    """Work that is going on, the innermost last; after ``PATIENCE`` its line is shown, and is gone when all is done."""
+    """Work in progress, the innermost last. After ``PATIENCE`` its line is shown, and removed when all is done."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -79,7 +79,7 @@ def working(what: str, place: Place | None = None) -> Iterator[None]:
 
     Arguments:
         what: such as "capturing train_step".
-        place: the line of the user's that it is done for.
+        place: the user's line that it is done for.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield

@@ -30,7 +30,7 @@ SEEN_THROUGH = (FunctionType, MethodType)
 
 # ---- objects in the place of a function -----------------------------------------------------------------
 class Wrapper(_hook.Binding):
-    """A callable in the place of ``__wrapped__``: same name, signature, attributes, and binding to instances.
+    """A callable in place of ``__wrapped__``: same name, signature, attributes, and binding to instances.
 
     In a class body it makes methods as a function does. What it has not itself is looked up in what it wraps.
     A copy is the wrapper of a copy, so of a function it is this very object; a function's wrapper is pickled

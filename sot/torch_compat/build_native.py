@@ -79,7 +79,7 @@ def _sum_of(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    if os.fork():       # who has started this goes on
+    if os.fork():       # the process that started this one continues
         os._exit(0)
     with contextlib.suppress(OSError):
         os.nice(10)

@@ -196,12 +196,12 @@ def has_symbols(gm: GraphModule) -> bool:
 
 
 def with_sizes_of(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
-    """The ATen graph as it is for these inputs: every size and number in it is known."""
+    """The ATen graph for these inputs: every size and number in it is known."""
     return _static(gm, [_layout(v) if isinstance(v, torch.Tensor) else v for v in inputs])
 
 
 def with_other_sizes(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule | None:
-    """The ATen graph as it is for inputs of which every symbol has another value; None if there are no such inputs."""
+    """The ATen graph for inputs with another value for every symbol; None if there are no such inputs."""
     recorded = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
     values: dict[Any, int] = {}
     for given, value in zip(inputs, recorded, strict=True):

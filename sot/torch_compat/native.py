@@ -107,7 +107,9 @@ def _wanted(name: str) -> tuple[Path, dict[str, Any]]:
 
 
 def _start(order: dict[str, Any]) -> None:
-    """In a process that goes on when this one ends, and that a Ctrl-C does not reach. Only its start is waited for."""
+    """Run in a process that continues when this one ends, and that a Ctrl-C does not reach. Only its start is waited
+    for.
+    """
     subprocess.run([sys.executable, "-I", build_native.__file__, json.dumps(order)], stdin=subprocess.DEVNULL,
                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, check=True)
 

@@ -253,7 +253,7 @@ class Writer:
         return f"tl.broadcast_to({store.value}, {self._shape(store)})" if self.kernel.reduced else store.value
 
     def _shape(self, store: Store) -> str:
-        """Of the block of places."""
+        """The shape of the block of places."""
         columns = "COLUMNS" if store.index.names & self.points else "1"
         return f"[ROWS, {columns}]" if self.kernel.reduced else "[ROWS]"
 

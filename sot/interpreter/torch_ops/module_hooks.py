@@ -69,7 +69,7 @@ def new_handle(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
             isinstance(d, DictValue) and d.real is not ABSENT for d in (hooks, *others)):
         raise Break(Reason.SIDE_EFFECT, "adding a hook")
     number = HookId()
-    m.effect(lambda e: e.value(number))     # it is taken, though nobody may ask for it
+    m.effect(lambda e: e.value(number))     # the handle takes a number, even if the program does not read it
     for name, value in (("hooks_dict_ref", WeakReference(hooks)), ("id", number),
                         ("extra_dict_ref", TupleValue([WeakReference(d) for d in others]))):
         handle.attrs.set(m, name, value)
@@ -78,7 +78,7 @@ def new_handle(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 
 @handles(RemovableHandle.remove)
 def remove_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Of a handle that existed before, the number would be guarded, and be another one at the next call."""
+    """Capture would guard the number of an existing handle, which differs at the next call."""
     if isinstance(args[0], HookHandle):
         return args[0].remove(m)
     if args[0].real is not ABSENT:

@@ -1,9 +1,8 @@
 """The eager backend: PyTorch runs the captured graph one operation at a time.
 
 It turns ``cond`` and ``while_loop`` into Python's ``if`` and ``while`` over the subgraphs. torch's operations trace
-their
-subgraphs at each call that needs gradients, and return zeros as the gradients of the branch that was not taken; Python
-returns none.
+their subgraphs at each call that needs gradients, and return zeros as the gradients of the branch that was not taken;
+Python returns none.
 """
 
 from __future__ import annotations

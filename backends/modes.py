@@ -1,8 +1,7 @@
 """The `mode=` and `options=` of `to_static`: requests to a backend to spend more on a graph so that it runs faster.
 
 A backend with modes has an attribute `modes`: a mapping from their names to the backends to use instead. A backend
-with
-options has a method `with_options`. Any other backend gets them as keyword arguments, as from torch.compile.
+with options has a method `with_options`. Any other backend gets them as keyword arguments, as from torch.compile.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Rescues compiled graphs that raise when they run.
 
 Eager PyTorch runs the graph again. If it raises as well, the program is wrong and gets eager's exception. If it
-returns
-a result, that is the result, and eager PyTorch runs the graph from now on. One warning and the reports say so.
+returns a result, that is the result, and eager PyTorch runs the graph from now on. One warning and the reports say so.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 ``GraphBuilder`` makes all nodes. Each operation runs on fake tensors first, so a node exists only for what torch
 accepts. The fake result is stored in ``node.meta["example_value"]``, the user's position in
-``node.meta["stack_trace"]``.
-The node list is append-only: ``mark()`` and ``cut(mark)`` undo by truncation.
+``node.meta["stack_trace"]``. The node list is append-only: ``mark()`` and ``cut(mark)`` undo by truncation.
 """
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ class TensorRef:
     """A tensor of the graph: its node and its fake value. Inputs get their node on first use.
 
     ``seen``: whether capture has used the fake value for anything but operations on it. Then the capture is right only
-    for a
-    tensor of that dtype, shape and so on, and only if the tensors from which this one is computed have not changed
-    either.
+    for a tensor of that dtype, shape and so on, and only if the tensors from which this one is computed have not
+    changed either.
     """
 
     __slots__ = ("node", "fake", "real", "label", "version", "seen")

@@ -4,8 +4,7 @@ A ``Region`` replaces the builder's graph while a branch is executed. A tensor f
 placeholder of the subgraph, at its first use. When the results of a branch are known, ``close`` makes its GraphModule.
 torch's higher-order operations are functional: a branch must not change its operands, and must not return one of them,
 or two tensors that share memory. Versions reveal a change. In the second case copies are returned. If a copy stands
-for
-the tensor itself, neither may be changed afterwards: they are *tied*.
+for the tensor itself, neither may be changed afterwards: they are *tied*.
 """
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """``mode="reduce-overhead"``: a CUDA graph records the launches of a module and starts them all at once.
 
 A CUDA graph accesses the same memory at every replay. Inputs whose address changes from call to call are first copied
-to
-fixed places. Inputs that do not move (parameters, tensors that the forward graph keeps for the backward one) are read
-in
-place. Results that the program sees are copied out. Results that autograd keeps are not copied, so while they are held
-there is no replay, and the kernels are launched one by one.
+to fixed places. Inputs that do not move (parameters, tensors that the forward graph keeps for the backward one) are
+read in place. Results that the program sees are copied out. Results that autograd keeps are not copied, so while they
+are held there is no replay, and the kernels are launched one by one.
 """
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """``mode="max-autotune"``: measures block sizes and warps, and caches the best for each kernel and kind of GPU.
 
 It tries a handful of sizes around those of ``blocks.chosen``. ``measure`` is a function of a kernel and its block
-sizes,
-so the search can be tested without a GPU.
+sizes, so the search can be tested without a GPU.
 """
 from __future__ import annotations
 

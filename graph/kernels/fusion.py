@@ -2,10 +2,8 @@
 
 Two kernels correspond through a buffer that both access. Its strides show which axes are the same. An axis of one may
 be several axes of the other, so both are cut into "digits". One kernel may be a reduction, with the other computed
-over
-its rows. A correspondence is only a proposal. It is accepted if every value that the second kernel reads from the
-first
-is read at the place where it was stored.
+over its rows. A correspondence is only a proposal. It is accepted if every value that the second kernel reads from the
+first is read at the place where it was stored.
 """
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Groups small independent kernels into one launch, for example those of an optimizer's step.
 
 The programs of the launch are divided among the kernels. Each kernel reads and writes the same memory as before, so
-this
-saves no memory traffic. It saves launches, each of which costs as much as moving some megabytes.
+this saves no memory traffic. It saves launches, each of which costs as much as moving some megabytes.
 """
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 An ``Index`` is ``const + sum(coefficient * atom)``. An atom is a variable's name, or the quotient or remainder of an
 ``Index`` by a positive number. It prints as Python, and ``parse`` reads that back. The ranges of variables are not
-part
-of it. ``Ranges`` maps a variable to its size, and is needed to simplify quotients and remainders.
+part of it. ``Ranges`` maps a variable to its size, and is needed to simplify quotients and remainders.
 """
 from __future__ import annotations
 

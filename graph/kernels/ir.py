@@ -45,8 +45,8 @@ class Stmt:
     """``op`` is a row of ``OPS``, ``REDUCTIONS`` or ``SCANS``, or in ``STRUCTURAL``.
 
     A load may have a condition as its argument. Where it is false, the result is ``value``, and memory is not
-    accessed. The
-    result of ``inside`` is its argument, a position that must be in ``[0, value)``. Otherwise the kernel fails.
+    accessed. The result of ``inside`` is its argument, a position that must be in ``[0, value)``. Otherwise the kernel
+    fails.
     """
 
     name: str

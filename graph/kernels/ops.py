@@ -1,8 +1,8 @@
 """The operations of the kernel IR: one record each, with its type rule and its evaluation in NumPy.
 
 Values have one of the types in ``DTYPES``. Operands of arithmetic have equal types, and a change of type is a
-``cast``.
-Half precision is only stored and cast: lowering computes in f32 and rounds after every operator, as PyTorch does.
+``cast``. Half precision is only stored and cast: lowering computes in f32 and rounds after every operator, as PyTorch
+does.
 """
 from __future__ import annotations
 

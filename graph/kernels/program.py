@@ -1,8 +1,7 @@
 """A lowered graph: buffers, and the steps that fill them, in order. It prints as the body of a function.
 
 A step is a ``Kernel``, a ``Group`` of kernels, or an ``Extern``: a call of one ATen operator. A tensor is a ``View``
-of a
-buffer, so operators that only rearrange elements need no step.
+of a buffer, so operators that only rearrange elements need no step.
 """
 from __future__ import annotations
 
@@ -140,8 +139,7 @@ class Program:
 
 def has_effect(step: Step) -> bool:
     """Whether a step does more than write its buffers: draw random numbers, assert, communicate, print. The effects of
-    a
-    foreign operator are unknown. Steps with effects run in the program's order.
+    a foreign operator are unknown. Steps with effects run in the program's order.
     """
     if not isinstance(step, Extern):
         return False
@@ -152,8 +150,7 @@ def has_effect(step: Step) -> bool:
 
 def verify(program: Program, effects: Sequence[Effect] | None = None) -> None:
     """Raise ValueError unless each buffer is written before it is read, inputs are changed only after their last
-    reader, and
-    the steps with effects are those of the lowered program, in its order.
+    reader, and the steps with effects are those of the lowered program, in its order.
     """
     given, changed = {*program.inputs, *program.constants}, set[str]()
     known = set(given)

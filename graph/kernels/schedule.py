@@ -34,8 +34,7 @@ SOURCES = 4          # greatest number of buffers that a value reads if it is co
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """The cost of a program: launches, calls, bytes read and written (each buffer of a step once), and the greatest
-    number of
-    bytes that are allocated at a time.
+    number of bytes that are allocated at a time.
     """
 
     kernels: int
@@ -172,8 +171,7 @@ class Plan:
     # ---- order
     def before(self, number: int) -> set[int]:
         """The steps that must have run: those that write what it reads, or read the input that it overwrites. For a
-        step with
-        effects, also the previous one.
+        step with effects, also the previous one.
         """
         step = self.steps[number]
         found = {self.effect_before[number]} if number in self.effect_before else set()

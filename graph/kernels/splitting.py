@@ -1,10 +1,8 @@
 """Splits large reductions to few results into two stages. In one stage they would use only a few processors of a GPU.
 
 ``sum over | r0:1048576`` becomes ``over p0:256 | r0:4096``, which leaves 256 partial sums, and ``over | r0:256``,
-which
-adds them and computes what followed. Reductions that build on each other (the mean, then the squares around it) have
-two
-stages each. Values that are computed at every point from the results get a final kernel of their own.
+which adds them and computes what followed. Reductions that build on each other (the mean, then the squares around it)
+have two stages each. Values that are computed at every point from the results get a final kernel of their own.
 """
 from __future__ import annotations
 

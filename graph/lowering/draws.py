@@ -1,10 +1,9 @@
 """Random numbers in kernels, for ``SOT_RANDOM=philox``.
 
 Otherwise operators that draw are called, so the numbers are eager's. With Philox, a program draws one seed for each
-such
-operator from torch's generator, in one call. An element is a function of its seed and its position. So the numbers are
-reproducible after ``torch.manual_seed``, though not eager's, and numbers that are not read later need no memory. The
-forward graph still keeps what a backward graph needs (the mask of a dropout).
+such operator from torch's generator, in one call. An element is a function of its seed and its position. So the
+numbers are reproducible after ``torch.manual_seed``, though not eager's, and numbers that are not read later need no
+memory. The forward graph still keeps what a backward graph needs (the mask of a dropout).
 """
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 In: a functional ATen graph whose nodes have fake values in ``meta["val"]``, with static shapes. Out: a ``Program``
     with
 one kernel per operator; ``sot.graph.kernels.schedule`` fuses them. ``lowers`` registers a rule under an operator's
-name.
-A rule returns the node's value, or None to have the operator called.
+name. A rule returns the node's value, or None to have the operator called.
 """
 from __future__ import annotations
 

@@ -2,10 +2,8 @@
 
 If each line has one place (``scatter`` of a label), every element tests whether it is that place: a single kernel.
 Otherwise there are two: the first fills the buffer; the second adds to it, or puts elements into it. The order in
-which
-floating-point numbers are added to one place is not defined, as in torch's own kernels. If torch is set to
-deterministic
-algorithms, the operator is called.
+which floating-point numbers are added to one place is not defined, as in torch's own kernels. If torch is set to
+deterministic algorithms, the operator is called.
 """
 from __future__ import annotations
 

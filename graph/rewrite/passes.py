@@ -1,11 +1,9 @@
 """Passes over functional ATen graphs, by name and in order. A verifier runs after each pass that changes something.
 
 ``SOT_LOG=passes`` prints every graph that a pass has changed. A rewrite is a row of ``RULES`` (an operator, when the
-rule
-applies, and the replacement), or of ``CHAINS`` (two operators in a row, and the one that replaces them). A test on
-random
-inputs proves each rule. ``sot.graph.rewrite.rewrites`` has the patterns of several operators. What concerns only one
-kernel (constants, equal expressions) is done in ``sot.graph.kernels.ir.Builder``.
+rule applies, and the replacement), or of ``CHAINS`` (two operators in a row, and the one that replaces them). A test
+on random inputs proves each rule. ``sot.graph.rewrite.rewrites`` has the patterns of several operators. What concerns
+only one kernel (constants, equal expressions) is done in ``sot.graph.kernels.ir.Builder``.
 """
 from __future__ import annotations
 

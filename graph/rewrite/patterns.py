@@ -1,7 +1,7 @@
 """Patterns of graphs: the left-hand sides of rules in ``graph/rewrite/rewrites.py``, as expressions over holes.
 
-    q, k, v, scale = holes("q k v scale")
-    attention = op("matmul", op("softmax", op("mul", op("matmul", q, op("transpose", k, -2, -1)), scale), -1), v)
+    q, k, v, scale = holes("q k v scale") attention = op("matmul", op("softmax", op("mul", op("matmul", q,
+    op("transpose", k, -2, -1)), scale), -1), v)
 
 An operation has one name, however the program spells it: ``a @ b``, ``torch.matmul(a, b)``, ``a.matmul(b)`` and ATen's
 ``aten.matmul.default`` are ``matmul``. A hole stands for any value; the same hole twice stands for the same value.

@@ -1,10 +1,8 @@
 """Rules that replace several operators by one: each is a pattern, a condition and a replacement.
 
 The rules of ``CAPTURED`` are for captured graphs, before autograd, so gradients are those of the replacement. The
-rules
-of ``ATEN`` are for functional ATen graphs. ``tests/graph/test_rewrites.py`` proves every rule on random inputs:
-results,
-gradients, special values. SOT_PATTERNS switches rules off, for the process: ``SOT_PATTERNS=-attention``.
+rules of ``ATEN`` are for functional ATen graphs. ``tests/graph/test_rewrites.py`` proves every rule on random inputs:
+results, gradients, special values. SOT_PATTERNS switches rules off, for the process: ``SOT_PATTERNS=-attention``.
 
 A rewritten graph must return tensors of the same layout. That is checked on fake tensors; otherwise it is not used.
 """

@@ -40,8 +40,7 @@ def slot_names(
     local: tuple[str, ...], cells: tuple[str, ...], free: tuple[str, ...]
 ) -> tuple[str, ...]:
     """The names of the frame's variable slots: locals, cells that are no locals, then free variables. In a class body
-    a name
-    may be both a cell and free; then the free variable gets another name.
+    a name may be both a cell and free; then the free variable gets another name.
     """
     only_cells = tuple(name for name in cells if name not in local)
     return local + only_cells + tuple(f"{n} (free)" if n in cells else n for n in free)

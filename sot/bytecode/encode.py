@@ -67,8 +67,7 @@ def encode(
     `argnames` replaces the signature by these positional parameters. `freevars` replaces the free variables: the cells
     come from the closure of the function, `types.FunctionType(code, globals, closure=(cell, ...))`. A cell variable of
     `like` that is named there becomes a free variable. Its MAKE_CELL at the head is dropped, and all other
-    instructions
-    use the given cell.
+    instructions use the given cell.
     """
     layout = _layout(like, instrs, argnames, extra_locals, freevars, cellvars)
     encoder = Encoder(instrs, handlers, layout)
@@ -270,8 +269,7 @@ class Encoder:
 
     def place(self) -> tuple[list[int], list[int]]:
         """The code units where each native instruction starts and ends. This fills in jump distances. An instruction
-        grows
-        if its distance needs more room, which moves others, so the computation is repeated until nothing grows.
+        grows if its distance needs more room, which moves others, so the computation is repeated until nothing grows.
         """
         jumps = [(index, native) for index, native in enumerate(self.out) if native.target is not None]
         while True:

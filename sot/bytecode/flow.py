@@ -75,8 +75,7 @@ class Flow:
 
     def next_round(self, place: int) -> tuple[bool, frozenset[int]] | None:
         """For a test that may leave its loop: the truth value that starts another iteration, and the first
-        instructions of
-        that iteration.
+        instructions of that iteration.
         """
         loop = self.loop(place)
         if loop is None or TESTS.get(self.ops.get(place, "")) != "test" or not self.leaves(loop, place):
@@ -90,8 +89,7 @@ class Flow:
 
     def join(self, place: int, loop: frozenset[int] | None = None, latch: int = EXIT) -> int:
         """The first place that all paths from a place pass through; EXIT is the end of the function. Within an
-        iteration of a
-        loop, all paths end at its latch.
+        iteration of a loop, all paths end at its latch.
         """
         if loop is None:
             return _nearest(_common(self.following), place)
@@ -101,8 +99,7 @@ class Flow:
 
     def meeting(self, place: int, loop: frozenset[int] | None = None, latch: int = EXIT) -> int:
         """The place where the paths from a test meet. It is the join, except where one path starts the next iteration
-        without
-        the loop's own test, as `a` does in `while a or b`. Then it is that test.
+        without the loop's own test, as `a` does in `while a or b`. Then it is that test.
         """
         met = test = self.join(place, loop, latch)
         while test not in (EXIT, latch) and self.next_round(test) is None:

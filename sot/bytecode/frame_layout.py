@@ -35,8 +35,7 @@ slot_parameter = (SLOT + "{}").format  # the parameter for a slot
 @dataclass(frozen=True)
 class Layout:
     """What is restored of a frame: the kinds of the stack's slots, bottom first, and the local variables (no cells)
-    that
-    have a value and are still needed.
+    that have a value and are still needed.
 
     If COPY has copied a SAVED slot, its kind is VALUE from then on, because only the copy is ever restored from.
     """

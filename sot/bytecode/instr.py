@@ -21,8 +21,7 @@ NO_POSITION: Position = (None, None, None, None)
 @dataclass(slots=True, eq=False)
 class Instr:
     """One canonical instruction. `pos` is (lineno, end_lineno, col, end_col). `handler` is an index into the handlers
-    of
-    its code, or -1.
+    of its code, or -1.
     """
 
     op: str

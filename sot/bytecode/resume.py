@@ -64,8 +64,7 @@ def resume_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
 @per_place
 def composed_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
     """Composed code: the user's function from the call at `pc` on. Its callee is the rest of the inner function, which
-    is
-    the last parameter, with its arguments.
+    is the last parameter, with its arguments.
     """
     instrs, handlers = with_targets(decode(code))
     emit = functools.partial(Instr, pos=instrs[pc].pos, handler=instrs[pc].handler)

@@ -25,10 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 @dataclass(eq=False)
 class Origin:
     """The last constant of resume and composed code: the code that it continues, and the instruction to continue from.
-    For
-    composed code `pc` is that of the call. The reference is weak: the entries of that code keep the resume code alive,
-    and
-    Python's garbage collector does not traverse code objects.
+    For composed code `pc` is that of the call. The reference is weak: the entries of that code keep the resume code
+    alive, and Python's garbage collector does not traverse code objects.
     """
 
     of: weakref.ref[CodeType]
@@ -67,8 +65,7 @@ def source(code: CodeType, pc: int) -> tuple[CodeType, int]:
 
 def place_of_call(code: CodeType, pc: int, next_pc: int, keep: bool) -> tuple[CodeType, int, int, bool]:
     """The place of a call in the user's code, the next instruction, and whether the result is pushed. The call at the
-    start
-    of composed code stands for the call in the user's code.
+    start of composed code stands for the call in the user's code.
     """
     known = origin(code)
     if known is None:
@@ -81,8 +78,7 @@ def place_of_call(code: CodeType, pc: int, next_pc: int, keep: bool) -> tuple[Co
 
 def _places(original: list[Instr], copy: list[Instr]) -> list[int]:
     """The user's instruction for each instruction of the copy. Both lists end in the same way. Before 3.13, however,
-    resume
-    code has an additional FORMAT_SIMPLE after each CONVERT_VALUE behind which it starts.
+    resume code has an additional FORMAT_SIMPLE after each CONVERT_VALUE behind which it starts.
     """
     places, at = [], len(original) - 1
     for instr in reversed(copy):
@@ -93,8 +89,7 @@ def _places(original: list[Instr], copy: list[Instr]) -> list[int]:
 
 def per_place(function: F) -> F:
     """Cache a function of (code, pc, ...) by the identity of the user's code, because equal code may come from
-    different
-    files. The cached result must not keep the code alive.
+    different files. The cached result must not keep the code alive.
     """
     cache: CodeTable[dict[Any, Any]] = CodeTable(lambda code: {})
 

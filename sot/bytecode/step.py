@@ -6,10 +6,9 @@ At a break the stack and the locals of the user's frame are known. There are two
 - `call_code`, for an outer frame, does the same around the call in which the inner frame broke.
 
 Step code does not call resume code (``sot/bytecode/resume.py``). It returns `Tail(resume function, args)`, and the
-hook
-makes the call. So a loop that breaks in every iteration needs no deeper stack, and a traceback shows only the user's
-frames. The restored values are the parameters (`argument_order`). The closure is the cells of the frame, in the order
-`code.co_cellvars + code.co_freevars`.
+hook makes the call. So a loop that breaks in every iteration needs no deeper stack, and a traceback shows only the
+user's frames. The restored values are the parameters (`argument_order`). The closure is the cells of the frame, in the
+order `code.co_cellvars + code.co_freevars`.
 """
 from __future__ import annotations
 
@@ -78,9 +77,8 @@ class CallPoint(Point):
     """The place that step code of an outer frame leaves for. The result of the inner step code is the last value.
 
     If the inner frame continues in a function, both rests become one function (`composed_code`), so that they are
-    captured
-    together. Otherwise the result of the inner step code is the result of the call, and resume code continues after
-    it.
+    captured together. Otherwise the result of the inner step code is the result of the call, and resume code continues
+    after it.
     """
 
     __slots__ = ("next_pc", "keep", "rests")
@@ -137,9 +135,8 @@ def step_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
 
 def call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
     """Step code around the call that the instruction at `pc` has made. Its operands are already popped, and its
-    handler is
-    active. The last parameter is the callee, the inner frame's step code. The result is pushed, or dropped if not
-    `keep`.
+    handler is active. The last parameter is the callee, the inner frame's step code. The result is pushed, or dropped
+    if not `keep`.
     """
     code, pc, next_pc, keep = place_of_call(code, pc, next_pc, keep)
     return _call_code(code, pc, next_pc, layout, keep)
@@ -185,8 +182,7 @@ def _leaving(code: CodeType, pc: int, layout: Layout, body: list[Instr], followi
 
 def _lowered(instr: Instr) -> list[Instr]:
     """The instruction in a form whose result slots have known kinds and which takes any operand that the interpreter
-    may
-    have left. On 3.13, for example, a TO_BOOL has already made the condition a bool.
+    may have left. On 3.13, for example, a TO_BOOL has already made the condition a bool.
     """
     emit = functools.partial(Instr, pos=instr.pos)
     null = [emit("PUSH_NULL"), emit("SWAP", 2)] if NULL_FIRST else [emit("PUSH_NULL")]
@@ -213,10 +209,8 @@ def _begin_with(emit: Emit) -> list[Instr]:
 
 def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = None) -> list[Instr]:
     """Return the Tail. It empties the stack into variables (STORE_FAST can store a NULL), undoes PUSH_EXC_INFO, and
-    passes
-    the variables on after the globals, the cells and the locals. An exception among them has a traceback that refers
-    to
-    this frame. The frame therefore deletes the variables, or both would keep each other alive.
+    passes the variables on after the globals, the cells and the locals. An exception among them has a traceback that
+    refers to this frame. The frame therefore deletes the variables, or both would keep each other alive.
     """
     instrs: list[Instr] = []
     pc, layout = place

@@ -145,8 +145,7 @@ def is_weight(origin: Origin, real: Any) -> bool:
 
 def check_layouts(trace: Trace) -> None:
     """Raises RestartCapture if the graph changes something that symbolic fake tensors do not show: the layout of an
-    input
-    (a backend sees its final layout), or memory that inputs share.
+    input (a backend sees its final layout), or memory that inputs share.
     """
     if trace.symbols is None:
         return

@@ -48,8 +48,7 @@ COMPILES = "the backend compiles its graph, and would lose leaves that the graph
 @dataclass(frozen=True)
 class Compiled:
     """``call`` takes the inputs of a graph and returns its outputs. ``is_unchanged``: whether it runs the nodes of the
-    graph
-    as they are, so that PyTorch treats the inputs as in the program.
+    graph as they are, so that PyTorch treats the inputs as in the program.
     """
 
     call: Callable[..., Any]
@@ -108,8 +107,7 @@ class GraphCompiler:
         it.
 
         AOTAutograd before torch 2.13 refuses a graph that leaves autocast changed. So the graph for the backend undoes
-        the change
-        at its end. After a compiled graph the states are set in any case (``leaving_states``).
+        the change at its end. After a compiled graph the states are set in any case (``leaving_states``).
         """
         before = autocast_as_before(graph.states)
         if not before:
@@ -161,8 +159,7 @@ class GraphCompiler:
 
     def ask_about_results(self, graph: Graph, examples: list[Any]) -> Callable[..., Any]:
         """The same for a graph that is compiled as one, or as several graphs if the program goes backward through its
-        results one
-        by one.
+        results one by one.
         """
         if not self.compiles:
             compiled = call_backend(self.backend, graph.module, examples)
@@ -231,10 +228,8 @@ def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -
     """The compiled graph of a trace that sets states of torch.
 
     A compiler sets the states of a graph while it compiles, but the compiled graph sets none, or only some. Here the
-    states
-    are restored after the run, and then those that the trace leaves are set. ``grad``: whether to begin with gradients
-    on
-    although they are off (``turns_grad_on``).
+    states are restored after the run, and then those that the trace leaves are set. ``grad``: whether to begin with
+    gradients on although they are off (``turns_grad_on``).
     """
     states = net_states(log)
     if not (states or grad) or any(setter in REGIONS for setter, _, _ in log):

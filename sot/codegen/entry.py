@@ -1,10 +1,8 @@
 """From the parts of an emitted function to the entry that the hook asks.
 
 C runs the guard program, loads what it can, and calls the graph if no Python code must come before. The rest stays in
-the
-emitted function. It gets the values that C has loaded as arguments after the frame's own, and the graph's results
-last.
-An entry whose result is a result of the graph needs no function.
+the emitted function. It gets the values that C has loaded as arguments after the frame's own, and the graph's results
+last. An entry whose result is a result of the graph needs no function.
 """
 from __future__ import annotations
 

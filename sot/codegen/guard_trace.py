@@ -32,10 +32,8 @@ def with_free_weights(guards: Mapping[Guard, Line], trace: Trace) -> Mapping[Gua
     """Let unseen weights have any dtype and shape: their guards compare only the class.
 
     PyTorch runs the graph as it would run the program, so it treats such a weight as in the program. If that raises,
-    Python
-    runs the frame from its start, so the graph must not contain anything that cannot be repeated. Guards on arguments
-    stay,
-    because they report what a caller changed.
+    Python runs the frame from its start, so the graph must not contain anything that cannot be repeated. Guards on
+    arguments stay, because they report what a caller changed.
     """
     trace.graph.pass_on_seen()
     free = {value.origin for value in trace.tensors if value.origin is not None and not value.ref.is_seen

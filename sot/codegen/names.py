@@ -2,8 +2,7 @@
 
 A function compiled from source can hold objects only as globals. ``Names`` allots their names, and a variable to each
 origin that is used more than once. ``Walk`` writes the lines that load origins and check the guards that are not in
-the
-guard program.
+the guard program.
 """
 from __future__ import annotations
 
@@ -103,8 +102,7 @@ class Walk:
 
     def write(self, guards: Iterable[Guard], examples: Mapping[Guard, Any]) -> None:
         """Check guards in the order in which capture met them: the tensors together, then the guards that depend on
-        tensors. Then
-        load the other values.
+        tensors. Then load the other values.
         """
         guards = [*guards]
         tensors = [g for g in guards if isinstance(g, TensorGuard)]

@@ -1,10 +1,8 @@
 """Varying floats for a backend that compiles: they become inputs, as 0-d tensors of float64. The backend would
-otherwise
-specialise on a float and compile the graph again for each value.
+otherwise specialise on a float and compile the graph again for each value.
 
 In the graph such a tensor is cast to the dtype of the tensor next to it, because a number does not change that dtype.
-An
-operation that takes no tensor in place of a number is rewritten, or the number stays a constant.
+An operation that takes no tensor in place of a number is rewritten, or the number stays a constant.
 """
 from __future__ import annotations
 

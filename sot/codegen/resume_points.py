@@ -67,8 +67,7 @@ def restored(e: Writer, frame: Suspended, code: CodeType, pc: int, exception: Va
 
 def costs_nothing(value: Value | Lazy) -> bool:
     """Whether the value exists without the graph. Then it stays a variable of the frame, as in Python, because code
-    that is
-    called may read it.
+    that is called may read it.
     """
     return isinstance(value, Const) or value.origin is not None
 

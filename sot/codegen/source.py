@@ -20,8 +20,7 @@ PRINTED = (int, float, str, bytes, bool, complex)
 
 def entry_source(code: CodeType, walk: Sequence[str], body: Sequence[str], given: Sequence[str]) -> str:
     """The function that takes the inputs of the frame and the values that the guard program has ``given``. It walks
-    the
-    origins under their guards, and then runs its body.
+    the origins under their guards, and then runs its body.
     """
     parameters = ", ".join([*(f"a{i}" for i in range(argument_count(code) + len(code.co_freevars))), *given])
     guarded = ["try:", *(f"    {line}" for line in walk), "except Exception:", "    return MISS"] if walk else []

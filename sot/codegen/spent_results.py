@@ -1,9 +1,9 @@
 """Results of a graph that the graph itself has gone backward through, such as a loss after ``loss.backward()``.
 
 In the program they require grad, and a second backward pass through them raises. A backend that compiles
-differentiates
-every result that requires grad, which would raise during compilation. So it gets a graph whose results are detached
-there. Its results are then attached to the leaves again, by a node of autograd that raises as PyTorch's own does.
+differentiates every result that requires grad, which would raise during compilation. So it gets a graph whose results
+are detached there. Its results are then attached to the leaves again, by a node of autograd that raises as PyTorch's
+own does.
 """
 from __future__ import annotations
 

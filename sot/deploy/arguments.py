@@ -21,8 +21,7 @@ class Dimensions:
     """The dimensions that may differ, and their sizes in the examples.
 
     Two dimensions without names may have to be equal (the batch of two arguments). The first capture gives them
-    different
-    sizes. If it fails, its error names the sizes that did not fit, and ``join`` makes these equal.
+    different sizes. If it fails, its error names the sizes that did not fit, and ``join`` makes these equal.
     """
 
     def __init__(self, entries: Mapping[str, Any]) -> None:

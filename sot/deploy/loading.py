@@ -121,8 +121,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedMo
         digest: the value of ``provenance["digest"]`` at an earlier load. A file that has changed since is refused.
 
     Raises LoadError for a file that is missing or damaged, has been changed, has another version, or could run code
-    while
-    it is read.
+    while it is read.
     """
     file = Path(f"{os.fspath(path).removesuffix('.pt2')}.pt2")
     if not file.is_file():

@@ -20,8 +20,7 @@ Source = tuple[str, Any]
 @dataclass(frozen=True)
 class Leaf:
     """The start of a term of numbers: ``size`` with an argument's position and a dimension, or ``item`` with the name
-    of a
-    buffer that contains a number.
+    of a buffer that contains a number.
     """
 
     kind: str

@@ -1,10 +1,8 @@
 """Checks the JSON description of a saved program before torch reads it.
 
 torch looks up functions by name, evaluates expressions and guards, imports the modules that a tree of containers
-names,
-and writes names into the source of a graph that it compiles. So the allowed contents are listed here, by key. Text
-that
-a graph passes on as data (a message, a mode) is not restricted.
+names, and writes names into the source of a graph that it compiles. So the allowed contents are listed here, by key.
+Text that a graph passes on as data (a message, a mode) is not restricted.
 """
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Checks a ``.pt2`` archive before torch reads it. torch unpickles some parts, loads shared libraries, and makes code
-from
-the description of a program. A model needs neither of the first two, and of the third only a graph.
+from the description of a program. A model needs neither of the first two, and of the third only a graph.
 """
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def inspect_archive(path: Path) -> None:
 
 def shape_problem(archive: zipfile.ZipFile, path: Path) -> str | None:
     """Refuse an archive that two readers may interpret differently. torch has another reader, which ignores the case
-    of
-    names.
+    of names.
     """
     infos = archive.infolist()
     names = [info.filename.lower() for info in infos]

@@ -40,9 +40,8 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = No
             ``eval()`` first for a model that will be served.
         path: the name of the file, with or without its ending.
         input_spec: for each argument, in order or by name: an InputSpec, an example tensor, or a list, tuple or dict
-            of
-            these. Any other value is a constant in the file. Dimensions of None, or with a name, may differ in later
-            calls. The default is the input_spec of ``to_static``.
+            of these. Any other value is a constant in the file. Dimensions of None, or with a name, may differ in
+            later calls. The default is the input_spec of ``to_static``.
         methods: names of several methods of the model, each with its input_spec, for one file. They share weights.
 
     Returns the path of the file. Raises SaveError, with the line of the problem, if the target is not captured as one

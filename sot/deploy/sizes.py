@@ -25,8 +25,7 @@ Described = list[dict[str, Any] | None]     # for each leaf of the arguments: th
 
 def described(program: Any, names: list[str | None], dimensions: Dimensions) -> Described:
     """The required inputs of a program. A dimension is a size, or a name if it may differ: that of the input_spec, if
-    it has
-    one. Dimensions that the model needs to be equal have the same name.
+    it has one. Dimensions that the model needs to be equal have the same name.
     """
     labels: dict[str, str] = {}
     found: Described = []
@@ -128,8 +127,7 @@ def refuse_values(guards: Iterable[GuardRecord], arguments: Iterable[str]) -> No
 
 def explained(error: Exception, guards: Iterable[GuardRecord]) -> str | None:
     """Which dimension cannot differ, at which line, and the remedy, from the message of torch.export; None if the
-    message is
-    about something else.
+    message is about something else.
     """
     fixed = re.search(r"L\['(\w+)'\](\S*)\.size\(\)\[(\d+)\][^\n]*specialized it to be a constant \((\d+)\)",
                       str(error))

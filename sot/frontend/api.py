@@ -117,8 +117,7 @@ everything = Everything()
 
 class Translation(Inspected):
     """The base class of the translations of functions and modules. Its ``__call__`` is one of two functions:
-    ``captured``, in
-    C unless arguments are checked first, or ``python``.
+    ``captured``, in C unless arguments are checked first, or ``python``.
     """
 
     __slots__ = ()
@@ -274,14 +273,12 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
         full_graph: raise CaptureError at a graph break. Implies ``control_flow="graph"``.
         dynamic: when sizes of tensors, ints and floats may differ from call to call without a recompile. None: from
             their second value on; sizes for which ``input_spec`` has a name or None, at once. True: at once, for all
-            that
-            are reached from the arguments. False: never. Sizes 0 and 1 are always captured separately.
+            that are reached from the arguments. False: never. Sizes 0 and 1 are always captured separately.
         control_flow: how to treat ``if``, ``while``, ``assert``, ``and``, ``or``, ``not`` and ``x if c else y`` that
             depend on a tensor. With "break", Python decides between two graphs. With "graph", both sides become part
-            of
-            one graph, as ``torch.cond`` and ``while_loop``, if they return tensors of the same kind and have no other
-            effects. A tensor that one side only passes on is then a copy, and a result requires grad if it does on
-            either side.
+            of one graph, as ``torch.cond`` and ``while_loop``, if they return tensors of the same kind and have no
+            other effects. A tensor that one side only passes on is then a copy, and a result requires grad if it does
+            on either side.
         check: the share of calls, from 0 to 1, that plain Python repeats on copies, for comparison. None means
             SOT_CHECK. A difference is a CheckWarning; see sot.checking.
         mode: the effort of the backend, by a name that the backend knows. inductor has those of torch.compile
@@ -434,8 +431,7 @@ def translation_of(target: object) -> StaticFunction | StaticModule | None:
 
     Arguments:
         target: a translated function, also as a method of an instance; a module, which ``to_static`` returns itself
-            and
-            which has no room for these names; a class of modules, for the translation of its ``forward``.
+            and which has no room for these names; a class of modules, for the translation of its ``forward``.
     """
     found: Any = in_module(target)
     if found is None:

@@ -30,10 +30,8 @@ def explain(fn_or_module: Any) -> Callable[..., Explanation]:
 
     Arguments:
         fn_or_module: a target of to_static, but not a class. If it is translated already, its backend and input_spec
-            are
-            used, and breaks are shown even if its ``full_graph`` refuses them. Otherwise the backend is eager. The
-            target
-            does not change.
+            are used, and breaks are shown even if its ``full_graph`` refuses them. Otherwise the backend is eager. The
+            target does not change.
 
     An exception of the call is raised. Raises TargetError for a target that cannot be translated.
     """

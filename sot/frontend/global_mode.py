@@ -92,8 +92,7 @@ def enable_to_static(on: bool) -> StaticSwitch:
     """Turn all translations off, or on again. Also as ``with sot.enable_to_static(False):``.
 
     While they are off, functions of ``to_static`` are plain Python, and so is everything that ``enable`` translates in
-    this
-    thread. Captures are kept. Raises ValueError unless ``on`` is True or False.
+    this thread. Captures are kept. Raises ValueError unless ``on`` is True or False.
     """
     if not isinstance(on, bool):
         raise ValueError(f"enable_to_static needs True or False, not {short(on)}")
@@ -137,8 +136,7 @@ def record_from_environment() -> None:
 
 def report_path() -> Path | None:
     """The path of this process's report; None if another process has started it and writes the report. In a
-    distributed
-    program each process, as told by RANK, writes a report.
+    distributed program each process, as told by RANK, writes a report.
     """
     if not os.environ.get("SOT_REPORT") or multiprocessing.parent_process() is not None:
         return None

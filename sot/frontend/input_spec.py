@@ -2,8 +2,7 @@
 
 ``to_static(fn, input_spec=[...])`` has an entry for each argument, in order, or ``{name: entry}``. An entry is an
 InputSpec, a list or tuple of entries for a list or tuple, a dict of entries for a dict, or None for an argument that
-is
-not checked. An argument without an entry must not contain tensors. The first parameter of a method (``self`` or
+is not checked. An argument without an entry must not contain tensors. The first parameter of a method (``self`` or
 ``cls``) has no entry.
 
 ``CallCheck`` is the checker of one function. It is made when the function is decorated, and refuses a specification

@@ -26,8 +26,7 @@ class Explanation:
     """What was captured, in one call or so far.
 
     ``result`` is the result of the call. ``captures`` has one record for each frame that the translator worked on, in
-    order.
-    ``elapsed`` is the total time of the call in seconds, or None for all calls so far.
+    order. ``elapsed`` is the total time of the call in seconds, or None for all calls so far.
     """
 
     name: str
@@ -131,8 +130,7 @@ class Inspected:
     @property
     def code(self) -> str:
         """The Python source of the functions that run in place of the captured ones. Guards that C checks and values
-        that C loads
-        are not included. Comments say what the names stand for.
+        that C loads are not included. Comments say what the names stand for.
         """
         return "\n\n".join(self._sources())
 

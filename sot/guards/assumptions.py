@@ -1,8 +1,7 @@
 """What a capture assumes about later calls, and how it restarts when an assumption is wrong.
 
 A capture starts with ``Assumptions``. If one of them is wrong, it raises ``RestartCapture`` with what it has learnt.
-The
-frame is then captured again with ``assumptions | restart.learnt``.
+The frame is then captured again with ``assumptions | restart.learnt``.
 """
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ class Variation:
         named: for the tensors of an ``input_spec``, by their spelling: per dimension a name, None, or a fixed int.
         constant: numbers that stay constants in any case.
         specialized: numbers that became constants and then differed at the next call. A loop over a range that may
-            differ
-            then stays a loop whose body is captured separately, and reading the value of a float is a break.
+            differ then stays a loop whose body is captured separately, and reading the value of a float is a break.
         marks: whether the marks of ``mark_dynamic`` count. torch._dynamo.mark_static always counts.
     """
 
@@ -89,8 +87,7 @@ def from_arguments(origin: Origin) -> bool:
 @dataclass(frozen=True)
 class Assumptions:
     """The assumptions of a capture. ``|`` joins two. The default assumes that every size and number is a constant
-    until it
-    differs, and that the graph runs unchanged.
+    until it differs, and that the graph runs unchanged.
 
     Arguments:
         varying: sizes, strides, numbers and strings that have differed from call to call.

@@ -1,11 +1,9 @@
 """From guards and origins to the guard program that C runs; see sot/csrc/guards/guards.c.
 
 ``GuardProgram`` takes guards and origins and reports for each whether C can handle it. The others stay Python code in
-the
-entry, so a new origin or guard needs no change here. A step is made only where it is equivalent to the origin's own
-expression. The values of the captured call decide that. If it might change (a class may get a property with the name
-of
-an attribute), the program gets a check for it.
+the entry, so a new origin or guard needs no change here. A step is made only where it is equivalent to the origin's
+own expression. The values of the captured call decide that. If it might change (a class may get a property with the
+name of an attribute), the program gets a check for it.
 """
 from __future__ import annotations
 
@@ -413,8 +411,7 @@ CHECKS: dict[type, Callable[[GuardProgram, Any], None]] = {
 # ---- calls of modules -------------------------------------------------------------------------------------
 def module_forward(module: torch.nn.Module) -> tuple[FunctionType | None, Any, _hook.Entry | None]:
     """For ``Direct``: the function that a call of the module runs, a reference to the module, and the guards for that.
-    The
-    module must have no hooks, and ``forward`` and the methods that call it must be the class's own.
+    The module must have no hooks, and ``forward`` and the methods that call it must be the class's own.
     """
     owner = weakref.ref(module)
     forward = getattr(type(module), "forward", None)

@@ -2,8 +2,7 @@
 
 A guard is an origin and a check. ``test`` is its expression in the emitted function. ``holds`` evaluates it alone, to
 explain a miss. ``str`` describes it in English. Guards are emitted in the order in which capture met them, so a guard
-on
-``a`` always precedes one on ``a.b``, and an origin is loaded once for all guards and graph inputs below it. Tensors
+on ``a`` always precedes one on ``a.b``, and an origin is loaded once for all guards and graph inputs below it. Tensors
 are an
 exception: one call at the end checks them all.
 """

@@ -3,8 +3,7 @@
 An origin knows four things: how emitted code loads the value (``expr``), how to read it when a guard is explained
 (``read``), how to print it in the user's spelling (``str``), and when two origins are the same (dataclass equality).
 Emitted code is Python source. ``expr`` receives an ``emit`` object with ``ref(origin)`` (the variable that holds the
-value
-of another origin) and ``const(object)`` (the name of an object that the emitted function holds).
+value of another origin) and ``const(object)`` (the name of an object that the emitted function holds).
 
 ``Inputs`` are the values that a hooked frame passes to its replacement: the arguments, then the closure's cells.
 """

@@ -1,8 +1,7 @@
 """Varying numbers as torch's symbols, and the assumptions of a trace about them.
 
 ``Symbols`` are those of one trace. It makes fake tensors with symbolic sizes, and turns torch's assumptions about
-symbols
-into guards. ``Variation`` in ``assumptions.py`` decides which numbers become symbols.
+symbols into guards. ``Variation`` in ``assumptions.py`` decides which numbers become symbols.
 """
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ def refuse_running(m: Machine, generator: GeneratorValue) -> None:
 
 def push_generator(m: Machine, generator: GeneratorValue) -> None:
     """Resume a suspended generator. The exception that it handled when it yielded is handled again, above the one that
-    its
-    caller handles now.
+    its caller handles now.
     """
     frame = generator.frame
     assert frame is not None
@@ -50,8 +49,7 @@ def push_generator(m: Machine, generator: GeneratorValue) -> None:
 
 def throw_into(m: Machine, generator: GeneratorValue, exception: Value, on_return: str) -> None:
     """Raise where a generator is suspended, starting with the innermost generator that it delegates to. An exception
-    that
-    one of them handles becomes the context of the new one; one that the caller handles does not.
+    that one of them handles becomes the context of the new one; one that the caller handles does not.
     """
     callers = m.handled
     enter_for_throw(m, generator, exception, on_return)
@@ -93,8 +91,7 @@ def yield_value(m: Machine, value: Value) -> None:
 
 def refuse_unclean(m: Machine, going_on: bool) -> None:
     """Skip if a generator with a ``finally`` may be dropped. Python would run the ``finally`` at once, but emitted
-    code keeps
-    values alive until it returns, so that code of the program could run before it.
+    code keeps values alive until it returns, so that code of the program could run before it.
     """
     if any(g.cleans_up(going_on) for g in m.generators):
         raise Skip(Reason.UNSUPPORTED, "a generator that may be given up before it has cleaned up")

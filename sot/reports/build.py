@@ -151,8 +151,7 @@ def guards_of(captured: Captured) -> list[Guard]:
 # ---- functions, times, sources ---------------------------------------------------------------------------
 def functions_of(captured: Captured, breaks: Iterable[Break], in_python: Counter[Place]) -> list[Function]:
     """One entry per function in which operations ran or capture stopped, whether it was captured itself or inlined in
-    its
-    caller. Functions with the most operations come first.
+    its caller. Functions with the most operations come first.
     """
     captures, graphs, stops, ran, python = (Counter[Scope]() for _ in range(5))
     for capture, runs in captured:

@@ -29,8 +29,7 @@ def names_of_slots(code: CodeType) -> dict[str, str]:
 
 def maker_of(instrs: list[Instr], end: int, depth: int, slot: int) -> Instr | None:
     """The instruction before ``end`` that pushed a slot; None if finding it needs to follow jumps. ``depth`` is the
-    depth of
-    the stack at the end.
+    depth of the stack at the end.
     """
     targets = {instr.target for instr in instrs}
     for at, instr in reversed([*enumerate(instrs[:end])]):

@@ -239,8 +239,7 @@ def is_of_library(guard: Guard) -> bool:
 
 def guards_lines(records: Iterable[GuardRecord], verbose: bool = False) -> Lines:
     """The guards by what they protect. Unless all are requested, guards on names of libraries are only counted, and
-    each
-    other group shows its first guards.
+    each other group shows its first guards.
     """
     records = list(records)
     folded = grouped(r for r in records if not verbose and is_of_library(r.guard))

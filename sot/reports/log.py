@@ -3,8 +3,7 @@
     SOT_LOG=breaks,recompiles python train.py
 
 ``CHANNELS`` has the names for SOT_LOG; ``all`` selects every channel. Each channel is a logger ``sot.<name>`` of
-Python's
-logging, which logs at level DEBUG, so a program may add its own handlers. Without SOT_LOG nothing is printed.
+Python's logging, which logs at level DEBUG, so a program may add its own handlers. Without SOT_LOG nothing is printed.
 """
 from __future__ import annotations
 

@@ -49,8 +49,7 @@ class Compiled:
     list of dicts with these names.
 
     ``calls`` counts operators without a kernel; ``bytes`` are read and written in memory in one run. ``schedule`` has
-    a line
-    for each kernel and call, in order. ``cached``: an earlier process made it.
+    a line for each kernel and call, in order. ``cached``: an earlier process made it.
     """
 
     title: str
@@ -110,8 +109,7 @@ class Guard:
 @dataclass(frozen=True)
 class Recompile:
     """A function that was recompiled. ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
-    line of
-    the first operation, because resume code is captured separately.
+    line of the first operation, because resume code is captured separately.
     """
 
     name: str

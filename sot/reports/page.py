@@ -75,8 +75,7 @@ def guards_by_group(guards: Iterable[Guard]) -> dict[str, list[Guard]]:
 
 def timeline(report: Report) -> tuple[list[dict[str, Any]], int]:
     """Bars with one row per capture: for each stage the shares of the total time at its start and in it. Shows the
-    longest
-    captures in the order in which they were made. Also returns the number of the others.
+    longest captures in the order in which they were made. Also returns the number of the others.
     """
     whole = max([report.elapsed, *(s.start + s.seconds for s in report.stages)], default=0.0) or 1.0
     rows: list[dict[str, Any]] = []

@@ -1,8 +1,7 @@
 """The records of reports: plain data about every frame that was translated.
 
 The translator appends one ``Capture`` for each frame that it works on. ``explain`` shows them, ``SOT_LOG`` prints
-them,
-and tests read them.
+them, and tests read them.
 """
 from __future__ import annotations
 
@@ -59,10 +58,8 @@ class GuardRecord:
 @dataclass(frozen=True)
 class RecompileReason:
     """Why an entry did not fit a call: the first guard that did not hold, as a sentence with the expected and the
-    actual
-    value, and the user's line that needed it. ``guard`` is None, and ``failed`` is 0, if each guard holds on its own.
-    ``of``
-    is the number of guards of the entry.
+    actual value, and the user's line that needed it. ``guard`` is None, and ``failed`` is 0, if each guard holds on
+    its own. ``of`` is the number of guards of the entry.
     """
 
     text: str

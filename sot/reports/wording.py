@@ -24,8 +24,7 @@ Names = dict[str, str]
 
 def names_in(guards: Iterable[Guard], code: CodeType | None = None) -> Names:
     """The names for the parts of ``__call`` (each is a parameter of a function), and for values that were computed
-    before the
-    break after which ``code`` continues.
+    before the break after which ``code`` continues.
     """
     names: Names = names_of_slots(code) if code is not None else {}
     for guard in guards:

@@ -1,8 +1,7 @@
 """NumPy arrays and numbers: references into the graph, as tensors are.
 
 NumPy itself computes when the graph runs. Capture knows a ``Layout`` of each value, which decides NumPy's answers
-about
-dtype and shape. The answers are taken from a specimen, an array of that layout which is full of ones.
+about dtype and shape. The answers are taken from a specimen, an array of that layout which is full of ones.
 """
 from __future__ import annotations
 

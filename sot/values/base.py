@@ -4,8 +4,7 @@ A ``Value`` stands for one Python object of the captured program. It knows the t
 If the object existed before the frame ran, the value has an ``origin``, and ``real`` is the object. Its methods are
 the
 operations of its family: ``load_attr``, ``call``, and those of containers. They return another Value, or ``ENTERED``
-if
-the machine has pushed a frame of user code whose result will be the result.
+if the machine has pushed a frame of user code whose result will be the result.
 
 An operation that a family does not support raises ``Break``. Python then executes it between two graphs.
 """
@@ -49,8 +48,7 @@ class NotConstant(Exception):
 
 class Answers(Registry[tuple[type, str], Callable[..., Any]]):
     """The operations on values that need the interpreter, by class of the value and by name. The interpreter adds the
-    rows. A
-    class without a row inherits that of its base.
+    rows. A class without a row inherits that of its base.
     """
 
     def of(self, kind: type, question: str) -> Callable[..., Any]:
@@ -162,8 +160,7 @@ class Value:
     # ---- arguments of the graph
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         """The value as an argument of a tensor operation. ``found`` collects the tensors in it. With ``as_number``
-        even a float
-        may vary from call to call.
+        even a float may vary from call to call.
         """
         raise Break(Reason.OPAQUE_VALUE, f"{self} as an argument of a tensor operation")
 

@@ -90,8 +90,7 @@ class CellValue(Value):
 
 class FilledByType(Value):
     """The namespace of a class that does not exist yet. ``type`` stores it in the cell ``__classdict__``. Any use of
-    it is
-    a break.
+    it is a break.
     """
 
     pytype = dict

@@ -2,9 +2,8 @@
 
 A class statement makes another class at every call. Capture executes it with a *stand-in*: a real class with the same
 bases and names, made once, so that lookup, ``isinstance`` and the MRO are CPython's own. Its functions are empty
-shells,
-and ``ClassValue.members`` says what they stand for. The stand-in never leaves the capture: guards on it are dropped
-(``Machine.guard``), and emitted code makes the class anew in place of the stand-in (``Emitter.const``).
+shells, and ``ClassValue.members`` says what they stand for. The stand-in never leaves the capture: guards on it are
+dropped (``Machine.guard``), and emitted code makes the class anew in place of the stand-in (``Emitter.const``).
 """
 from __future__ import annotations
 

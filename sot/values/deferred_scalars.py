@@ -2,8 +2,7 @@
 
 The value of ``loss.item()`` is needed during capture only if the program reads it: in a branch, an index, a tensor
 operation. If the program returns, stores or prints it, or computes with it, it is a ``DeferredScalar``: an expression
-in
-emitted code. Any other use raises ``NeededNow``. Then the capture restarts and breaks where the number is read.
+in emitted code. Any other use raises ``NeededNow``. Then the capture restarts and breaks where the number is read.
 """
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ DEPTH_LIMIT = 60        # greatest depth of an expression
 
 class NeededNow(RestartCapture, NotConstant):
     """The program needs the value of a number that was deferred at one of ``points``. Code that can do without the
-    constant
-    catches this as ``NotConstant``.
+    constant catches this as ``NotConstant``.
     """
 
     def __init__(self, points: frozenset[Point]) -> None:
@@ -33,8 +31,7 @@ class NeededNow(RestartCapture, NotConstant):
 
 class DeferredScalar(Value):
     """An int, float or bool, or a NumPy array with the memory of a tensor. ``bits`` is the greatest bit length of an
-    int, if it
-    is known. ``reading`` is the value that yields this number.
+    int, if it is known. ``reading`` is the value that yields this number.
     """
 
     def array_argument(self, m: Machine) -> Any:

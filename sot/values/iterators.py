@@ -192,8 +192,7 @@ class DictIterator(IteratorValue):
 
     def check(self, m: Machine) -> None:
         """Break if the dict has changed. If keys were deleted and added again, the next item depends on their place in
-        C's
-        table.
+        C's table.
         """
         ordered = issubclass(self.of.pytype, OrderedDict)
         if self.written[1] == self.of.deletions and self.of.keys(m) == self.keys:
@@ -376,8 +375,7 @@ def handles_closing(code: Code, handler: int) -> bool:
     """Whether the program's handlers do anything about a GeneratorExit except to pass it on.
 
     The handlers that CPython puts around every generator and ``yield from`` do not count, nor does ``except`` of
-    ordinary
-    exceptions.
+    ordinary exceptions.
     """
     pc = code.handlers[handler].target if handler >= 0 else -1
     while pc >= 0:

@@ -1,9 +1,9 @@
 """Numbers that vary from call to call.
 
 A number is a constant of the trace until it has changed once. From then on it is one of these. Capture knows an
-example
-of it, emitted code computes it again, and the graph gets it as an input. Arithmetic makes new ones. A comparison is
-decided by the example and guarded (``n < 10``). Code that reads the value itself (``real``) makes it a constant.
+example of it, emitted code computes it again, and the graph gets it as an input. Arithmetic makes new ones. A
+comparison is decided by the example and guarded (``n < 10``). Code that reads the value itself (``real``) makes it a
+constant.
 """
 from __future__ import annotations
 
@@ -202,8 +202,7 @@ def arithmetic(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
 
 def power_of_known_type(base: Term, exponent: Term) -> bool:
     """Whether the type of the result is known for all values. A negative exponent makes a float, a negative base a
-    complex
-    number.
+    complex number.
     """
     if type(exponent) is int and exponent > 0:
         return True

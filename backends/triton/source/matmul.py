@@ -85,8 +85,7 @@ def fused(program: Program, choose: Choose) -> Program:
     """The program with products fused with what follows them, where ``choose`` returns tiles for that.
 
     Programs that change inputs are left as they are: a product would be computed later than before, next to stores to
-    its
-    operands.
+    its operands.
     """
     steps = list(program.steps)
     if any(name in program.inputs for step in steps for name in step.written()):

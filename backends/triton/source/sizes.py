@@ -2,8 +2,7 @@
 
 A graph with symbolic sizes is lowered for the sizes of each call, which is quick and always right. Compiling a kernel
 takes long. So kernels of different sizes share their source: a number that differs between the sizes becomes an
-argument
-of the kernel, and all others stay literals. Lowering for two sets of sizes shows which numbers differ.
+argument of the kernel, and all others stay literals. Lowering for two sets of sizes shows which numbers differ.
 """
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
    Every change of a dict gives it a version tag that no dict has had before. A type has a tag that changes with it and
    its bases. On 3.12 and 3.13 the public header calls a dict's tag deprecated, but offers no replacement for reading
-   it.
-   3.13 does not change the tag if the dict's values are inside the object that owns the dict. Such a dict gets a table
-   of its own first, which programs cannot observe.
+   it. 3.13 does not change the tag if the dict's values are inside the object that owns the dict. Such a dict gets a
+   table of its own first, which programs cannot observe.
 
    3.14 has no version tags. Its dicts are watched from the first call, and the record of a watched dict
    (guards/dicts.c) has a number that changes with the dict. */

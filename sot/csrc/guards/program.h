@@ -88,8 +88,7 @@ typedef struct {
 } Watch;
 
 /* Nodes whose values must be different objects. Arguments differ at every call. The other nodes hardly ever change,
-   and
-   are kept in a hash set for comparison with them. */
+   and are kept in a hash set for comparison with them. */
 typedef struct {
     int count, argument_count;
     int *members; /* arguments first */

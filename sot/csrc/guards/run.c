@@ -2,8 +2,7 @@
 
    In: a tree of nodes, in preorder. A node is a place that a value is loaded from (an argument, an object that the
    entry holds, an item or a field of its parent, ...), and checks on that value. In addition there are pairs and
-   groups
-   of nodes that must be the same object, or different ones.
+   groups of nodes that must be the same object, or different ones.
    Out: yes or no, and the value of every node.
 
    It is cheap because a value that was checked once need not be checked again while nothing that the checks have read
@@ -17,17 +16,15 @@
    the other words, the live ones, until a dict reports a change. Where assignments to classes and dicts of objects are
    counted (guards/setters.c), these words are not live either. If the count has risen, all words are compared. A dict
    that changes again and again is no longer watched, and a count that rises again and again is no longer used. A
-   program
-   that is disturbed soon after it got warm takes longer to get warm again. So nothing costs more than comparing all
-   words.
+   program that is disturbed soon after it got warm takes longer to get warm again. So nothing costs more than
+   comparing all words.
 
    Words contain addresses, and another object may have come to an address meanwhile. That is harmless if the words
    cover everything that the checks depend on. A check of the contents of a constant keeps the constant alive instead.
    Tensors have no words: their metadata is compared at every call.
 
    Nothing here runs Python code. Loads read dicts, lists and fields and ignore overrides. guard_program.py in
-   sot/guards
-   makes a node only of what is equivalent to the Python expression. */
+   sot/guards makes a node only of what is equivalent to the Python expression. */
 
 #include "guards/program.h"
 

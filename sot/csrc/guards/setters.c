@@ -2,22 +2,18 @@
    them.
 
    In: nothing. Each of the two assignments is made by one C function: the setter of `object.__class__`, and that of
-   the
-   `__dict__` of instances of Python classes. No other code of CPython calls these setters. Our functions replace them,
-   count, and call them.
+   the `__dict__` of instances of Python classes. No other code of CPython calls these setters. Our functions replace
+   them, count, and call them.
    Out: a number that differs if there may have been an assignment meanwhile.
 
    There are other ways to change an object's __dict__. From 3.12 on CPython takes apart a dict without other
-   references,
-   so that its values are the object's own again. That ends the dict, which is reported (guards/dicts.c). The garbage
-   collector takes the dict from an object that is garbage, but then nothing can observe it. Classes whose dict does
-   not
-   come from Python (exceptions, functions, extensions) may have other ways. setters_tell_of_dict() returns false for
-   them.
+   references, so that its values are the object's own again. That ends the dict, which is reported (guards/dicts.c).
+   The garbage collector takes the dict from an object that is garbage, but then nothing can observe it. Classes whose
+   dict does not come from Python (exceptions, functions, extensions) may have other ways. setters_tell_of_dict()
+   returns false for them.
 
    The number rises before the assignment and after it, because Python code may run in between: an audit hook before
-   the
-   change, and a finalizer of the old dict after it. */
+   the change, and a finalizer of the old dict after it. */
 
 #define PY_SSIZE_T_CLEAN
 #include "guards/guards.h"

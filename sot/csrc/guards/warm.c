@@ -1,6 +1,5 @@
 /* Compares fewer words while nothing changes. A program is warm after some undisturbed calls: its dicts are watched,
-   and
-   it compares only the words whose change no dict reports, the live ones. */
+   and it compares only the words whose change no dict reports, the live ones. */
 
 #include "guards/program.h"
 
@@ -66,10 +65,8 @@ static int dict_tells(const Program *p, const Node *node)
 }
 
 /* The words of a node, besides its version, that need not be compared while no setter is called. The class of an
-   object
-   and the address of its dict are words of one object. They are live if another object may come to the place, even at
-   the
-   same address. If CPython may end the dict without a call of the setter, the dict must be watched. */
+   object and the address of its dict are words of one object. They are live if another object may come to the place,
+   even at the same address. If CPython may end the dict without a call of the setter, the dict must be watched. */
 static unsigned skippable(const Program *p, const Node *node)
 {
     if (!p->counts_setters || !stays(p, node)) {
@@ -107,8 +104,7 @@ void refresh_live(Program *p, const Node *node)
 }
 
 /* Are the words of a node unchanged? They are compared from the top down, so the memory is safe to read. Values
-   without
-   a word are compared in every call, and do not count here. */
+   without a word are compared in every call, and do not count here. */
 static int node_is_unchanged(Program *p, int i)
 {
     Word *end = p->words + p->nodes[i + 1].first_word;
@@ -167,8 +163,7 @@ static int can_get_warm(Program *p)
 }
 
 /* Before a call of a warm program: is the count of setters the same as when all words were compared? A count that
-   rises
-   again and again is no longer used. */
+   rises again and again is no longer used. */
 int setters_rest(Program *p, unsigned long long count)
 {
     if (count != p->setters_heard) {

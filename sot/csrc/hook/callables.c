@@ -1,6 +1,5 @@
 /* Callables around another callable, without a frame: plain(fn) hides the callback while fn runs; Rescued calls
-   another
-   function if the first one raises. */
+   another function if the first one raises. */
 
 #include "hook/hook.h"
 

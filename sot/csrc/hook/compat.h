@@ -105,8 +105,7 @@ static inline int frame_is_at_start(Frame *frame)
 #endif
 
 /* `tracing` is set while the interpreter runs a trace function or an audit hook. That is not the program's code, and
-   the
-   audited call may be one of ours. */
+   the audited call may be one of ours. */
 #if PY_VERSION_HEX < 0x030C0000
 
 static inline int is_watched(PyThreadState *tstate)
@@ -117,8 +116,7 @@ static inline int is_watched(PyThreadState *tstate)
 #else
 
 /* Tool 0 of sys.monitoring is the debugger, tool 1 measures coverage. Either may request a code object's lines only
-   after
-   it has seen it start. A frame that we take does not start. */
+   after it has seen it start. A frame that we take does not start. */
 static inline int is_watched(PyThreadState *tstate)
 {
     PyInterpreterState *interp = tstate->interp;

@@ -1,8 +1,6 @@
 /* Direct: the callable of a translated function or module. It binds the arguments and asks the entries itself, so
-   nothing
-   is installed and no frame is made. If the arguments do not fit, no entry answers, or an entry leaves the function in
-   the
-   middle, it calls the target under the callback. */
+   nothing is installed and no frame is made. If the arguments do not fit, no entry answers, or an entry leaves the
+   function in the middle, it calls the target under the callback. */
 
 #include "hook/hook.h"
 

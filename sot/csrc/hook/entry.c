@@ -5,13 +5,12 @@
    result of the function for the frame's arguments, the nodes that it needs and the graph's result.
 
    Values of nodes are borrowed. No Python code runs between the guards and the code that takes the values over. A
-   Python
-   function takes its arguments over at once. For any other callable they are held here.
+   Python function takes its arguments over at once. For any other callable they are held here.
 
    Most inputs of a graph with many inputs are weights of a model, which are the same in each call. So the items of
-   such a
-   call are kept, with the generation of the program's values that they belong to, and only the arguments are replaced.
-   A call that comes while the items are in use (from within the graph, or from another thread) collects its own. */
+   such a call are kept, with the generation of the program's values that they belong to, and only the arguments are
+   replaced. A call that comes while the items are in use (from within the graph, or from another thread) collects its
+   own. */
 
 #include "hook/entry.h"
 

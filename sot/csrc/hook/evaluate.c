@@ -34,8 +34,7 @@ struct Owned owned;
 #define FEW_ARGUMENTS 12
 
 /* Python's own limit on recursion is meant for frames that share an evaluator's C stack. Where every frame has its
-   own,
-   and we watch the C stack ourselves, only sys.setrecursionlimit() should count. */
+   own, and we watch the C stack ourselves, only sys.setrecursionlimit() should count. */
 PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     int units = view.stack_reserve != 0 ? C_RECURSION_UNITS_PER_FRAME : 0;
@@ -72,8 +71,7 @@ static PyObject *ask(PyObject *entry, Arguments arguments)
 }
 
 /* The entry that has answered is called first next time; one that returns PLAIN may be a last resort. No other code
-   has
-   the tuple, see get_entries(). */
+   has the tuple, see get_entries(). */
 void move_to_front(PyObject *entries, Py_ssize_t index)
 {
     PyObject *entry = PyTuple_GET_ITEM(entries, index);

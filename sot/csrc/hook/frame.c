@@ -12,8 +12,7 @@ void release_frame(PyThreadState *Py_UNUSED(tstate), Frame *Py_UNUSED(frame)) {}
 #if PY_VERSION_HEX < 0x030D0000
 
 /* Releases the memory of the top frame. A frame at the bottom of its chunk takes the chunk along. The runtime
-   allocates
-   chunks with the arena allocator. */
+   allocates chunks with the arena allocator. */
 static void pop_frame(PyThreadState *tstate, Frame *frame)
 {
     _PyStackChunk *chunk = tstate->datastack_chunk;

@@ -3,10 +3,8 @@
    A translator of a whole program has to decide which code is worth a capture before it captures any. The facts for
    that are counted here while Python runs the code, at almost no cost: the tensors that torch hands to Python (an
    operation makes one or a few), and the frames that run meanwhile. torch.Tensor allocates its objects by a slot of
-   the
-   type, tp_alloc. Our function replaces it, counts, and calls it. A code object gets a Slot only when a frame of it
-   has
-   done tensor work. Code without tensors has no record and causes no calls.
+   the type, tp_alloc. Our function replaces it, counts, and calls it. A code object gets a Slot only when a frame of
+   it has done tensor work. Code without tensors has no record and causes no calls.
 
    Operations that a graph runs in place of a frame are not counted, because they are captured already. Operations in a
    module's forward() count for the module that the program calls, not for its callers. */

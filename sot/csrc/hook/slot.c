@@ -1,10 +1,8 @@
 /* The state of a code object: its entries, and the callbacks that leave it alone.
 
    A Callback is what a translator sets as a thread's callback. One translator may leave a code object alone while
-   another
-   does not. So its slot keeps the tokens of those that do. A token outlives its Callback, and is one word of memory
-   that
-   keeps nothing else alive. */
+   another does not. So its slot keeps the tokens of those that do. A token outlives its Callback, and is one word of
+   memory that keeps nothing else alive. */
 
 #include "hook/hook.h"
 

@@ -1,6 +1,5 @@
 /* The state of a thread: its callback, and the end of its C stack. The evaluator is installed only while some thread
-   has
-   a callback. */
+   has a callback. */
 
 #include "hook/hook.h"
 
@@ -18,8 +17,7 @@ static _PyFrameEvalFunction evaluate_above; /* the evaluator above us that kept 
 /* ---- the C stack -------------------------------------------------------------------------------- */
 
 /* If less C stack than the reserve is left, a frame raises RecursionError instead of running. Under PEP 523 each
-   Python
-   call takes C stack, whatever sys.setrecursionlimit() allows. */
+   Python call takes C stack, whatever sys.setrecursionlimit() allows. */
 #define STACK_RESERVE ((size_t)256 * 1024)
 #define STACK_UNKNOWN ((char *)UINTPTR_MAX)
 
@@ -44,10 +42,9 @@ void find_stack(void)
 /* ---- asleep ------------------------------------------------------------------------------------- */
 
 /* While the evaluator is installed, the interpreter calls functions the slow way. If only tensor work is of interest
-   and
-   there has been none for long, we uninstall it. The next tensor that torch makes installs it again (observe.c).
-   Frames
-   that already run by then are missed. So the wait before leaving doubles each time, and few frames are missed. */
+   and there has been none for long, we uninstall it. The next tensor that torch makes installs it again (observe.c).
+   Frames that already run by then are missed. So the wait before leaving doubles each time, and few frames are missed.
+   */
 #define FIRST_PATIENCE 4096
 int asleep;
 unsigned long long patience = FIRST_PATIENCE;
@@ -130,8 +127,7 @@ int another_compiler_works(PyThreadState *tstate)
 /* ---- the callback ------------------------------------------------------------------------------- */
 
 /* A Registration holds a thread's callback. It is in the dict of the thread's state, which Python clears when the
-   thread
-   ends. After a fork another thread may clear it. */
+   thread ends. After a fork another thread may clear it. */
 
 static int counts(PyObject *callback)
 {

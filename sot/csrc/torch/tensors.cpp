@@ -25,8 +25,7 @@ namespace {
 using torch::autograd::AutogradMeta;
 
 /* The offsets of the C++ tensor's address in a Python tensor, and of autograd's data in the C++ tensor. They are found
-   by
-   searching, because torch has moved the first and declares the second private. */
+   by searching, because torch has moved the first and declares the second private. */
 Py_ssize_t impl_offset = 0, autograd_offset = 0;
 
 template <typename Found>
@@ -66,8 +65,7 @@ struct Spec {
 std::list<Spec> specs;
 
 /* Fields that torch shows to derived classes. They are read without torch's test for tensors of other kinds, which
-   have
-   other dispatch keys. */
+   have other dispatch keys. */
 struct Fields : c10::TensorImpl {
     static constexpr auto layout = &Fields::sizes_and_strides_;
     static constexpr auto dtype = &Fields::data_type_;

@@ -1,8 +1,8 @@
 """The translations of functions and modules that sot.compile has compiled.
 
 They capture as ``to_static`` does, and support what programs for torch.compile expect: torch.compiler.is_compiling()
-is
-True in captured code, torch.compiler.set_stance decides what a call does, and torch._dynamo.config what is compiled.
+is True in captured code, torch.compiler.set_stance decides what a call does, and torch._dynamo.config what is
+compiled.
 """
 from __future__ import annotations
 

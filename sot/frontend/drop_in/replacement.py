@@ -2,8 +2,7 @@
 
 torch.compile is replaced as soon as torch has been imported, so ``from torch import compile`` finds sot.compile.
 Module.compile and torch.compiler.compile call it as well. torch itself still uses its own torch.compile:
-FlexAttention,
-control flow and export need torch's own front end.
+FlexAttention, control flow and export need torch's own front end.
 """
 from __future__ import annotations
 

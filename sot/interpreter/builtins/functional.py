@@ -81,10 +81,8 @@ def call_partial(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
 @handles(lru_cache_type.__call__)
 def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call of a cached function. If the arguments are constants or global, it is called now: one call is enough, and
-    it
-    may warn or look for a package. Otherwise the wrapped function is called anew. Either its result is the same, or
-    the
-    program cannot tell the difference.
+    it may warn or look for a package. Otherwise the wrapped function is called anew. Either its result is the same, or
+    the program cannot tell the difference.
     """
     self_, *rest = args
     real = self_.real

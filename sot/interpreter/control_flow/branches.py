@@ -8,8 +8,7 @@ the frame from its start and raises the program's exception (see ``failures.py``
 
 The journal undoes the mutations of each side. Output and changes outside of the machine's state are refused
 (``Refusal``). The jump is then a break, and its message names the reason. ``loops.py`` does the same for loops whose
-end
-depends on a tensor.
+end depends on a tensor.
 """
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ def sides_of(frame: Frame) -> list[Way]:
 
 def assertion(m: Machine, frame: Frame, test: TensorBool, sides: list[Way]) -> None:
     """Where branches are breaks, a branch with one side that always raises is no break. If that side is taken, Python
-    runs
-    the frame from its start. So from here on every change must be undone before that.
+    runs the frame from its start. So from here on every change must be undone before that.
     """
     flow = flow_of(frame.native)
     which = [flow.place[way.pc] in flow.unraised for way in sides].index(True)
@@ -114,10 +112,8 @@ def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | 
     """An assertion node. It is computed on the CPU, because a failed assertion on a GPU ends the process.
 
     The node raises torch's RuntimeError. Python then runs the frame again and raises the program's exception. If
-    inputs have
-    been changed, Python cannot run the frame again. Then the exception ``raised`` of the other side replaces torch's,
-    if it
-    consists of constants.
+    inputs have been changed, Python cannot run the frame again. Then the exception ``raised`` of the other side
+    replaces torch's, if it consists of constants.
     """
     if (isinstance(raised, ExceptionValue) and raised.real is ABSENT and all(isinstance(a, Const) for a in raised.args)
             and not isinstance(inspect.getattr_static(raised.pytype, "__init__"), FunctionType)):

@@ -261,8 +261,7 @@ def with_grad(m: Machine, initial: list[TensorRef], parameters: Sequence[TensorR
 
 def take_results(m: Machine, node: fx.Node, results: Sequence[TensorRef], operands: Sequence[TensorRef]) -> None:
     """Make references stand for the results of a node. If an operand requires grad, the node marks all floating
-    results
-    as requiring grad. A result that is not computed from such an operand is detached.
+    results as requiring grad. A result that is not computed from such an operand is detached.
     """
     grad = torch.is_grad_enabled() and any(
         isinstance(r.fake, torch.Tensor) and r.fake.requires_grad for r in operands)

@@ -1,13 +1,10 @@
 """Merges the two states after a branch on a tensor into one.
 
 Both sides are executed up to the place where they meet, and each leaves an ``End``. ``Merge`` walks the two ends side
-by
-side. A value that is the same on both sides stays. If both sides have a tensor of the same shape, dtype and device, or
-a
-truth, the pair becomes an output of the subgraphs, and a new value stands for it. Tuples, lists, dicts and objects
-that
-the sides have made are merged part by part. Everything else differs. A variable that differs becomes ``Undecided``,
-which is refused when it is read. Any other difference refuses the branch at once.
+by side. A value that is the same on both sides stays. If both sides have a tensor of the same shape, dtype and device,
+or a truth, the pair becomes an output of the subgraphs, and a new value stands for it. Tuples, lists, dicts and
+objects that the sides have made are merged part by part. Everything else differs. A variable that differs becomes
+``Undecided``, which is refused when it is read. Any other difference refuses the branch at once.
 """
 from __future__ import annotations
 

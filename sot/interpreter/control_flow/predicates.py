@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
     """``bool(value)``: the known truth, ENTERED, or a TensorBool if the branch becomes part of the graph. A branch
-    with one
-    side that raises always does.
+    with one side that raises always does.
     """
     if not isinstance(value, (TensorValue, TensorNumber)):
         return operators.truth(m, value)
@@ -50,8 +49,7 @@ JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
 
 def may_be_assertion(m: Machine) -> bool:
     """Whether the truth is asked for a jump with one side that always raises, and whether the graph may raise here
-    because
-    Python can run the frame again.
+    because Python can run the frame again.
     """
     frame, builder = m.frames[-1], m.builder
     at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")

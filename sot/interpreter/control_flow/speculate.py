@@ -1,10 +1,8 @@
 """Speculation: the execution of one side of a branch, and the return to the state before it.
 
 ``follow`` runs the machine into a subgraph, from an instruction of the top frame to a stop or to the frame's return.
-It
-returns an ``End``: the contents of the frame, the values that were changed, and the result or the exception. The
-journal
-undoes the mutations. Whatever a graph cannot do is a ``Refusal``.
+It returns an ``End``: the contents of the frame, the values that were changed, and the result or the exception. The
+journal undoes the mutations. Whatever a graph cannot do is a ``Refusal``.
 """
 from __future__ import annotations
 
@@ -87,8 +85,7 @@ class End:
 
     def keep_made(self, roots: list[Any]) -> None:
         """Fill the containers that the side has made: undoing its mutations has emptied them. Changes of containers
-        that
-        existed before stay in ``touched``.
+        that existed before stay in ``touched``.
         """
         if not self.made:
             return

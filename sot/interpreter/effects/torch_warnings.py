@@ -43,8 +43,7 @@ class Where(NamedTuple):
 @contextmanager
 def put_down(note: Callable[[Shown], None]) -> Iterator[None]:
     """Record warnings instead of showing them. Filters are not changed, because that would clear Python's record of
-    the
-    warnings that it has shown.
+    the warnings that it has shown.
     """
     def show(message: Any, category: type[Warning], filename: str, lineno: int, *others: Any) -> None:
         note(Shown(message, category, filename, lineno))

@@ -2,8 +2,7 @@
 
 A callable is looked up, in this order, in the handlers, the polyfills, the torch operations and the pure functions. A
 Python function is inlined. A class goes through ``__new__`` and ``__init__``. Python makes all other calls, between
-two
-graphs.
+two graphs.
 """
 from __future__ import annotations
 

@@ -117,10 +117,8 @@ SAME_OF_CODE = frozenset({"co_name", "co_qualname", "co_filename", "co_firstline
 @handles(sys._getframe, inspect.currentframe)
 def get_frame(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Python calls it. A caller that keeps a frame expects it to continue with the function's variables. So Python
-    runs all
-    of a function whose frame is read. A break suffices for code that only reads names and lines, as the standard
-    library
-    does, except ``inspect``.
+    runs all of a function whose frame is read. A break suffices for code that only reads names and lines, as the
+    standard library does, except ``inspect``.
     """
     module = str(m.frames[-1].namespace.get("__name__")).partition(".")[0]
     if not asks_for_names(m.frames[-1]) and (module == "inspect" or module not in sys.stdlib_module_names):

@@ -1,9 +1,8 @@
 """Steps of optimizers in captured code, for a backend that compiles.
 
 torch.optim is executed in its form for torch.compile: the step counters stay tensors. Where plain PyTorch computes
-with
-Python floats, the graph computes with float64 tensors. The last bits differ from plain PyTorch, so a backend that runs
-its graph unchanged leaves the step to Python. A step that would break the graph is left to Python as well.
+with Python floats, the graph computes with float64 tensors. The last bits differ from plain PyTorch, so a backend that
+runs its graph unchanged leaves the step to Python. A step that would break the graph is left to Python as well.
 """
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 guard.
 
 A property is read off the real tensor and guarded. For a tensor that the trace has made, the fake tensor has the
-answer.
-If that depends on an input, the input is guarded.
+answer. If that depends on an input, the input is guarded.
 """
 from __future__ import annotations
 

@@ -269,10 +269,8 @@ def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
 
 def import_part_of_library(m: Machine, frame: Frame, base: str, names: tuple[str, ...]) -> None:
     """A loaded library may import a part of itself, or of another library, when the part is first needed. That is no
-    side
-    effect of the program. The part is imported at once, outside the capture, unless its code could see what the frame
-    has
-    done before.
+    side effect of the program. The part is imported at once, outside the capture, unless its code could see what the
+    frame has done before.
     """
     wanted = (base, names)
     is_loaded = base.partition(".")[0] in sys.modules and is_installed(frame.native.co_filename)

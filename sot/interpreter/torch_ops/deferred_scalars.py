@@ -70,8 +70,7 @@ def count(m: Machine, point: Point) -> None:
 
 def begin_to_read(m: Machine, name: str, tensor: Value) -> bool:
     """Whether the graph may come before ``tensor.item()``, ``tensor.tolist()``, ``int(tensor)`` or ``float(tensor)``.
-    False
-    where the result would differ.
+    False where the result would differ.
     """
     point = here(m)
     if not can_read(m, point) or not isinstance(tensor, TensorValue) or not can_wait(name, tensor.fake):

@@ -2,8 +2,7 @@
 
 A transform enters a level, wraps its arguments for it, calls the user's function, unwraps the result and leaves the
 level. Levels are changes of torch's state. Wrapping and unwrapping are operations, on fake tensors and in the graph.
-All
-code in between is ordinary capture. A break inside a transform moves out to its call, because levels end with the
+All code in between is ordinary capture. A break inside a transform moves out to its call, because levels end with the
 graph.
 """
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """``torch.autograd.grad`` and ``backward()`` in captured code.
 
 Gradients are one operation, ``torch.autograd.grad``, on fake tensors and in the graph. ``backward()`` is that
-operation
-for all leaves of the history. The results are accumulated as autograd does: the first becomes ``.grad``, later ones
-are
-added in place. The fakes do not know a history that began before the frame, so that is left to Python. So are hooks
-and
-``autograd.Function`` in the history, because their Python code would run while the graph is built.
+operation for all leaves of the history. The results are accumulated as autograd does: the first becomes ``.grad``,
+later ones are added in place. The fakes do not know a history that began before the frame, so that is left to Python.
+So are hooks and ``autograd.Function`` in the history, because their Python code would run while the graph is built.
 """
 from __future__ import annotations
 
@@ -162,8 +159,7 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
 
 def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> bool:
     """Whether the program can reach a leaf that the graph has ``made`` (by the id of its fake), or a value computed
-    from
-    one.
+    from one.
     """
     if any(leaf.ref.real is not None for leaf in made.values()):
         return True

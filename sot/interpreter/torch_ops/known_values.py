@@ -2,9 +2,8 @@
 
 Positions, lengths, masks and the edges of graphs are such tensors. If a program reads their values
 (``lengths.max().item()``, ``if ids.eq(0).any()``, ``x[mask]``), the operations are run on copies of the inputs, and
-the
-values of these inputs are guarded. Like a number, such an input is a constant until its values have changed once. From
-then on reading it is a break.
+the values of these inputs are guarded. Like a number, such an input is a constant until its values have changed once.
+From then on reading it is a break.
 
 The results are static: a number, an index of known positions, or a copy of a tensor that the entry holds.
 """

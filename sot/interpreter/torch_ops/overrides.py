@@ -4,8 +4,7 @@ The trace keeps the stack of modes. No mode is active while the graph is built o
 arguments of ``__torch_function__`` (function, types, arguments) are found by running the operation on stand-ins. Their
 classes inherit from each other as the program's do, and a mode records the arguments and stops the operation. Then the
 user's method is executed: that of the innermost mode, with the modes below it on the stack, or those of the arguments
-in
-torch's order, until one does not return NotImplemented.
+in torch's order, until one does not return NotImplemented.
 """
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ BUILT_IN = frozenset((bool, int, float, complex))      # each of these is one op
 
 class Noted(Exception):
     """An operation was stopped where it would have called ``__torch_function__``, with these arguments: the function,
-    the
-    types, and then ``args`` and ``kwargs``, as far as torch passes them.
+    the types, and then ``args`` and ``kwargs``, as far as torch passes them.
     """
 
 

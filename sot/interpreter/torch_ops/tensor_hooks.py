@@ -1,9 +1,9 @@
 """Hooks on tensors: ``register_hook`` and ``register_post_accumulate_grad_hook``.
 
 The node adds a placeholder for the hook, on the tensor and at the moment of the program's call. The hook may use
-values
-that the graph computes, so it is made after the graph and then replaces the placeholder. A backend that compiles the
-graph would lose the placeholder, and ``backward()`` inside the graph would come too early. Both are breaks.
+values that the graph computes, so it is made after the graph and then replaces the placeholder. A backend that
+compiles the graph would lose the placeholder, and ``backward()`` inside the graph would come too early. Both are
+breaks.
 """
 from __future__ import annotations
 

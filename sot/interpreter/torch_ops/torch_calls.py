@@ -330,8 +330,7 @@ def refuse_resize(m: Machine, kind: str, name: str, call: known_values.Call) -> 
 
 def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
     """Whether an operation may get the numbers of the captured call: none of them is part of a slice, or an index into
-    a
-    dimension whose size varies.
+    a dimension whose size varies.
     """
     if "item" not in name and name != "select":
         return True

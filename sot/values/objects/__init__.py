@@ -2,8 +2,7 @@
 
 An object exists before the frame runs (``real`` and ``origin``), or the frame makes it. Reads from an existing object
 are guarded. Writes go into an overlay, and ``replay`` repeats them in emitted code. ``snapshot`` returns the undo of
-the
-next mutation. Every mutator calls ``m.touch(self)`` first.
+the next mutation. Every mutator calls ``m.touch(self)`` first.
 """
 from sot.values.objects.exceptions import ExceptionValue
 from sot.values.objects.instances import DELETED, DictValue, ObjectValue, guard_key, written_by

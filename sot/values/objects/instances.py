@@ -136,8 +136,7 @@ class DictValue(ObjectValue):
 
     ``base`` is the existing dict, which is read lazily and guarded key by key. ``overlay`` holds what was written (or
     DELETED). ``moved`` are the keys of ``base`` that were deleted and written again, which moves them to the end. For
-    a dict
-    made during capture, ``base`` is empty and ``overlay`` has all items.
+    a dict made during capture, ``base`` is empty and ``overlay`` has all items.
     """
 
     def __init__(self, pytype: type = dict, real: Any = ABSENT, origin: Origin | None = None) -> None:

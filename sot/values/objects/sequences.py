@@ -192,8 +192,7 @@ class ListValue(ObjectValue):
     # ---- lists that grow from call to call
     def length(self, m: Machine) -> Value:
         """The length. Nothing of a list is guarded until it is read. Once a length guard has failed, the length is a
-        varying
-        number until the elements are read.
+        varying number until the elements are read.
         """
         before = self.length_before(m)
         if before is None:
@@ -209,8 +208,7 @@ class ListValue(ObjectValue):
 
     def element(self, m: Machine, key: Value) -> Value | None:
         """``value[key]`` of such a list, if the key is a constant and the element exists. The guard only requires that
-        the list
-        is long enough.
+        the list is long enough.
         """
         if not isinstance(key, Const) or key.pytype is not int or is_dynamic(key):
             return None

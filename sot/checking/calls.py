@@ -33,7 +33,7 @@ class CheckError(SotError, AssertionError):
 
 
 class CheckRateError(SotError, ValueError):
-    """A rate of checks that is no number from 0 to 1."""
+    """A rate of checks that is not a number from 0 to 1."""
 
 
 def rate_of(check: float | bool | None) -> float:
@@ -59,7 +59,7 @@ def tell(message: str) -> None:
 
 # ---- graphs -----------------------------------------------------------------------------------------------
 class CheckedGraph:
-    """A compiled graph that is compared, at some of its calls, with its operations run one by one."""
+    """A compiled graph. At some of its calls it is compared with its operations run one by one."""
 
     def __init__(self, compiled: Callable[..., Any], module: GraphModule, backend: Backend, name: str,
                  rate: float) -> None:
@@ -74,7 +74,7 @@ class CheckedGraph:
     def compare(self, inputs: Sequence[Any]) -> None:
         try:
             found = graph_difference(self.compiled, self.module, inputs)
-        except Exception:       # it raises, as it will when it is called in earnest
+        except Exception:       # it raises, as it will in the actual call
             return
         if found:
             self.told = True
@@ -82,7 +82,7 @@ class CheckedGraph:
                  f"{self.shown(inputs, found)}")
 
     def shown(self, inputs: Sequence[Any], found: str) -> str:
-        """The smallest piece that shows it, in words, saved as a script."""
+        """A description of the smallest part that shows the difference, which is saved as a script."""
         module, given = smallest(self.module, inputs, self.backend) or (self.module, list(inputs))
         operations = [n for n in module.graph.nodes if n.op.startswith("call_")]
         folder = os.environ.get("SOT_CHECK_DIR")
@@ -104,12 +104,12 @@ class Outcome:
 
 def checked_call(name: str, python: Callable[..., Any], captured: Callable[..., Any], args: tuple,
                  kwargs: dict[str, Any]) -> Any:
-    """Call plain Python on copies, then what was captured in earnest, and compare.
+    """Call plain Python on copies, then the captured code on the arguments, and compare.
 
     Arguments:
-        name: of the function, for messages.
-        python: the function itself, called with the copies of ``args``, the module first if it is a module's.
-        captured: called with ``args`` and ``kwargs``.
+        name: the name of the function, for messages.
+        python: the function itself. It gets the copies of ``args``; for a module's method the module comes first.
+        captured: gets ``args`` and ``kwargs``.
     """
     try:
         theirs = copied((args, kwargs))
@@ -165,7 +165,7 @@ def leaves(value: Any) -> list[Any]:
     return [t for t in tensors(value) if t.requires_grad]
 
 
-_turns = random.Random(0)       # its own: the program's random numbers stay as they are
+_turns = random.Random(0)       # a separate generator, so that the program's random numbers do not change
 
 
 def is_due(rate: float) -> bool:

@@ -12,9 +12,9 @@ from sot.support.user_annotations import InModule
 
 # ---- copies -----------------------------------------------------------------------------------------------
 def copied(value: Any) -> Any:
-    """A deep copy in which tensors are leaves, and those that shared memory share it.
+    """A deep copy in which tensors are leaves, and in which tensors share memory as the originals do.
 
-    Raises what ``copy.deepcopy`` raises for what cannot be copied.
+    Raises the exception of ``copy.deepcopy`` for a value that cannot be copied.
     """
     memo: dict[int, Any] = {}
     storages: dict[int, torch.UntypedStorage] = {}
@@ -65,7 +65,7 @@ def tensors(value: Any, seen: set[int] | None = None) -> Iterator[torch.Tensor]:
 
 # ---- differences ------------------------------------------------------------------------------------------
 def difference(got: Any, want: Any, path: str, seen: set[tuple[int, int]] | None = None) -> str | None:
-    """A sentence about the first place where two values differ; None if they agree as torch.testing sees it."""
+    """A sentence about the first place where two values differ; None if they agree by torch.testing."""
     seen = set() if seen is None else seen
     if got is want or (id(got), id(want)) in seen:
         return None
@@ -92,7 +92,7 @@ def difference(got: Any, want: Any, path: str, seen: set[tuple[int, int]] | None
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """Without the mark of a translated module, of which a copy is plain."""
+    """Remove the mark of a translated module, whose copies are not translated."""
     return {name: item for name, item in getattr(value, "__dict__", {}).items() if not isinstance(item, InModule)}
 
 
@@ -107,7 +107,7 @@ def tensor_difference(got: torch.Tensor, want: torch.Tensor, path: str) -> str |
 
 
 def gradients(outputs: Any, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None] | None:
-    """The gradients of the sum of all outputs, without a trace in ``.grad``; None where there are none."""
+    """The gradients of the sum of all outputs; None where there are none. ``.grad`` does not change."""
     wanted = [t for t in inputs if t.requires_grad]
     roots = [t for t in tensors(outputs) if t.requires_grad and t.grad_fn is not None]
     if not wanted or not roots:

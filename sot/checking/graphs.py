@@ -13,7 +13,7 @@ from sot.torch_compat.global_state import random_state, set_random_state
 
 
 def graph_difference(call: Callable[..., Any], module: GraphModule, inputs: Sequence[Any]) -> str | None:
-    """Run both on copies of the inputs: outputs, what they change of their inputs, gradients."""
+    """Run both on copies of the inputs: outputs, changes of the inputs, gradients."""
     random = random_state()
     theirs, mine = copied(list(inputs)), copied(list(inputs))
     want = module(*theirs)
@@ -33,7 +33,7 @@ def only_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
 
 # ---- the smallest piece -----------------------------------------------------------------------------------
 class Values(Interpreter):
-    """Runs a graph and keeps copies of what its nodes made, as they were then."""
+    """Runs a graph and keeps copies of its nodes' results."""
 
     def __init__(self, module: GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)
@@ -46,10 +46,10 @@ class Values(Interpreter):
 
 
 def smallest(module: GraphModule, inputs: Sequence[Any], backend: Backend) -> tuple[GraphModule, list[Any]] | None:
-    """A graph of as few operations as shows a difference, with its inputs; None if no piece alone does.
+    """A graph with as few operations as show a difference, with its inputs; None if no part alone does.
 
-    The first operation whose value differs is found by bisection; then operations before it are added, one by one,
-    until the piece by itself shows it.
+    Bisection finds the first operation whose value differs. Then earlier operations are added one by one, until the
+    part alone shows the difference.
     """
     operations = [n for n in module.graph.nodes if n.op.startswith("call_")]
     random = random_state()
@@ -62,7 +62,7 @@ def smallest(module: GraphModule, inputs: Sequence[Any], backend: Backend) -> tu
         piece, given = extract(module, nodes, nodes if everywhere else nodes[-1:], values.kept)
         try:
             found = graph_difference(call_backend(backend, piece, copied(given)), piece, given)
-        except Exception:       # another failure than the one that is looked for
+        except Exception:       # a different failure
             return None
         return (piece, given) if found else None
 

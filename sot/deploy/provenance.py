@@ -1,8 +1,8 @@
-"""Where a file comes from, and whether it is as it was written.
+"""The origin of a file, and whether it has been changed.
 
-``sot.save`` adds to the archive what wrote it and when, and a hash of every part. ``sot.load`` compares the hashes
-before torch reads anything. The hashes find damage, but an edit can replace them as well.
-``sot.load(path, digest=...)`` finds an edit: the digest covers all hashes, and the user notes it when the file is
+``sot.save`` adds to the archive the versions that wrote it, the time, and a hash of every part. ``sot.load`` compares
+the hashes before torch reads anything. The hashes reveal damage, but an edit can replace them as well.
+``sot.load(path, digest=...)`` reveals an edit: the digest covers all hashes, and the user stores it when the file is
 written.
 """
 from __future__ import annotations
@@ -60,7 +60,7 @@ def digest_of(text: str) -> str:
 
 
 def checked_digest(file: Path, digest: str | None) -> str:
-    """The digest of a file that is as it was written. Raises LoadError for others."""
+    """The digest of a file that has not been changed. Raises LoadError for others."""
     try:
         with zipfile.ZipFile(file) as archive:
             noted = [info for info in archive.infolist() if info.filename.partition("/")[2] == HASHES]

@@ -119,7 +119,8 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
 
 
 def called(target: Any, signature: inspect.Signature, given: Iterable[str]) -> FunctionType:
-    """A function that calls a module, with its hooks, or any callable, and has those of its parameters that are given.
+    """A function that calls a module with its hooks, or any callable. It has those of its parameters that are
+    given.
     """
     parameters = [p.replace(default=p.empty, annotation=p.empty)
                   for p in signature.parameters.values() if p.name in given]
@@ -127,7 +128,7 @@ def called(target: Any, signature: inspect.Signature, given: Iterable[str]) -> F
     stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*{0}", inspect.Parameter.VAR_KEYWORD: "**{0}",
              inspect.Parameter.POSITIONAL_ONLY: "{0}"}
     starred = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    named = "{0}" if starred else "{0}={0}"     # some may be left out between others
+    named = "{0}" if starred else "{0}={0}"     # parameters in between may be missing
     arguments = ", ".join(stars.get(p.kind, named).format(p.name) for p in parameters)
     name = type(target).__qualname__
     names: dict[str, Any] = {"self": target, "__name__": type(target).__module__}
@@ -136,7 +137,7 @@ def called(target: Any, signature: inspect.Signature, given: Iterable[str]) -> F
 
 
 class Description:
-    """Says of every input of a graph, and of every part of the result, where it comes from."""
+    """Finds the source of every input of a graph, and of every part of the result."""
 
     def __init__(self, run: Run, origins: tuple, owner: torch.nn.Module | None, arguments: Any,
                  state: SavedState) -> None:
@@ -170,7 +171,7 @@ class Description:
     def source(self, value: Any, origin: Any) -> Source:
         if id(value) in self.positions:
             return "argument", self.positions[id(value)]
-        if origin in self.state.numbers and isinstance(value, torch.Tensor):     # graphs are given floats as tensors
+        if origin in self.state.numbers and isinstance(value, torch.Tensor):     # graphs get floats as tensors
             return "weight", self.number(origin).key
         if isinstance(origin, Computed) and isinstance(value, torch.Tensor):
             return "float", self.number(origin)
@@ -203,8 +204,9 @@ class Description:
                         f"save with one value of it")
 
     def conditions(self, guards: Iterable[GuardRecord]) -> list[Condition]:
-        """What the capture has decided about sizes and kept numbers. That a size is not 0 or 1, and how a tensor lies
-        in memory, torch.export looks after."""
+        """The conditions from the capture on sizes and kept numbers. torch.export itself ensures that a size is not 0
+        or 1, and checks the layout of tensors.
+        """
         found = []
         for record in guards:
             guard = record.guard
@@ -218,7 +220,7 @@ class Description:
         return found
 
     def result(self, value: Any) -> Source:
-        """Where a part of the result comes from."""
+        """The source of a part of the result."""
         if id(value) in self.outputs:
             return "output", self.outputs[id(value)]
         if isinstance(value, torch.Tensor):
@@ -232,7 +234,7 @@ class Description:
 
 
 def tensors_of(owner: torch.nn.Module | None) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter, buffer and attribute by its first name; what has two names is there once."""
+    """Every parameter, buffer and attribute by its first name. A tensor with two names occurs once."""
     seen: set[int] = set()
     for prefix, module in owner.named_modules() if owner is not None else ():
         for key, value in [*module._parameters.items(), *module._buffers.items(), *module.__dict__.items()]:
@@ -242,7 +244,7 @@ def tensors_of(owner: torch.nn.Module | None) -> Iterator[tuple[str, torch.Tenso
 
 
 def transient_of(owner: torch.nn.Module | None) -> set[str]:
-    """The names of tensors that are no part of the model's state_dict."""
+    """The names of tensors outside the model's state_dict."""
     state = owner.state_dict(keep_vars=True) if owner is not None else {}
     held = {id(value) for value in state.values()}
     return {name for name, value in tensors_of(owner) if id(value) not in held}

@@ -122,7 +122,7 @@ def shared(m: Machine, real: Any, origin: Origin) -> Value:
 
 
 def _keep_apart(m: Machine, real: Any, value: ObjectValue) -> None:
-    """An object and its ``__dict__`` are two Values, which do not see each other's changes: a break."""
+    """Break, because an object and its ``__dict__`` would be two Values that do not see each other's changes."""
     if type(real) is dict:
         owner, held = m.dict_owners.get(id(real)), real
     elif value.pytype.__dictoffset__ == 0:
@@ -137,7 +137,7 @@ def _keep_apart(m: Machine, real: Any, value: ObjectValue) -> None:
 
 def _existing(m: Machine, real: Any, origin: Origin) -> Value:
     kind = type(real)
-    if issubclass(kind, torch.Tensor):      # and not what __class__ says
+    if issubclass(kind, torch.Tensor):      # not what __class__ claims
         return _tensor(m, real, origin)
     m.guard(TypeGuard(origin, kind))
     maker = WRAPPERS.get(kind)
@@ -223,7 +223,7 @@ def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
         fake, layout = symbolic_fake(m, real, origin)
         ref = m.builder.input(real, str(origin), fake)
     except (UnsupportedFakeTensorException, RuntimeError, AssertionError):
-        # a view of something that is not strided, for one, or one of a tensor that was changed under no_grad
+        # for example a view of a tensor that is not strided, or of one that was changed under no_grad
         m.guard(TypeGuard(origin, kind))
         return Opaque(real, origin)
     guard = TensorGuard.of(origin, real, layout)
@@ -272,7 +272,7 @@ def function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
 
 
 def per_call(origin: Origin) -> bool:
-    """Is it an argument, or reached from one: a function there may be a new closure at every call."""
+    """Whether it is an argument, or reached from one. A function there may be a new closure at every call."""
     while True:
         if isinstance(origin, Arg):
             return True
@@ -289,7 +289,7 @@ def _lazies(real: Any, origin: Origin, kind: type) -> list:
 
 
 def refuse_restless(m: Machine, origin: Origin) -> None:
-    """A break where the elements of a list are asked for that had another number of them at several calls."""
+    """Break if the elements of a list are read whose length has differed at several calls."""
     if Length(origin) in m.varies.specialized:
         raise Break(Reason.VARYING_NUMBER, str(Length(origin)))
 
@@ -334,13 +334,13 @@ def _deque(m: Machine, real: collections.deque, origin: Origin) -> Value:
 
 def _method(m: Machine, real: types.MethodType, origin: Origin) -> Value:
     if not isinstance(real.__func__, (types.FunctionType, *IDENTITY_TYPES)):
-        return Opaque(real, origin)     # of any callable
+        return Opaque(real, origin)     # any callable may be there
     function = wrap(m, real.__func__, Attr(origin, "__func__"))
     return BoundMethod(function, wrap(m, real.__self__, Attr(origin, "__self__")), real.__func__.__name__, origin)
 
 
 def _builtin_method(m: Machine, real: types.BuiltinFunctionType, origin: Origin) -> Value:
-    """A method of an existing object that is made of C code, such as ``items.append``."""
+    """A method of an existing C object, such as ``items.append``."""
     owner, descriptor = real.__self__, getattr(type(real.__self__), real.__name__, None)
     if not isinstance(descriptor, types.MethodDescriptorType):
         if not stays(origin):

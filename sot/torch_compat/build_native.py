@@ -22,9 +22,10 @@ RETRY = 24 * 3600
 
 
 def build(order: dict[str, Any]) -> None:
-    """Makes the library, or a file beside it that says why not. Whoever comes second finds it made.
+    """Build the library, or write a file beside it that says why it failed. A second process finds the result of the
+    first.
 
-    A checksum is written first, so that a library without its own is not whole.
+    A checksum is written first, so a library without one is incomplete.
     """
     path = Path(order["path"])
     with FileLock(str(path.with_suffix(".lock"))):

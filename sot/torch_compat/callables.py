@@ -25,7 +25,7 @@ scaler_step = torch.amp.GradScaler._maybe_opt_step
 
 @functools.cache
 def disabling_code() -> Any:
-    """The code of the wrapper that torch puts around functions which torch.compile is to leave alone."""
+    """The code of torch's wrapper around functions that torch.compile must not compile."""
     return torch._disable_dynamo(in_mode).__code__
 
 
@@ -48,7 +48,7 @@ def is_disabled_by_torch(function: Any) -> bool:
 
 
 def gradient_wrapper_code() -> Any:
-    """The code of the wrapper around the steps of optimizers, which sets whether gradients are recorded."""
+    """The code of the wrapper around steps of optimizers, which sets whether gradients are recorded."""
     return _use_grad_for_differentiable(in_mode).__code__
 
 
@@ -56,7 +56,7 @@ PYBIND_METHOD = type(vars(torch.jit.ScriptFunction)["__call__"])
 
 
 def scripted_original(function: Any) -> Any:
-    """The Python function that torch.jit.script has compiled; None for what torch.jit.trace has seen."""
+    """The Python function that torch.jit.script has compiled; None for a function of torch.jit.trace."""
     original = getattr(function, "_torchdynamo_inline", None)
     scripted = original is not None and jit_state._jit_caching_layer.get(original) == function.qualified_name
     return original if scripted else None
@@ -67,9 +67,10 @@ COMPILING_FLAGS = tuple(f for f in (
     torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling,
     getattr(torch._utils, "is_compiling", None)) if f is not None)
 
-# Plain Python answers False, and capture must give Python's results. So the answer is False, except to these libraries,
-# which are known to compute the same when they are told True, in a way that captures better. Others use the question to
-# leave work out: FSDP does not allocate its storages, DDP does not set itself up.
+# Plain Python returns False, and capture must give Python's results. So the answer is False, except for these
+# libraries.
+# They are known to compute the same if they are told True, in a way that captures better. Other libraries use the
+# answer to omit work: FSDP does not allocate its storages, DDP does not set itself up.
 # By the dotted name of a package or module; the longest name that fits counts.
 TOLD = {
     "torch.nn": True,                       # skips warnings of eager mode

@@ -30,7 +30,7 @@ def is_symbolic(fake: torch.Tensor) -> bool:
 
 
 def forget_constant(fake: Any) -> None:
-    """Torch knows what is in a fake tensor that is made of Python numbers; those of the next call may be others."""
+    """torch knows the contents of a fake tensor that is made of Python numbers. At the next call they may differ."""
     if isinstance(fake, FakeTensor):
         fake.constant = None
 
@@ -49,7 +49,9 @@ class RecordingFakeMode(FakeTensorMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def forget_tensors(self) -> None:
-        """Drop the weak references to tensors that it has made fakes of: ``swap_tensors`` refuses what has any."""
+        """Drop the weak references to tensors with fakes, because ``swap_tensors`` refuses a tensor with weak
+        references.
+        """
         describer = self.fake_tensor_converter.meta_converter.describer
         describer.lookup_tensor.data.clear()
         describer.lookup_storage.data.clear()
@@ -61,7 +63,7 @@ def new_fake_mode() -> RecordingFakeMode:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the loggers that report errors of fake operations: to us those are ordinary outcomes."""
+    """Silence the loggers that report errors of fake operations, which are ordinary outcomes here."""
     loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch._prims_common")]
     before = [log.level for log in loggers]
     for log in loggers:

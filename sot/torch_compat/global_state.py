@@ -57,9 +57,9 @@ def in_mode() -> bool:
 
 
 def in_tracer() -> bool:
-    """Is torch.jit.trace recording what this thread does? It wants the program's operations, each as Python calls it.
+    """Whether torch.jit.trace is recording this thread. It needs the program's operations, each as Python calls it.
 
-    Entries that compare tensors need not ask: the tracer has a dispatch key of its own, which their guards see.
+    Entries that compare tensors need no test, because the tracer has a dispatch key, which their guards see.
     """
     return NO_TRACER[0]() is not NO_TRACER[1]
 
@@ -68,7 +68,9 @@ NO_TRACER = (torch._C._get_tracing_state, None)
 
 
 def random_state(*generators: torch.Generator) -> tuple:
-    """The states of torch's default generators, the CPU's and, if there is one in use, the current GPU's; of these."""
+    """The states of torch's default generators (the CPU's, and the current GPU's if it is in use), or of these
+    generators.
+    """
     gpu = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
     return torch.get_rng_state(), gpu, *(generator.get_state() for generator in generators)
 
@@ -107,7 +109,7 @@ def _setter_table() -> dict:
 
 
 def _flag_table() -> dict:
-    """Setters of flags that the state guard does not know, each with its reader."""
+    """Setters of flags that the state guard does not cover, each with its reader."""
     c = torch._C
     flags = {getattr(c, f"_set_sdp_use_{name}"): getattr(c, f"_get_{name}_sdp_enabled")
              for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")}
@@ -163,7 +165,7 @@ def take_inference_mode() -> Any:
 FLAG_READERS = _flag_table()
 
 
-FLAGS = (*FLAG_READERS, set_deterministic)      # of which compiled graphs know nothing
+FLAGS = (*FLAG_READERS, set_deterministic)      # compiled graphs do not see these
 
 
 STATE_SETTERS = {**_setter_table(), set_deterministic: deterministic_before,
@@ -208,7 +210,7 @@ def turns_grad_on(log: Sequence[StateChange]) -> bool:
 
 
 def net_states(log: Sequence[StateChange]) -> list[tuple[Callable[..., Any], tuple]]:
-    """The calls that have the effect of a log's: what is set to what it was before is left out."""
+    """The calls with the effect of a log. Values that are set to what they were before are omitted."""
     old: dict[tuple, tuple] = {}
     new: dict[tuple, tuple] = {}
     nesting = 0
@@ -226,7 +228,7 @@ AUTOCAST_SETTERS = (torch.set_autocast_enabled, torch.set_autocast_dtype, torch.
 
 
 def autocast_as_before(log: Sequence[StateChange]) -> list[tuple[Callable[..., Any], tuple]]:
-    """The calls that take back what a log leaves of autocast."""
+    """The calls that undo a log's changes of autocast."""
     first: dict[tuple, tuple] = {}
     for setter, values, (_, undo) in log:
         if setter in AUTOCAST_SETTERS:
@@ -248,7 +250,7 @@ def nest_autocast(depth: int) -> None:
 
 
 def leave_regions() -> None:
-    """Leave what a graph had entered when it failed."""
+    """Leave the contexts that a graph had entered when it failed."""
     while _inference_modes:
         exit_inference_mode()
     if in_function_transform():
@@ -259,10 +261,10 @@ def leave_regions() -> None:
 
 
 class Before:
-    """What capture changes of torch while it lasts; ``restore()`` sets it back, as often as it is called.
+    """The changes of torch's state during a capture. ``restore()`` undoes them, and may be called repeatedly.
 
-    Each part of capture sets back what it changes. An interrupt between a change and the ``try`` around it, in torch's
-    code or ours, would leave it.
+    Each part of capture undoes its own changes. An interrupt between a change and the ``try`` around it, in torch's
+    code or in this package, would leave the change.
     """
 
     def __init__(self) -> None:

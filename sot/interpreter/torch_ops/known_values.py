@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 SOURCE_LIMIT = 4096         # elements of an input,
-RESULT_LIMIT = 65536        # of what is computed from it,
+RESULT_LIMIT = 65536        # of a value computed from it,
 STEP_LIMIT = 2000           # and operations in between
 OWN = ("torch", "_operator", "builtins")
 INDEXING = ("getitem", "__getitem__")
@@ -166,7 +166,7 @@ def source_origin(m: Machine, ref: TensorRef) -> Any:
 
 
 def slice_of(m: Machine, wanted: list[fx.Node]) -> set[fx.Node]:
-    """The nodes that values depend on: through arguments, and through what changes memory in place."""
+    """The nodes that values depend on: through arguments, and through in-place changes of memory."""
     changing = [node for node in m.builder.nodes if "changes" in node.meta]
     needed: set[fx.Node] = set()
     while True:
@@ -215,7 +215,7 @@ def any_tensor(value: Any) -> bool:
 
 
 def call(kind: str, target: Any, args: tuple, kwargs: dict) -> Any:
-    """Run an operation of torch on real tensors; no code of the user's, which may have effects."""
+    """Run a torch operation on real tensors, but no user code, which may have effects."""
     if kind == "call_method":
         target, args = getattr(args[0], target), args[1:]
     elif not str(getattr(target, "__module__", "")).startswith(OWN) or getattr(target, "namespace", "aten") != "aten":

@@ -1,7 +1,7 @@
-"""Adding and removing the hooks of modules, as torch does it in Python: numbered handles and weak references.
+"""Adding and removing hooks of modules, as torch does it in Python: numbered handles and weak references.
 
-The number of a handle made during capture is another one at every call: it is a value that is taken when the entry
-runs, and equals nothing but itself.
+The number of a handle made during capture differs at every call. It is a value that is determined when the entry runs,
+and equals only itself.
 """
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HookId(Value):
 
 
 class WeakReference(Value):
-    """A weak reference, made during capture, to something that lives as long as its module."""
+    """A weak reference, made during capture, to an object that lives as long as its module."""
 
     pytype = weakref.ReferenceType
 
@@ -55,7 +55,7 @@ class WeakReference(Value):
 
 @handles(*(f for name, f in vars(torch.nn.Module).items() if name.startswith("register_") and "backward" in name))
 def add_backward_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """It runs in the backward pass, on tensors that are not there yet."""
+    """The hook would run in the backward pass, on tensors that do not exist yet."""
     raise Break(Reason.SIDE_EFFECT, "adding a backward hook")
 
 

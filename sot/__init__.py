@@ -1,6 +1,6 @@
 """SOT turns PyTorch programs into graphs while they run: ``sot.to_static(fn_or_module)``.
 
-``explain(fn)(*args)`` tells what was captured, where capture broke and what is guarded. See README.md.
+``explain(fn)(*args)`` shows the graphs, the breaks and the guards. See README.md.
 
 Names are loaded when they are first used: torch imports this package in every process, to see whether SOT_ENABLE
 asks for it (sot.frontend.autoload), and that must cost nothing.

@@ -1,4 +1,4 @@
-"""Whose turn it is to capture, among the threads of a program."""
+"""The capture lock: one thread of a program captures at a time."""
 from __future__ import annotations
 
 import os
@@ -7,9 +7,11 @@ from contextlib import suppress
 
 
 class Turns:
-    """One thread captures at a time: torch's state is changed meanwhile, and what one captures may do for the next."""
+    """One thread captures at a time, because a capture changes torch's state, and the next thread may use its
+    result.
+    """
 
-    WAIT = 10.0     # seconds; who captures may wait for the thread that waits here
+    WAIT = 10.0     # seconds; the capturing thread may be waiting for the thread that waits here
 
     def __init__(self) -> None:
         self.renew()
@@ -22,14 +24,14 @@ class Turns:
 
     def give_up(self) -> None:
         """Release the lock, if this thread has it."""
-        with suppress(RuntimeError):    # it is not ours, or not any more
+        with suppress(RuntimeError):    # another thread holds it, or none
             while True:
                 self.lock.release()
 
     def take(self) -> str:
-        """How it was got: "at once", "waited", or "" if another thread has not finished in time.
+        """How the lock was acquired: "at once", "waited", or "" if another thread has not finished in time.
 
-        ``give_up`` gives it back, once for however many captures within captures.
+        ``give_up`` releases it once, however many captures are nested.
         """
         if self.is_mine() or self.lock.acquire(blocking=False):
             return "at once"

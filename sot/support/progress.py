@@ -1,6 +1,6 @@
 """A line on the terminal while a step takes long: the capture of a large function, the tuning of a kernel.
 
-Where stderr is no terminal nothing is shown and nothing is watched.
+If stderr is not a terminal, nothing is shown or watched.
 """
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ os.register_at_fork(after_in_child=lambda: Watch.__init__(watch))      # its tim
 
 @contextmanager
 def working(what: str, place: Place | None = None) -> Iterator[None]:
-    """Say so on the terminal if what is done inside takes long.
+    """Show a line on the terminal if the work inside takes long.
 
     Arguments:
-        what: such as "capturing train_step".
+        what: the work, for example "capturing train_step".
         place: the user's line that it is done for.
     """
     if sys.stderr is None or not sys.stderr.isatty():

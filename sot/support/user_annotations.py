@@ -1,14 +1,14 @@
 """Objects and names by which a user tells capture what to inline, where to break and what to ignore.
 
-The interpreter looks for five things here:
+The interpreter reads five things here:
 
-* a ``Translated`` is followed as its ``__wrapped__``;
-* what ``is_not_to_static`` says yes to is a break: Python calls it, with the hook off;
+* a ``Translated`` is inlined as its ``__wrapped__``;
+* a function for which ``is_not_to_static`` is true is a break: Python calls it, with the hook off;
 * ``graph_break`` and ``observed``, by identity, are breaks at their call;
 * the dimensions of a tensor that ``mark_dynamic`` names are symbolic;
-* functions of a module that ``is_ignored`` says yes to are called by Python.
+* Python calls functions of a module for which ``is_ignored`` is true.
 
-Everything here is below the rest of the package: it imports the standard library and the hook only.
+This file is below the rest of the package: it imports only the standard library and the hook.
 """
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ SEEN_THROUGH = (FunctionType, MethodType)
 class Wrapper(_hook.Binding):
     """A callable in place of ``__wrapped__``: same name, signature, attributes, and binding to instances.
 
-    In a class body it makes methods as a function does. What it has not itself is looked up in what it wraps.
-    A copy is the wrapper of a copy, so of a function it is this very object; a function's wrapper is pickled
-    by name, as functions are.
+    In a class body it makes methods as a function does. Missing attributes are looked up in the wrapped callable. A
+    copy is the wrapper of a copy; for a function that is this object itself. The wrapper of a function is pickled by
+    name.
 
-    ``isinstance`` takes it for a function or method if it wraps one, so that inspect and torch's compilers, which read
-    code, read that of what it wraps.
+    ``isinstance`` accepts it as a function or method if it wraps one. So inspect and torch's compilers read the code
+    of the wrapped function.
     """
 
     __slots__ = ("__wrapped__", "__dict__", "__weakref__")
@@ -55,12 +55,12 @@ class Wrapper(_hook.Binding):
         return kind if kind in SEEN_THROUGH else type(self)
 
     def __getattr__(self, name: str) -> Any:
-        if name in Wrapper.__slots__:  # half made: there is nothing to ask yet
+        if name in Wrapper.__slots__:  # not initialised yet, so there is nothing to look up
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
 
     def again(self, fn: Callable[..., Any]) -> Wrapper:
-        """A wrapper like this one, of another function."""
+        """A wrapper like this one, for another function."""
         return type(self)(fn)
 
     def __copy__(self) -> Wrapper:
@@ -87,16 +87,13 @@ class Wrapper(_hook.Binding):
 
 
 class Translated(Wrapper):
-    """Base of what calls ``__wrapped__`` under a translator; capture follows ``__wrapped__`` through it."""
+    """Base of callables that run ``__wrapped__`` under a translator. Capture inlines ``__wrapped__``."""
 
     __slots__ = ()
 
 
 class NotToStatic(Wrapper):
-    """Calls what it wraps with the hook off; capture breaks at the call.
-
-    The hook is off in everything that is called from there, too.
-    """
+    """Calls the wrapped callable with the hook off, also for its callees. Capture breaks at the call."""
 
     __slots__ = ("_plain",)
 
@@ -110,11 +107,11 @@ class NotToStatic(Wrapper):
 
 # ---- objects in a module's _compiled_call_impl ----------------------------------------------------------
 class InModule:
-    """What torch.nn.Module calls in place of ``_call_impl`` while it is the module's ``_compiled_call_impl``.
+    """The callable that torch.nn.Module calls in place of ``_call_impl``, as the module's ``_compiled_call_impl``.
 
-    torch drops that attribute when a module is pickled or copied. A class that keeps it, because it has a
-    ``__getstate__`` of its own, gets None in its place: a copy of a module is a plain module either way.
-    The module is held weakly, so that it is freed as soon as it was before.
+    torch drops that attribute when a module is pickled or copied. A class with its own ``__getstate__`` may keep it,
+    and then gets None in its place, so a copy of a module is never translated. The module is held weakly, so that it
+    is freed as early as before.
     """
 
     __slots__ = ("_module", "__weakref__")
@@ -124,7 +121,7 @@ class InModule:
 
     @property
     def module(self) -> Any:
-        """The module. Raises ReferenceError when it is gone."""
+        """The module. Raises ReferenceError if it has been freed."""
         module = self._module()
         if module is None:
             raise ReferenceError("the module that this belongs to is gone")
@@ -135,7 +132,7 @@ class InModule:
         return self.module._call_impl
 
     def install(self) -> None:
-        """Become what the module calls, past any ``__setattr__`` of its class."""
+        """Set this as the module's callable, ignoring a ``__setattr__`` of its class."""
         self.module.__dict__["_compiled_call_impl"] = self
 
     def __deepcopy__(self, memo: dict) -> None:
@@ -166,9 +163,9 @@ def call_impl(module: Any, /, *args: Any, **kwargs: Any) -> Any:
     return module._call_impl(*args, **kwargs)
 
 
-# ---- questions ------------------------------------------------------------------------------------------
+# ---- queries ------------------------------------------------------------------------------------------
 def in_module(value: object) -> InModule | None:
-    """Our object in the ``_compiled_call_impl`` of a module instance, if there is one."""
+    """The object of this package in the ``_compiled_call_impl`` of a module instance, or None."""
     found = getattr(value, "__dict__", None)
     found = found.get("_compiled_call_impl") if type(found) is dict else None
     return found if isinstance(found, InModule) else None
@@ -197,15 +194,15 @@ def name_of(value: object) -> str:
 
 
 def graph_break() -> None:
-    """Capture breaks where this is called. Otherwise it does nothing."""
+    """Capture breaks at a call of this function. Otherwise it does nothing."""
 
 
 def mark_dynamic(tensor: Any, *dims: int) -> None:
     """Sizes of a tensor that may differ from call to call: symbols from the first capture on, unless they are 0 or 1.
 
     Arguments:
-        tensor: a torch.Tensor. What is computed from it is not marked.
-        dims: dimensions of it; negative ones count from the end.
+        tensor: a torch.Tensor. Tensors computed from it are not marked.
+        dims: its dimensions; negative ones count from the end.
 
     Raises IndexError for a dimension that the tensor does not have.
     """
@@ -217,4 +214,4 @@ def mark_dynamic(tensor: Any, *dims: int) -> None:
 
 
 def observed() -> None:
-    """Capture breaks where this is called, as reading a report must; reports leave that break out."""
+    """Capture breaks at a call of this function, as it must when a report is read. Reports omit that break."""

@@ -1,7 +1,7 @@
 """The only place in `backends/` that uses private parts of torch.
 
-torch._dynamo takes about a second to import, so it is imported on first use and not here: that is the reason
-for `_import`.  The rest of the package asks this file, so a new torch release is checked by reading it.
+torch._dynamo takes about a second to import, so `_import` imports it on first use. The rest of the package uses this
+file, so a new release of torch is checked by reading it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTen
     """Fake counterparts of the inputs, and the one mode that they belong to.
 
     Static inputs are made fake afresh, because capture may have changed the metadata of its own fake inputs
-    (`x.unsqueeze_(0)`).  Symbolic ones must be capture's own: their symbols are what the guards speak of.
+    (`x.unsqueeze_(0)`). Symbolic ones must be capture's own, because the guards refer to their symbols.
     """
     if mode := symbolic_mode(gm):
         return mode, [
@@ -117,19 +117,19 @@ def compiling(mode: FakeTensorMode) -> Iterator[None]:
 
 @contextmanager
 def compiling_graph(gm: GraphModule) -> Iterator[None]:
-    """The same around a backend that is given real inputs and makes them fake itself.
+    """The same for a backend that gets real inputs and makes them fake itself.
 
-    A mode without a ShapeEnv makes every shape static, which is what a graph without symbols means.
+    A mode without a ShapeEnv makes every shape static, as in a graph without symbols.
     """
     with compiling(symbolic_mode(gm) or FakeTensorMode(allow_non_fake_inputs=True)):
         yield
 
 
 def mark_static_inputs(gm: GraphModule, which: Collection[int]) -> None:
-    """Say which inputs of a graph are parameters and buffers, the same tensors at each call.
+    """Mark the inputs of a graph that are parameters and buffers, which are the same tensors at each call.
 
-    AOTAutograd reads it where torch.compile leaves it, and tells inductor: these are not copied for CUDA graphs, nor
-    looked at for their alignment.
+    AOTAutograd reads this where torch.compile stores it, and passes it to inductor. These inputs are not copied for
+    CUDA graphs, and their alignment is not checked.
     """
     if not which:
         return
@@ -155,13 +155,14 @@ def ahead_of_time(
     decompositions: dict[Any, Callable[..., Any]],
     in_place: bool = False,
 ) -> Callable[..., Any]:
-    """Trace a graph to functional ATen graphs, forward and backward, and have each compiled.
+    """Trace a graph to functional ATen graphs, forward and backward, and compile each of them.
 
-    A compiler gets a graph and its fake inputs, and gives a function of one list, which it may empty.  The graphs
-    are parted so that little is kept for the backward one: what is cheap is computed again there.
+    A compiler gets a graph and its fake inputs, and returns a function of one list, which it may empty. The graphs are
+    partitioned so that little is kept for the backward graph; cheap values are recomputed there.
 
     Arguments:
-        in_place: let graphs end with the changes of their inputs, as ``aten.copy_``; else these are made after them.
+        in_place: let graphs end with the changes of their inputs, as ``aten.copy_``. Otherwise these are made
+            afterwards.
     """
     aot, partitioners = _import("torch._functorch.aot_autograd"), _import("torch._functorch.partitioners")
     mode, fakes = fake_inputs(gm, example_inputs)
@@ -207,7 +208,7 @@ def with_other_sizes(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule | No
     for given, value in zip(inputs, recorded, strict=True):
         sizes = zip(given.shape, value.shape, strict=True) if isinstance(value, torch.Tensor) else [(given, value)]
         values |= {of.node.expr: size for size, of in sizes if isinstance(of, torch.SymInt) and of.node.expr.is_symbol}
-    # Farther and farther apart, so that no two numbers that differ stay as far from each other as they were.
+    # The distances grow, so that any two different numbers get another distance than before.
     changed = {symbol: value + 16 * (2 * i + 3) for i, (symbol, value) in enumerate(values.items())}
 
     def other(number: Any) -> int:
@@ -217,7 +218,7 @@ def with_other_sizes(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule | No
         return _static(gm, [
             _layout(v, tuple(map(other, v.shape)), tuple(map(other, v.stride()))) if isinstance(v, torch.Tensor)
             else other(v) for v in recorded])
-    except Exception:       # sizes that the graph is not for
+    except Exception:       # sizes that the graph does not support
         return None
 
 

@@ -1,10 +1,10 @@
 """Compiles ``sot/csrc/torch/*.cpp`` against the installed torch, on first use, into the user's cache.
 
-A wheel of SOT fits every torch, so it holds these files as source. The first process that wants one starts the system's
-C++ compiler (``build_native.py``) in a process of its own and does without meanwhile; the next process loads what has
-been made. Its name is a key of everything that it depends on, so a torch that was exchanged has another one.
+A wheel of SOT works with every torch, so it contains these files as source. The first process that needs one starts
+the system's C++ compiler (``build_native.py``) in a separate process and continues without it. The next process loads
+the result. The name of the result is a key of everything that it depends on, so another torch has another name.
 
-    SOT_NATIVE=0    does without always
+    SOT_NATIVE=0    never compile
 """
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ OFF = "SOT_NATIVE=0"
 PENDING = "it is being compiled in the background, for the next process"
 
 modules: dict[str, ModuleType | None] = {}
-reasons: dict[str, str] = {}        # by name: why a module is not there
+reasons: dict[str, str] = {}        # by name: why a module is missing
 
 
 def module(name: str) -> ModuleType | None:
-    """``sot._tensors`` or ``sot._tally``; None if it is not there, and will not be in this process but by ``build``."""
+    """``sot._tensors`` or ``sot._tally``; None if it is missing. Then only ``build`` adds it in this process."""
     if name not in modules:
         modules[name] = _find(name)
     return modules[name]
@@ -65,14 +65,14 @@ def _find(name: str) -> ModuleType | None:
         reasons[name] = str(e)
         if told:
             return None
-        with contextlib.suppress(RuntimeWarning):       # of which a program may have made an error
+        with contextlib.suppress(RuntimeWarning):       # a program may have turned this warning into an error
             warnings.warn(f"SOT works more slowly, without what it compiles against torch (sot._{name}): {e}",
                           RuntimeWarning, stacklevel=3)
         return None
 
 
 def build(*names: str) -> None:
-    """Compile what is not there yet, and wait for it. What cannot be compiled is left out, as without this call."""
+    """Compile missing modules, and wait for them. A module that cannot be compiled stays missing."""
     for name in names:
         if modules.get(name) is None and os.environ.get("SOT_NATIVE") != "0":
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Tensors as guards, reports and graphs see them: their checks, their summaries, and views of subclasses."""
+"""Tensors in guards, reports and graphs: their checks, their summaries, and views of subclasses."""
 from __future__ import annotations
 
 import contextlib
@@ -24,7 +24,7 @@ class TensorChecks:
     """
 
     def __init__(self, examples: Sequence[torch.Tensor], layouts: Sequence[Layout | None] = ()) -> None:
-        """``layouts``: sizes and strides to check in place of an example's own, None where any will do."""
+        """``layouts``: sizes and strides to check in place of an example's; None matches any."""
         found = layouts or [None] * len(examples)
         sizes: Any = [list(t.size()) if at is None else list(at[0]) for t, at in zip(examples, found, strict=True)]
         strides: Any = [list(t.stride()) if at is None else list(at[1]) for t, at in zip(examples, found, strict=True)]
@@ -52,7 +52,7 @@ def tensor_specs() -> Callable[[torch.Tensor, Layout], Any]:
     return lambda example, layout: tensors.spec(example, *layout, torch.Tensor)
 
 
-# Tensors with one of these have sizes elsewhere, or more to them than sizes.
+# Tensors with one of these have their sizes elsewhere, or more than sizes.
 NOT_PLAIN = [getattr(torch._C.DispatchKey, name) for name in (
     "Python", "FuncTorchGradWrapper", "FuncTorchBatched", "Functionalize", "NestedTensor")]
 
@@ -84,7 +84,7 @@ def storage_id(t: torch.Tensor) -> int:
     return t.untyped_storage()._cdata
 
 
-# What ``Tensor.__torch_function__`` makes of results: instances of the subclass.
+# ``Tensor.__torch_function__`` makes its results instances of the subclass.
 convert_result = torch._tensor._convert
 
 
@@ -100,7 +100,7 @@ def overrides_enabled(enabled: bool) -> Any:
 
 
 def plain_tensor(value: Any) -> Any:
-    """A tensor, as a view if it is of a subclass that overrides operations; anything else as it is."""
+    """A tensor, as a view if it is of a subclass that overrides operations; any other value unchanged."""
     kind = type(value)
     is_plain = kind is torch.Tensor or not isinstance(value, torch.Tensor) or kind.__torch_function__ is DISABLED
     return value if is_plain else value.as_subclass(torch.Tensor)
@@ -113,9 +113,9 @@ def plain_example(value: Any) -> Any:
 
 
 def asking_no_class(graph: Callable, as_it_is: bool) -> Callable:
-    """A graph that runs without asking subclasses among its inputs for ``__torch_function__``.
+    """A graph that runs without overrides of subclasses among its inputs.
 
-    One that is compiled is given views of them: its backward pass sees what it has saved without this context.
+    A compiled graph gets views of them, because its backward pass sees saved tensors without this context.
     """
     def run(*inputs: Any) -> Any:
         with without_subclasses():
@@ -131,16 +131,16 @@ def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
 
 # ---- attributes -------------------------------------------------------------------------------------------
 # Each attribute and method of torch.Tensor that returns no tensor is in one of three tables. A test checks that.
-# CONSTANT follows from what the guard on a tensor compares, and is read off the fake tensor.
-# ASKED does not; it is read off the real tensor and gets a guard of its own.
-# LEFT is left to Python, as is all that stands in no table.
+# CONSTANT is determined by what the guard on a tensor compares, and is read off the fake tensor.
+# ASKED is not; it is read off the real tensor and gets its own guard.
+# LEFT is left to Python, as are all names that are in no table.
 
 # Attributes that follow from dtype, shape, strides, device, layout, requires_grad and dispatch keys.
 CONSTANT_ATTRIBUTES = frozenset({
     "shape", "dtype", "device", "ndim", "requires_grad", "layout", "itemsize", "nbytes", "is_cuda", "is_cpu",
     "is_sparse", "is_quantized", "is_meta", "is_mps", "is_xla", "is_mkldnn", "is_nested", "is_sparse_csr", "is_xpu",
     "is_vulkan", "is_ipu", "is_mtia", "is_maia"})
-# Methods, and functions of torch, likewise.
+# Methods, and functions of torch, of the same kind.
 CONSTANT_METHODS = frozenset({
     "size", "stride", "dim", "ndimension", "numel", "nelement", "element_size", "get_device", "is_contiguous",
     "is_complex", "is_floating_point", "is_signed", "is_conj", "is_neg", "is_inference", "is_same_size", "type",
@@ -150,17 +150,17 @@ CONSTANT_METHODS = frozenset({
 CONSTANT_FUNCTIONS = frozenset({
     "is_tensor", "is_storage", "result_type", "can_cast", "promote_types", "broadcast_shapes", "numel",
     "_has_compatible_shallow_copy_type", "len", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset",
-    "eq", "ne", "__eq__", "__ne__",     # with what is no tensor
+    "eq", "ne", "__eq__", "__ne__",     # with values that are not tensors
     "has_names", "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "typename"})
 
-# What tells values: a fake tensor knows those of a constant, and refuses for any other.
+# These show values. A fake tensor knows those of a constant, and raises otherwise.
 VALUES = frozenset({"item", "tolist", "bool", "int", "float", "complex", "index", "is_nonzero", "equal", "allclose",
                     "__contains__", "__bool__", "__int__", "__float__", "__complex__", "__index__", "__nonzero__",
                     "__long__"})
 CONSTANT_RESULTS = CONSTANT_METHODS | CONSTANT_FUNCTIONS | VALUES
 
 _Reader = Callable[[torch.Tensor], Any]
-# Attributes and methods without arguments that do not follow from it, by what reads them past any override.
+# Attributes and methods without arguments that are not determined by it, by their readers, which ignore overrides.
 ASKED_ATTRIBUTES = frozenset({"is_leaf", "output_nr", "retains_grad"})
 ASKED: dict[str, _Reader] = {
     "_is_view": torch.Tensor._is_view, "storage_offset": torch.Tensor.storage_offset,
@@ -176,20 +176,20 @@ def ask(tensor: torch.Tensor, name: str) -> Any:
 
 # Left to Python: memory, counts, history, hooks, values.
 LEFT = frozenset({
-    # where the memory is, and who shares it
+    # where the memory is, and what shares it
     "data_ptr", "const_data_ptr", "is_shared", "is_pinned", "is_set_to", "untyped_storage", "storage", "_typed_storage",
     "share_memory_", "_cdata", "_use_count", "_fix_weakref", "__dlpack__", "__dlpack_c_exchange_api__",
     "__cuda_array_interface__", "record_stream", "__sizeof__",
-    # how often it was changed, and what autograd has
+    # how often it was changed, and autograd's data
     "_version", "_base", "_grad", "_grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype",
     "_rev_view_func_unsafe", "_view_func", "_view_func_unsafe",
-    # its values, as something else
+    # its values, in another form
     "numpy", "__array__", "__repr__", "__str__", "__format__", "__reversed__", "apply_", "map_", "map2_",
-    # what strided tensors have not, or what is of another age
+    # absent from strided tensors, or obsolete
     "_nnz", "_dimI", "_dimV", "is_coalesced", "q_scale", "q_zero_point", "q_per_channel_axis", "qscheme", "names",
     "has_names", "_update_names", "name", "volatile", "reinforce", "eig", "lstsq", "lu", "solve", "symeig",
-    # what a class statement of 3.13 and later says of the class
+    # attributes of the class statement in 3.13 and later
     "__annotate_func__", "__firstlineno__", "__static_attributes__",
-    # how Python copies, keeps and shows it
+    # how Python copies, stores and prints it
     "__reduce__", "__reduce_ex__", "_reduce_ex_internal", "__getstate__", "__setstate__", "__deepcopy__", "__dir__",
     "__array_priority__", "_clear_non_serializable_cached_data", "module_load"})

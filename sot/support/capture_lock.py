@@ -31,7 +31,7 @@ class Turns:
     def take(self) -> str:
         """How the lock was acquired: "at once", "waited", or "" if another thread has not finished in time.
 
-        ``give_up`` releases it once, however many captures are nested.
+        One call of ``give_up`` releases it, however many captures are nested.
         """
         if self.is_mine() or self.lock.acquire(blocking=False):
             return "at once"

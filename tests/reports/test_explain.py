@@ -263,7 +263,7 @@ def test_long_groups_are_cut_unless_verbose_and_equal_guards_are_counted():
 def test_the_repr_is_one_line_and_values_are_left_out_of_it():
     found = Explanation("fn", "a huge result", [], 0.0)
     assert repr(found) == "<Explanation of fn: no graphs, no operations, no breaks, no guards, captured in 0.0 ms>"
-    assert "No function of the program was met" in str(found)
+    assert "No function of the program ran" in str(found)
     assert copy.copy(found) == found
 
 

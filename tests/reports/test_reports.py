@@ -284,7 +284,7 @@ def test_an_empty_report_has_a_page():
     recording = Recording("nothing")
     with recorded(recording):
         pass
-    assert "No function of the program was met" in page(report_of(recording))
+    assert "No function of the program ran" in page(report_of(recording))
 
 
 def test_a_share_is_rounded_down():

@@ -8,8 +8,8 @@ import time
 from contextlib import ExitStack
 
 import pytest
-import small_net
 import torch
+from hooked import NET
 from rich.console import Console
 from whole_programs import enabled_program
 
@@ -29,7 +29,7 @@ X = torch.ones(2, 3)
 def net():
     """A new class of modules, whose code the hook has not seen."""
     space = {"torch": torch}
-    exec(small_net.SOURCE + textwrap.dedent("""
+    exec(NET + textwrap.dedent("""
         def bookkeeping(x):
             return x + sum([one() for i in range(100)])
         def one():

@@ -12,10 +12,9 @@ SUPPORT = Path(__file__).resolve().parents[1] / "support"
 PRELUDE = """
     import threading, torch
     import sot
-    from hooked import is_installed
+    from hooked import NET, is_installed
     from sot import _hook
-    from small_net import SOURCE
-    exec(SOURCE)
+    exec(NET)
 
     X = torch.ones(2, 3)
     def fib(n):

@@ -7,6 +7,18 @@ import pytest
 
 from sot import _hook
 
+# A small model as source: each program that executes it gets a new class, whose code the hook has not seen.
+NET = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(3, 3) for _ in range(8)])
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu() + 1
+        return x
+"""
+
 
 @contextlib.contextmanager
 def callback_set(callback=lambda function, arguments: None):

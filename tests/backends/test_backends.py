@@ -249,7 +249,7 @@ def test_register_is_a_decorator_too(registered):
 def test_a_taken_name_is_replaced_only_when_asked(registered):
     registered("mine", forward_of)
     registered("mine", forward_of)  # the same again, as when a module is imported twice
-    with pytest.raises(ValueError, match="there is a backend 'mine' already"):
+    with pytest.raises(ValueError, match="a backend 'mine' exists already"):
         registered("mine", lambda gm, inputs: gm)
     registered("eager", forward_of, replace=True)
     assert backends.lookup_backend("eager") is forward_of

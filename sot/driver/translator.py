@@ -29,6 +29,7 @@ from sot.driver.capture_policy import Policy
 from sot.driver.code_state import CodeState, new_state
 from sot.driver.orphans import Owners
 from sot.driver.pipeline import Call, Tools, translate
+from sot.driver.plain_libraries import PlainLibraries
 from sot.driver.recompile_reasons import learnt_from, reasons
 from sot.driver.scope import EVERYTHING, Scope
 from sot.driver.whole_program import WholeProgram
@@ -90,7 +91,7 @@ class Translator:
         self.states = CodeTable(new_state)
         self.captures: list[Capture] = []
         self.most_records = 256     # of a whole program; then records of freed code are dropped
-        self.owners = Owners()
+        self.owners, self.libraries = Owners(), PlainLibraries()
         self.callback = program.callback if program is not None else _hook.Callback(self._callback)
         policy = program.policy if program is not None else None
         self.tools = Tools(self.compiler, self.states, self.callback, policy, full_graph, shows_stages, exits)
@@ -132,6 +133,9 @@ class Translator:
         if how == "waited" and (entry := self.states.of(code).fitting(inputs)) is not None:
             return entry        # another thread has made it in the meantime
         if not how or self.program is not None and not self.pays_again(self.program.policy, code):
+            return None
+        if self.program is None and self.libraries.leaves(function, inputs):
+            _hook.skip(code, self.callback)
             return None
         if threading.get_ident() != threading.main_thread().ident:      # only that one handles signals
             return self.capture(function, inputs, hooked)
@@ -179,6 +183,7 @@ class Translator:
             self.leave_to_python(function, inputs, record, Skip(Reason.INTERNAL, f"{type(e).__name__}: {e}"))
         finally:
             self.keep_record(code, record)
+            self.libraries.note(function, inputs, record)
             log.capture(record)
             if recording.current is not None:
                 recording.current.add(record)

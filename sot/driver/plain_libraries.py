@@ -1,0 +1,72 @@
+"""Libraries in plain Python that a model calls: a computer algebra system, a parser, a graph library.
+
+Where a capture breaks within such a library, Python runs the rest of it, and the hook asks about each function that it
+calls: hundreds of captures, each without a graph. So after a few of them the functions of a library are left to Python
+where they are called without a tensor or a module. One graph among its captures, and a library is none of these.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from types import CellType, FunctionType
+from typing import Any
+
+import torch
+
+from sot.reports.records import Capture
+from sot.support.places import is_installed
+
+FRUITLESS = 8       # captures of a library, until it is left to Python
+DEEPEST = 2         # levels of containers in which a tensor is looked for
+
+
+class PlainLibraries:
+    """What has come of the captures of installed libraries, by package."""
+
+    def __init__(self) -> None:
+        self.fruitless: Counter[str] = Counter()
+        self.fruitful: set[str] = set()
+
+    def leaves(self, function: FunctionType, inputs: Iterable[object]) -> bool:
+        """Is a call left to Python, and those that come after it?"""
+        package = package_of(function)
+        return self.fruitless[package] >= FRUITLESS and package not in self.fruitful and (
+            is_installed(function.__code__.co_filename) and not has_work(inputs))
+
+    def note(self, function: FunctionType, inputs: Iterable[object], record: Capture) -> None:
+        """Note what has come of a capture."""
+        if not is_installed(function.__code__.co_filename):
+            return
+        if record.graph is not None:
+            self.fruitful.add(package_of(function))
+        elif not has_work(inputs):
+            self.fruitless[package_of(function)] += 1
+
+
+def package_of(function: FunctionType) -> str:
+    return str(function.__globals__.get("__name__")).partition(".")[0]
+
+
+def has_work(values: Iterable[Any], level: int = 0) -> bool:
+    """Is there a tensor or a module among arguments? No code of theirs is run: an object may lie about its class."""
+    return any(issubclass(type(value), (torch.Tensor, torch.nn.Module))
+               or level < DEEPEST and has_work(held(value), level + 1) for value in values)
+
+
+def held(value: Any) -> Iterable[object]:
+    """What a container of Python's own has."""
+    kind = type(value)
+    if kind in (list, tuple, set, frozenset):
+        return list(value)
+    if kind is dict:
+        return list(value.values())
+    if kind is CellType:
+        return held_by_cell(value)
+    return ()
+
+
+def held_by_cell(cell: CellType) -> Iterable[object]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:      # it is empty
+        return ()

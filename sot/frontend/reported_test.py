@@ -2,16 +2,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import pytest
 
-from sot._hook import plain
+from sot._hook import Callback, get_callback, plain, skip
 from sot.frontend.cli import violations
 from sot.frontend.global_mode import enable_all
 from sot.reports.build import report_of
 from sot.reports.recording import Recording
-from sot.support.user_annotations import observed
+from sot.support.user_annotations import ROOTS, observed
 
 LIMITS = ("max_breaks", "max_recompiles", "min_coverage")
 
@@ -25,7 +27,7 @@ def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], obje
         raise pytest.UsageError(f"{request.node.nodeid}: the mark sot takes {', '.join(LIMITS)} and backend, by name, "
                                 f"not {unknown}")
     recording = Recording(request.node.nodeid)
-    with enable_all(backend=backend):
+    with enable_all(backend=backend), left_to_python(request.function):
         recording.start()
         try:
             def report() -> object:
@@ -35,6 +37,28 @@ def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], obje
             yield report
         finally:
             recording.stop()
+
+
+@contextmanager
+def left_to_python(test: Callable[..., object]) -> Iterator[None]:
+    """Translate what a test calls, and not the test itself.
+
+    Tensors that the test makes are then inputs of the code under test. In one capture with it they would be constants,
+    whose values are known: a branch on one would be no break. Assertions of the test are no breaks of that code either.
+    """
+    function: Any = getattr(test, "__func__", test)
+    codes, callback = [], get_callback()
+    while function is not None:
+        if isinstance(function, FunctionType):
+            codes.append(function.__code__)
+            skip(function.__code__, callback if isinstance(callback, Callback) else None)
+        function = getattr(function, "__wrapped__", None)
+    ROOTS.update((id(code), code) for code in codes)
+    try:
+        yield
+    finally:
+        for code in codes:
+            ROOTS.pop(id(code), None)
 
 
 CHECK = pytest.StashKey[Callable[[], None]]()

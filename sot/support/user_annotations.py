@@ -16,7 +16,7 @@ import copy
 import functools
 import sys
 from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 from weakref import ref
 
@@ -24,6 +24,7 @@ from sot import _hook
 
 MARK = "_sot_dynamic_dims"      # an attribute of tensors
 IGNORED_MODULES: set[str] = set()
+ROOTS: dict[int, CodeType] = {}     # code of tests, by its id: what runs it is not captured together with it
 NO_BINDING = (MethodType, staticmethod, classmethod)
 SEEN_THROUGH = (FunctionType, MethodType)
 

@@ -257,8 +257,9 @@ import torch
 def broken(x):
     return x + 1 if x.sum() > 0 else x
 
-def numbers():
-    return torch.rand(3) + 1        # known when they have been drawn
+class Branching(torch.nn.Module):
+    def forward(self, x):
+        return broken(x)
 
 @pytest.mark.sot(max_breaks=0)
 def test_whole():
@@ -266,22 +267,35 @@ def test_whole():
 
 @pytest.mark.sot(max_breaks=0)
 def test_broken():
-    broken(numbers())
+    broken(torch.ones(3))
 
 @pytest.mark.sot(max_breaks=1)
 def test_allowed():
-    broken(numbers())
+    broken(torch.ones(3))
 
 def test_report(sot_report):
-    broken(numbers())
+    broken(torch.ones(3))
     assert len(sot_report().breaks) == 1
+
+@pytest.mark.sot(max_breaks=0)
+def test_module():
+    Branching()(torch.ones(3))      # a constant of the test, and an input of the model
+
+@pytest.mark.sot(max_breaks=0)
+def test_assertions():
+    assert torch.ones(3).add(1).sum() == 6
+
+class TestMethods:
+    @pytest.mark.sot(max_breaks=0)
+    def test_method(self):
+        Branching()(torch.ones(3))
 
 @pytest.mark.sot(max_brakes=0)
 def test_misspelt():
     pass
 
 def test_unmarked():
-    assert broken(numbers()).sum() >= 6
+    assert broken(torch.ones(3)).sum() == 6
 '''
 
 
@@ -289,9 +303,10 @@ def test_the_mark_and_the_fixture(python, tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     done = python("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_it.py")
     assert "1 breaks, 0 allowed" in done.stdout and "max_brakes" in done.stdout
-    for name in "whole", "allowed", "report", "unmarked":
+    for name in "whole", "allowed", "report", "unmarked", "assertions":
         assert f"PASSED test_it.py::test_{name}" in done.stdout
-    assert "FAILED test_it.py::test_broken" in done.stdout and "PASSED test_it.py::test_broken" not in done.stdout
+    for name in "test_broken", "test_module", "TestMethods::test_method":
+        assert f"FAILED test_it.py::{name}" in done.stdout and f"PASSED test_it.py::{name}" not in done.stdout
     assert "ERROR test_it.py::test_misspelt" in done.stdout
 
 

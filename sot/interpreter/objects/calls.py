@@ -180,6 +180,8 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
 def refuse_marked(m: Machine, function: FunctionValue, args: list[Value]) -> None:
     """Break before a function that is marked to be run by Python."""
     module = str(function.namespace.get("__name__"))
+    if id(function.code) in user_annotations.ROOTS:
+        raise Break(Reason.OBSERVED)
     if user_annotations.is_ignored(module):
         raise Break(Reason.IGNORED, function.name)
     forward = function.code.co_name == "forward" and bool(args) and issubclass(args[0].pytype, torch.nn.Module)

@@ -61,6 +61,7 @@ class Machine:
         self.state_log: StateLog = []
         self.journal: list[Callable[[], Any]] = []
         self.effects: list[Callable] = []
+        self.warns_always = False       # does torch show each warning again?
         self.warned: list[tuple[Any, Any]] = []     # the warnings of an operation, see torch_warnings.py
         self.shown: list[ShownTensor] = []      # tensors in output and text made after the graph
         self.array_memory = ArrayMemory()

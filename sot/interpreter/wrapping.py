@@ -434,6 +434,7 @@ def computed(m: Machine, real: Any) -> Value:
         return Const(real)
     if kind in (set, frozenset):
         return SetValue({v: wrap_new(m, v) for v in real}, kind)
-    if isinstance(real, (torch.finfo, torch.iinfo, re.Match, *DATES)) or dataclasses.is_dataclass(real):
+    if isinstance(real, (torch.finfo, torch.iinfo, np.finfo, np.iinfo, re.Match, *DATES)) or (
+            dataclasses.is_dataclass(real)):
         return Const(real)
     raise Break(Reason.OPAQUE_VALUE, f"an object of type {kind.__qualname__}")

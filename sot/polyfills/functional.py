@@ -65,3 +65,27 @@ def get_attributes(obj, names):
 
 def call_method(obj, name, args, keywords):
     return getattr(obj, name)(*args, **keywords)
+
+
+def length_hint(obj, default, has_len, has_hint):
+    """``operator.length_hint``, where the class of the object has these methods or has not."""
+    if not isinstance(default, int):
+        raise TypeError(f"'{type(default).__name__}' object cannot be interpreted as an integer")
+    if has_len:
+        try:
+            return len(obj)
+        except TypeError:
+            pass
+    if not has_hint:
+        return default
+    try:
+        hint = type(obj).__length_hint__(obj)
+    except TypeError:
+        return default
+    if hint is NotImplemented:
+        return default
+    if not isinstance(hint, int):
+        raise TypeError(f"__length_hint__ must be an integer, not {type(hint).__name__}")
+    if hint < 0:
+        raise ValueError("__length_hint__() should return >= 0")
+    return hint

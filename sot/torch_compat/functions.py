@@ -33,9 +33,9 @@ set_grad_enabled = torch._C._set_grad_enabled
 
 # ---- the rest
 LOG_API_USAGE = (torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
-CONFIGURATION = (torch._C._get_privateuse1_backend_name, torch._C._accelerator_getAccelerator, torch._C._get_warnAlways,
+CONFIGURATION = (torch._C._get_privateuse1_backend_name, torch._C._accelerator_getAccelerator,
                  torch._C._is_tracing)     # questions whose answers do not change while a program runs
-set_float32_matmul_precision = torch._C._set_float32_matmul_precision
+is_warn_always = torch._C._get_warnAlways
 group_tensors = torch._C._group_tensors_by_device_and_dtype
 TensorBase = torch._C.TensorBase
 OPERATION_MODULES = ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested")

@@ -113,12 +113,26 @@ def _flag_table() -> dict:
     c = torch._C
     flags = {getattr(c, f"_set_sdp_use_{name}"): getattr(c, f"_get_{name}_sdp_enabled")
              for name in ("flash", "mem_efficient", "math", "cudnn", "overrideable")}
+    flags |= {getattr(c, f"_set_{name}"): getattr(c, f"_get_{name}") for name in (
+        "cudnn_enabled", "cudnn_benchmark", "cudnn_deterministic", "cudnn_allow_tf32", "cudnn_depthwise_kernel",
+        "mkldnn_enabled",
+        "mkldnn_deterministic", "onednn_allow_tf32", "nnpack_enabled", "cublas_allow_tf32",
+        "cublas_allow_fp16_accumulation", "math_sdp_allow_fp16_bf16_reduction", "miopen_immediate",
+        "deterministic_fill_uninitialized_memory", "float32_matmul_precision") if hasattr(c, f"_get_{name}")}
+    if hasattr(c, "_set_fp32_precision_setter"):        # by backend and operation
+        flags[c._set_fp32_precision_setter] = c._get_fp32_precision_getter
     return {**flags, c._set_sdp_priority_order: c._get_sdp_priority_order}
 
 
 # Readers of other such flags. A function that sets one is left to Python.
-FLAGS_READ = (torch._C._get_cudnn_enabled, torch._C._get_mkldnn_enabled, torch._C._get_float32_matmul_precision,
-              torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled)
+FLAGS_READ = (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, *(getattr(torch._C, name) for name in (
+    "_get_cublas_allow_fp16_reduced_precision_reduction", "_get_cublas_allow_bf16_reduced_precision_reduction",
+    "_cuda_get_cudnn_benchmark_limit") if hasattr(torch._C, name)))
+
+
+def are_tied(flag: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """May setting one of two flags change the other: are both about the precision of products?"""
+    return all("tf32" in f.__name__ or "precision" in f.__name__ for f in (flag, other))
 
 
 def set_deterministic(mode: bool, warn_only: bool, inductors: bool | None = None) -> None:
@@ -169,7 +183,7 @@ FLAGS = (*FLAG_READERS, set_deterministic)      # compiled graphs do not see the
 
 
 STATE_SETTERS = {**_setter_table(), set_deterministic: deterministic_before,
-                 **{setter: lambda *a, read=read: (read(),) for setter, read in FLAG_READERS.items()}}
+                 **{setter: lambda *a, read=read: (*a[:-1], read(*a[:-1])) for setter, read in FLAG_READERS.items()}}
 
 
 # Entering and leaving regions that nest.
@@ -294,6 +308,7 @@ class Before:
 
 PURE_STATE_READS = frozenset({
     torch.is_grad_enabled, torch.get_default_dtype, torch.is_autocast_enabled, torch.get_autocast_dtype,
+    torch.get_autocast_cpu_dtype, torch.get_autocast_gpu_dtype,
     torch.is_autocast_cache_enabled, torch.is_inference_mode_enabled, torch._C._get_tracing_state,
     torch.are_deterministic_algorithms_enabled,
     torch.amp.is_autocast_available, torch._C._is_autocast_available, torch.is_autocast_cpu_enabled,

@@ -28,6 +28,7 @@ class Machine(Protocol):
     array_memory: Any
     assumptions: Assumptions
     builder: GraphBuilder
+    frames: list[Any]
     watch: list[Any] | None                 # values that were changed in the branch that is being executed
 
     @property

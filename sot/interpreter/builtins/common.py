@@ -24,6 +24,7 @@ from sot.values import numbers
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.constants import compares_by_python, is_constant, is_library
+from sot.values.identities import IdentityNumber
 from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.objects import (
     ListValue,
@@ -233,6 +234,8 @@ def equal(m: Machine, a: Value, b: Value) -> bool | None:
     a, b = (v.as_constant() if isinstance(v, BoundMethod) else v for v in (a, b))
     if numbers.operands(a, b) is not None:
         return bool(numbers.compare(m, "==", a, b).real)
+    if isinstance(a, IdentityNumber) and isinstance(b, IdentityNumber):
+        return a.is_same(b)
     if identical(a, b):
         return True
     if isinstance(a, Const) and isinstance(b, Const):

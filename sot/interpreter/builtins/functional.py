@@ -20,8 +20,16 @@ from sot.interpreter.wrapping import is_plain_class, per_call
 from sot.polyfills import functional as polyfill
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import BY_CODE, HANDLERS, handles
-from sot.values.base import ABSENT, Const, Value
+from sot.values.base import ABSENT, Const, Value, boolean
 from sot.values.callables import FunctionValue
+from sot.values.iterators import (
+    DictIterator,
+    GeneratorValue,
+    IteratorValue,
+    RangeIterator,
+    ReversedIterator,
+    SequenceIterator,
+)
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.objects.partials import KeyValue, PartialValue
 from sot.values.tensor import TensorValue
@@ -221,7 +229,22 @@ def call_methodcaller(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
 
 @handles(operator.length_hint)
 def length_hint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.UNSUPPORTED, "operator.length_hint")
+    value, default = take("length_hint", args, kwargs, "obj", "default", required=1)
+    if isinstance(value, (SequenceIterator, ReversedIterator, RangeIterator, DictIterator)):
+        return Const(left_of(m, value))
+    if isinstance(value, (IteratorValue, GeneratorValue)) or is_native(slot(m, value, "__length_hint__")):
+        raise Break(Reason.UNSUPPORTED, f"operator.length_hint of {value}")
+    has = [boolean(slot(m, value, name) is not None) for name in ("__len__", "__length_hint__")]
+    return m.enter(polyfill.length_hint, [value, default or Const(0), *has])
+
+
+def left_of(m: Machine, iterator: IteratorValue) -> int:
+    """How many elements an iterator has left: a copy of its position is stepped to the end."""
+    undo, count = iterator.snapshot(), 0
+    while iterator.step(m) is not ABSENT:
+        count += 1
+    undo()
+    return count
 
 
 # ---- copy -------------------------------------------------------------------------------------------------------

@@ -17,13 +17,12 @@ from sot.interpreter.builtins.common import (
     is_native,
     is_none,
     no_keywords,
-    refuse,
     run_native,
     slot,
     take,
 )
 from sot.interpreter.frame import Frame
-from sot.interpreter.objects import attribute_stores, attributes
+from sot.interpreter.objects import attribute_stores, attributes, introspection
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
 from sot.polyfills import builtin as polyfill
 from sot.support.errors import Break, PyRaise, Reason, Skip
@@ -342,8 +341,6 @@ def dir_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- identity and hash ------------------------------------------------------------------------------------------
-
-
 @handles(hash)
 def hash_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, = take("hash", args, kwargs, "obj", required=1)
@@ -358,15 +355,16 @@ def hash_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         items = m.settle(value.items)
         return m.enter(polyfill.hash_tuple, [value]) if not all(isinstance(v, Const) for v in items) else run_native(
             m, hash, value.constant())
+    if isinstance(value, TensorValue):
+        return introspection.hash_of_tensor(m, [value], {})
+    if raw is object.__hash__:
+        return introspection.identity_number(m, hash, value)
     raise Break(Reason.UNSUPPORTED, f"hash of {value}")
 
 
 @handles(polyfill.combined_hash)
 def combined_hash(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return run_native(m, polyfill.combined_hash, [v.constant() for v in args[0].items_list(m) or []])
-
-
-HANDLERS[object.__hash__] = refuse(Reason.UNSUPPORTED, "object.__hash__")
 
 
 # ---- super ----------------------------------------------------------------------------------------------------

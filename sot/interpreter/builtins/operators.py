@@ -39,6 +39,7 @@ from sot.values.arrays import ArrayValue
 from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
 from sot.values.constants import is_constant
+from sot.values.identities import IdentityNumber
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -200,6 +201,8 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     """``a <symbol> b``"""
     function, name, reflected = COMPARE[symbol]
     a, b = (v.as_constant() if isinstance(v, BoundMethod) else v for v in (a, b))
+    if isinstance(a, IdentityNumber) and isinstance(b, IdentityNumber) and symbol in ("==", "!="):
+        return boolean(a.is_same(b) is (symbol == "=="))
     if deferred_scalars.among(a, b):
         raise deferred_scalars.needed(a, b)
     if numpy_arrays.among(a, b):

@@ -39,7 +39,7 @@ NOT_PURE = frozenset({"__new__", "__init__", "__init_subclass__", "__subclasshoo
 # They turn numbers and lists of numbers into NumPy numbers. Their warnings are left to Python.
 NUMPY = (*{v for v in vars(np).values() if isinstance(v, np.ufunc)}, np.prod, np.sum, np.mean, np.max, np.min,
          np.round, np.clip, np.isclose, np.any, np.all, np.std, np.var, np.argmax, np.argmin, np.ndim, np.isscalar,
-         np.result_type,
+         np.result_type, np.dtype, np.finfo, np.iinfo, np.can_cast, np.promote_types, np.issubdtype,
          *(v for v in vars(np).values() if isinstance(v, type) and issubclass(v, (np.number, np.bool_))))
 DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone)
 TYPES: tuple[type, ...] = (np.generic, str, bytes, int, float, complex, bool, range, slice, tuple, frozenset,
@@ -63,7 +63,7 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
          torch.cuda.is_available, torch.cuda.device_count, torch.cuda.get_device_capability, torch.cuda.is_initialized,
          torch.backends.mps.is_available, torch.backends.mps.is_built, torch.backends.cudnn.is_available,
          torch.backends.mkldnn.is_available, torch.backends.mkl.is_available, torch.backends.cuda.is_built,
-         torch.distributed.is_available, torch.typename, torch.is_warn_always_enabled,
+         torch.distributed.is_available, torch.typename,
          torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
          torch.jit.is_scripting, torch.jit.is_tracing, *CONFIGURATION, torch.onnx.is_in_onnx_export)
 

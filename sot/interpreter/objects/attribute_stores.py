@@ -78,10 +78,18 @@ def set_of_tensor(m: Machine, obj: TensorValue, name: str, value: Value | None) 
 @ANSWERS.add((Const, "set_attr"))
 def set_of_constant(m: Machine, obj: Const, name: str, value: Value | None) -> None:
     made = m.made_classes.get(id(obj.real))
-    if made is None:
+    raw, owner = lookup(None, obj.pytype, name)
+    if made is None and isinstance(obj.real, types.ModuleType) and is_written_in_python(raw):
+        store_data(m, obj, raw, owner, name, value)
+    elif made is None:
         set_elsewhere(m, obj, name, value)
     else:
         class_statements.store(m, made, name, value)
+
+
+def is_written_in_python(raw: Any) -> bool:
+    """Is it a property, or a descriptor whose ``__set__`` is Python code: a flag of torch.backends?"""
+    return isinstance(raw, property) or isinstance(getattr(type(raw), "__set__", None), types.FunctionType)
 
 
 @ANSWERS.add((ObjectValue, "set_attr"))
@@ -100,7 +108,7 @@ def set_of_object(m: Machine, obj: ObjectValue, name: str, value: Value | None) 
         obj.attrs.delete(m, name)
 
 
-def store_data(m: Machine, obj: ObjectValue, raw: Any, owner: type, name: str, value: Value | None) -> None:
+def store_data(m: Machine, obj: Value, raw: Any, owner: type, name: str, value: Value | None) -> None:
     if isinstance(raw, property):
         part = "fdel" if value is None else "fset"
         if getattr(raw, part) is None:

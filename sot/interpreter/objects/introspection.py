@@ -9,14 +9,19 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sot.guards.origin import Identity, Referent
+import torch
+
+from sot.guards.origin import Arg, Identity, Item, Referent
 from sot.interpreter.objects import attributes
+from sot.interpreter.objects.lookup import lookup
+from sot.interpreter.torch_ops import deferred_scalars
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import handles
 from sot.values.base import ABSENT, Const, LazyConst, NotConstant, Value
 from sot.values.callables import BoundMethod, FunctionValue
+from sot.values.identities import IdentityNumber, has_identity_number
 from sot.values.objects import TupleValue
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
@@ -47,13 +52,41 @@ def signature_of(m: Machine, target: Any) -> inspect.Signature:
 
 @handles(id)
 def identity(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``id`` of what existed before. It is a constant until another object is met in its place."""
-    if len(args) == 1 and not kwargs and not isinstance(args[0], Const) and args[0].origin is not None:
-        real = args[0].ref.real if isinstance(args[0], TensorValue) else args[0].real
-        origin = Identity(args[0].origin)
+    """``id`` of an object that existed before is a constant until another object is met in its place. Of a tensor
+    that is an argument, and of an object that capture makes, only equality with other such numbers is known.
+    """
+    if len(args) != 1 or kwargs:
+        raise Break(Reason.UNSUPPORTED, "id()")
+    value = args[0]
+    is_argument = isinstance(value, TensorValue) and isinstance(value.origin, Arg | Item)
+    if not isinstance(value, Const) and value.origin is not None and not is_argument:
+        real = value.ref.real if isinstance(value, TensorValue) else value.real
+        origin = Identity(value.origin)
         if real is not ABSENT and real is not None and not m.varies.number(origin):
             return LazyConst(m, id(real), origin)
-    raise Break(Reason.UNSUPPORTED, "id()")
+    return identity_number(m, id, value)
+
+
+def identity_number(m: Machine, function: Any, value: Value) -> Value:
+    """The result of ``id`` or ``hash``, as a number that is read after the graph."""
+    point = deferred_scalars.here(m)
+    if not has_identity_number(value) or not deferred_scalars.can_read(m, point):
+        raise Break(Reason.UNSUPPORTED, f"{function.__name__} of {value}")
+    return IdentityNumber(m, function, value, frozenset({point}))
+
+
+@handles(torch.Tensor.__hash__)
+def hash_of_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) != 1 or m.modes or overrides_operations(args[0].pytype):
+        raise Break(Reason.UNSUPPORTED, "hash of a tensor")
+    return identity_number(m, id, args[0])
+
+
+@handles(object.__hash__)
+def hash_of_object(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) != 1 or kwargs or lookup(m, args[0].pytype, "__hash__")[0] is not object.__hash__:
+        raise Break(Reason.UNSUPPORTED, "object.__hash__")
+    return identity_number(m, hash, args[0])
 
 
 @handles(weakref.ReferenceType.__call__)

@@ -20,6 +20,7 @@ from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.functions import is_in_transform
 from sot.values.base import ANSWERS, Const, Value
 from sot.values.deferred_scalars import DeferredScalar, NeededNow, Reading
+from sot.values.identities import IdentityNumber
 from sot.values.numbers import DynamicNumber, compare, is_dynamic
 from sot.values.objects import ListValue
 from sot.values.tensor import TensorValue, overrides_operations
@@ -47,6 +48,11 @@ STORING = frozenset((
     collections.deque.appendleft))
 BUILTINS: dict[str, Any] = {f.__name__: f for f in (abs, round, int, float)}
 RECKONING = frozenset(BUILTINS.values())
+# They look for a key: one that says which object is meant is found without its number.
+LOOKING = frozenset(
+    vars(cls)[name] for cls in (dict, collections.OrderedDict, set, frozenset, list, tuple) for name in (
+        "__contains__", "__getitem__", "__delitem__", "add", "discard", "remove", "index", "count", "get", "pop",
+        "setdefault") if name in vars(cls))
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------
@@ -143,6 +149,8 @@ def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -
     """A call with such a number: its result, or None to leave it to other handlers."""
     if is_among(RECKONING, real):
         return reckoned(m, real, args, kwargs)
+    if is_among(LOOKING, real) and all(isinstance(v, IdentityNumber) for v in args if isinstance(v, DeferredScalar)):
+        return None
     is_users = isinstance(real, type) or POLYFILLS.find(real) is not None
     if is_among(STORING, real) or is_users and HANDLERS.find(real) is None:
         return None

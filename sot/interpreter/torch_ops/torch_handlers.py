@@ -1,6 +1,7 @@
 """Handlers of torch functions that are not operations: modules, global state, flags, random seeds."""
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +14,7 @@ from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuar
 from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import refuse, take
 from sot.interpreter.objects.lookup import class_value, lookup
-from sot.interpreter.torch_ops import overrides, torch_calls
+from sot.interpreter.torch_ops import torch_calls
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import torch_code
 from sot.support import user_annotations
@@ -30,6 +31,8 @@ from sot.torch_compat.global_state import (
     PURE_STATE_READS,
     STATE_PAIRS,
     STATE_SETTERS,
+    are_tied,
+    deterministic_before,
     enter_inference_mode,
     exit_inference_mode,
     set_deterministic,
@@ -102,12 +105,23 @@ for _reader in PURE_STATE_READS:
     _read_state(_reader)
 
 
+@functools.cache
+def asking(reader: Any, *args: Any) -> Any:
+    """What gives a flag without arguments."""
+    return functools.partial(reader, *args) if args else reader
+
+
 def _flag(reader: Any, setter: Any = None) -> None:
     @handles(reader)
     def read(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        found = reader()
+        asked = asking(reader, *(a.constant() for a in args))
+        found = asked()
+        guard = FlagGuard(known(asked, reader.__name__), found)
+        if guard not in m.guards and any(changed is not setter and are_tied(changed, reader)
+                                         for changed, _, _ in m.state_log):
+            raise Break(Reason.SIDE_EFFECT, f"{reader.__name__} after a change of another form of it")
         if not any(changed is setter for changed, _, _ in m.state_log):
-            m.guard(FlagGuard(known(reader, reader.__name__), found))
+            m.guard(guard)
         return wrap_new(m, found)
 
     @handles(*[setter] * (setter is not None))
@@ -128,6 +142,13 @@ def set_flag(m: Machine, setter: Any, *values: Any) -> Value:
     return torch_calls.set_state(m, setter, [Const(value) for value in values])
 
 
+@handles(torch.is_warn_always_enabled, functions.is_warn_always)
+def is_warn_always_enabled(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """As it is for the program, and not for the time of a capture."""
+    m.guard(FlagGuard(known(torch.is_warn_always_enabled, "torch.is_warn_always_enabled"), m.warns_always))
+    return boolean(m.warns_always)
+
+
 @handles(torch.set_anomaly_enabled)
 def set_anomaly(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Set anomaly mode to its current value only. A graph has no lines of the program to show for an anomaly."""
@@ -142,6 +163,13 @@ def set_anomaly(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 def use_deterministic(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     mode, warn_only = take("use_deterministic_algorithms", args, kwargs, "mode", "warn_only", required=1)
     return set_flag(m, set_deterministic, mode.constant(), warn_only is not None and warn_only.constant())
+
+
+@handles(torch._C._set_deterministic_algorithms)
+def set_deterministic_algorithms(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    mode, warn_only = take("_set_deterministic_algorithms", args, kwargs, "mode", "warn_only", required=1)
+    return set_flag(m, set_deterministic, mode.constant(), warn_only is not None and warn_only.constant(),
+                    deterministic_before()[2])
 
 
 @handles(torch.clear_autocast_cache)
@@ -250,32 +278,6 @@ for _function in (torch.tensor, torch.as_tensor):
     _constructor(_function)
 
 
-@handles(torch.Tensor.new)
-def new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``x.new(size)``. A tuple there would be the data, and in a graph a size is a tuple."""
-    if len(args) == 2 and args[1].pytype is torch.Size and not kwargs:
-        sizes = args[1].items_list(m)
-        if not sizes or m.modes or overrides.asked(m, args[0]):
-            raise Break(Reason.OPAQUE_CALL, "Tensor.new")
-        args = [args[0], *sizes]
-    return torch_call(m, "call_method", "new", args, kwargs)
-
-
-def _old_constructor(cls: Any) -> None:
-    @handles(cls)
-    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        kind = float if cls.dtype.is_floating_point else int
-        data = args[0] if len(args) == 1 and not kwargs and not m.modes else NONE
-        if not isinstance(data, (ListValue, TupleValue)) or not data.items or not all(
-                isinstance(v, Const) and type(v.real) in (int, kind) for v in m.settle(data.items)):
-            raise Break(Reason.OPAQUE_CALL, f"torch.{cls.__name__}")
-        return torch_call(m, "call_function", torch.tensor, args, {"dtype": Const(cls.dtype), "device": Const("cpu")})
-
-
-for _class in (torch.FloatTensor, torch.DoubleTensor, torch.LongTensor, torch.IntTensor):
-    _old_constructor(_class)
-
-
 def assign_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
     """The target of the node of ``tensor.data = data``."""
     tensor.data = data
@@ -334,7 +336,6 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 # ---- left to Python
-HANDLERS[functions.set_float32_matmul_precision] = refuse(Reason.SIDE_EFFECT, "set_float32_matmul_precision")
 HANDLERS[torch.set_num_threads] = refuse(Reason.SIDE_EFFECT, "set_num_threads")
 
 

@@ -11,6 +11,7 @@ from sot.support.errors import Break, Reason
 from sot.torch_compat.functions import DISABLED
 from sot.values.base import ABSENT, Const, NotConstant, Value
 from sot.values.constants import compares_by_python, is_constant
+from sot.values.identities import IdentityKey, refuse_among_others
 from sot.values.objects.keys import PythonKey, finish
 from sot.values.wrapping import wrap
 
@@ -165,6 +166,7 @@ class DictValue(ObjectValue):
             return ABSENT
         if not self.plain_keys and not self.namespace:
             self.refuse_python_keys(m)
+        refuse_among_others(key)
         if isinstance(key, PythonKey):
             raise Break(Reason.UNSUPPORTED, f"looking for {key.value} in a dict that existed before")
         guard_key(m, key)
@@ -208,6 +210,8 @@ class DictValue(ObjectValue):
         if found is None:
             if isinstance(key, Value):
                 return key
+            if isinstance(key, IdentityKey):
+                return key.value
             old = self.origin is not None and key in self.base
             origin = KeyAt(self.origin, index_of(key, self.base)) if old else None  # type: ignore[arg-type]
             found = Const(key) if origin is None or is_constant(key) else wrap(m, key, origin)
@@ -242,6 +246,8 @@ class DictValue(ObjectValue):
         return undo
 
     def set(self, m: Machine, key: Any, value: Value, key_value: Value | None = None) -> None:
+        if self.base:
+            refuse_among_others(key)
         before = self.overlay.get(key, ABSENT)
 
         def undo() -> None:
@@ -276,7 +282,7 @@ class DictValue(ObjectValue):
     # ---- emission
     def _key_code(self, e: Emitter, key: Any) -> str:
         finish(e, key)
-        found = key.value if isinstance(key, PythonKey) else self.key_values.get(key)
+        found = key.value if isinstance(key, (PythonKey, IdentityKey)) else self.key_values.get(key)
         return e.value(found) if found is not None else e.key(key)
 
     def rebuild(self, e: Emitter) -> str:

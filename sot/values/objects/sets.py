@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sot.guards.guards import OrderGuard
 from sot.guards.origin import Origin
 from sot.values.base import ABSENT, Const, NotConstant, Value, constants
+from sot.values.identities import refuse_among_others
 from sot.values.objects.instances import ObjectValue
 from sot.values.objects.keys import finish
 
@@ -67,6 +68,9 @@ class SetValue(ObjectValue):
             if self.origin is not None and len(self.items) > 1:
                 m.guard(OrderGuard(self.origin, tuple(self.real)))
             return [self.items[key] for key in self.real]
+        if len(self.items) > 1:
+            for key in self.items:
+                refuse_among_others(key)        # of whose order nothing is known
         try:
             return [self.items[k] for k in set(list(self.items))]    # noqa: C414 (a dict would size the set ahead)
         except (TypeError, KeyError):

@@ -9,7 +9,8 @@ from sot.interpreter.builtins.common import ELEMENT, NOT_IMPLEMENTED, key_of, no
 from sot.polyfills import containers as fill
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values.base import NONE, Const, Value, boolean
+from sot.values.base import ABSENT, NONE, Const, Value, boolean
+from sot.values.identities import IdentityNumber, refuse_among_others
 from sot.values.objects import ExceptionValue, MappingProxy, SetValue
 from sot.values.wrapping import wrap_new
 
@@ -114,6 +115,8 @@ def set_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def add(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, item = take("add", args, kwargs, "self", "object", required=2)
     target, key = mutable(self_), key_of(m, item, ELEMENT)
+    if target.real is not ABSENT:
+        refuse_among_others(key)
     if key not in target.items:
         target.add(m, key, item)
     return NONE
@@ -187,6 +190,8 @@ def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(*both("__contains__"))
 def contains(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, item = take("__contains__", args, kwargs, "self", "object", required=2)
+    if self_.real is not ABSENT:
+        refuse_among_others(key_of(m, item, ELEMENT) if isinstance(item, IdentityNumber) else None)
     if isinstance(item, SetValue) and item.pytype is not frozenset:
         return boolean(frozenset(item.items) in own_members(m, self_))
     return boolean(key_of(m, item, ELEMENT) in own_members(m, self_))

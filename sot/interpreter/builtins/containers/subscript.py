@@ -30,6 +30,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import ANSWERS, NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
+from sot.values.identities import IdentityNumber
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
 from sot.values.numbers import is_dynamic
 from sot.values.objects import TupleValue
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @ANSWERS.add((Value, "getitem"))
 def getitem(m: Machine, obj: Value, key: Value) -> Value:
     """``obj[key]``, by the methods of its class."""
-    if isinstance(key, DeferredScalar):
+    if isinstance(key, DeferredScalar) and not isinstance(key, IdentityNumber):
         raise key.needed()
     result = call_slot(m, obj, "__getitem__", [key])
     if result is None:
@@ -90,7 +91,7 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
 @ANSWERS.add((Const, "getitem"))
 def constant_item(m: Machine, obj: Const, key: Value) -> Value:
     """An item of a string, a range, an enum class, or ``cls[...]``."""
-    if isinstance(key, DeferredScalar):
+    if isinstance(key, DeferredScalar) and not isinstance(key, IdentityNumber):
         raise key.needed()
     real = obj.real
     if isinstance(real, (tuple, frozenset)) and isinstance(key, (Const, SliceValue)):
@@ -132,7 +133,7 @@ def class_item(m: Machine, obj: Const, key: Value) -> Value:
 # ---- writing
 @ANSWERS.add((Value, "setitem"))
 def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
-    if isinstance(key, DeferredScalar):
+    if isinstance(key, DeferredScalar) and not isinstance(key, IdentityNumber):
         raise key.needed()
     result = call_slot_for_effect(m, obj, "__setitem__", [key, value])
     if result is None:
@@ -148,7 +149,7 @@ def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -
 
 def delitem(m: Machine, obj: Value, key: Value) -> Value | None:
     """``del obj[key]``. A pushed frame drops its result."""
-    if isinstance(key, DeferredScalar):
+    if isinstance(key, DeferredScalar) and not isinstance(key, IdentityNumber):
         raise key.needed()
     result = call_slot_for_effect(m, obj, "__delitem__", [key])
     if result is None:

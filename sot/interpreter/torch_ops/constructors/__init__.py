@@ -1,0 +1,1 @@
+"""Constructors of tensors that are no operations."""

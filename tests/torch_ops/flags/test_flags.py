@@ -1,0 +1,95 @@
+"""Flags of torch: what reads them is guarded, and what sets them is part of a graph that runs as it is."""
+from __future__ import annotations
+
+import pytest
+import torch
+
+import sot
+from tests.support.harness import Programs, check, same
+
+program = Programs()
+
+
+@program
+def what_is_read(x):
+    return (x + torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic,
+            torch.backends.cuda.matmul.allow_tf32, torch.get_float32_matmul_precision(), torch.is_warn_always_enabled(),
+            torch.utils.deterministic.fill_uninitialized_memory, torch.get_deterministic_debug_mode())
+
+
+@program
+def set_by_an_attribute(x):
+    torch.backends.cudnn.benchmark = True
+    y = x + torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = False
+    return y, torch.backends.cudnn.benchmark
+
+
+@program
+def set_and_set_back(x):
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = not before
+    y = x @ x.T
+    torch.backends.cuda.matmul.allow_tf32 = before
+    return y
+
+
+@program
+def precision(x):
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    y = x @ x.T, torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(before)
+    return y
+
+
+@program
+def a_property_of_a_module(x):
+    before = torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = not before
+    y = x + torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = before
+    return y
+
+
+@program
+def debug_mode(x):
+    torch.set_deterministic_debug_mode("warn")
+    y = x + torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("default")
+    return y
+
+
+@program
+def a_context(x):
+    with torch.backends.cudnn.flags(enabled=False):
+        y = x + torch.backends.cudnn.enabled
+    return y, torch.backends.cudnn.enabled
+
+
+@program.each
+def test_one_graph(fn):
+    check(fn, torch.randn(4, 3), graphs=1, breaks=0)
+
+
+@program.each
+def test_the_same_with_a_backend_that_compiles(fn):
+    x = torch.randn(4, 3)
+    translated = sot.to_static(fn, backend="aot_eager")
+    for _ in range(2):
+        assert same(translated(x), fn(x)) is None
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_a_flag_that_has_changed_is_read_again(always):
+    def read(x):
+        return x + 1, torch.is_warn_always_enabled(), torch.backends.cudnn.benchmark
+    translated = sot.to_static(read)
+    try:
+        for value in (False, always, False):
+            torch.set_warn_always(value)
+            torch.backends.cudnn.benchmark = value
+            assert translated(torch.ones(2))[1:] == (value, value)
+    finally:
+        torch.set_warn_always(False)
+        torch.backends.cudnn.benchmark = False

@@ -22,10 +22,10 @@ class IdentityNumber(DeferredScalar):
     """``id(value)`` or ``hash(value)``; ``function`` says which."""
 
     def __init__(self, m: Machine, function: Any, value: Value, points: frozenset[Point]) -> None:
-        super().__init__(int, points, self.call)
+        super().__init__(int, points, self.expression)
         self.machine, self.function, self.value = m, function, value
 
-    def call(self, e: Emitter) -> str:
+    def expression(self, e: Emitter) -> str:
         return f"{e.const(self.function)}({e.value(self.value)})"
 
     def is_same(self, other: IdentityNumber) -> bool:
@@ -35,6 +35,7 @@ class IdentityNumber(DeferredScalar):
             raise self.needed()
         if a is b:
             return True
+        self.machine.compared.update((a.pytype, b.pytype))
         if a.real is not ABSENT and b.real is not ABSENT:
             return a.real is b.real
         if not is_alive(self.machine, a) or not is_alive(self.machine, b):

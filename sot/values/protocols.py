@@ -28,7 +28,8 @@ class Machine(Protocol):
     array_memory: Any
     assumptions: Assumptions
     builder: GraphBuilder
-    frames: list[Any]
+    frames: list[Any]                       # of the calls that are being executed
+    compared: set[type]                     # types of objects whose identity was compared
     watch: list[Any] | None                 # values that were changed in the branch that is being executed
 
     @property

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import torch
 
+import sot
 from tests.support.harness import Plain, Programs, check
 
 program = Programs()
@@ -86,3 +87,14 @@ def test_keys_that_existed_before():
         return x + memo[id(MODULE)], id(MODULE) in {1, 2}
     check(remembered, torch.ones(2))
     assert memo == {id(MODULE): 2}
+
+
+def test_two_objects_may_be_one_at_the_next_call():
+    def same_number(x, a, b):
+        return x + (id(a) == id(b)), len({id(a), id(b)})
+    a, b = Plain(), Plain()
+    translated = sot.to_static(same_number)
+    for second in (b, a, b):
+        want = same_number(torch.ones(2), a, second)
+        got = translated(torch.ones(2), a, second)
+        assert got[1] == want[1] and torch.equal(got[0], want[0])

@@ -120,7 +120,8 @@ def store_data(m: Machine, obj: Value, raw: Any, owner: type, name: str, value: 
         m.enter(function, [obj] + ([] if value is None else [value]), {}, DISCARD)
     elif isinstance(obj, ExceptionValue) and (name in CHAIN or name == "__traceback__"):
         store_in_exception(m, obj, name, value)
-    elif isinstance(raw, types.MemberDescriptorType) and not isinstance(obj, TupleValue):
+    elif isinstance(raw, types.MemberDescriptorType) and isinstance(obj, ObjectValue) and (
+            not isinstance(obj, TupleValue)):
         if value is None:
             try:
                 obj.load_slot(m, name)

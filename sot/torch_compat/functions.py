@@ -36,6 +36,7 @@ LOG_API_USAGE = (torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
 CONFIGURATION = (torch._C._get_privateuse1_backend_name, torch._C._accelerator_getAccelerator,
                  torch._C._is_tracing)     # questions whose answers do not change while a program runs
 is_warn_always = torch._C._get_warnAlways
+set_deterministic_algorithms = torch._C._set_deterministic_algorithms
 group_tensors = torch._C._group_tensors_by_device_and_dtype
 TensorBase = torch._C.TensorBase
 OPERATION_MODULES = ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested")

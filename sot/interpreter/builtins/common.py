@@ -24,7 +24,6 @@ from sot.values import numbers
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.constants import compares_by_python, is_constant, is_library
-from sot.values.identities import IdentityNumber
 from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.objects import (
     ListValue,
@@ -33,6 +32,7 @@ from sot.values.objects import (
     TupleValue,
     guard_key,
 )
+from sot.values.objects.identities import IdentityNumber
 from sot.values.objects.keys import PythonKey
 from sot.values.tensor import TensorNumber, TensorValue, see_both
 from sot.values.wrapping import wrap_new

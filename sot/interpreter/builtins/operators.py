@@ -39,9 +39,9 @@ from sot.values.arrays import ArrayValue
 from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
 from sot.values.constants import is_constant
-from sot.values.identities import IdentityNumber
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
+from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
 from sot.values.text import TextValue, joined, made_later, percent_of_numbers
 from sot.values.wrapping import wrap_known

@@ -19,8 +19,8 @@ from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import handles
 from sot.values.base import ABSENT, Const, LazyConst, NotConstant, Value
 from sot.values.callables import BoundMethod, FunctionValue
-from sot.values.identities import IdentityNumber, has_identity_number
 from sot.values.objects import TupleValue
+from sot.values.objects.identities import IdentityNumber, has_identity_number
 from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap, wrap_new
 
@@ -58,7 +58,8 @@ def identity(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) != 1 or kwargs:
         raise Break(Reason.UNSUPPORTED, "id()")
     value = args[0]
-    is_argument = isinstance(value, TensorValue) and isinstance(value.origin, Arg | Item)
+    place = value.origin.base if isinstance(value.origin, Item) else value.origin
+    is_argument = isinstance(value, TensorValue) and isinstance(place, Arg)
     if not isinstance(value, Const) and value.origin is not None and not is_argument:
         real = value.ref.real if isinstance(value, TensorValue) else value.real
         origin = Identity(value.origin)

@@ -20,9 +20,9 @@ from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.functions import is_in_transform
 from sot.values.base import ANSWERS, Const, Value
 from sot.values.deferred_scalars import DeferredScalar, NeededNow, Reading
-from sot.values.identities import IdentityNumber
 from sot.values.numbers import DynamicNumber, compare, is_dynamic
 from sot.values.objects import ListValue
+from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.text import ShownNumber, ShownTensor, TextValue
 

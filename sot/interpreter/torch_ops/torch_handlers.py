@@ -165,7 +165,7 @@ def use_deterministic(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
     return set_flag(m, set_deterministic, mode.constant(), warn_only is not None and warn_only.constant())
 
 
-@handles(torch._C._set_deterministic_algorithms)
+@handles(functions.set_deterministic_algorithms)
 def set_deterministic_algorithms(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     mode, warn_only = take("_set_deterministic_algorithms", args, kwargs, "mode", "warn_only", required=1)
     return set_flag(m, set_deterministic, mode.constant(), warn_only is not None and warn_only.constant(),

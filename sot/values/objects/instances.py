@@ -11,7 +11,7 @@ from sot.support.errors import Break, Reason
 from sot.torch_compat.functions import DISABLED
 from sot.values.base import ABSENT, Const, NotConstant, Value
 from sot.values.constants import compares_by_python, is_constant
-from sot.values.identities import IdentityKey, refuse_among_others
+from sot.values.objects.identities import IdentityKey, refuse_among_others
 from sot.values.objects.keys import PythonKey, finish
 from sot.values.wrapping import wrap
 

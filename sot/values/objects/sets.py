@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sot.guards.guards import OrderGuard
 from sot.guards.origin import Origin
 from sot.values.base import ABSENT, Const, NotConstant, Value, constants
-from sot.values.identities import refuse_among_others
+from sot.values.objects.identities import refuse_among_others
 from sot.values.objects.instances import ObjectValue
 from sot.values.objects.keys import finish
 

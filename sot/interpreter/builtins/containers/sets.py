@@ -10,8 +10,8 @@ from sot.polyfills import containers as fill
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
-from sot.values.identities import IdentityNumber, refuse_among_others
 from sot.values.objects import ExceptionValue, MappingProxy, SetValue
+from sot.values.objects.identities import IdentityNumber, refuse_among_others
 from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import ANSWERS, NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
-from sot.values.identities import IdentityNumber
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
 from sot.values.numbers import is_dynamic
 from sot.values.objects import TupleValue
+from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_known
 

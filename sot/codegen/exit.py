@@ -7,6 +7,8 @@ from sot.codegen.emit import Emitter
 from sot.codegen.names import Names
 from sot.codegen.resume_points import HandedOn, leave
 from sot.graph import TensorRef
+from sot.guards.draws import AllDrawn
+from sot.guards.origin import ById
 from sot.interpreter.torch_ops.overrides import write_modes
 from sot.interpreter.trace import Returned, Trace
 
@@ -46,6 +48,8 @@ def write_exit(trace: Trace, emitter: type[Emitter] = Emitter) -> Exit:
     """Emit the exit of a trace. Raises NotRebuildable, RestartCapture."""
     e = emitter(trace)
     handed_on: list[HandedOn] = []
+    if trace.draws.final[1]:
+        e.ref(AllDrawn(ById(trace.draws)))       # also if nobody uses the numbers
     try:
         if isinstance(trace.exit, Returned):
             result = e.value(trace.exit.value)

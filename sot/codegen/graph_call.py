@@ -13,7 +13,8 @@ from sot.codegen.compile_graph import Compiled
 from sot.codegen.exit import Exit
 from sot.codegen.names import Names
 from sot.codegen.source import compiled_function
-from sot.guards.origin import Origin
+from sot.guards.draws import AllDrawn, Draws, take_back
+from sot.guards.origin import ById, Origin
 from sot.interpreter.torch_ops.tensor_hooks import remove_places
 from sot.interpreter.trace import Trace
 from sot.torch_compat.global_state import (
@@ -86,12 +87,14 @@ def goes_on(error: Exception) -> bool:
 def call_of(trace: Trace, exit: Exit, graph: Graph | None, compiled: Compiled | None) -> GraphCall:
     """The call of a compiled graph. For a trace without operations it sets torch's states."""
     if graph is not None and compiled is not None:
-        return write_graph_call(exit.names, compiled.call, graph, [name for _, name in exit.outputs])
+        return write_graph_call(
+            exit.names, compiled.call, graph, [name for _, name in exit.outputs], trace.draws)
     return GraphCall() if exit.is_plain else GraphCall(before=[
         f"{exit.names.const(setter)}(*{exit.names.const(values)})" for setter, values, _ in trace.state_log])
 
 
-def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, results: Sequence[str]) -> GraphCall:
+def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, results: Sequence[str],
+                     draws: Draws) -> GraphCall:
     """The call of a compiled graph, with these names for its results."""
     changes, before, failed = graph.changes, [], [f"if {names.const(goes_on)}(error): {STOP}"]
     if any(setter in REGIONS for setter, _, _ in graph.states):
@@ -109,5 +112,7 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
         generators = [*map(names.ref, changes.generators)]
         before.append(f"random = {names.const(random_state)}({', '.join(generators)})")
         failed.append(f"{names.const(set_random_state)}({', '.join(['random', *generators])})")
+    if again and draws.final[1]:
+        failed.append(f"{names.const(take_back)}({names.ref(AllDrawn(ById(draws)))})")
     failed.append("return PLAIN" if again else STOP)
     return GraphCall(compiled, graph.inputs, (*results,), before, failed)

@@ -20,9 +20,11 @@ from sot.bytecode import Code
 from sot.bytecode.resume_origin import argument_count
 from sot.graph import GraphBuilder, NumberRef
 from sot.guards.assumptions import Assumptions, Point
-from sot.guards.guards import Guard
+from sot.guards.draws import Drawn, Draws
+from sot.guards.guards import Guard, RelationGuard
 from sot.guards.origin import Arg, Origin, known
 from sot.guards.symbols import Symbols
+from sot.guards.terms import leaves
 from sot.interpreter import entering
 from sot.interpreter.frame import PUSH, Frame
 from sot.interpreter.numpy_ops.memory import ArrayMemory
@@ -34,6 +36,7 @@ from sot.torch_compat.global_state import GlobalState, StateLog
 from sot.values.base import ABSENT, ENTERED, Const, Lazy, Value
 from sot.values.callables import CellValue, FunctionValue, known_function
 from sot.values.classes import ClassValue, is_of_made_class
+from sot.values.deferred_scalars import NeededNow
 from sot.values.iterators import GeneratorValue
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue, ObjectValue
@@ -61,6 +64,7 @@ class Machine:
         self.state_log: StateLog = []
         self.journal: list[Callable[[], Any]] = []
         self.effects: list[Callable] = []
+        self.draws = Draws()
         self.warns_always = False       # does torch show each warning again?
         self.warned: list[tuple[Any, Any]] = []     # the warnings of an operation, see torch_warnings.py
         self.shown: list[ShownTensor] = []      # tensors in output and text made after the graph
@@ -147,6 +151,8 @@ class Machine:
 
     # ---- logs
     def guard(self, guard: Guard) -> None:
+        if self.draws.calls and isinstance(guard, RelationGuard):
+            refuse_drawn(guard)
         if guard not in self.guards and not (
                 self.made_classes and is_of_made_class(guard, self.made_classes)):
             self.guards[guard] = self.user_position()[:2]
@@ -269,3 +275,10 @@ class Machine:
         """The user's stack in the form that fx keeps on nodes."""
         return "".join(f'  File "{f.native.co_filename}", line {f.line}, in {f.native.co_name}\n'
                        for f in self.frames[-6:] if not is_own(f.native.co_filename))
+
+
+def refuse_drawn(guard: RelationGuard) -> None:
+    """A random number cannot be guarded: capture starts again, and breaks where the number is drawn."""
+    points = {o.point for o in leaves((guard.symbol, guard.left, guard.right)) if isinstance(o, Drawn)}
+    if points:
+        raise NeededNow(frozenset(points))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import GraphBuilder
+from sot.guards.draws import Draws
 from sot.guards.guards import DistinctGuard, EqualsGuard, Guard, TypeGuard
 from sot.guards.origin import Arg, Attr, Inputs, Known, Origin
 from sot.guards.symbols import Symbols
@@ -99,6 +100,7 @@ class Trace:
         asserted: the exceptions that assertions of the graph stand for, by their texts.
         hooked: whether the graph puts hooks on tensors.
         optimizers: the optimizers whose steps are in the graph.
+        draws: the random numbers that are drawn before the graph.
         shows_frames: whether the program may see the variables of its frames.
     """
 
@@ -122,6 +124,7 @@ class Trace:
     hooked: bool
     shows_frames: bool
     optimizers: frozenset[str]
+    draws: Draws
 
     @property
     def operations(self) -> int:
@@ -142,7 +145,7 @@ def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
         m.symbols if m.has_symbols else None, (*m.state_log,), (*m.mutated.values(),), (*m.effects,), m.modes,
         dict(m.made_classes), tuple(value for _, value in m.by_id.values() if isinstance(value, TensorValue)),
         {key: m.leaves[key] for key in m.made_leaves}, dict(m.asserted), m.hooked, m.shows_frames,
-        frozenset(m.optimizers))
+        frozenset(m.optimizers), m.draws.finish())
 
 
 # ---- guards -----------------------------------------------------------------------------------------------

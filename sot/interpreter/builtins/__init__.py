@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from sot.interpreter.builtins import (  # noqa: F401
     classes,
+    draws,
     functional,
     iteration,
     itertools_,

@@ -1,0 +1,95 @@
+"""Random numbers of Python's and NumPy's generators: drawn before the graph, which takes them as inputs that vary.
+
+A program that looks at such a number, in a branch or as an index, has a break where it is drawn, and so has one that
+draws anything but single numbers.
+"""
+from __future__ import annotations
+
+import _random
+import copy
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sot.guards.draws import AllDrawn, Drawn
+from sot.guards.origin import ById
+from sot.interpreter.torch_ops import deferred_scalars
+from sot.support.errors import Break, Reason
+from sot.support.registry import HANDLERS
+from sot.values.base import NONE, NotConstant, Value
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+OF_PYTHON = ("random", "uniform", "randint", "randrange", "getrandbits", "triangular", "gauss", "normalvariate",
+             "lognormvariate", "expovariate", "vonmisesvariate", "gammavariate", "betavariate", "paretovariate",
+             "weibullvariate", "binomialvariate", "seed")
+OF_NUMPY = ("rand", "random", "random_sample", "uniform", "randint", "randn", "standard_normal", "normal",
+            "exponential", "beta", "gamma", "poisson", "binomial", "seed")
+CLASSES = ((_random.Random, OF_PYTHON), (random.Random, OF_PYTHON), (np.random.RandomState, OF_NUMPY),
+           (np.random.Generator, OF_NUMPY))
+EXACT = (random.Random, np.random.RandomState, np.random.Generator)
+INT_LIMIT = 1 << 62
+
+
+def draw(m: Machine, method: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The number that a method of a generator gives, or None of ``seed``."""
+    refused = Break(Reason.RANDOM, f"{method.__name__}()")
+    generator, point = args[0], deferred_scalars.here(m)
+    if generator.pytype not in EXACT or generator.origin is None or kwargs or not deferred_scalars.can_read(m, point):
+        raise refused
+    try:
+        given = tuple(v.constant() for v in args[1:])
+    except NotConstant:
+        raise refused from None
+    if not all(v is None or type(v) in (int, float) and abs(v) < INT_LIMIT for v in given):
+        raise refused
+    try:
+        example = method(copy_of(generator.real), *given)
+    except Exception:  # noqa: BLE001 - Python will raise it
+        raise refused from None
+    if example is not None and not (type(example) is float or type(example) is int and abs(example) < INT_LIMIT):
+        raise refused
+    place = note(m, generator, method, given)
+    if example is None:
+        return NONE
+    made = Drawn(AllDrawn(ById(m.draws)), place, point, example)
+    if made in m.varies.specialized:
+        raise refused
+    return m.varying_number(example, made)
+
+
+def copy_of(generator: Any) -> Any:
+    """A generator that draws what this one would."""
+    if isinstance(generator, random.Random):
+        made = random.Random()  # noqa: S311
+        made.setstate(generator.getstate())
+        return made
+    return copy.deepcopy(generator)
+
+
+def note(m: Machine, generator: Value, method: Any, args: tuple) -> int:
+    """Write a call to the log of the trace; what comes back is its place there."""
+    log, origin = m.draws, generator.origin
+    assert origin is not None
+    if origin not in log.generators:
+        log.generators.append(origin)
+        m.undoable(log.generators.pop)
+    log.calls.append((log.generators.index(origin), method, args))
+    m.undoable(log.calls.pop)
+    return len(log.calls) - 1
+
+
+def _handler(method: Any) -> None:
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return draw(m, method, args, kwargs)
+    HANDLERS[method] = handler
+
+
+for _class, _names in CLASSES:
+    for _name in _names:
+        if _name in vars(_class):
+            _handler(vars(_class)[_name])
+
+

@@ -15,6 +15,7 @@ from types import CellType, FunctionType, MethodType
 from typing import Any, Protocol
 
 from sot import _hook
+from sot.guards.draws import is_drawn
 from sot.guards.guards import Guard
 from sot.guards.origin import Origin
 from sot.guards.tensor_guards import TensorGuard
@@ -112,7 +113,7 @@ class Walk:
             refs = ", ".join(self.ref(g.origin) for g in tensors)
             self.lines.append(f"if not {self.const(checks.check)}({refs}): return MISS")
         self._test(g for g in guards if g.after_tensors)
-        for origin in [*self.names.origins]:
+        for origin in sorted(self.names.origins, key=is_drawn):
             self.ref(origin)
 
     def _test(self, guards: Iterable[Guard]) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from sot.guards.assumptions import Point
 from sot.guards.origin import ById, Emit, Inputs, Origin, origin
+from sot.guards.terms import leaves
 
 
 def state_of(generator: Any) -> Any:
@@ -48,9 +49,12 @@ class Draws:
 
     def draw(self, *generators: Any) -> tuple[tuple, tuple]:
         """The results of all calls, and the states before them."""
-        before = tuple(map(state_of, generators))
-        return tuple([method(generators[i], *args) for i, method, args in self.final[1]]), (*zip(generators, before,
-                                                                                              strict=True),)
+        before = (*zip(generators, map(state_of, generators), strict=True),)
+        try:
+            return tuple([method(generators[i], *args) for i, method, args in self.final[1]]), before
+        except BaseException:
+            take_back(((), before))
+            raise
 
 
 def take_back(drawn: tuple[tuple, tuple]) -> None:
@@ -93,3 +97,8 @@ class Drawn(Origin):
 
     def __str__(self) -> str:
         return "a random number"
+
+
+def is_drawn(origin: Origin) -> bool:
+    """Whether loading an origin draws numbers, so that it must come after all that may fail."""
+    return any(isinstance(leaf, AllDrawn | Drawn) for leaf in leaves(origin))

@@ -134,3 +134,15 @@ def test_recursive_calls_draw_in_order():
         sot.graph_break()
         return inner(y) * random.random()
     behaves_like(outer, sot.to_static(outer), torch.ones(2))
+
+
+def test_generators_of_other_classes():
+    class Own(random.Random):
+        def random(self):
+            return 2.0
+
+    def draws(x, own):
+        return x * random.random() + own.random()
+    translated = sot.to_static(draws)
+    for kind in (random.Random, Own, random.Random):
+        behaves_like(lambda x: draws(x, kind(1)), lambda x: translated(x, kind(1)), torch.ones(2))  # noqa: B023

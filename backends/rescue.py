@@ -27,7 +27,7 @@ def runs_as_is(compiled: Run) -> bool:
 
 
 def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict: bool = False, changes: bool = False,
-            draws: bool = False) -> Run:
+            changed: Sequence[int] = (), draws: bool = False) -> Run:
     """``compiled``, or eager PyTorch once ``compiled`` has failed although eager PyTorch does not.
 
     Arguments:
@@ -35,11 +35,12 @@ def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict:
         backend, where: the names of the backend and the graph in messages.
         strict: raise a BackendError instead of continuing eagerly.
         changes: whether the graph writes to its inputs. Writes must not happen twice.
+        changed: the inputs that it writes to. They are copied for the first run, which is the run that usually fails.
         draws: whether it draws random numbers. They are drawn again then.
     """
     if runs_as_is(compiled):
         return compiled
-    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws))
+    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws, changed))
     return rescue.call if rescue.state.matters else rescue.caught
 
 
@@ -55,7 +56,9 @@ class Rescue:
         """Call the graph after saving the state that is needed for another run."""
         before = self.state.of(args)
         try:
-            return self.caught.run(*args)
+            results = self.caught.run(*args)
+            self.state.changed = ()
+            return results
         except Exception as error:
             results = self.after(before, error, args)
             if results is PLAIN:
@@ -86,20 +89,25 @@ def tell(gm: GraphModule, reason: str, level: int = 3) -> None:
 class State:
     """The state that a graph may have changed before it raised."""
 
-    def __init__(self, changes: bool = False, draws: bool = False) -> None:
-        self.changes, self.draws = changes, draws
+    def __init__(self, changes: bool = False, draws: bool = False, changed: Sequence[int] = ()) -> None:
+        self.changes, self.draws, self.changed = changes, draws, changed
         self.matters = changes or draws
 
     def of(self, args: Sequence[Any]) -> tuple:
-        return self._versions(args) if self.changes else (), _random() if self.draws else None
+        copies = [(args[i], args[i].detach().clone()) for i in self.changed]
+        return self._versions(args) if self.changes else (), _random() if self.draws else None, copies
 
     def restore(self, before: tuple | None, args: Sequence[Any]) -> bool:
         """Restore the state before the call. Returns False if that is impossible."""
         if before is None:
             return True
-        versions, random = before
+        versions, random, copies = before
         if versions != (self._versions(args) if self.changes else ()):
-            return False
+            if not copies:
+                return False
+            with torch.no_grad():
+                for given, copy in copies:
+                    given.copy_(copy)
         if random is not None:
             torch.set_rng_state(random[0])
             if random[1] is not None:

@@ -24,7 +24,7 @@ from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
-from sot.torch_compat.compilers import mark_static_inputs
+from sot.torch_compat.compilers import mark_static_inputs, tracing_recurrence
 from sot.torch_compat.global_state import (
     FLAGS,
     REGIONS,
@@ -90,7 +90,7 @@ class GraphCompiler:
         # The backend may trace with proxies, for whose class torch must look for overrides.
         grad = graph.turns_grad_on or torch.is_grad_enabled()
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
-              unheard(warnings_of(graph.module))):
+              unheard(warnings_of(graph.module)), tracing_recurrence(graph.module)):
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
@@ -174,7 +174,8 @@ class GraphCompiler:
         """
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
-            changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws)
+            changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws,
+            changed=[] if as_it_is else changed_tensors(graph))
         if not as_it_is and graph.spent.leaves:
             call = with_spent_results(call, graph.spent)
         if not as_it_is:
@@ -199,6 +200,16 @@ def marks_tensors(module: torch.fx.GraphModule) -> bool:
     find = module.graph.find_nodes
     return bool(find(op="call_method", target="retain_grad")) or any(
         node.args[0].op == "placeholder" for node in find(op="call_method", target="requires_grad_"))
+
+
+def changed_tensors(graph: Graph) -> list[int]:
+    """The inputs that a graph changes, if they can be put back: those with memory of their own, of which autograd has
+    no history."""
+    changed = set(graph.changes.inputs)
+    found = [i for i, origin in enumerate(graph.inputs) if origin in changed]
+    plain = all(isinstance(v, torch.Tensor) and v.is_leaf and not v._is_view() and not v.is_inference()
+                for v in map(graph.real.__getitem__, found))
+    return found if plain and not graph.changes.traceless else []
 
 
 def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:

@@ -141,6 +141,21 @@ def mark_static_inputs(gm: GraphModule, which: Collection[int]) -> None:
             node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"}
 
 
+@contextmanager
+def tracing_recurrence(gm: GraphModule) -> Iterator[None]:
+    """Let AOTAutograd trace an LSTM to operations that it can go backward through: the backward kernel of mkldnn takes
+    memory that the forward kernel does not give in a trace."""
+    if not (torch.is_grad_enabled() and gm.graph.find_nodes(op="call_function", target=torch.lstm)):
+        yield
+        return
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
 # ---- autograd ahead of time ----
 
 AtenCompiler = Callable[[GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]

@@ -89,19 +89,42 @@ def test_random_numbers_are_drawn_once():
     torch.testing.assert_close(got, expected)
 
 
-def test_what_is_written_already_is_not_written_twice():
-    def added(x):
-        x.add_(1)
-        return x * 2
+def added(x):
+    x.add_(1)
+    return x * 2
+
+
+def test_what_the_first_run_has_written_is_put_back():
+    for backend in (Failing(before=lambda args: args[0].add_(1)), Failing()):
+        x = torch.zeros(2)
+        with pytest.warns(BackendWarning):
+            y = sot.to_static(added, backend=backend)(x)
+        assert x.tolist() == [1, 1] and y.tolist() == [2, 2]
+
+
+def test_what_a_later_run_has_written_is_not_written_twice():
     x = torch.zeros(2)
-    run = sot.to_static(added, backend=Failing(before=lambda args: args[0].add_(1)))
+    run = sot.to_static(added, backend=Failing(runs=1, before=lambda args: args[0].add_(1)))
+    run(x)
     with pytest.raises(RuntimeError, match="no such kernel"):
         run(x)
-    assert x.tolist() == [1, 1]
-    y = torch.zeros(2)
-    with pytest.warns(BackendWarning):
-        sot.to_static(added, backend=Failing())(y)
-    assert y.tolist() == [1, 1]
+    assert x.tolist() == [2, 2]
+
+
+def test_an_lstm_is_trained_without_a_failure():
+    lstm = torch.nn.LSTM(3, 2)
+
+    def step(x):
+        loss = lstm(x)[0].square().mean()
+        loss.backward()
+        return loss.detach()
+    x = torch.randn(4, 2, 3)
+    want = step(x), [p.grad for p in lstm.parameters()]
+    lstm.zero_grad()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", BackendWarning)
+        got = sot.to_static(step, backend="aot_eager")(x), [p.grad for p in lstm.parameters()]
+    torch.testing.assert_close(got, want)
 
 
 def test_in_strict_mode_it_raises(monkeypatch):

@@ -353,6 +353,14 @@ def deep_copies_of_tensors(x):
     return y, saved, saved["best"] is saved["again"][0], saved["best"] is y
 
 
+@program
+def calls_of_generic_aliases(x):
+    counts = collections.defaultdict[str, int](int)
+    counts["a"] += 2
+    found = dict[str, int](a=1), list[int]((1, 2)), set[int]([3]), tuple[int, ...]("ab")
+    return x * counts["a"], found, type(found[0]), caught(list[int], 3)
+
+
 def test_a_method_of_c_code_is_bound_with_the_type_of_its_object(tmp_path):
     """Some of 3.13's methods, os.DirEntry's for one, crash where their ``__get__`` is not told the type."""
     (tmp_path / "folder").mkdir()

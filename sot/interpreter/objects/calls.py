@@ -81,6 +81,8 @@ def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
 
 def call_instance(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a constant that is an instance: an itemgetter, a generic alias, by its type's ``__call__``."""
+    if const.pytype is types.GenericAlias and getattr(const.real.__origin__, "__dictoffset__", 1) == 0:
+        return Const(const.real.__origin__).call(m, args, kwargs)       # instances of others get an attribute of it
     raw, owner = lookup(None, const.pytype, "__call__")
     handler = HANDLERS.find(raw)
     if handler is not None and owner not in CALLABLES:

@@ -20,6 +20,7 @@ from sot.guards.origin import Origin
 from sot.interpreter.trace import Trace
 from sot.support.errors import NotRebuildable
 from sot.values.base import ABSENT, Const, Lazy, Value
+from sot.values.classes import is_in_made_class
 from sot.values.iterators import GeneratorValue
 from sot.values.objects import DELETED, ObjectValue
 from sot.values.tensor import TensorValue
@@ -47,6 +48,8 @@ class Emitter:
 
     def ref(self, origin: Origin) -> str:
         """The variable that holds the value of an origin."""
+        if self.trace.made_classes and is_in_made_class(origin, self.trace.made_classes):
+            return origin.expr(self)        # of the class that is made anew
         return self.names.ref(origin)
 
     def const(self, value: object, hint: str = "k") -> str:

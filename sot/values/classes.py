@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sot.guards.guards import Guard
+    from sot.guards.origin import Origin
     from sot.values.protocols import Emitter, Machine
 
 DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
@@ -74,6 +75,20 @@ class ClassValue(Const):
         return f"class {self.real.__qualname__}"
 
 
+class CalledClassValue(ClassValue):
+    """A class that a function of a library makes of constants, such as a named tuple. Its stand-in is made by the same
+    call."""
+
+    def __init__(self, maker: Callable[..., type], args: tuple, kwargs: dict[str, Any]) -> None:
+        super().__init__(maker(*args, **kwargs), (), {})
+        self.maker, self.args, self.kwargs = maker, args, kwargs
+
+    def rebuild(self, e: Emitter) -> str:
+        made = e.variable(self, f"{e.const(self.maker)}(*{e.const(self.args)}, **{e.const(self.kwargs)})")
+        e.later(lambda: self._fill(e, made))
+        return made
+
+
 class DescriptorValue(Value):
     """A property, static method, class method or cached property over functions; ``parts`` are its arguments."""
 
@@ -97,5 +112,10 @@ class DescriptorValue(Value):
 
 def is_of_made_class(guard: Guard, made_classes: Mapping[int, ClassValue]) -> bool:
     """Whether the guard is about a class that the captured program itself makes."""
-    start = getattr(root(guard.origin), "held", None) if hasattr(guard, "origin") else None
+    return hasattr(guard, "origin") and is_in_made_class(guard.origin, made_classes)
+
+
+def is_in_made_class(origin: Origin, made_classes: Mapping[int, ClassValue]) -> bool:
+    """Whether an origin leads to a part of the stand-in of such a class."""
+    start = getattr(root(origin), "held", None)
     return start is not None and id(start.value) in made_classes

@@ -18,9 +18,9 @@ from sot.interpreter.builtins.common import take
 from sot.interpreter.frame import CLASS, Frame
 from sot.support.errors import Break, Reason, Skip, article
 from sot.support.registry import BY_CODE, handles
-from sot.values.base import ABSENT, NONE, Const, LazyConst, Value
+from sot.values.base import ABSENT, NONE, Const, LazyConst, NotConstant, Value
 from sot.values.callables import CellValue, FilledByType, FunctionValue
-from sot.values.classes import DESCRIPTORS, ClassValue, DescriptorValue
+from sot.values.classes import DESCRIPTORS, CalledClassValue, ClassValue, DescriptorValue
 from sot.values.objects import DictValue, TupleValue
 
 if TYPE_CHECKING:
@@ -139,6 +139,22 @@ def store(m: Machine, made: ClassValue, name: str, value: Value | None) -> None:
     made.write(m, name, value, shell(m, name, value))
 
 
+@handles(collections.namedtuple)
+def named_tuple(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A named tuple of constant fields and defaults."""
+    try:
+        if (defaults := kwargs.get("defaults")) is not None:
+            defaults.constant()     # instances keep them
+        given = [value.host(m) for value in (*args, *kwargs.values())]
+        options = dict(zip(kwargs, given[len(args):], strict=True))
+        options.setdefault("module", m.frames[-1].namespace.get("__name__", "__main__"))
+        made = CalledClassValue(collections.namedtuple, tuple(given[:len(args)]), options)
+    except (NotConstant, TypeError, ValueError) as e:
+        raise Break(Reason.CLASS_BODY, f" by namedtuple: {e}") from None
+    m.made_classes[id(made.real)] = made
+    return made
+
+
 # ---- libraries that make classes in Python: one break instead of dozens ---------------------------------------
 def _made_by(name: str) -> Callable:
     def make(m: Machine, *_: Any) -> Value:
@@ -146,7 +162,7 @@ def _made_by(name: str) -> Callable:
     return make
 
 
-for _maker in (collections.namedtuple, dataclasses.make_dataclass, functools.total_ordering):
+for _maker in (dataclasses.make_dataclass, functools.total_ordering):
     handles(_maker)(_made_by(_maker.__name__))
 BY_CODE[dataclasses.dataclass().__code__] = _made_by("dataclass")
 

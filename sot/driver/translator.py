@@ -234,6 +234,7 @@ class Translator:
                 self.learn(call.code, restart.learnt)
                 assumptions |= restart.learnt
                 import_parts(restart.learnt.imported)
+                call.record.graph = None        # the next attempt may have none
                 if restart.learnt.static or restart.learnt.constant:
                     call.record.static = str(restart)
 

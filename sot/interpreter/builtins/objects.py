@@ -22,7 +22,7 @@ from sot.interpreter.builtins.common import (
     take,
 )
 from sot.interpreter.frame import Frame
-from sot.interpreter.objects import attribute_stores, attributes, introspection
+from sot.interpreter.objects import attribute_stores, attributes, class_statements, introspection
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
 from sot.polyfills import builtin as polyfill
 from sot.support.errors import Break, PyRaise, Reason, Skip
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 # ---- types --------------------------------------------------------------------------------------------------
 @handles(type)
 def type_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if len(args) == 3 and not kwargs:
+        return class_statements.called(m, args)
     if len(args) != 1:
         raise Break(Reason.CLASS_BODY, "")
     return wrap_known(m, args[0].pytype)

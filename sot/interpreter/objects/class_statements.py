@@ -78,14 +78,40 @@ def finish(m: Machine, frame: Frame) -> ClassValue:
     if isinstance(namespace, CellValue) and reads_namespace(frame.code.code):
         namespace.set(m, FilledByType())
         members["__classdictcell__"], shells["__classdictcell__"] = namespace, types.CellType()
+    made = class_of(m, name, bases, members, shells)
+    if isinstance(cell, CellValue):
+        cell.set(m, made)
+    return made
+
+
+def called(m: Machine, args: list[Value]) -> ClassValue:
+    """``type(name, bases, namespace)``"""
+    name, bases, names = args
+    if not isinstance(name, Const) or not isinstance(names, DictValue) or names.pytype is not dict:
+        raise Break(Reason.CLASS_BODY, "")
+    parents = bases.items_list(m)
+    if bases.pytype is not tuple or parents is None or type(name.real) is not str:
+        raise Break(Reason.CLASS_BODY, "")
+    for base in parents:
+        refuse_base(base)
+    members: dict[str, Value] = {key: names.get(m, key) for key in names.keys(m)}
+    special = [key for key in members if type(key) is not str or key in READ_BY_TYPE or key == "__init_subclass__"]
+    if special:
+        raise Break(Reason.CLASS_BODY, f" with {special[0]} in its namespace")
+    members["__module__"] = Const(m.frames[-1].namespace.get("__name__", "__main__"))
+    shells = {key: shell(m, key, value) for key, value in members.items()}
+    return class_of(m, name.real, tuple(base.constant() for base in parents), members, shells)
+
+
+def class_of(m: Machine, name: str, bases: tuple[type, ...], members: dict[str, Value],
+             shells: dict[str, Any]) -> ClassValue:
+    """A class, with a stand-in that has shells for its members."""
     metaclass = max((type(base) for base in bases), key=METACLASSES.index, default=type)
     try:
         stand_in = metaclass(name, bases, shells)
     except (TypeError, ValueError) as e:
         raise Break(Reason.CLASS_BODY, f", which fails: {e}") from None
     made = m.made_classes[id(stand_in)] = ClassValue(stand_in, bases, members)
-    if isinstance(cell, CellValue):
-        cell.set(m, made)
     return made
 
 

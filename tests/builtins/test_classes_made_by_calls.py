@@ -1,4 +1,4 @@
-"""Named tuples that the program makes itself: their class is another one at every call."""
+"""Named tuples, and classes by ``type``, that the program makes itself: another class at every call."""
 from __future__ import annotations
 
 import collections
@@ -31,6 +31,18 @@ def a_base(x):
         def total(self):
             return self.a + self.b
     return P(x, 2).total(), P._field_defaults, P.__bases__[0].__name__
+
+
+@program
+def by_type(x):
+    T = type("T", (Base,), {"k": 3, "f": lambda self, y: y * self.k, "p": property(lambda self: self.k + 1)})
+    t = T(x)
+    return t.f(t.x) + t.p, T.__name__, T.__module__, isinstance(t, Base), T.__mro__[1] is Base, T.__qualname__
+
+
+class Base:
+    def __init__(self, x):
+        self.x = x
 
 
 @program.each

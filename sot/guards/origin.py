@@ -10,6 +10,7 @@ value of another origin) and ``const(object)`` (the name of an object that the e
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -184,10 +185,18 @@ class Attr(Origin):
         return f"{emit.ref(self.base)}.{self.name}"
 
     def read(self, inputs: Inputs) -> object:
-        return getattr(self.base.read(inputs), self.name)
+        base = self.base.read(inputs)
+        return getattr(base, self.name) if self.name != "grad" else gradient_of(base)
 
     def __str__(self) -> str:
         return f"{self.base}.{self.name}"
+
+
+def gradient_of(value: Any) -> object:
+    """What is in ``.grad``; torch warns of reading it where none is kept, but the program does not read it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return value.grad
 
 
 @origin

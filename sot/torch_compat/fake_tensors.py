@@ -44,9 +44,20 @@ class RecordingFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)
         self.draws = self.draws or self.draws_now
-        self.may_refuse = self.may_refuse or op_effects.may_refuse(func, args)
+        self.may_refuse = (self.may_refuse or op_effects.may_refuse(func, args)
+                           or (op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {})))
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def refuses_cast(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
+        """Will an operation in place raise, since its result has a dtype that does not fit? Fakes do not tell."""
+        kernel = op_effects.out_of_place(func)
+        if kernel is None:
+            return False
+        with contextlib.suppress(Exception), self:      # it raises by itself
+            result = kernel(*args, **kwargs)
+            return isinstance(result, torch.Tensor) and not torch.can_cast(result.dtype, args[0].dtype)
+        return False
 
     def forget_tensors(self) -> None:
         """Drop the weak references to tensors with fakes, because ``swap_tensors`` refuses a tensor with weak

@@ -55,10 +55,21 @@ def refusing(kernel: Any) -> str:
     return name if name in REFUSE_VALUES or (name.startswith("linalg_") and name not in HARMLESS) else ""
 
 
+# Operations on complex numbers; a view is one in any case.
+OF_COMPLEX = frozenset((
+    "abs", "add", "addmm", "angle", "bmm", "cat", "clone", "copy", "cos", "cosh", "cumsum", "div", "dot", "eq",
+    "empty_like", "exp", "fill", "flip", "index", "index_add", "index_put", "index_select", "log", "mean", "mm", "mul",
+    "mv", "ne", "neg", "new_zeros", "ones_like", "pow", "reciprocal", "roll", "rsub", "sgn", "sigmoid", "sin", "sinh", "sqrt", "square",
+    "stack", "sub", "sum", "tan", "tanh", "_to_copy", "vdot", "where", "zero", "zeros_like", "_conj_physical",
+    "conj_physical", "_local_scalar_dense", "resolve_conj", "resolve_neg", "contiguous", "to"))
+
+
 def may_refuse(kernel: Any, args: tuple) -> bool:
     """Whether it may raise because of its arguments' values, or of their places in memory, which fakes do not show."""
     name = refusing(kernel)
-    if kernel._schema.is_mutable and overlaps(args):
+    if kernel._schema.is_mutable and (overlaps(args) or draws_numbers_for(kernel, args)):
+        return True
+    if any(isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args) and is_of_reals(kernel):
         return True
     if name in OF_TENSORS_ONLY:
         return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
@@ -68,12 +79,48 @@ def may_refuse(kernel: Any, args: tuple) -> bool:
         isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args))
 
 
+@functools.cache
+def is_of_reals(kernel: Any) -> bool:
+    """Whether it may refuse complex numbers; kernels check that when they run."""
+    name = kernel._schema.name.partition("::")[2].rstrip("_")
+    return name not in OF_COMPLEX and not any(
+        a.alias_info is not None and not a.alias_info.is_write for a in kernel._schema.returns)
+
+
+def draws_numbers_for(kernel: Any, args: tuple) -> bool:
+    """Whether it draws numbers of a dtype that may have no kernel."""
+    return torch.Tag.nondeterministic_seeded in kernel.tags and bool(args) and isinstance(
+        args[0], torch.Tensor) and not args[0].dtype.is_floating_point
+
+
+def casts(args: tuple) -> bool:
+    """Whether the result of an operation in place may have a dtype that does not fit the first argument."""
+    first = args[0] if args else None
+    if not isinstance(first, torch.Tensor) or first.dtype.is_complex:
+        return False
+    return not first.dtype.is_floating_point or any(
+        isinstance(a, complex) or (isinstance(a, torch.Tensor) and a.dtype.is_complex) for a in args)
+
+
+@functools.cache
+def out_of_place(kernel: Any) -> Any:
+    """The functional kernel for an in-place kernel, or None."""
+    name = kernel._schema.name.partition("::")[2]
+    if not name.endswith("_") or torch.Tag.nondeterministic_seeded in kernel.tags:
+        return None
+    packet = getattr(getattr(torch.ops, kernel.namespace), name[:-1], None)
+    return getattr(packet, kernel._overloadname, None)
+
+
 def overlaps(args: tuple) -> bool:
-    """Whether the changed first argument shares memory with another argument that has another layout."""
+    """Whether the changed first argument has an element twice, or shares memory with another argument that has another
+    layout."""
     strided = [a for a in args if isinstance(a, torch.Tensor) and a.layout is torch.strided]
     if not strided or strided[0] is not args[0]:
         return False
     first, *others = strided
+    if any(stride == 0 and size > 1 for size, stride in zip(first.shape, first.stride(), strict=True)):
+        return True
     return any(other.untyped_storage()._cdata == first.untyped_storage()._cdata
                and (other.shape, other.stride(), other.storage_offset())
                != (first.shape, first.stride(), first.storage_offset()) for other in others)

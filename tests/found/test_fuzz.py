@@ -14,5 +14,5 @@ def test_random_programs(seed):
     def one(source):
         if difference := differ.differs(source):
             found.append(f"{difference}\n{source}")
-    each_program(30, seed, one)
+    each_program(12, seed, one)
     assert not found, "\n\n".join(found)

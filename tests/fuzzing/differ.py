@@ -21,9 +21,14 @@ from typing import Any
 import torch
 
 import sot
+from sot import _hook
+from sot.driver.capture_policy import Policy
 from sot.driver.recompile_limit import RecompileWarning
+from sot.driver.whole_program import WholeProgram
+from sot.frontend.global_mode import EVERYTHING, translator_for
 
 from .picture import PROGRAM, Picture, difference
+from .world import INPUTS, NUMBERS, World, hooks_of, reset_torch, seed
 
 PRELUDE = compile(Path(__file__).with_name("prelude.py").read_text(), "<prelude>", "exec")
 SECONDS = 2     # for a plain call, after which the program is taken for one that does not end
@@ -37,6 +42,9 @@ WEIGHTS: tuple[Callable[[torch.Tensor], object], ...] = (
     lambda weight: weight.requires_grad_(not weight.requires_grad),
     lambda weight: setattr(weight, "data", torch.tensor([1.0, 2.0, 3.0, 4.0])),
     lambda weight: setattr(weight, "data", torch.ones(3)))
+
+
+Around = Callable[[], contextlib.AbstractContextManager]
 
 
 class Endless(BaseException):
@@ -54,10 +62,11 @@ def module_of(code: Any) -> dict[str, Any]:
     return namespace
 
 
-def arguments(namespace: dict, size: int, n: int, text: str, real: float, on: bool) -> tuple:
-    x = torch.arange(size, dtype=torch.float32) - 1.5
+def arguments(namespace: dict, kind: str, size: int, n: int, text: str, real: float, on: bool) -> tuple:
+    x = INPUTS[kind](torch.arange(size, dtype=torch.float32) - 1.5)
     w = torch.linspace(0.5, 2.0, size).requires_grad_()
-    return x, w, n, text, real, [3, 1, n], {"k": n, "m": 2}, namespace["Box"](n), on
+    numbers = NUMBERS[namespace["NUMBERS"]](namespace, (n, text, real, [3, 1, n], {"k": n, "m": 2}))
+    return x, w, *numbers, namespace["Box"](n), on
 
 
 @contextlib.contextmanager
@@ -94,14 +103,14 @@ def output() -> Iterator[io.StringIO]:
         sys.unraisablehook = shown
 
 
-def call(namespace: dict, program: Callable, case: tuple) -> list[str]:
+def call(namespace: dict, program: Callable, case: tuple, world: World,
+         enabled: Around = contextlib.nullcontext) -> list[str]:
     """Call the program, and show what a program can see afterwards."""
-    random.seed(5)
-    torch.default_generator.manual_seed(5)
-    torch.set_grad_enabled(True)
+    seed(5)
+    reset_torch()
     args = arguments(namespace, *case)
     picture = Picture()
-    with output() as stream:
+    with output() as stream, world.around(), hooks_of(namespace), enabled():
         try:
             result, raised = program(*args), None
         except Exception as e:  # noqa: BLE001 - to be compared
@@ -109,11 +118,11 @@ def call(namespace: dict, program: Callable, case: tuple) -> list[str]:
     state = {"output": stream.getvalue(), "result": result, "raised": raised, "args": args, "random": random.random(),
              "torch": torch.rand(1).item(), "grad_enabled": torch.is_grad_enabled(), "exception": sys.exc_info()[0]}
     state["globals"] = {k: v for k, v in namespace.items() if k in (
-        "COUNT", "CACHE", "STACK", "STATE", "net", "Base", "Box") or k not in BOTH}
+        "COUNT", "CACHE", "STACK", "STATE", "net", "Base", "Box", "opt", "COUNTS", "described") or k not in BOTH}
     return [line for name, value in state.items() for line in picture.lines(name, value)]
 
 
-BOTH = {*module_of(compile("", PROGRAM, "exec")), "helper", "program", "Quiet", "__warningregistry__"}
+BOTH = {*module_of(compile("", PROGRAM, "exec")), "helper", "program", "Quiet", "HOOKS", "__warningregistry__"}
 
 with warnings.catch_warnings():     # this warning comes once in a process, and would come in one of two runs
     warnings.simplefilter("ignore")
@@ -127,32 +136,59 @@ def eager(gm: torch.fx.GraphModule, inputs: Any) -> Callable:
 def compare(source: str, counts: Counter[str] | None = None) -> None:
     """Raise Difference where the translated program differs from the plain one, or where the translator failed."""
     code = compile(source, PROGRAM, "exec", dont_inherit=True)
-    plain, mine = module_of(code), module_of(code)
+    plain, mine, world = module_of(code), module_of(code), World()
     sot.reset()
-    translated = sot.to_static(mine["program"], backend=eager)
+    translated, enabled, captures = translated_by(mine)
 
-    weights = WEIGHTS if "net" in source else ()
-    for number, (case, change) in enumerate([*((case, None) for case in CALLS), *((CALLS[0], w) for w in weights)]):
-        if change is not None:
+    for number, (case, change) in enumerate(calls_of(source, plain)):
+        if callable(change):
             for namespace in (plain, mine):
                 change(namespace["net"].scale)
+        elif change:
+            world.change(change, plain, mine)
         with limited():
-            want = call(plain, plain["program"], case)
+            want = call(plain, plain["program"], case, world)
         try:
             with limited(SECONDS * PATIENCE):
-                got = call(mine, translated, case)
+                got = call(mine, translated, case, world, enabled)
         except Endless:
             raise Difference(f"call {number}: the translated program does not end") from None
         if counts is not None:
             counts["calls that raise"] += "raised = NoneType None" not in want
         if found := difference(want, got):
-            raise Difference(f"call {number}, program{case}\n{found}")
-        check_captures(translated.captures, number)
-    for capture in translated.captures if counts is not None else ():
+            raise Difference(f"call {number}, program{case}{f' after {change}' if change else ''}\n{found}")
+        check_captures(captures(), number)
+    for capture in captures() if counts is not None else ():
         kind = "fallback" if capture.fallback else "broken" if capture.stopped else "whole"
         counts[f"captures: {kind}"] += 1
         if capture.stopped:
             counts[f"stopped: {capture.stopped.reason.name}"] += 1
+
+
+def translated_by(namespace: dict) -> tuple[Callable, Around, Callable[[], list]]:
+    """The program as it is called, what is around each call, and what gives its captures so far."""
+    if namespace["MODE"] == "to_static":
+        translated = sot.to_static(namespace["program"], backend=eager)
+        return translated, contextlib.nullcontext, lambda: translated.captures
+    whole = WholeProgram(translator_for(eager), Policy(EVERYTHING))
+
+    @contextlib.contextmanager
+    def enabled() -> Iterator[None]:
+        before = _hook.set_callback(whole.callback)
+        try:
+            yield
+        finally:
+            _hook.set_callback(before)
+    return namespace["program"], enabled, lambda: whole.load().captures
+
+
+def calls_of(source: str, namespace: dict) -> list[tuple[tuple, Any]]:
+    """The cases in turn, each with what is changed before it."""
+    kinds = namespace["INPUTS"]
+    cases = [(kinds[i % len(kinds)], *case) for i, case in enumerate(CALLS)]
+    weights = WEIGHTS if "net" in source else ()
+    return [*((case, None) for case in cases), *((cases[0], change) for change in weights),
+            *((cases[i % 2], change) for i, change in enumerate(namespace["CHANGES"]))]
 
 
 def check_captures(captures: list, number: int) -> None:

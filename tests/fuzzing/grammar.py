@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import textwrap
 
+from .world import CHANGES_BETWEEN, INPUTS, NUMBERS
+
 EXPRESSIONS = {
     "const": ["0", "1", "2", "3", "-1", "5"],
     "text": ["'k'", "'m'", "''", "'a-b'", "'Köln'"],
@@ -39,10 +41,18 @@ EXPRESSIONS = {
         "<int> ** 2 % 7", "hash(<int>)", "(<int> << 1) % 8", "bisect.bisect(sorted(items), <int>)",
         "random.randrange(5)", "Kind.B.value", "max(<int>, <int>, key=lambda v: v % 3)", "Point(<int>, <int>).b",
         "int(<str> in table)", "len({*items})", "len(f'{<any>}') % 5", "cached(<int>)",
+        "x.stride(0)", "x.storage_offset()", "x._version", "x.output_nr", "Number(<int>)", "Number(<int>) + <int>",
+        "Level.LOW", "Level(2).value", "dataclasses.replace(Pair(<int>), first=<int>).first", "locals()['a']",
+        "locals().get('b', <int>)", "peek('a')", "vars(box).get('n', <int>)", "getattr(box, <str>, <int>)",
+        "<int>.bit_length()", "eval('a')", "globals()['LIMIT']", "type(box).made_count", "x.element_size()",
+        "int(Number(<int>))", "w.output_nr", "len(dataclasses.asdict(Pair(<int>, items)))", "keyworded(<int>)",
+        "keyworded(<int>, extra=<int>)", "defaulted(<int>)", "described.part",
     ],
     "float": [
         "r", "0.5", "float(<int>)", "r * 0.5", "<int> / 2", "r + <int>", "math.sqrt(abs(r))", "float(<scalar>)",
         "<scalar>.item()", "round(r, 1)", "random.random()", "<int> / <int>", "x.tolist()[0]", "abs(r) ** 0.5",
+        "-0.0", "float('nan')", "float('inf')", "math.copysign(1, <float>)", "-<float>", "<float> % 1", "r * 0",
+        "complex(<float>, 1).imag", "complex(<float>, -0.0).real", "math.fsum(items)", "min(r, 0.0)",
     ],
     "bool": [
         "flag", "<int> <relop> <int>", "<int> in items", "<str> in table", "not <bool>", "<bool> and <bool>", "<int>",
@@ -55,6 +65,12 @@ EXPRESSIONS = {
         "torch.equal(<vec>, <vec>)", "<str> < <str>", "<dict> == table", "seen <= {1, 2}", "pair == (a, b)",
         "x is pair[-1]", "net.scale is net.scale.float()", "net.scale.requires_grad",
         "(x * net.scale).dtype is x.dtype",
+        "x.is_contiguous()", "x._is_view()", "x._base is None", "x.grad_fn is None", "x.retains_grad", "x.is_set_to(y)",
+        "x.data_ptr() == y.data_ptr()", "x.dtype.is_floating_point", "torch.is_autocast_enabled('cpu')",
+        "torch.get_default_dtype() == torch.float32", "type(x) is torch.Tensor", "x.is_inference()", "x.is_complex()",
+        "isinstance(<int>, Number)", "math.isnan(<float>)", "str(<float>) == '-0.0'",
+        "isinstance(x, torch.nn.Parameter)",
+        "x.is_shared()", "w.is_leaf", "isinstance(<dict>, collections.OrderedDict)", "type(n) is int", "<bool> is True",
     ],
     "str": [
         "s", "t", "<text>", "f'{<int>}-{<str>!r:>6}'", "(<str> + <str>)[:8]", "<str>[::-1]", "<str>.upper()",
@@ -63,6 +79,12 @@ EXPRESSIONS = {
         "str(x.dtype)", "<str>.title()", "f'{<float>:.2f}'", "'-'.join(<str>.split('-'))", "<str> * 2", "str(<bool>)",
         "repr(box)", "f'{box}'", "str(<any>)", "f'{x.shape[0]:03d}{<bool>}'", "<str>.partition('-')[0]",
         "chr(97 + <int> % 5)", "f'{<scalar>:.1f}'", "next(iter(table))",
+        "type(x.grad_fn).__name__", "f'{<int>:>4}|{<float>:+.1e}'", "f'{<int> = }'", "str(<float>)",
+        "repr(Pair(<int>))",
+        "repr(Point(<int>))", "Word(<str>)", "'{:>{}}'.format(<str>, abs(<int>) % 9)", "'%s' % <float>",
+        "str(Level.LOW)",
+        "f'{box!r:>8}'", "repr(type(x))", "', '.join(f'{k}={v}' for k, v in table.items())[:20]", "str(-0.0 * <int>)",
+        "repr(Level(1))", "Word(<str>).loud()", "f'{r!r}{a}'", "'%(a)s' % {'a': <int>}", "str(x.layout)", "x.type()",
     ],
     "list": [
         "items", "other", "[<int>, <int>]", "[]", "items[1:]", "<list>[::-1]", "(<list> + <list>)[:6]",
@@ -75,12 +97,18 @@ EXPRESSIONS = {
         "list(itertools.islice(itertools.count(<int>), 3))", "[(c := v) for v in <list>]", "STACK",
         "list(dict.fromkeys(<list>))", "list(itertools.chain(<list>[:2], pair))",
         "[v for v, _ in itertools.groupby(<list>)]", "[*x.shape]", "sorted(seen)",
+        "[*dataclasses.astuple(Pair(<int>, <int>))]", "[*{<int>, <int>}]", "[*x.stride()]", "Items(<list>)",
+        "[len(k) for k in reversed(<dict>)]", "[v for v in dict.fromkeys(iter(<list>))]",
+        "[*range(3)][slice(<int>, None)]",
     ],
     "dict": [
         "table", "{}", "{<str>: <int>}", "dict(table)", "{k: v + 1 for k, v in table.items()}",
         "{**table, <str>: <int>}", "dict(zip('km', <list>))", "table | {<str>: <int>}", "dict(k=<int>)",
         "{v: k for k, v in sorted(table.items())} and {}", "dict(sorted(table.items()))",
         "collections.Counter(<str>[:4])", "vars(STATE)", "collections.OrderedDict(<dict>)",
+        "Options(k=<int>)", "collections.defaultdict(int, <dict>)", "dataclasses.asdict(Pair(<int>))",
+        "dict.fromkeys(<str>, <int>)", "collections.ChainMap({<str>: <int>}, table)",
+        "types.SimpleNamespace(k=<int>).__dict__",
     ],
     "vec": [
         "x", "y", "w", "<vec> <vecop> <num>", "<vec> <vecop> <vec>", "torch.relu(<vec>)", "<vec>.clone()",
@@ -96,6 +124,13 @@ EXPRESSIONS = {
         "pair[-1] * <vec>", "x[:]", "sum([<vec>, <vec>])", "max(<vec>, <vec>, key=lambda v: v.numel())",
         "<vec>.clamp(min=<int>)", "opaque(<vec>)", "box.x", "<vec> * net.scale", "torch.sub(net.scale, <vec>)",
         "<vec> + net.scale.to(torch.float64)", "(lambda v: v * 2)(<vec> - net.scale)",
+        "<vec>.as_subclass(Tagged)", "run_checkpoint(segment, <vec>, use_reentrant=False)",
+        "torch.vmap(lambda v: v * 2)(<vec>)",
+        "<vec>.contiguous()", "x.as_strided((x.shape[0],), (1,))", "<vec>.nan_to_num()", "model(<vec>)",
+        "x.view(x.dtype)",
+        "torch.func.grad(lambda v: (v * v).sum())(<vec>)", "<vec> * net.seen", "torch.full((x.shape[0],), <float>)",
+        "<vec> * float('nan')", "<vec>.conj()", "torch.ones(x.shape[0])", "<vec>.real", "net.shifted(<vec>)",
+        "untagged(<vec>)", "<vec> * -0.0", "torch.special.expit(<vec>)", "torch.relu(input=<vec>)",
     ],
     "scalar": [
         "z", "<vec>.sum()", "<vec>[0]", "<vec>.mean()", "<vec>.max()", "<scalar> <vecop> <num>", "<vec> @ <vec>",
@@ -108,6 +143,7 @@ ASSIGNMENTS = [
     "a = <int>", "b = (<int>) % 9", "c = <int>", "x = <vec>", "y = <vec>", "z = <scalar>", "s = (<str>)[:8]",
     "t = (<str>)[:8]", "r = <float>", "items = <list>", "other = <list>", "table = <dict>", "flag = <bool>",
     "pair = (<int>, <any>)", "seen = {*<list>} & {*range(9)}", "box = Box(<int>)", "log.append(<any>)",
+    "from math import floor as fl; a = fl(<float>)", "import operator as op_; a = op_.sub(a, <int>)",
 ]
 CHANGES = [
     "a += <int>", "items.append(<int>)", "items[0] = <int>", "items.pop()", "items.pop(0)", "items += [<int>, <int>]",
@@ -130,6 +166,14 @@ CHANGES = [
     "it = iter(items); a = next(it); log.append([*it])", "it = gen(3, <int>); next(it); log.append(it.send(<int>))",
     "log.append([*map(lambda p, q: p - q, items, other)])", "log.append(Point(<int>, b=<any>))",
     "log.append(Kind(<const>))",
+    "globals()['LIMIT'] = <int>", "log.extend([(lambda v=v: v + a) for v in (1, 2)])", "exec('a = 5')",
+    "keyworded.__kwdefaults__['extra'] = <int>", "defaulted.__defaults__ = (<int>,)",
+    "log.append({**locals()}.get('a'))",
+    "table = Options(k=<int>, m=<int>)", "log.append(sorted(k for k in locals() if len(k) == 1))",
+    "described.value = <int>",
+    "import math as m_\nlog.append(m_.floor(r) if r == r and abs(r) < 9 else 0)", "box.made_count = <int>",
+    "type(box).made_count += 1", "log.append(complex(<float>, <float>))", "pair = (-0.0, *pair[1:])", "r = r * -0.0",
+    "log.append(dataclasses.replace(Pair(<int>, items), first=<int>))", "log.append(sys.getrefcount)",
 ]
 TENSORS = [
     "x = x * 2", "y = x", "x += <num>", "y *= <num>", "x.add_(<num>)", "x.mul_(<vec>)", "x[0] = <num>",
@@ -144,18 +188,44 @@ TENSORS = [
     "x = x.reshape(<int>, -1)", "y = torch.rand(x.shape[0])", "net.train(<bool>)", "net.calls += 1",
     "y = checkpoint(<vec>)", "x = net(x)",
     "with torch.no_grad(): net.scale.float().add_(<num>)", "y = y * net.scale.detach()",
+    "opt.zero_grad(); (w * net.scale).sum().backward(); opt.step()", "opt.step()",
+    "opt.param_groups[0]['lr'] = <float>",
+    "net.seen.add_(1)", "net.seen = net.seen + 1", "net.register_buffer('extra', (<vec>).detach().clone())",
+    "y = model(<vec>)",
+    "handle = net.register_forward_hook(lambda m, i, o: o * 2); x = net(x); handle.remove()",
+    "handle = w.register_hook(lambda g: log.append(<int>)); (w * <vec>).sum().backward(); handle.remove()",
+    "x = x.as_subclass(Tagged)", "x = torch.Tensor.as_subclass(x, torch.Tensor)",
+    "x = run_checkpoint(segment, <vec>, use_reentrant=False)",
+    "x = run_checkpoint(lambda v: v * torch.rand_like(v), <vec>, use_reentrant=False); x.sum().backward()",
+    "y = x.detach(); y += <num>", "y = x[:1].expand(x.shape[0])", "x.t_()", "x.requires_grad_(<bool>)",
+    "x.retain_grad()",
+    "y = x.unsqueeze(0)\ny.mul_(<num>)\ny = y[0]", "v = x[::2]; v.zero_()", "x.data = <vec>.detach()",
+    "torch.set_grad_enabled(<bool>)", "torch.set_default_dtype(torch.float64)", "log.append(torch.ones(1).dtype)",
+    "w.grad.zero_()", "torch.nn.utils.clip_grad_norm_([net.scale], 1.0)", "net.zero_grad()",
+    "net.scale.data.mul_(<num>)",
+    "net.scale = torch.nn.Parameter(torch.tensor(<num>) * 1.0)", "x.grad = None", "x = x.to(torch.bfloat16).float()",
 ]
 BREAKS = [
     "sot.graph_break()", "a = int(<scalar>) % 5", "r = <scalar>.item()", "log.append(opaque(<any>))",
     "append_to(items, <int>)", "poke(box)", "log.append(x.tolist())", "b = <vec>.nonzero().shape[0]", "exec('pass')",
     "log.append(time.time() > 0)", "scale(x)", "time.perf_counter()", "c = random.randrange(4)",
     "log.append(id(x) == id(y))", "log.append(x.numpy().sum() > 1)",
+    "log.append(lineno() > 0)", "log.append(peek('b'))", "log.append(x.detach().numpy().tolist())",
+    "with torch.no_grad():\n    x = x * 2\n    sot.graph_break()\n    y = x + <num>",
+    "with torch.autocast('cpu', torch.bfloat16):\n    z = <vec> @ <vec>\n    sot.graph_break()\n    y = y.float()",
+    "for i in range(2):\n    x = x + i\n    sot.graph_break()\n    log.append(<any>)",
+    "try:\n    sot.graph_break()\n    a = <int>\nfinally:\n    log.append(a)",
 ]
 EFFECTS = [
     "print(<any>)", "print(<any>, <any>, sep='|', end='.')", "print(x)", "print('%s' % (<any>,), f'{<any>}')",
     "sys.stdout.write('w' + <str>)", "print(<any>, file=sys.stderr)", "logger.warning('%s at %d', <any>, <int>)",
     "logger.info(<str>)", "warnings.warn(<str>)", "print()", "print(x.sum(), flush=True)", "logger.error('%s', x)",
     "sys.stderr.write(<str>)", "logger.debug('never %s', box)", "print(box, [x.shape])",
+    "print(f'{<int>:03d} {<float>:.3f} {x.shape}')", "warnings.warn('%d' % (<int>), RuntimeWarning)",
+    "print(table, items)",
+    "print({<int>: <any>})", "print('a', <int>, <float>)", "warnings.warn('deep', stacklevel=2)",
+    "print(Pair(<int>, items))",
+    "logger.warning('%(k)s', {'k': <int>})", "warnings.warn(UserWarning(<str>))",
 ]
 LEAVE = [
     "return <any>", "raise <error>(<int>)", "raise <error>", "assert <bool>, <any>",
@@ -187,6 +257,21 @@ COMPOUND = [
     "with Quiet(log) as q:\n    <block>",
     "with contextlib.suppress(KeyError, ValueError):\n    <block>",
     "with torch.no_grad():\n    <block>",
+    "with torch.enable_grad():\n    <block>", "with torch.set_grad_enabled(<bool>):\n    <block>",
+    "with torch.inference_mode():\n    <block>", "with torch.autocast('cpu', torch.bfloat16):\n    <block>",
+    "with torch.random.fork_rng(devices=[]):\n    torch.manual_seed(<int>)\n    <block>",
+    "with warnings.catch_warnings():\n    warnings.simplefilter('ignore')\n    <block>",
+    "with contextlib.redirect_stdout(io.StringIO()) as out:\n    <block>\nlog.append(out.getvalue())",
+    "with Quiet(log), torch.no_grad(), manager(log, <int>) as c:\n    <block>",
+    "with torch.autograd.graph.save_on_cpu():\n    <block>",
+    "@torch.no_grad()\ndef quietly(x, a):\n    <body>\n    return x, a\nx, a = quietly(<vec>, <int>)",
+    "@dataclasses.dataclass\nclass Made:\n    u: int = <int>\n    v: list = dataclasses.field(default_factory=list)\n"
+    "made = Made(<int>)\nmade.v.append(<int>)\nlog.append((made.u, repr(made), made == Made(<int>)))",
+    "class Counted(Box):\n    total_ = <int>\n    for v in range(2):\n        total_ += v\n    label = f'{total_}'\n"
+    "    def __init_subclass__(cls, **rest):\n        log.append(cls.__name__)\n"
+    "class Below(Counted):\n    pass\nlog.append((Below.label, Below.total_))\nbox = Below(<int>)",
+    "class Level2(enum.IntEnum):\n    ONE = 1\n    TWO = 2\nlog.append(Level2(2) + <int>)",
+    "for name, v in sorted(locals().items()):\n    if name in ('a', 'b'):\n        log.append(v)",
     "with manager(log, <int>) as b:\n    <block>",
     "with Quiet(log), contextlib.ExitStack() as stack:\n    stack.callback(log.append, <any>)\n    <block>",
     "for i, v in enumerate(<list>):\n    <loop>",
@@ -282,6 +367,10 @@ class Writer:
         self.without = ()
         parts = [self.block(NESTING) for _ in range(1 + self.choose(2))]
         return MODULE.format(helper=textwrap.indent(helper, "    "), program=textwrap.indent("".join(parts), "    "),
+                             inputs=tuple(self.pick([*INPUTS]) for _ in range(3)),
+                             numbers=self.pick([*NUMBERS]),
+                             changes=[self.pick([*CHANGES_BETWEEN]) for _ in range(self.choose(4))],
+                             mode=self.pick(["to_static", "to_static", "to_static", "enable"]),
                              double=self.pick(["self.n * 2", "self.n - len(self.items)", "self.items[0]"]),
                              missing=self.pick(["3", "self.n + 1", "getattr(STATE, 'nothing')"]),
                              leave=self.pick(["False", "kind is KeyError", "kind is not None"]))
@@ -292,6 +381,10 @@ LOCALS = """    a, b, c, i, s, t, r, items, table, box, flag, fuel, pair, seen, 
         [4, 5], x * 2, x.sum())
 """
 MODULE = """
+INPUTS, NUMBERS, MODE = {inputs}, {numbers!r}, {mode!r}
+CHANGES = {changes}
+
+
 class Box(Base):
     @property
     def double(self):

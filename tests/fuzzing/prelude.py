@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import enum
 import functools
+import io
 import itertools
 import logging
 import math
@@ -14,11 +15,14 @@ import operator
 import random
 import sys
 import time
+import types
 import warnings
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
+from torch.utils.checkpoint import checkpoint as run_checkpoint
 
 import sot
 
@@ -38,6 +42,55 @@ class Custom(Exception):
 class Kind(enum.Enum):
     A = 1
     B = 2
+
+
+class Number(int):
+    def __add__(self, other):
+        return int(self) + other + 1
+
+
+class Word(str):
+    def loud(self):
+        return self.upper() + "!"
+
+
+class Items(list):
+    def append(self, value):
+        super().append(value)
+        super().append(value)
+
+
+class Level(enum.IntEnum):
+    NONE = 0
+    LOW = 1
+    HIGH = 2
+
+
+class Options(TypedDict, total=False):
+    k: int
+    m: int
+
+
+class Described:
+    def __get__(self, owner, kind=None):
+        return len(vars(owner)) if owner is not None else 0
+
+
+class Parted:
+    part = Described()
+
+
+described = Parted()
+
+
+class Tagged(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+        COUNTS.append(getattr(function, "__name__", "?"))
+        return super().__torch_function__(function, kinds, args, kwargs or {})
+
+
+COUNTS = []
 
 
 class Point(NamedTuple):
@@ -123,6 +176,10 @@ class Net(torch.nn.Module):
             self.seen += 1
         return torch.tanh(x * self.scale)
 
+    def shifted(self, x):
+        self.seen.add_(0.5)
+        return x + self.seen
+
 
 class Square(torch.autograd.Function):
     @staticmethod
@@ -137,7 +194,34 @@ class Square(torch.autograd.Function):
 
 
 net = Net()
+model = torch.nn.Sequential(torch.nn.Softplus(), net, torch.nn.Identity())
+opt = torch.optim.SGD([net.scale], lr=0.1, momentum=0.5)
 square = Square.apply
+
+
+def segment(x):
+    return torch.sin(x) * net.scale
+
+
+def untagged(x):
+    with torch._C.DisableTorchFunctionSubclass():
+        return x + 1
+
+
+def keyworded(n, *, extra=2):
+    return n + extra
+
+
+def defaulted(n, m=3):
+    return n - m
+
+
+def peek(name):
+    return sys._getframe(1).f_locals.get(name)
+
+
+def lineno():
+    return sys._getframe(1).f_lineno
 
 
 def checkpoint(x):

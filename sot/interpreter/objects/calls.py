@@ -126,6 +126,10 @@ def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
     maker, owner = lookup(None, type(cls), "__call__")
     if isinstance(maker, types.FunctionType):
         return class_value(m, maker, owner, "__call__").call(m, [const, *args], kwargs)
+    if isinstance(maker, type):     # it binds nothing: a TypedDict is called as dict
+        return class_value(m, maker, owner, "__call__").call(m, args, kwargs)
+    if not isinstance(maker, types.WrapperDescriptorType):
+        raise Break(Reason.OPAQUE_CALL, cls.__qualname__)
     return m.enter(polyfill.type_call, [const, *args], kwargs)
 
 

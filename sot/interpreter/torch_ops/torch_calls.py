@@ -36,7 +36,7 @@ from sot.torch_compat.fake_tensors import (
 )
 from sot.torch_compat.global_state import undo_of
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_id
-from sot.values.base import NONE, TRUE, Const, Opaque, Value
+from sot.values.base import NONE, TRUE, Const, NotConstant, Opaque, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap_new
@@ -413,9 +413,14 @@ def _type_of(fake: torch.Tensor) -> type:
 
 def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
     """Change torch's global state: at once for the rest of the capture, and by a node when the graph runs."""
-    values = tuple(v.constant() for v in args)
-    undo = undo_of(setter, values, m.state_log)
-    result = setter(*values)
+    try:
+        values = tuple(v.constant() for v in args)
+        undo = undo_of(setter, values, m.state_log)
+        result = setter(*values)
+    except NotConstant as e:
+        raise Break(Reason.OPAQUE_VALUE, str(e)) from None
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise Break(Reason.OPERATION_FAILED, str(e)) from None
     m.state_log.append((setter, values, undo(result)))
     m.undoable(m.undo_state)
     m.builder.record_state(setter, values, m.stack_trace())

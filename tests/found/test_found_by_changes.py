@@ -1,0 +1,80 @@
+"""What the fuzzer has found since its programs have other inputs, and since their surroundings change."""
+from __future__ import annotations
+
+from typing import TypedDict
+
+import pytest
+import torch
+
+import sot
+
+
+class Options(TypedDict, total=False):
+    k: int
+
+
+class CallsList(type):
+    __call__ = list
+
+
+class Listed(metaclass=CallsList):
+    pass
+
+
+def both(program, make):
+    """What a program gives, raises and changes, plainly and translated."""
+    seen = []
+    for run in (program, sot.to_static(program, backend="eager")):
+        args = make()
+        try:
+            got = run(*args)
+        except Exception as e:  # noqa: BLE001 - to be compared
+            got = f"{type(e).__name__}: {e}"
+        seen.append((str(got), str(args)))
+    assert seen[0] == seen[1]
+    return seen[0]
+
+
+def test_a_class_whose_class_calls_something_else():
+    def program(x):
+        made = Options(k=1)
+        return made, type(made), made | {"m": 2}, Listed((1, 2)), x + 1
+    plain = program(torch.ones(1))
+    translated = sot.to_static(program, backend="eager", full_graph=True)(torch.ones(1))
+    assert str(translated) == str(plain) and type(translated[0]) is dict
+
+
+@pytest.mark.parametrize("change", [
+    lambda x: x.mul_(torch.full((4,), 0.5)), lambda x: x.div_(2), lambda x: x.sin_(), lambda x: x.add_(1j),
+    lambda x: x.uniform_(), lambda x: x.index_add_(0, torch.tensor([0]), torch.ones(1))])
+def test_results_that_do_not_fit_after_an_effect(change):
+    """Fakes do not tell that the kernel will raise, and what was done before it stays done."""
+    def program(x, log):
+        log.append(1)
+        change(x)
+        log.append(2)
+    assert "Error" in both(program, lambda: (torch.arange(4), []))[0]
+
+
+@pytest.mark.parametrize("change", [lambda x: x.mul_(2), lambda x: x.copy_(torch.ones(4)), lambda x: x.zero_()])
+def test_a_tensor_that_has_its_memory_twice_is_changed(change):
+    def program(x, log):
+        log.append(1)
+        try:
+            change(x)
+        except RuntimeError as e:
+            log.append(str(e))
+        return x * 2
+    both(program, lambda: (torch.arange(1.0).expand(4), []))
+
+
+@pytest.mark.parametrize("enter", [torch.set_grad_enabled, torch.set_default_dtype])
+def test_a_setting_is_set_to_a_tensor(enter):
+    def program(x):
+        enter(x[0] > 0)
+        return x * 2
+    assert "TypeError" in both(program, lambda: (torch.arange(4.0),))[0]
+    f = sot.to_static(program, backend="eager")
+    with pytest.raises(TypeError):
+        f(torch.arange(4.0))
+    assert all(c.stopped.reason.name != "INTERNAL" for c in f.captures if c.stopped)

@@ -59,7 +59,8 @@ def refusing(kernel: Any) -> str:
 OF_COMPLEX = frozenset((
     "abs", "add", "addmm", "angle", "bmm", "cat", "clone", "copy", "cos", "cosh", "cumsum", "div", "dot", "eq",
     "empty_like", "exp", "fill", "flip", "index", "index_add", "index_put", "index_select", "log", "mean", "mm", "mul",
-    "mv", "ne", "neg", "new_zeros", "ones_like", "pow", "reciprocal", "roll", "rsub", "sgn", "sigmoid", "sin", "sinh", "sqrt", "square",
+    "mv", "ne", "neg", "new_zeros",
+    "ones_like", "pow", "reciprocal", "roll", "rsub", "sgn", "sigmoid", "sin", "sinh", "sqrt", "square",
     "stack", "sub", "sum", "tan", "tanh", "_to_copy", "vdot", "where", "zero", "zeros_like", "_conj_physical",
     "conj_physical", "_local_scalar_dense", "resolve_conj", "resolve_neg", "contiguous", "to"))
 

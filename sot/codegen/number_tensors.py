@@ -121,13 +121,21 @@ class Writer:
                     raise NoTensor
                 del kwargs[keyword]
                 scale = cast(scale)
-                args[place] = self.new.call_method("mul", (self.moved(args[place]), scale))
+                args[place] = self.new.call_method("mul", (self.widened(node, args[place]), scale))
         args = [v if isinstance(v, fx.Node) and v.graph is self.new else self.moved(v, cast) for v in args]
         kwargs = {key: self.moved(v, cast) for key, v in kwargs.items()}
         if name.startswith("clamp") or name == "clip":      # it takes numbers or tensors, not both
             args = [args[0], *map(self.tensor_like(cast), args[1:])]
             kwargs = {key: self.tensor_like(cast)(v) for key, v in kwargs.items()}
         self.put(node, node.op, node.target, tuple(args), kwargs)
+
+    def widened(self, node: fx.Node, operand: Any) -> Any:
+        """An operand in the dtype of the result, in which the operation scales it without rounding."""
+        value, moved = node.meta.get("example_value"), self.moved(operand)
+        given = operand.meta.get("example_value") if isinstance(operand, fx.Node) else None
+        if isinstance(value, torch.Tensor) and isinstance(given, torch.Tensor) and given.dtype is not value.dtype:
+            return self.new.call_method("to", (moved, value.dtype))
+        return moved
 
     def fill(self, node: fx.Node) -> None:
         """Memory filled with a number: first with 0, then with the number."""

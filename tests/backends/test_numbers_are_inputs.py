@@ -47,7 +47,8 @@ def functions_of_math(v):
 
 @programs
 def a_step_size(v):
-    return X.clone().add_(X, alpha=-v), torch.addcmul(X, X, X, value=v), X.lerp(I.float(), v)
+    y = X.clone().add_(HALF / 3, alpha=-v)
+    return y, X.clone().add_(X, alpha=-v), torch.addcmul(X, X, X, value=v), X.lerp(I.float(), v)
 
 
 @programs

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from sot._hook import plain
+from sot.guards.containers import has_key, keys_of, length_of
 from sot.guards.origin import Emit, Held, Inputs, Origin, TensorPart, hash_of_key, same_key
 from sot.guards.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.support.errors import article
@@ -206,10 +207,10 @@ class LengthGuard(Guard):
     length: int
 
     def test(self, emit: Emit) -> str:
-        return f"len({emit.ref(self.origin)}) == {self.length}"
+        return f"{emit.const(length_of)}({emit.ref(self.origin)}) == {self.length}"
 
     def holds(self, value: object) -> bool:
-        return len(value) == self.length  # type: ignore[arg-type]
+        return length_of(value) == self.length  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"len({self.origin}) == {self.length}"
@@ -222,10 +223,11 @@ class KeysGuard(Guard):
     keys: tuple
 
     def test(self, emit: Emit) -> str:
-        return f"{emit.const(same_constant)}((*{emit.ref(self.origin)},), {emit.const(self.keys, 'keys')})"
+        keys = f"{emit.const(keys_of)}({emit.ref(self.origin)})"
+        return f"{emit.const(same_constant)}({keys}, {emit.const(self.keys, 'keys')})"
 
     def holds(self, value: object) -> bool:
-        return same_constant(tuple(value), self.keys)  # type: ignore[arg-type]
+        return same_constant(keys_of(value), self.keys)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"the keys of {self.origin} are {short(list(self.keys))}"
@@ -243,10 +245,10 @@ class HasKeyGuard(Guard):
 
     def test(self, emit: Emit) -> str:
         key = repr(self.key) if type(self.key) in (str, int) else emit.const(self.key)
-        return f"{key} {'in' if self.present else 'not in'} {emit.ref(self.origin)}"
+        return f"{emit.const(has_key)}({emit.ref(self.origin)}, {key}) is {self.present}"
 
     def holds(self, value: object) -> bool:
-        return (self.key in value) is self.present  # type: ignore[operator]
+        return has_key(value, self.key) is self.present  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"{short(self.key)} is {'' if self.present else 'not '}in {self.origin}"

@@ -19,6 +19,8 @@ from typing import Any, Protocol, TypeVar, dataclass_transform
 
 import torch
 
+from sot.guards.containers import keys_of
+
 
 class Emit(Protocol):
     def ref(self, origin: Origin) -> str: ...
@@ -282,10 +284,10 @@ class KeyAt(Origin):
     index: int
 
     def expr(self, emit: Emit) -> str:
-        return f"[*{emit.ref(self.base)}][{self.index}]"
+        return f"{emit.const(keys_of)}({emit.ref(self.base)})[{self.index}]"
 
     def read(self, inputs: Inputs) -> object:
-        return [*self.base.read(inputs)][self.index]  # type: ignore[misc]
+        return keys_of(self.base.read(inputs))[self.index]  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"key {self.index} of {self.base}"

@@ -25,8 +25,14 @@ def update_set(members, iterable):
 
 
 def update_dict(table, other):
-    for key in other.keys():
-        table[key] = other[key]
+    is_mapping = True
+    try:
+        for key in other.keys():
+            table[key] = other[key]
+    except AttributeError:      # of whatever code raises it
+        is_mapping = False
+    if not is_mapping:
+        raise TypeError(f"'{type(other).__name__}' object is not a mapping")
 
 
 def take(iterable, most):

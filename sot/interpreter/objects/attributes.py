@@ -54,9 +54,10 @@ def load(m: Machine, obj: Value, name: str) -> Value:
         if isinstance(obj.unguarded, type):
             return load_from_class(m, obj.real, name)
     cls = obj.pytype
-    if name == "__class__" and lookup(None, cls, name)[0] is vars(object)["__class__"]:
-        return wrap_known(m, cls)
     hook, owner = lookup(None, cls, "__getattribute__")
+    if name == "__class__" and not isinstance(hook, types.FunctionType) and (
+            lookup(None, cls, name)[0] is vars(object)["__class__"]):
+        return wrap_known(m, cls)
     if hook is super.__getattribute__ or (
             not isinstance(hook, types.FunctionType) and getattr(hook, "__name__", None) != "__getattribute__"):
         raise Break(Reason.UNSUPPORTED, f"{hook} as __getattribute__")

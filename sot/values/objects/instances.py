@@ -5,6 +5,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
+from sot.guards.containers import has_key, keys_of
 from sot.guards.guards import HasKeyGuard, IsGuard, KeysGuard
 from sot.guards.origin import Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.support.errors import Break, Reason
@@ -170,11 +171,7 @@ class DictValue(ObjectValue):
         if isinstance(key, PythonKey):
             raise Break(Reason.UNSUPPORTED, f"looking for {key.value} in a dict that existed before")
         guard_key(m, key)
-        if self.pytype is dict or issubclass(self.pytype, dict):
-            present = dict.__contains__(self.base, key)
-        else:
-            present = key in self.base
-        if not present:
+        if not has_key(self.base, key):
             m.guard(HasKeyGuard(self.origin, key, False))
             return ABSENT
         value = wrap(m, dict.__getitem__(self.base, key), self.item_origin(key))
@@ -183,7 +180,7 @@ class DictValue(ObjectValue):
 
     def refuse_python_keys(self, m: Machine) -> None:
         """Break if looking up a key may call user code."""
-        if not self.plain_keys and any(type(k) is not str and compares_by_python(k) for k in self.base):
+        if not self.plain_keys and any(type(k) is not str and compares_by_python(k) for k in keys_of(self.base)):
             raise Break(Reason.UNSUPPORTED, f"{self}, with keys that Python code compares,")
         self.plain_keys = True
 
@@ -199,11 +196,11 @@ class DictValue(ObjectValue):
         """All keys in order; guards the keys of an existing dict."""
         if m is not None and self.origin is not None and not self.keys_guarded:
             self.refuse_python_keys(m)
-            m.guard(KeysGuard(self.origin, tuple(self.base)))
+            m.guard(KeysGuard(self.origin, keys_of(self.base)))
             self.keys_guarded = True
-        old = [k for k in self.base if self.overlay.get(k) is not DELETED and k not in self.moved]
+        old = [k for k in keys_of(self.base) if self.overlay.get(k) is not DELETED and k not in self.moved]
         return old + [k for k, v in self.overlay.items()
-                      if v is not DELETED and (k not in self.base or k in self.moved)]
+                      if v is not DELETED and (not has_key(self.base, k) or k in self.moved)]
 
     def key_value(self, m: Machine, key: Any) -> Value:
         found = self.key_values.get(key)
@@ -212,8 +209,8 @@ class DictValue(ObjectValue):
                 return key
             if isinstance(key, IdentityKey):
                 return key.value
-            old = self.origin is not None and key in self.base
-            origin = KeyAt(self.origin, index_of(key, self.base)) if old else None  # type: ignore[arg-type]
+            old = self.origin is not None and has_key(self.base, key)
+            origin = KeyAt(self.origin, index_of(key, keys_of(self.base))) if old else None  # type: ignore[arg-type]
             found = Const(key) if origin is None or is_constant(key) else wrap(m, key, origin)
             self.key_values[key] = found
         return found
@@ -267,7 +264,7 @@ class DictValue(ObjectValue):
         m.touch(self)
         self.deletions += 1
         self.overlay.pop(key, None)
-        if key in self.base:
+        if has_key(self.base, key):
             self.overlay[key] = DELETED
             self.moved.discard(key)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sot.bytecode import Instr
 from sot.interpreter.builtins import operators
-from sot.interpreter.builtins.common import ELEMENT, key_of
+from sot.interpreter.builtins.common import ELEMENT, key_of, overridden
 from sot.interpreter.builtins.iteration import is_iterable, known_items
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.opcodes.table import op
@@ -127,7 +127,7 @@ def dict_update(m: Machine, frame: Frame, instr: Instr) -> None:
     table = frame.stack[-instr.arg]
     if not isinstance(table, DictValue):
         raise Break(Reason.UNSUPPORTED, f"filling {table}")
-    if not isinstance(other, DictValue):
+    if not isinstance(other, DictValue) or overridden(m, other, "__iter__"):     # as C decides it
         if instr.op == "DICT_MERGE":
             raise Break(Reason.BAD_CALL, f"{other} after **")
         m.enter(language.update_dict, [table, other], {}, DISCARD)

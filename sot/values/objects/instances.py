@@ -243,7 +243,7 @@ class DictValue(ObjectValue):
         return undo
 
     def set(self, m: Machine, key: Any, value: Value, key_value: Value | None = None) -> None:
-        if self.base:
+        if keys_of(self.base):
             refuse_among_others(key)
         before = self.overlay.get(key, ABSENT)
 

@@ -63,14 +63,30 @@ def new_symbol(env: ShapeEnv, name: str, example: int, is_size: bool) -> tuple[A
 
 
 def fake_of(mode: FakeTensorMode, real: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> FakeTensor:
-    """A fake tensor like a real one, but of these sizes and strides."""
+    """A fake tensor like a real one, but of these sizes and strides.
+
+    A fake of a view is a view: autograd refuses to change some views in place, and the fake has to raise as well.
+    """
+    base = real._base if real._is_view() and real._base is not None else real
     with mode, torch.enable_grad():
         fake: Any = torch.empty_strided(sizes, strides, dtype=real.dtype, device=real.device)
-        if real.requires_grad and not real.is_leaf:
+        if base.requires_grad and not base.is_leaf:
             fake.add_(torch.ones((), dtype=real.dtype, device=real.device, requires_grad=True))
         else:
-            fake.requires_grad_(real.requires_grad)
+            fake.requires_grad_(base.requires_grad)
+        if base is not real:
+            fake = view_like(fake, real)
     return fake
+
+
+def view_like(fake: Any, real: torch.Tensor) -> Any:
+    """A view of a whole fake tensor, made as the real view was: with or without a gradient, one of several or not."""
+    with torch.set_grad_enabled(real.requires_grad):
+        view = torch.ops.aten.alias.default(fake)
+    if real.requires_grad and not view.requires_grad:   # its base needs no gradient
+        view.requires_grad_()
+    torch._C._autograd._set_creation_meta(view, torch._C._autograd._get_creation_meta(real))
+    return view
 
 
 def layout_of(tensor: torch.Tensor) -> list[Any]:

@@ -78,3 +78,45 @@ def test_a_setting_is_set_to_a_tensor(enter):
     with pytest.raises(TypeError):
         f(torch.arange(4.0))
     assert all(c.stopped.reason.name != "INTERNAL" for c in f.captures if c.stopped)
+
+
+# ---- views that autograd does not let be changed in place, with sizes that vary ------------------------------
+def clamped_at_last(x, seen):
+    try:
+        x.clamp_(-1, 1)
+    finally:
+        seen["changed"] = x.shape[0]
+
+
+def a_view_of_a_leaf(n):
+    return torch.ones(n, 3, requires_grad=True)[1:]
+
+
+def one_of_several(n):
+    return torch.ones(2 * n, 3, requires_grad=True).split(n)[1]
+
+
+def a_view_made_without_gradients(n):
+    base = torch.ones(n, 3, requires_grad=True) * 2
+    with torch.no_grad():
+        return base[:]
+
+
+def a_view_of_a_result(n):
+    return (torch.ones(n, 3, requires_grad=True) * 2)[1:]
+
+
+@pytest.mark.parametrize("make", [a_view_of_a_leaf, one_of_several, a_view_made_without_gradients, a_view_of_a_result])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_view_that_may_not_be_changed_in_place_raises_within_the_program(make, dynamic):
+    translated = sot.to_static(clamped_at_last, backend="eager", dynamic=dynamic)
+    for n in 4, 4, 6, 5:
+        outcomes = []
+        for f in clamped_at_last, translated:
+            x, seen = make(n), {}
+            try:
+                f(x, seen)
+                outcomes.append((seen, x.tolist(), None))
+            except RuntimeError as e:
+                outcomes.append((seen, None, str(e)))
+        assert outcomes[0] == outcomes[1]

@@ -87,7 +87,7 @@ test-3.14:
 # The whole suite everywhere: each CPython that is here, 3.14, the oldest and the newest torch (each in an environment
 # of its own, which is removed: several GB).
 test-all: test test-slow
-	for version in 3.12 3.13; do $(MAKE) test PYTHON=python$$version VENV=.venv-$$version || exit 1; done
+	for version in 3.12 3.13; do $(MAKE) test test-slow PYTHON=python$$version VENV=.venv-$$version || exit 1; done
 	$(MAKE) test-3.14
 	for torch in 2.11.0 2.15.0; do $(MAKE) test VENV=.venv-torch TORCH=torch==$$torch || exit 1; rm -rf .venv-torch; done
 

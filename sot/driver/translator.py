@@ -121,13 +121,16 @@ class Translator:
         if hooked and self.compiler.compiles:
             return None
         _touched.of(code)
-        set_back = functools.partial(set_all_back, Before(), TURNS.is_mine())
-        return _hook.undisturbed(set_back, self.take_turn, function, inputs, hooked)
+        before = Before()
+        set_back = functools.partial(set_all_back, before, TURNS.is_mine())
+        return _hook.undisturbed(set_back, self.take_turn, before, function, inputs, hooked)
 
-    def take_turn(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
+    def take_turn(self, before: Before, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
         """Like ``answer``, once the thread holds the capture lock. ``answer`` releases the lock."""
         code = function.__code__
         how = TURNS.take()
+        if how:
+            before.read_shared()
         if how == "waited" and _hook.is_skipped(code, self.callback):
             return None
         if how == "waited" and (entry := self.states.of(code).fitting(inputs)) is not None:

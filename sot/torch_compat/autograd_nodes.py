@@ -11,6 +11,7 @@ FREED = "backward through the graph a second time"      # of the error when a fr
 
 def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torch.Tensor | None, Any]]:
     """The nodes of autograd below tensors, up to the node ``end``, each with its leaf if it has one."""
+    outputs = [t for t in outputs if not refused(t)]
     yield from ((t, None) for t in outputs if t.grad_fn is None and t.requires_grad)
     todo: list[Any] = [t.grad_fn for t in outputs]
     seen = {None, end}
@@ -20,6 +21,15 @@ def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torc
             seen.add(node)
             yield getattr(node, "variable", None), node
             todo += [n for n, _ in node.next_functions]
+
+
+def refused(tensor: torch.Tensor) -> bool:
+    """Whether autograd refuses to show the history of a tensor: of some views whose base has changed in place."""
+    try:
+        tensor.grad_fn  # noqa: B018 - it may raise
+    except RuntimeError:
+        return True
+    return False
 
 
 def is_freed(node: Any) -> bool:

@@ -278,16 +278,20 @@ class Before:
     """The changes of torch's state during a capture. ``restore()`` undoes them, and may be called repeatedly.
 
     Each part of capture undoes its own changes. An interrupt between a change and the ``try`` around it, in torch's
-    code or in this package, would leave the change.
+    code or in this package, would leave the change. Call ``read_shared`` with the capture lock held: without it, what
+    all threads share may be as the capture of another thread has set it.
     """
+
+    shared: tuple[torch.dtype, bool, list[tuple[logging.Logger, int]]] | None = None
 
     def __init__(self) -> None:
         c = torch._C
         self.functions, self.dispatchers = c._len_torch_function_stack(), c._len_torch_dispatch_stack()
         self.grad = torch.is_grad_enabled()
-        self.dtype = torch.get_default_dtype()
-        self.collects = gc.isenabled()
-        self.levels = [(log, log.level) for log in QUIET]
+
+    def read_shared(self) -> None:
+        """Note the default dtype, whether the garbage collector is on, and the levels of loggers."""
+        self.shared = torch.get_default_dtype(), gc.isenabled(), [(log, log.level) for log in QUIET]
 
     def restore(self) -> None:
         c = torch._C
@@ -297,11 +301,14 @@ class Before:
             _pop_mode()
         if torch.is_grad_enabled() != self.grad:
             c._set_grad_enabled(self.grad)
-        if torch.get_default_dtype() is not self.dtype:
-            c._set_default_dtype(self.dtype)
-        if gc.isenabled() != self.collects:
-            (gc.enable if self.collects else gc.disable)()
-        for log, level in self.levels:
+        if self.shared is None:
+            return
+        dtype, collects, levels = self.shared
+        if torch.get_default_dtype() is not dtype:
+            c._set_default_dtype(dtype)
+        if gc.isenabled() != collects:
+            (gc.enable if collects else gc.disable)()
+        for log, level in levels:
             if log.level != level:
                 log.setLevel(level)
 

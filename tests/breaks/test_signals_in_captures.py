@@ -20,6 +20,14 @@ class Alarm(Exception):
     """Raised by a handler of the program."""
 
 
+@pytest.fixture(autouse=True)
+def interrupts_raise():
+    """Also where the test run was started with interrupts ignored, as a job in the background is."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def arriving(monkeypatch):
     """Sends this process a signal within operations of the next capture; says how many have begun and ended."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 import collections
 
 import torch
+from harness import Programs, check
 
 import sot
-from tests.support.harness import Programs, check
 
 program = Programs()
 

@@ -6,8 +6,7 @@ import types
 
 import numpy as np
 import torch
-
-from tests.support.harness import Programs, caught, check
+from harness import Programs, caught, check
 
 program = Programs()
 

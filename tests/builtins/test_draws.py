@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 import torch
+from harness import Counter, Programs, same
 
 import sot
-from tests.support.harness import Counter, Programs, same
 
 program = Programs()
 OWN, OF_NUMPY = random.Random(1), np.random.default_rng(1)

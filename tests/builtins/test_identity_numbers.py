@@ -2,9 +2,9 @@
 from __future__ import annotations
 
 import torch
+from harness import Plain, Programs, check
 
 import sot
-from tests.support.harness import Plain, Programs, check
 
 program = Programs()
 MODULE, OBJECT, OTHER = torch.nn.Linear(3, 3), Plain(), object()

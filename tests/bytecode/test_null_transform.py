@@ -341,6 +341,7 @@ def in_processes(calls, folder, timeout):
         yield json.loads((place / "report.json").read_text())
 
 
+@pytest.mark.slow
 def test_calls_of_library_functions(tmp_path, record_property):
     halves = [f"call_modules({MODULES[half::2]})" for half in (0, 1)]
     compared = returned = 0
@@ -447,6 +448,7 @@ def run_suites(names, transform=True):
     report(here, done)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HAS_SUITE, reason="CPython's own tests are not installed")
 def test_library_test_suites(tmp_path, record_property):
     names = SUITES + (SLOW_SUITES if FULL else [])

@@ -142,7 +142,7 @@ def test_a_loop_over_a_size_is_refused_with_its_line(saved):
             return state
 
     with pytest.raises(SaveError, match=r"dimension 1 of x cannot differ: .*for step in range\(x.shape\[1\]\).*"
-                                        r"Give the size"):
+                                        r"Use the size"):
         saved(Steps(), [InputSpec((None, None, 4))])
     loaded, x = saved(Steps(), [InputSpec((None, 3, 4))]), torch.randn(2, 3, 4)
     assert loaded(x).shape == (2, 4)

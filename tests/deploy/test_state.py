@@ -103,7 +103,7 @@ def test_other_effects_are_dropped_with_one_note(saved, capsys):
         loaded = saved(model, [InputSpec((None, 4))])
     assert len(noted) == 1
     text = str(noted[0].message)
-    assert all(name in text for name in ("self.history", "self.stats", "self.last", "prints or logs"))
+    assert all(name in text for name in ("self.history", "self.stats", "self.last", "printed and logged output"))
     assert "defects" not in text and "globals" not in text
     x = torch.randn(3, 4)
     same(loaded(x), model.linear(x))

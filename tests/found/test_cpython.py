@@ -5,6 +5,7 @@ import cpython
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("test.test_list") is None, reason="CPython's own tests are not installed")
 @pytest.mark.parametrize("module", cpython.QUICK)
 def test_of_cpython(module):

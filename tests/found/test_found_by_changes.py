@@ -120,3 +120,25 @@ def test_a_view_that_may_not_be_changed_in_place_raises_within_the_program(make,
             except RuntimeError as e:
                 outcomes.append((seen, None, str(e)))
         assert outcomes[0] == outcomes[1]
+
+
+def test_a_view_whose_history_autograd_refuses_may_be_left_as_it_is():
+    def program(x):
+        y = x * 2
+        with torch.no_grad():
+            v = x[::2]
+            v.zero_()
+        print(end="")
+        return y.detach()
+
+    def changed(x):
+        y = x.sum()
+        with torch.no_grad():
+            x += 1
+        return y.detach()
+    for f, make in ((program, lambda: torch.ones(4, requires_grad=True)), (changed, lambda: one_of_several(2))):
+        translated = sot.to_static(f, backend="eager")
+        for _ in range(2):
+            want, got = make(), make()
+            assert torch.equal(translated(got), f(want)) and torch.equal(got.detach(), want.detach())
+        assert not any(capture.fallback for capture in translated.captures)

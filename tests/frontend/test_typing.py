@@ -46,6 +46,7 @@ def test_the_package_is_typed():
     assert (Path(sot.__file__).parent / "py.typed").exists()
 
 
+@pytest.mark.slow
 def test_types_survive_translation(tmp_path):
     """mypy accepts the right calls, and reports exactly the wrong ones."""
     pytest.importorskip("mypy")

@@ -143,7 +143,7 @@ def test_the_verifier_names_the_pass_that_broke_the_graph():
         *_, output = graph.nodes
         output.args = (next(iter(graph.nodes)),)
         return 1
-    for broken, message in ((misplaced, "misplaced"), (untyped, "no fake value"), (shorter, "other tensors")):
+    for broken, message in ((misplaced, "misplaced"), (untyped, "no fake value"), (shorter, "different tensors")):
         gm = traced(lambda x: x.sum(0), torch.randn(3, 4))
         with pytest.raises(InvalidGraph, match=f"after the pass {broken.__name__}.*{message}|{message}"):
             passes.run(gm, {broken.__name__: broken})

@@ -34,7 +34,7 @@ def test_a_scan_is_printed_and_read_back_and_has_a_meaning():
 
 def test_a_scan_goes_along_one_axis():
     text = SUMS.replace("r0:3", "r0:1 r1:3").replace("3*p0 + r0", "3*p0 + r1")
-    with pytest.raises(InvalidKernel, match="goes along one axis"):
+    with pytest.raises(InvalidKernel, match="exactly one reduced axis"):
         ir.verify(ir.parse(text))
 
 

@@ -60,10 +60,13 @@ def test_nothing_stays_of_functions_that_are_gone(name, mode):
         program = program_of(sot._hook.get_callback())
         translator = program and program.translator
         make(source, mode == "to_static", 3)
-        before = objects(translator)
-        make(source, mode == "to_static", 10)
-        after = objects(translator)
-    grown = {kind: n - before[kind] for kind, n in after.items() if n - before[kind] >= 8}
+        for _ in range(3):      # what grows, grows each time; what other tests have left goes at some time
+            before = objects(translator)
+            make(source, mode == "to_static", 10)
+            after = objects(translator)
+            grown = {kind: n - before[kind] for kind, n in after.items() if n - before[kind] >= 8}
+            if not grown:
+                break
     assert grown == {}, f"in 10 functions, with Python {sys.version_info[:2]}"
 
 

@@ -14,6 +14,8 @@ import torch
 
 from sot.torch_compat import build_native, native
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import torch, sot
 from sot.torch_compat import native

@@ -29,6 +29,7 @@ def run(folder: Path, *arguments: str) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_a_dry_run_fills_every_table_and_goes_on_where_it_was_stopped(tmp_path):
     text = run(tmp_path, "--only", "bandwidth")
     assert "failed" not in text, text

@@ -11,6 +11,8 @@ from pathlib import Path
 import compiling  # noqa: F401 - skips where triton is not installed
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SUPPORT = Path(__file__).parents[1] / "support"
 
 

@@ -45,6 +45,7 @@ def test_a_module_is_found_again():
     assert entry.title == "inference"
 
 
+@pytest.mark.slow
 def test_another_process_finds_it():
     program = ("import sys; sys.path[:0] = ['tests/support']; import torch, sot; from compiling import Kernels\n"
                "import os; os.environ['SOT_CACHE_DIR'] = sys.argv[1]; made = Kernels()\n"

@@ -75,6 +75,7 @@ def offline(tmp_path_factory):
     return offline_kernels.compiled(files, folder, jobs=1)
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles_for_two_kinds_of_gpu_and_spills_nothing(offline):
     made = sum(len(kernels(m.program)) for name in PROGRAMS for m in compiled(name))
     assert made / 2 < len(offline) / 2 <= made, "equal kernels are one"

@@ -75,6 +75,8 @@ def generic_load(m: Machine, obj: Value, name: str) -> Value:
     """``object.__getattribute__(obj, name)``, then ``__getattr__``."""
     cls = obj.pytype
     raw, owner = lookup(m, cls, name)
+    if raw is vars(object)["__class__"]:
+        return wrap_known(m, cls)
     if raw is not ABSENT:
         guard_protocol(m, type(raw))
     if raw is not ABSENT and is_data_descriptor(raw):

@@ -26,6 +26,7 @@ from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
+from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.fake_tensors import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -365,8 +366,9 @@ def transformed(value: Value) -> bool:
 
 
 def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
-    return (isinstance(tensor, torch.Tensor) and id(tensor) not in found and tensor.requires_grad and tensor.is_leaf
-            and not tensor._is_view() and not functions.is_in_transform(tensor))
+    return (isinstance(tensor, torch.Tensor) and id(tensor) not in found and tensor.requires_grad
+            and not refused(tensor)
+            and tensor.is_leaf and not tensor._is_view() and not functions.is_in_transform(tensor))
 
 
 def check_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
@@ -380,7 +382,7 @@ def note_leaves(m: Machine, changed: bool, made: Value, found: dict[int, TensorV
     """Record the leaves that the graph makes, also those that it makes of its inputs."""
     for value in [*(found.values() if changed else ()), made]:
         fake = value.ref.fake if isinstance(value, TensorValue) else None
-        if fake is not None and fake.is_leaf and id(fake) not in m.leaves and (
+        if fake is not None and not refused(fake) and fake.is_leaf and id(fake) not in m.leaves and (
                 fake.requires_grad and not functions.is_in_transform(fake)):
             m.leaves[id(fake)] = value
             m.made_leaves.add(id(fake))

@@ -2,8 +2,7 @@
 from __future__ import annotations
 
 import torch
-
-from tests.support.harness import Programs, check
+from harness import Programs, check
 
 program = Programs()
 

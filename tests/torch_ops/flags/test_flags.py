@@ -3,11 +3,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from harness import Programs, check, same
 
 import sot
-from tests.support.harness import Programs, check, same
 
 program = Programs()
+
+
+@pytest.fixture(autouse=True)
+def flags_may_be_set(monkeypatch):
+    """torch.testing._internal, which other tests import, forbids it for the process."""
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
 
 
 @program

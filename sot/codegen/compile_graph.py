@@ -196,15 +196,14 @@ class GraphCompiler:
 
 
 def marks_tensors(module: torch.fx.GraphModule) -> bool:
-    """Does a graph tell autograd something of its inputs, or of tensors that the program may get?"""
+    """Whether a graph sets ``requires_grad`` of an input, or calls ``retain_grad``. A compiled graph would not."""
     find = module.graph.find_nodes
     return bool(find(op="call_method", target="retain_grad")) or any(
         node.args[0].op == "placeholder" for node in find(op="call_method", target="requires_grad_"))
 
 
 def changed_tensors(graph: Graph) -> list[int]:
-    """The inputs that a graph changes, if they can be put back: those with memory of their own, of which autograd has
-    no history."""
+    """The indices of the inputs that a graph changes, if all can be restored: leaves that are not views."""
     changed = set(graph.changes.inputs)
     found = [i for i, origin in enumerate(graph.inputs) if origin in changed]
     plain = all(isinstance(v, torch.Tensor) and v.is_leaf and not v._is_view() and not v.is_inference()

@@ -49,7 +49,7 @@ def write_exit(trace: Trace, emitter: type[Emitter] = Emitter) -> Exit:
     e = emitter(trace)
     handed_on: list[HandedOn] = []
     if trace.draws.final[1]:
-        e.ref(AllDrawn(ById(trace.draws)))       # also if nobody uses the numbers
+        e.ref(AllDrawn(ById(trace.draws)))       # the generators must advance even if no number is used
     try:
         if isinstance(trace.exit, Returned):
             result = e.value(trace.exit.value)

@@ -28,7 +28,7 @@ def entry_source(code: CodeType, walk: Sequence[str], body: Sequence[str], given
 
 
 def compiled_function(source: str, name: str, objects: dict[str, Any], user: CodeType) -> FunctionType:
-    """The function of that name in the source. All of it is on the first line of the user's function.
+    """Compile the source, and return its function of that name. All its instructions have the first line of ``user``.
 
     Raises Skip if it is nested too deeply for Python's compiler.
     """
@@ -45,7 +45,7 @@ def compiled_function(source: str, name: str, objects: dict[str, Any], user: Cod
 
 
 def on_one_line(emitted: CodeType, user: CodeType) -> CodeType:
-    """The emitted code, with all of it on the first line of the user's function."""
+    """The emitted code with the line table of one line: the first line of ``user``."""
     full, rest = divmod(len(emitted.co_code) // 2, 8)
     table = b"\xef\x00" * full + (bytes([0xe8 | (rest - 1), 0]) if rest else b"")     # "no column", line delta 0
     return emitted.replace(co_linetable=table, co_firstlineno=user.co_firstlineno, co_name=user.co_name,

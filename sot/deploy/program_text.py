@@ -181,9 +181,8 @@ RULES: dict[str, Callable[[str, Any], Found]] = {
 def is_allowed(target: str) -> bool:
     """Whether it is an operator of ATen that accesses no file, a higher-order operator, or arithmetic.
 
-    torch finds a target by its attributes, one after the other, from ``torch``, ``math`` or ``operator``. So only
-    names of
-    a known form are allowed: ``torch.hub.load`` and ``_operator.call`` would run any function.
+    torch resolves a target attribute by attribute, from ``torch``, ``math`` or ``operator``. So only names of a known
+    form are allowed: ``torch.hub.load`` and ``_operator.call`` would run any function.
     """
     module, _, name = target.rpartition(".")
     if module in ARITHMETIC_OF:
@@ -235,8 +234,12 @@ def parsed(text: str) -> ast.AST | None:
 
 
 def is_harmless(node: ast.AST, is_text: Callable[[str], bool] | None, sizes: bool = False) -> bool:
-    """``is_text``: what a text must be here, if there may be one: the name of a symbol, the digits of a float.
-    ``sizes``: may it ask for the size of an argument?"""
+    """Whether a node only computes.
+
+    Arguments:
+        is_text: the condition that a text has to meet here; None where no text is allowed.
+        sizes: whether the size of an argument may be read.
+    """
     if isinstance(node, ast.Attribute):
         return node.attr in ("size", "stride", "storage_offset") or (
             isinstance(node.value, ast.Name) and node.value.id == "math" and node.attr in ("inf", "isnan"))
@@ -249,7 +252,7 @@ def is_harmless(node: ast.AST, is_text: Callable[[str], bool] | None, sizes: boo
 
 
 def is_small_power(node: ast.AST) -> bool:
-    """No tower of powers, which would take for ever to evaluate."""
+    """Whether it is no power, or one that is quick to evaluate: a small exponent, and no power in its base."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift | ast.RShift | ast.MatMult):
         return False
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):

@@ -1,9 +1,9 @@
-"""Functions that nothing but their own entries keeps alive.
+"""Frees functions that only their own cache entries keep alive.
 
 An entry that reads globals holds their dict, the dict holds the function, and the function's code holds the entry.
 CPython's collector does not look into code objects, so a program that makes functions and drops them (``exec``,
-templates, ``torch.fx``) would keep them all. ``collect`` lets the collector see the circle: for the time of one
-collection the states of such code belong to functions, and not to code objects.
+templates, ``torch.fx``) would keep them all. ``collect`` lets the collector see the cycle: during one
+collection, functions hold the states of such code, and code objects do not.
 """
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ MOST = 128
 
 
 class Owners:
-    """Which functions a program has made that are of no module."""
+    """The functions of captured code that no module holds."""
 
     def __init__(self) -> None:
         self.of_code: CodeTable[list[weakref.ref[FunctionType]]] = CodeTable(lambda code: [])
         self.most = MOST
 
     def note(self, function: FunctionType) -> bool:
-        """Note that a function is captured. Is it time to collect?"""
+        """Record a captured function. Returns whether it is time to collect."""
         if not is_of_module(function):
             known = self.of_code.of(function.__code__)
             known[:] = [weakref.ref(owner) for owner in owners(function)]
         return len(self.of_code) >= self.most and gc.isenabled()
 
     def collect(self, states: CodeTable[CodeState]) -> None:
-        """Drop what is known of functions that nothing else keeps alive."""
+        """Drop the entries of functions that only these entries keep alive."""
         holders = [weakref.ref(owner) for owner in self.lend(states)]
         gc.collect()
         for holder in holders:
@@ -47,7 +47,7 @@ class Owners:
         self.most = max(MOST, 2 * len(self.of_code))
 
     def lend(self, states: CodeTable[CodeState]) -> Iterator[FunctionType]:
-        """Let functions own the states; these functions."""
+        """Move the states from code objects to functions, and yield these functions."""
         for code in [*self.of_code.codes()]:
             known = [*self.of_code.of(code), *self.of_code.of(whole_code(code))]
             owner = next((f for f in [reference() for reference in known] if f is not None), None)
@@ -70,13 +70,13 @@ def give_back(states: CodeTable[CodeState], code: CodeType, state: CodeState, en
 
 
 def is_of_module(function: FunctionType) -> bool:
-    """Is it of a module that stays?"""
+    """Whether a module of ``sys.modules`` has the function's globals."""
     module = sys.modules.get(str(function.__globals__.get("__name__")))
     return getattr(module, "__dict__", None) is function.__globals__
 
 
 def owners(function: FunctionType) -> Iterator[FunctionType]:
-    """The function, and one of its globals: that is still there when a closure, or the rest of a function, is gone."""
+    """The function, and one function among its globals, which outlives a closure or a resume function."""
     yield function
     yield from [value for value in [*function.__globals__.values()]
                 if type(value) is FunctionType and value.__globals__ is function.__globals__][:1]

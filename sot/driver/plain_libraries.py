@@ -54,7 +54,7 @@ def has_work(values: Iterable[Any], level: int = 0) -> bool:
 
 
 def held(value: Any) -> Iterable[object]:
-    """What a container of Python's own has."""
+    """The elements of a builtin container or a cell; nothing for other objects."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
         return list(value)

@@ -1,4 +1,4 @@
-"""Reading containers past what their classes override: guards and capture run no code of the user's."""
+"""Readers of containers that ignore overridden methods, so that guards and capture run no user code."""
 from __future__ import annotations
 
 from collections import OrderedDict

@@ -5,7 +5,6 @@ graph runs. If the graph fails, the generators get their states back, and Python
 """
 from __future__ import annotations
 
-import copy
 import random
 from dataclasses import field
 from typing import Any
@@ -22,7 +21,7 @@ def state_of(generator: Any) -> Any:
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
         return generator.get_state()
-    return copy.deepcopy(generator.bit_generator.state)
+    return generator.bit_generator.state        # a new dict at each call
 
 
 def set_state_of(generator: Any, state: Any) -> None:
@@ -35,15 +34,15 @@ def set_state_of(generator: Any, state: Any) -> None:
 
 
 class Draws:
-    """The calls of a trace: each the place of its generator in ``generators``, a method, and its arguments."""
+    """The draws of a trace. Each call has an index into ``generators``, a method, and its arguments."""
 
     def __init__(self) -> None:
         self.generators: list[Origin] = []
         self.calls: list[tuple[int, Any, tuple]] = []
-        self.final: tuple[tuple, tuple] = ((), ())      # both, as they are in a trace
+        self.final: tuple[tuple, tuple] = ((), ())      # generators and calls of a finished trace
 
     def finish(self) -> Draws:
-        """The draws of the trace that is made now: what is written or taken back later is not among them."""
+        """Fix the draws of the trace that is made now. Draws that are added or undone later are not part of it."""
         self.final = (*self.generators,), (*self.calls,)
         return self
 

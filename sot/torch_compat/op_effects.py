@@ -55,14 +55,13 @@ def refusing(kernel: Any) -> str:
     return name if name in REFUSE_VALUES or (name.startswith("linalg_") and name not in HARMLESS) else ""
 
 
-# Operations on complex numbers; a view is one in any case.
+# Operations that take complex numbers. Views take them as well, and are recognised by their schema.
 OF_COMPLEX = frozenset((
     "abs", "add", "addmm", "angle", "bmm", "cat", "clone", "copy", "cos", "cosh", "cumsum", "div", "dot", "eq",
     "empty_like", "exp", "fill", "flip", "index", "index_add", "index_put", "index_select", "log", "mean", "mm", "mul",
-    "mv", "ne", "neg", "new_zeros",
-    "ones_like", "pow", "reciprocal", "roll", "rsub", "sgn", "sigmoid", "sin", "sinh", "sqrt", "square",
-    "stack", "sub", "sum", "tan", "tanh", "_to_copy", "vdot", "where", "zero", "zeros_like", "_conj_physical",
-    "conj_physical", "_local_scalar_dense", "resolve_conj", "resolve_neg", "contiguous", "to"))
+    "mv", "ne", "neg", "new_zeros", "ones_like", "pow", "reciprocal", "roll", "rsub", "sgn", "sigmoid", "sin", "sinh",
+    "sqrt", "square", "stack", "sub", "sum", "tan", "tanh", "_to_copy", "vdot", "where", "zero", "zeros_like",
+    "_conj_physical", "conj_physical", "_local_scalar_dense", "resolve_conj", "resolve_neg", "contiguous", "to"))
 
 
 def may_refuse(kernel: Any, args: tuple) -> bool:

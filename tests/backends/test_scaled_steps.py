@@ -27,7 +27,7 @@ class Counting:
 
 
 class CountingSteps(torch.optim.Optimizer):
-    """An optimizer of the user's: what it does in Python is not undone."""
+    """An optimizer of the program. Its changes of Python objects cannot be undone."""
 
     def __init__(self, params: Any, lr: float) -> None:
         super().__init__(params, {"lr": lr})

@@ -104,8 +104,8 @@ static inline int frame_is_at_start(Frame *frame)
 
 #endif
 
-/* `tracing` is set while the interpreter runs a trace function or an audit hook. That is not the program's code, and
-   the audited call may be one of ours. */
+/* `tracing` is set while the interpreter runs a trace function or an audit hook. Such a function is
+   not code of the program, and the audited call may come from this extension. */
 #if PY_VERSION_HEX < 0x030C0000
 
 static inline int is_watched(PyThreadState *tstate)

@@ -22,7 +22,8 @@ typedef struct {
     PyObject *graph;    /* NULL: the function calls the graph, if there is one */
     PyObject *recover;  /* called when the graph raises, or NULL */
     PyObject *answer;
-    /* of the user's code, for tracebacks; an entry that held the code itself would never be freed with it */
+    /* Name, file and line of the code object, for tracebacks. A reference to the code object would be a cycle that
+       the garbage collector does not see. */
     PyObject *name, *file;
     int line;
     Question *questions;

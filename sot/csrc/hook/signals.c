@@ -32,7 +32,7 @@ static void remember(int number)
     atomic_store(&any_arrived, 1);
 }
 
-/* Does a function of Python's handle the signal? 0 also for those that the system does not know. */
+/* Whether a Python function handles the signal. 0 for a signal number that the system does not know. */
 static int python_handles(PyObject *module, int number)
 {
     PyObject *handler = PyObject_CallMethod(module, "getsignal", "i", number);
@@ -157,8 +157,8 @@ PyObject *with_signals(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
     return result;
 }
 
-/* What a handler raises may be of any class, and capture answers for exceptions of its own: it is kept, and
-   KeyboardInterrupt, which nothing in a capture catches, ends the capture. */
+/* A handler may raise an exception of any class, and capture catches some classes. So the exception is stored, and
+   KeyboardInterrupt, which capture never catches, ends the capture. */
 PyObject *handle_signals(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
     if (atomic_load_explicit(&any_arrived, memory_order_relaxed) && depth == 1 && raised.type == NULL

@@ -1,6 +1,6 @@
 /* Tail(function, args): a result that means "the result of function(*args)". The receiver calls the function only
-   after it has returned itself. So a chain of Tails needs no deeper stack, and since the loop is here, there is no
-   frame of ours between the user's frames.
+   after it has returned itself. So a chain of Tails needs no deeper stack. The loop is in C, so
+   it adds no Python frame between the frames of the program.
 
    While a Python function of a Tail is called, only its frame keeps the arguments alive. `handed` holds them until
    the frame has its own references, which is when the evaluator (hook/evaluate.c) sees it. */

@@ -1,7 +1,6 @@
 """Random numbers of Python's and NumPy's generators: drawn before the graph, which takes them as inputs that vary.
 
-A program that looks at such a number, in a branch or as an index, has a break where it is drawn, and so has one that
-draws anything but single numbers.
+The graph breaks at a draw if a branch or an index depends on the number, or if the call draws more than one number.
 """
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ def draw(m: Machine, method: Any, args: list[Value], kwargs: dict[str, Value]) -
     if not all(v is None or type(v) in (int, float) and abs(v) < INT_LIMIT for v in given):
         raise refused
     try:
-        example = method(copy_of(generator.real), *given)
+        example = method(copy.deepcopy(generator.real), *given)
     except Exception:  # noqa: BLE001 - Python will raise it
         raise refused from None
     if example is not None and not (type(example) is float or type(example) is int and abs(example) < INT_LIMIT):
@@ -60,17 +59,8 @@ def draw(m: Machine, method: Any, args: list[Value], kwargs: dict[str, Value]) -
     return m.varying_number(example, made)
 
 
-def copy_of(generator: Any) -> Any:
-    """A generator that draws what this one would."""
-    if isinstance(generator, random.Random):
-        made = random.Random()  # noqa: S311
-        made.setstate(generator.getstate())
-        return made
-    return copy.deepcopy(generator)
-
-
 def note(m: Machine, generator: Value, method: Any, args: tuple) -> int:
-    """Write a call to the log of the trace; what comes back is its place there."""
+    """Add a call to the draws of the trace. Returns its index."""
     log, origin = m.draws, generator.origin
     assert origin is not None
     if origin not in log.generators:
@@ -91,5 +81,3 @@ for _class, _names in CLASSES:
     for _name in _names:
         if _name in vars(_class):
             _handler(vars(_class)[_name])
-
-

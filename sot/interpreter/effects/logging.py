@@ -40,7 +40,7 @@ def is_enabled_for(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 
 def log_at(logger: logging.Logger, level: int, place: tuple[str, int, str], exc_info: Any,
            extra: dict | None, message: Any, *args: Any) -> None:
-    """Log with the place of the user's line, which is not the line that is running."""
+    """Log a message with the place of the program's call. The call that runs now is in emitted code."""
     if logger.isEnabledFor(level):
         file, line, function = place
         if exc_info:

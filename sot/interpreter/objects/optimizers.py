@@ -52,7 +52,7 @@ def set_gradients(m: Machine, function: FunctionValue, args: list[Value], kwargs
 
 @handles(scaler_step)
 def step_of_scaler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A GradScaler's. Plain PyTorch asks a tensor whether a gradient is infinite; a graph computes both outcomes."""
+    """The step of a GradScaler. Plain PyTorch branches on an infinite gradient; a graph computes both outcomes."""
     known = len(args) > 1 and str(args[1].pytype.__module__).startswith(MODULE)
     return m.enter(scaled_step if known and "" not in m.assumptions.plain_optimizers else scaler_step, args, kwargs)
 

@@ -1,8 +1,7 @@
-"""What ``id`` and ``hash`` say of an object that equals only itself: a number of which one thing is known, which others
-equal it.
+"""The results of ``id`` and ``hash`` for an object that equals only itself.
 
-An object that is gone may leave its number to another, so two numbers differ only if both objects existed at the same
-time: before the frame ran, or now.
+Capture does not know such a number. It knows only whether two of them are equal. A new object may get the number of a
+freed one, so two numbers are known to differ only if both objects exist at the same time: before the frame, or now.
 """
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from sot.values.deferred_scalars import DeferredScalar
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
 
-HASH_OF_ALL = 0x5EED_1D     # so that a dict compares each of them with each
+HASH_OF_ALL = 0x5EED_1D     # one hash for all, so that a dict compares each key with each other key
 
 
 class IdentityNumber(DeferredScalar):
@@ -47,7 +46,7 @@ class IdentityNumber(DeferredScalar):
 
 
 class IdentityKey:
-    """Such a number as a key of a dict, or a member of a set, that capture has made."""
+    """An IdentityNumber as a key of a dict, or a member of a set, that the captured program has made."""
 
     def __init__(self, number: IdentityNumber) -> None:
         self.value = number
@@ -60,20 +59,20 @@ class IdentityKey:
 
 
 def is_alive(m: Machine, value: Value) -> bool:
-    """Does the program hold an object now, in a variable or on the stack of a frame?"""
+    """Whether a variable, or the stack of a frame, holds the object now."""
     if isinstance(value, Const):
         return True
     return any(held is value for frame in m.frames for held in (*frame.locals.values(), *frame.stack))
 
 
 def refuse_among_others(key: Any) -> None:
-    """A break where such a number is looked for among keys that existed before, which may be numbers."""
+    """Break if an IdentityNumber is looked up among keys that existed before the frame: these may be numbers."""
     if isinstance(key, IdentityKey):
         raise key.value.needed()
 
 
 def has_identity_number(value: Value) -> bool:
-    """May it be asked for its number? Numbers and text are shared as CPython likes."""
+    """Whether ``id`` of it is an IdentityNumber. CPython may share numbers and text, so theirs is not known."""
     if isinstance(value, Const):
         return value.real is None or isinstance(value.real, type) or callable(value.real)
     return not isinstance(value, DeferredScalar) and value.pytype not in (int, float, complex, str, bytes, bool, tuple,

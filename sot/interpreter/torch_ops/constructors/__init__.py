@@ -1,1 +1,1 @@
-"""Constructors of tensors that are no operations."""
+"""Constructors of tensors that capture replaces by operations."""

@@ -61,7 +61,7 @@ def is_size(value: Value) -> bool:
 
 
 def holds_numbers(m: Machine, data: Value, dtype: torch.dtype) -> bool:
-    """Is it a number that ``torch.tensor`` reads as the old constructors do, or a list of such?"""
+    """Whether it is a number, or a nested list of numbers, that ``torch.tensor`` reads as the constructor does."""
     if type(data) in (ListValue, TupleValue) and data.pytype in (list, tuple):
         items = m.settle(data.items)        # type: ignore[attr-defined]
         return bool(items) and all(holds_numbers(m, item, dtype) for item in items)

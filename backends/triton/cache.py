@@ -6,8 +6,9 @@
     SOT_CACHE_DIR/kernels/<key>.json     for each file: its checksum, its maker, its metadata
 
 Only the user may access the folder. A file is written under another name and then renamed, so a reader finds all of it
-or nothing. A file that does not match its checksum is made again. There are no pickles: only modules and kernels are
-run.
+or nothing. A file that does not match its checksum, or that another user has written or can write, is made again. There
+are no pickles: only modules and kernels are run. If the folder cannot be used (read-only, a full disk, another user's),
+one warning says so, and the process writes to a folder of its own.
 """
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sot.support.cache_folder import lock, private_folder, write
+from sot.support.cache_folder import belongs_to_user, lock, own_folder, private_folder, write
 from sot.support.own_code import PACKAGE
 
 LIMIT = 512 * 2**20     # bytes; the least recently used entries are removed first
@@ -46,6 +48,9 @@ def folder() -> Path:
     return private_folder("kernels")
 
 
+places: list[Callable[[], Path]] = [folder]
+
+
 @functools.cache
 def compiler_version() -> str:
     """A version that changes with the code that makes modules."""
@@ -62,15 +67,24 @@ def key_of(*parts: str) -> str:
 
 def find(key: str, suffix: str = ".py") -> Path | None:
     """The file of this key, if it exists and is undamaged."""
-    path = folder() / f"{key}{suffix}"
+    for place in places:
+        with contextlib.suppress(OSError):
+            path = place() / f"{key}{suffix}"
+            if _is_whole(path):
+                with contextlib.suppress(OSError):      # a read-only folder
+                    os.utime(path)
+                return path
+    return None
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file and its metadata are this user's, and match each other."""
     try:
         facts = about(path)
-        if facts.pop("sha256") != _sum_of(path.read_bytes(), facts) or facts["format"] != FORMAT:
-            return None
-        os.utime(path)
+        return (belongs_to_user(path) and belongs_to_user(path.with_suffix(".json")) and facts["format"] == FORMAT
+                and facts.pop("sha256") == _sum_of(path.read_bytes(), facts))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return path
+        return False
 
 
 def about(path: Path) -> dict[str, Any]:
@@ -84,13 +98,32 @@ def add(key: str, content: str | bytes, title: str, suffix: str = ".py", **facts
     Arguments:
         facts: values that JSON supports, for ``about``.
     """
-    path = folder() / f"{key}{suffix}"
     data = content.encode() if isinstance(content, str) else content
     facts = {"format": FORMAT, "title": title, **facts}
-    write(path, data)
-    write(path.with_suffix(".json"), json.dumps({**facts, "sha256": _sum_of(data, facts)}).encode())
-    shrink()
+    facts["sha256"] = _sum_of(data, facts)
+    try:
+        path = _add(folder() / f"{key}{suffix}", data, facts)
+        shrink()
+    except OSError as error:
+        _tell(str(error))
+        if own_folder not in places:
+            places.append(own_folder)
+        path = _add(own_folder() / f"{key}{suffix}", data, facts)
     return path
+
+
+def _add(path: Path, data: bytes, facts: dict[str, Any]) -> Path:
+    write(path, data)
+    write(path.with_suffix(".json"), json.dumps(facts).encode())
+    return path
+
+
+@functools.cache
+def _tell(error: str) -> None:
+    """Warn once that other processes will not find what this one compiles."""
+    with contextlib.suppress(RuntimeWarning):       # a program may have turned this warning into an error
+        warnings.warn(f"SOT cannot write to its cache, so each process compiles again: {error}", RuntimeWarning,
+                      stacklevel=2)
 
 
 def entries() -> Iterator[Entry]:

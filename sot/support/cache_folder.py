@@ -5,7 +5,10 @@
 """
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -31,8 +34,24 @@ def private_folder(name: str) -> Path:
     if hasattr(os, "getuid") and status.st_uid != os.getuid():
         raise PermissionError(f"the cache folder {path} belongs to another user; set SOT_CACHE_DIR to one of yours")
     if status.st_mode & 0o077:
-        path.chmod(0o700)
+        try:
+            path.chmod(0o700)
+        except OSError:         # a read-only file system: nobody can write
+            if os.access(path, os.W_OK):
+                raise
     return path
+
+
+@functools.cache
+def own_folder() -> Path:
+    """A folder of this process alone, for what the cache cannot store. It is removed at exit."""
+    path, process = tempfile.mkdtemp(prefix="sot-"), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == process:      # its children may still be reading
+            shutil.rmtree(path, ignore_errors=True)
+    atexit.register(remove)
+    return Path(path)
 
 
 def belongs_to_user(path: Path) -> bool:
@@ -49,6 +68,10 @@ def lock(folder: Path) -> FileLock:
 def write(path: Path, data: bytes) -> None:
     """All of it or nothing: under another name first, which ends with ``.new``."""
     handle, name = tempfile.mkstemp(suffix=".new", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    os.replace(name, path)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except BaseException:       # a full disk, an interrupt
+        os.unlink(name)
+        raise

@@ -31,6 +31,7 @@ from sot.torch_compat import build_native
 SOURCES = PACKAGE / "csrc"
 LIBRARIES = {"tensors": ["c10"], "tally": ["c10", "torch_cpu"]}
 FLAGS = ["-shared", "-fPIC", "-std=c++20", "-O2", "-fno-strict-aliasing", "-fvisibility=hidden"]
+ROOM = 4 * 2**20        # bytes; what the compiler writes is smaller
 OFF = "SOT_NATIVE=0"
 PENDING = "it is being compiled in the background, for the next process"
 
@@ -52,6 +53,8 @@ def _find(name: str) -> ModuleType | None:
     try:
         path, order = _wanted(name)
         if not build_native.is_done(path):
+            if complaint := _unwritable(path.parent):
+                raise OSError(complaint)
             _start(order)
             reasons[name] = PENDING
             return None
@@ -69,6 +72,15 @@ def _find(name: str) -> ModuleType | None:
             warnings.warn(f"SOT works more slowly, without what it compiles against torch (sot._{name}): {e}",
                           RuntimeWarning, stacklevel=3)
         return None
+
+
+def _unwritable(folder: Path) -> str:
+    """Why a compiler could not store its result there. Otherwise each process would start one in vain."""
+    if not os.access(folder, os.W_OK):
+        return f"{folder} cannot be written to; set SOT_CACHE_DIR to a folder of yours"
+    if shutil.disk_usage(folder).free < ROOM:
+        return f"no space is left on the disk of {folder}"
+    return ""
 
 
 def build(*names: str) -> None:

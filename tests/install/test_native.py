@@ -182,3 +182,16 @@ def test_a_cache_folder_that_cannot_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     out, err = run(SOT_CACHE_DIR=str(tmp_path / "file"))
     assert out.startswith(RESULT) and err.count("SOT works more slowly") == 1
+
+
+@pytest.mark.parametrize("harm, complaint", [
+    (lambda patch: patch.setattr(os, "access", lambda path, mode: mode != os.W_OK), "cannot be written to"),
+    (lambda patch: patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0)), "no space"),
+])
+@pytest.mark.filterwarnings("ignore:SOT works more slowly")
+def test_without_room_for_its_result_the_compiler_is_not_started(cache, compiler, monkeypatch, harm, complaint):
+    compiler('echo asked >> "$(dirname "$0")/asked"; exit 1')
+    harm(monkeypatch)
+    assert native.module("tensors") is None
+    assert complaint in native.reasons["tensors"]
+    assert not (cache.parent / "asked").exists()

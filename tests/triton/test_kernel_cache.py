@@ -1,12 +1,16 @@
 """What is kept between processes: found again, private, whole or not there, and small enough."""
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
+import warnings
 
 import pytest
 import torch
@@ -21,6 +25,10 @@ from sot.frontend import cli
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch, tmp_path):
     monkeypatch.setenv("SOT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "places", [cache.folder])
+    (tmp_path / "own").mkdir()
+    monkeypatch.setattr(cache, "own_folder", lambda: tmp_path / "own")
+    cache._tell.cache_clear()
     sot.reset()
     yield tmp_path / "cache"
     sot.reset()
@@ -75,6 +83,113 @@ def test_the_folder_is_the_users_alone(fresh):
     assert stat.S_IMODE(os.stat(cache.folder()).st_mode) == 0o700
     cache.folder().chmod(0o755)
     assert stat.S_IMODE(os.stat(cache.folder()).st_mode) == 0o700
+
+
+def unwritable(monkeypatch, fresh):
+    """The file system says that it is read-only."""
+    def refuse(*args, **kwargs):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+    monkeypatch.setattr(tempfile, "mkstemp", in_the_cache(refuse, tempfile.mkstemp, fresh))
+    monkeypatch.setattr(os, "utime", refuse)
+
+
+def full(monkeypatch, fresh):
+    """The disk is full, once a file is written."""
+    class Full(io.BytesIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def open_full(handle, mode):
+        os.close(handle)
+        return Full()
+    monkeypatch.setattr(os, "fdopen", lambda handle, mode: (
+        open_full if str(fresh) in os.readlink(f"/proc/self/fd/{handle}") else open)(handle, mode))
+
+
+def no_folder(monkeypatch, fresh):
+    fresh.parent.mkdir(exist_ok=True)
+    fresh.write_text("a file where the folder should be")
+
+
+def of_another_user(monkeypatch, fresh):
+    (fresh / "kernels").mkdir(parents=True)
+    monkeypatch.setattr(os, "getuid", lambda: os.stat(fresh).st_uid + 1)
+    monkeypatch.setattr(cache, "belongs_to_user", lambda path: True)
+
+
+def in_the_cache(patched, plain, fresh):
+    return lambda **kwargs: (patched if str(fresh) in str(kwargs.get("dir")) else plain)(**kwargs)
+
+
+@pytest.mark.parametrize("harm", [unwritable, full, no_folder, of_another_user])
+def test_a_folder_that_cannot_be_used_costs_one_warning_and_no_result(harm, monkeypatch, fresh):
+    """What is compiled goes to a folder of the process, where this process finds it again."""
+    with monkeypatch.context() as patch:
+        cache._tell.cache_clear()
+        harm(patch, fresh)
+        with pytest.warns(RuntimeWarning, match="cannot write to its cache") as told:
+            assert [compile_once(), compile_once()] == [False, True]
+        assert len([w for w in told if "its cache" in str(w.message)]) == 1
+        with patch.context() as strict, warnings.catch_warnings():
+            cache._tell.cache_clear()
+            warnings.simplefilter("error")
+            strict.setattr(cache, "compiler_version", lambda: "another")
+            assert not compile_once()
+    assert not fresh.is_dir() or not [*(fresh / "kernels").iterdir()]
+
+
+def test_a_folder_that_is_only_read_is_used(monkeypatch, fresh):
+    compile_once()
+    unwritable(monkeypatch, fresh)
+    assert compile_once()
+
+
+def test_the_folder_of_a_process_goes_with_it():
+    program = ("import os, stat, sys\nfrom sot.support.cache_folder import own_folder\n"
+               "child = os.fork()\n"
+               "if not child: own_folder(); sys.exit()\n"
+               "os.waitpid(child, 0); at = own_folder(); assert at == own_folder()\n"
+               "if not os.fork(): sys.exit()\n"
+               "os.wait(); print(at, oct(stat.S_IMODE(at.stat().st_mode)))")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    path, mode = done.stdout.split()
+    assert mode == "0o700" and not os.path.exists(path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away and mount a disk")
+class TestAsRoot:
+    @pytest.mark.parametrize("suffix", [".py", ".json"])
+    def test_a_file_of_another_user_is_made_again(self, suffix):
+        compile_once()
+        path, = cache.folder().glob("*.py")
+        os.chown(path.with_suffix(suffix), 12345, 12345)
+        assert [compile_once(), compile_once()] == [False, True]
+
+    def test_a_folder_of_another_user_is_not_used(self, fresh):
+        compile_once()
+        os.chown(fresh / "kernels", 12345, 12345)
+        with pytest.warns(RuntimeWarning, match="belongs to another user"):
+            assert not compile_once()
+
+    def test_a_disk_that_is_full(self, fresh):
+        (fresh / "kernels").mkdir(parents=True)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", str(fresh / "kernels")],
+                          capture_output=True).returncode != 0:
+            pytest.skip("this machine mounts nothing")
+        try:
+            (fresh / "kernels" / "filler").write_bytes(b" " * 4096)
+            with pytest.warns(RuntimeWarning, match="No space left"):
+                assert [compile_once(), compile_once()] == [False, True]
+        finally:
+            subprocess.run(["umount", str(fresh / "kernels")], check=True)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_others_can_write_is_made_again(mode):
+    compile_once()
+    path, = cache.folder().glob("*.py")
+    path.chmod(mode)
+    assert [compile_once(), compile_once()] == [False, True]
 
 
 def test_the_code_of_the_compiler_is_part_of_the_key(monkeypatch):

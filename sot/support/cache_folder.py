@@ -66,7 +66,7 @@ def lock(folder: Path) -> FileLock:
 
 
 def write(path: Path, data: bytes) -> None:
-    """All of it or nothing: under another name first, which ends with ``.new``."""
+    """Write a file atomically: under a temporary name that ends with ``.new``, then renamed."""
     handle, name = tempfile.mkstemp(suffix=".new", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -90,7 +90,7 @@ class Reason(enum.Enum):
 
 
 def article(words: str) -> str:
-    """The words after "a" or "an"."""
+    """The words with "a" or "an" before them."""
     return f"{'an' if words[:1] in tuple('aeioAEIO') else 'a'} {words}"
 
 
@@ -136,7 +136,7 @@ class PyRaise(Exception):
 
 
 class SotError(Exception):
-    """Base of the errors that SOT raises at its users."""
+    """Base of the errors that SOT raises for its users."""
 
 
 class CaptureError(SotError):

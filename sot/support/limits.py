@@ -1,12 +1,12 @@
 """Limits, and the environment variables that set them: SOT_UNROLL, SOT_ENTRIES and SOT_BUDGET.
 
-SOT_UNROLL: how much of a loop is unrolled into one graph, rounds and instructions. A loop that takes more than either
-is run as a loop from there on: its body is captured once. One without operations on tensors costs the graph nothing,
-and is followed for longer; then Python runs it.
+SOT_UNROLL: how many rounds and instructions of a loop are unrolled into one graph. Past either limit, the loop stays a
+loop, and its body is captured once. A loop without tensor operations adds nothing to the graph. It has a higher limit,
+and past that Python runs it.
 
-SOT_ENTRIES: how often a function is captured before Python runs it where none of the captures fits.
+SOT_ENTRIES: how many captures of a function are kept. A call that fits none of them is then run by Python.
 
-SOT_BUDGET: how much of a program's time captures may take, where the program has not asked for each by to_static.
+SOT_BUDGET: the share of the program's time that captures may take. A capture that to_static asked for always happens.
 """
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Entries(NamedTuple):
 
 
 class SettingError(SotError, ValueError):
-    """An environment variable has a value that means nothing."""
+    """An environment variable has an invalid value."""
 
 
 def unrolling() -> Unrolling:

@@ -30,6 +30,6 @@ def is_installed(file: str) -> bool:
 
 
 def shortened(file: str) -> str:
-    """A file as seen from the working directory, if it is in there, or from where packages are installed."""
+    """The path of a file relative to the working directory, or to the folder of installed packages."""
     short = file.removeprefix(os.path.join(os.getcwd(), ""))
     return short.rpartition(SITE_PACKAGES)[2] if os.path.isabs(short) else short

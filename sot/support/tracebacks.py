@@ -21,7 +21,7 @@ def _unstarted():
 
 
 def traceback_of(places: Places) -> TracebackType | None:
-    """A traceback needs frame objects: each is that of a generator which only looks like the user's function.
+    """Build a traceback. Its frames are those of generators that have the user's function name, file and line.
 
     It never runs, so it has no caller: a frame of a caller would keep the caller's variables alive.
     """
@@ -57,7 +57,7 @@ def public(*, hint: str = "", every: bool = False) -> Callable[[Callable[P, R]],
 
 
 def ends_here(error: Exception) -> Exception:
-    """An exception whose traceback begins anew where it is raised, and which shows no other one."""
+    """The exception without its traceback and its context. The traceback starts where it is raised next."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 

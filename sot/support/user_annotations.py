@@ -61,7 +61,7 @@ class Wrapper(_hook.Binding):
         return getattr(self.__wrapped__, name)
 
     def again(self, fn: Callable[..., Any]) -> Wrapper:
-        """A wrapper like this one, for another function."""
+        """A wrapper of the same kind for another function."""
         return type(self)(fn)
 
     def __copy__(self) -> Wrapper:
@@ -199,7 +199,7 @@ def graph_break() -> None:
 
 
 def mark_dynamic(tensor: Any, *dims: int) -> None:
-    """Sizes of a tensor that may differ from call to call: symbols from the first capture on, unless they are 0 or 1.
+    """Mark sizes of a tensor as dynamic. Capture treats them as symbols from the first call on, unless they are 0 or 1.
 
     Arguments:
         tensor: a torch.Tensor. Tensors computed from it are not marked.

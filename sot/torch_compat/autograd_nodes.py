@@ -1,4 +1,4 @@
-"""The nodes that autograd records: what is below a tensor, and whether its saved tensors have been freed."""
+"""The nodes that autograd records: the history of a tensor, and whether its saved tensors have been freed."""
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ FREED = "backward through the graph a second time"      # of the error when a fr
 
 
 def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torch.Tensor | None, Any]]:
-    """The nodes of autograd below tensors, up to the node ``end``, each with its leaf if it has one."""
+    """The autograd nodes in the history of tensors, up to the node ``end``, each with its leaf if it has one."""
     outputs = [t for t in outputs if not refused(t)]
     yield from ((t, None) for t in outputs if t.grad_fn is None and t.requires_grad)
     todo: list[Any] = [t.grad_fn for t in outputs]
@@ -24,7 +24,7 @@ def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torc
 
 
 def refused(tensor: torch.Tensor) -> bool:
-    """Whether autograd refuses to show the history of a tensor: of some views whose base has changed in place."""
+    """Whether autograd refuses to return the history of a tensor: of some views whose base was changed in place."""
     try:
         tensor.grad_fn  # noqa: B018 - it may raise
     except RuntimeError:
@@ -33,7 +33,7 @@ def refused(tensor: torch.Tensor) -> bool:
 
 
 def is_freed(node: Any) -> bool:
-    """Whether a backward pass has freed the tensors that this node has saved, so that another one raises."""
+    """Whether a backward pass has freed the saved tensors of this node. A second backward pass then raises."""
     for name in dir(node):
         if name.startswith("_saved_"):
             try:
@@ -44,7 +44,7 @@ def is_freed(node: Any) -> bool:
 
 
 def saves_tensors(node: Any) -> bool:
-    """Whether this node has saved tensors, which a backward pass frees."""
+    """Whether this node has saved tensors. A backward pass frees them."""
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         return True
     for name in dir(node):

@@ -50,7 +50,7 @@ def is_done(path: Path) -> bool:
 
 
 def complaint(path: Path) -> str:
-    """The compiler's recent message with this PATH, if it has failed. Later it is tried again."""
+    """The compiler's message, if it has recently failed with this PATH. A later process tries again."""
     with contextlib.suppress(OSError, ValueError, KeyError):
         file = path.with_suffix(".failed")
         failed = json.loads(file.read_text())

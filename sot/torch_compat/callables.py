@@ -42,13 +42,13 @@ def compiled_original(function: Any) -> Any:
 
 
 def is_disabled_by_torch(function: Any) -> bool:
-    """Whether it is a part of an optimizer that torch, once torch.compile is loaded, keeps from its own compiler."""
+    """Whether it is a function of an optimizer that torch.compile, once it is imported, excludes from compilation."""
     told = str(getattr(function, "_torchdynamo_disable_msg", None))
     return str(function.__module__).startswith("torch.optim.") and ("optimizer" in told)
 
 
 def gradient_wrapper_code() -> Any:
-    """The code of the wrapper around steps of optimizers, which sets whether gradients are recorded."""
+    """The code of the wrapper around ``Optimizer.step``, which turns the recording of gradients on or off."""
     return _use_grad_for_differentiable(in_mode).__code__
 
 
@@ -90,7 +90,7 @@ QUESTION = re.compile(r"is_\w*(compiling|tracing)")     # a library's own functi
 
 
 def is_question(function: str) -> bool:
-    """Whether this is the name of a function that only returns the answer."""
+    """Whether this is the name of a function that only returns whether torch.compile is running."""
     return QUESTION.fullmatch(function) is not None
 
 

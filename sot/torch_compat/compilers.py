@@ -1,4 +1,4 @@
-"""The only place in `backends/` that uses private parts of torch.
+"""What backends use of torch's compilers: modes, fake inputs, the context of a compilation, AOTAutograd.
 
 torch._dynamo takes about a second to import, so `_import` imports it on first use. The rest of the package uses this
 file, so a new release of torch is checked by reading it.
@@ -99,7 +99,7 @@ def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTen
 
 
 def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTensorMode, list[Any]]:
-    """Fake inputs that a graph may change without consequences, and the mode that they belong to."""
+    """Fake inputs for a trace that changes them in place, and the mode that they belong to."""
     mode, fakes = fake_inputs(gm, example_inputs)
     if symbolic_mode(gm) is None:
         return mode, fakes
@@ -110,14 +110,14 @@ def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Fa
 
 @contextmanager
 def compiling(mode: FakeTensorMode) -> Iterator[None]:
-    """The context of torch.compile while a backend runs, which AOTAutograd and inductor look for."""
+    """Set the context in which torch.compile calls a backend. AOTAutograd and inductor read it."""
     with tracing(TracingContext(mode)):
         yield
 
 
 @contextmanager
 def compiling_graph(gm: GraphModule) -> Iterator[None]:
-    """The same for a backend that gets real inputs and makes them fake itself.
+    """The context of ``compiling`` for a backend that gets real inputs and makes them fake itself.
 
     A mode without a ShapeEnv makes every shape static, as in a graph without symbols.
     """

@@ -1,4 +1,4 @@
-"""Fake tensors: what an operation would return, found without data. Their mode also notes what an operation did."""
+"""Fake tensors: the metadata of an operation's result, computed without data. Their mode also records effects."""
 from __future__ import annotations
 
 import contextlib
@@ -50,7 +50,7 @@ class RecordingFakeMode(FakeTensorMode):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def refuses_cast(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-        """Will an operation in place raise, since its result has a dtype that does not fit? Fakes do not tell."""
+        """Whether an in-place operation will raise because its result has a dtype that does not fit. Fakes do not."""
         kernel = op_effects.out_of_place(func)
         if kernel is None:
             return False

@@ -1,4 +1,4 @@
-"""Functions of torch that programs reach and whose names are private: of transforms, modes, autograd and C++."""
+"""Private functions of torch that programs call indirectly: of transforms, modes, autograd and C++."""
 from __future__ import annotations
 
 from typing import Any

@@ -131,12 +131,12 @@ FLAGS_READ = (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, *(ge
 
 
 def are_tied(flag: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """May setting one of two flags change the other: are both about the precision of products?"""
+    """Whether setting one flag may change the other, because both control the precision of matrix products."""
     return all("tf32" in f.__name__ or "precision" in f.__name__ for f in (flag, other))
 
 
 def set_deterministic(mode: bool, warn_only: bool, inductors: bool | None = None) -> None:
-    """``torch.use_deterministic_algorithms``, and a flag of torch.compile's that it sets, if not to ``mode``."""
+    """``torch.use_deterministic_algorithms``, and the flag of inductor that it sets unless that is None."""
     torch.use_deterministic_algorithms(mode, warn_only=warn_only)
     if inductors is not None:
         sys.modules["torch._inductor.config"].deterministic = inductors  # type: ignore[attr-defined]
@@ -224,7 +224,7 @@ def turns_grad_on(log: Sequence[StateChange]) -> bool:
 
 
 def net_states(log: Sequence[StateChange]) -> list[tuple[Callable[..., Any], tuple]]:
-    """The calls with the effect of a log. Values that are set to what they were before are omitted."""
+    """The calls that have the same effect as a log of changes. Values that end as they began are omitted."""
     old: dict[tuple, tuple] = {}
     new: dict[tuple, tuple] = {}
     nesting = 0

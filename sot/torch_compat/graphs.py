@@ -1,4 +1,4 @@
-"""The only place in `graph/` that uses private parts of torch: rules of type promotion, and decompositions."""
+"""What graph passes use of torch: rules of type promotion, decompositions, expressions of symbolic numbers."""
 from __future__ import annotations
 
 import linecache
@@ -39,7 +39,7 @@ def torch_decompositions() -> dict[Any, Any]:
 
 
 def make_constants_real(gm: GraphModule) -> None:
-    """Constants that tracing has made, such as the list in ``x[[0, 1]]``, are fake tensors that know their values."""
+    """Replace constants that tracing made (the list in ``x[[0, 1]]``), which are fake tensors with known values."""
     for node in gm.graph.find_nodes(op="get_attr"):
         value = getattr(gm, str(node.target), None)
         if isinstance(value, FakeTensor) and value.constant is not None:
@@ -47,7 +47,7 @@ def make_constants_real(gm: GraphModule) -> None:
 
 
 def lets_go_of_source(gm: GraphModule) -> GraphModule:
-    """torch keeps the text of each graph module's ``forward`` for tracebacks, for good. This one's goes with it."""
+    """Free the text of a graph module's ``forward`` with the module. torch keeps it for tracebacks for ever."""
     weakref.finalize(gm, _forget_source, gm.forward.__code__.co_filename).atexit = False
     return gm
 
@@ -59,7 +59,7 @@ def _forget_source(file: str) -> None:
 
 @contextmanager
 def running(mode: FakeTensorMode) -> Iterator[None]:
-    """Run operations on fake tensors; those that torch has in Python by that, which leaves symbolic sizes symbolic."""
+    """Run operations on fake tensors. Decompose them where torch can, because that keeps symbolic sizes symbolic."""
     with mode, enable_python_dispatcher():
         yield
 

@@ -1,8 +1,8 @@
 """Effects of an operation's kernels besides computing: drawing random numbers, or raising on values.
 
-A graph that fails is left to Python, which runs the frame from its start (see ``sot/codegen/emit.py``). For that the
-random numbers must be put back, and nothing may have been changed; both are asked of the kernels that fake tensors
-meet.
+If a graph fails, Python runs the frame from its start (see ``sot/codegen/exit.py``). Before that the states of the
+random generators are restored, and no input may have been changed. So capture records both effects for each kernel
+that runs on fake tensors.
 """
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ OF_COMPLEX = frozenset((
 
 
 def may_refuse(kernel: Any, args: tuple) -> bool:
-    """Whether it may raise because of its arguments' values, or of their places in memory, which fakes do not show."""
+    """Whether it may raise because of its arguments' values or their memory, which fake tensors do not have."""
     name = refusing(kernel)
     if kernel._schema.is_mutable and (overlaps(args) or draws_numbers_for(kernel, args)):
         return True
@@ -147,8 +147,8 @@ def changes_unversioned(kernel: Any, args: tuple) -> bool:
 
 @functools.cache
 def _writes_beside_self(kernel: Any) -> bool:
-    """Does it write to arguments that autograd does not count the changes of: the flag that a GradScaler reads, the
-    range that an observer keeps?"""
+    """Whether it changes arguments without their version counters: the flag that a GradScaler reads, the range of an
+    observer."""
     return kernel.namespace in TORCHS_OWN and any(
         a.alias_info is not None and a.alias_info.is_write and not a.kwarg_only and a.name != "self"
         for a in kernel._schema.arguments)

@@ -1,8 +1,8 @@
 """The only module that uses torch's symbolic shapes, which are private. Its import takes about a second.
 
 A symbol stands for an integer that differs from call to call: the size of a dimension, a stride, a Python number.
-Fake tensors whose sizes are made of symbols tell how the sizes of results follow from those of inputs, and torch notes
-what had to be assumed about symbols on the way.
+Operations on fake tensors with symbolic sizes compute how the sizes of results follow from the sizes of inputs. torch
+records what it assumed about the symbols.
 """
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Named(Source):
 
 
 def decomposing() -> Any:
-    """While this is entered, operations for which torch has Python code are run by it, which leaves symbols symbols."""
+    """Inside this context torch runs operations by their Python decompositions, which keep symbols symbolic."""
     return enable_python_dispatcher()
 
 

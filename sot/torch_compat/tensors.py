@@ -78,7 +78,7 @@ def tensor_summary(t: torch.Tensor, sizes: Sequence[int | None] = ()) -> str:
 
 
 def storage_id(t: torch.Tensor) -> int:
-    """The same for tensors that share memory."""
+    """An identifier of the storage: tensors that share memory have the same one."""
     while functorch.is_functorch_wrapped_tensor(t):
         t = functorch.get_unwrapped(t)
     return t.untyped_storage()._cdata
@@ -100,20 +100,20 @@ def overrides_enabled(enabled: bool) -> Any:
 
 
 def plain_tensor(value: Any) -> Any:
-    """A tensor, as a view if it is of a subclass that overrides operations; any other value unchanged."""
+    """A plain tensor that views a tensor of a subclass that overrides operations. Other values are unchanged."""
     kind = type(value)
     is_plain = kind is torch.Tensor or not isinstance(value, torch.Tensor) or kind.__torch_function__ is DISABLED
     return value if is_plain else value.as_subclass(torch.Tensor)
 
 
 def plain_example(value: Any) -> Any:
-    """The same for a backend: a tensor that shares the memory, and is not an instance of the subclass."""
+    """Like ``plain_tensor``, for a backend: a tensor that shares the memory and is no instance of the subclass."""
     plain = plain_tensor(value)
     return plain if plain is value else plain.data.requires_grad_(plain.requires_grad)
 
 
 def asking_no_class(graph: Callable, as_it_is: bool) -> Callable:
-    """A graph that runs without overrides of subclasses among its inputs.
+    """Wrap a graph so that it ignores the overrides of subclasses among its inputs.
 
     A compiled graph gets views of them, because its backward pass sees saved tensors without this context.
     """
@@ -124,7 +124,7 @@ def asking_no_class(graph: Callable, as_it_is: bool) -> Callable:
 
 
 def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
-    """How often each has been changed in place. No subclass is called."""
+    """The version counter of each tensor. This calls no subclass."""
     with without_subclasses():
         return tuple(t._version for t in tensors)
 
@@ -169,7 +169,7 @@ ASKED_METHODS = frozenset(ASKED) - ASKED_ATTRIBUTES
 
 
 def ask(tensor: torch.Tensor, name: str) -> Any:
-    """The attribute of a tensor under one of these names, whatever its class or a patch defines."""
+    """Read an attribute of a tensor. Overrides in its class and patches are ignored."""
     with without_subclasses():
         return ASKED[name](tensor)
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Iterable
+from contextvars import Token
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any, Protocol, TypeVar, dataclass_transform
@@ -360,6 +361,22 @@ class Referent(Origin):
 
     def __str__(self) -> str:
         return f"{self.base}()"
+
+
+@origin
+class InContext(Origin):
+    """The value of a context variable in the current context; ``Token.MISSING`` without one, whatever its default."""
+
+    base: Origin
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}.get({emit.const(Token.MISSING)})"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.base.read(inputs).get(Token.MISSING)  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return f"{self.base}.get()"
 
 
 @origin

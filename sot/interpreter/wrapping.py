@@ -4,10 +4,12 @@ opaque.
 from __future__ import annotations
 
 import collections
+import contextvars
 import dataclasses
 import datetime
 import functools
 import re
+import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -45,6 +47,7 @@ from sot.values.constants import (
 )
 from sot.values.generators import GeneratorOfNumbers
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
+from sot.values.objects.contexts import ContextVarValue, LocalValue
 from sot.values.tensor import TensorValue
 from sot.values.text import varying_text
 from sot.values.wrapping import COMPUTED, EXISTING, wrap, wrap_known, wrap_new
@@ -383,15 +386,25 @@ def _array(m: Machine, real: np.ndarray, origin: Origin) -> Value:
     return ArrayValue.existing(m, real, origin)
 
 
+def _local(m: Machine, real: Any, origin: Origin) -> Value:
+    """A ``threading.local``. An ``__init__`` in Python would run in guards, once for each thread."""
+    kind = type(real)
+    if any(isinstance(f, types.FunctionType) for f in (kind.__init__, kind.__getattribute__)):
+        return Opaque(real, origin)
+    return LocalValue(kind, real, origin)
+
+
 WRAPPERS: dict[type, Callable] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _set, collections.deque: _deque,
     types.SimpleNamespace: lambda m, real, origin: ObjectValue(types.SimpleNamespace, real, origin),
     types.MethodType: _method, types.CellType: _cell, functools.partial: _partial, np.ndarray: _array,
     torch.Generator: _generator,
+    contextvars.ContextVar: lambda m, real, origin: ContextVarValue(real, origin),
 }
 SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [
     (dict, _dict), (list, _list), (tuple, _tuple), (set, _set), (BaseException, _exception),
     (user_annotations.Translated, _translated),
+    (threading.local, _local),
     (np.ndarray, lambda m, real, origin: OtherTensor(real, origin, "a NumPy array")),
 ]
 

@@ -44,7 +44,7 @@ class RecordingFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)
         self.draws = self.draws or self.draws_now
-        self.may_refuse = (self.may_refuse or op_effects.may_refuse(func, args)
+        self.may_refuse = (self.may_refuse or op_effects.may_refuse(func, args, kwargs)
                            or (op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {})))
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
         return super().__torch_dispatch__(func, types, args, kwargs)

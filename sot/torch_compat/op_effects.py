@@ -7,6 +7,7 @@ that runs on fake tensors.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -64,12 +65,15 @@ OF_COMPLEX = frozenset((
     "_conj_physical", "conj_physical", "_local_scalar_dense", "resolve_conj", "resolve_neg", "contiguous", "to"))
 
 
-def may_refuse(kernel: Any, args: tuple) -> bool:
+def may_refuse(kernel: Any, args: tuple, kwargs: dict[str, Any] | None = None) -> bool:
     """Whether it may raise because of its arguments' values or their memory, which fake tensors do not have."""
     name = refusing(kernel)
     if kernel._schema.is_mutable and (overlaps(args) or draws_numbers_for(kernel, args)):
         return True
     if any(isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args) and is_of_reals(kernel):
+        return True
+    if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
+           for a in (*args[1:], *(kwargs or {}).values())):
         return True
     if name in OF_TENSORS_ONLY:
         return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
@@ -77,6 +81,17 @@ def may_refuse(kernel: Any, args: tuple) -> bool:
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
     return bool(name) and not (name in WHOLE_NUMBERS_ONLY and any(
         isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args))
+
+
+def fits(number: Any, dtype: torch.dtype) -> bool:
+    """Whether a kernel can convert a number to the dtype. Fakes do not try to. A float that varies has not got its value
+    yet, and is assumed to fit.
+    """
+    if type(number) not in (int, float) or dtype.is_complex or dtype is torch.bool:
+        return True
+    if dtype.is_floating_point:
+        return not math.isfinite(number) or abs(number) <= torch.finfo(dtype).max
+    return math.isfinite(number) and torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max
 
 
 @functools.cache

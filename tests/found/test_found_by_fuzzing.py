@@ -343,3 +343,16 @@ def test_text_with_a_number_of_the_graph_is_text(look):
         except TypeError as e:
             return str(e)
     check(f, X)
+
+
+@pytest.mark.parametrize("change", [
+    lambda y, v: y.fill_(v), lambda y, v: y.clamp_(-1, v), lambda y, v: y.add_(1, alpha=v), lambda y, v: y.lerp_(y, v),
+    lambda y, v: y.masked_fill_(y > 0, v), lambda y, v: y.addcmul_(y, y, value=v), lambda y, v: y.long().fill_(v),
+    lambda y, v: y.half().fill_(v)])
+def test_a_number_that_does_not_fit_a_dtype_is_refused_after_an_effect(change):
+    def f(x, items, v):
+        x.clamp_(-2, 2)
+        items.clear()
+        return change(x * 2, v)
+    for v in (5e299, 1e20, 2.0):
+        check(f, X, [1, 2], v)

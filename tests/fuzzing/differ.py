@@ -124,9 +124,10 @@ def call(namespace: dict, program: Callable, case: tuple, world: World,
 
 BOTH = {*module_of(compile("", PROGRAM, "exec")), "helper", "program", "Quiet", "HOOKS", "__warningregistry__"}
 
-with warnings.catch_warnings():     # this warning comes once in a process, and would come in one of two runs
+with warnings.catch_warnings():     # these warnings come once in a process, and would come in one of two runs
     warnings.simplefilter("ignore")
     float(torch.ones((), requires_grad=True))
+    torch.ones((), dtype=torch.complex64).float()
 
 
 def eager(gm: torch.fx.GraphModule, inputs: Any) -> Callable:

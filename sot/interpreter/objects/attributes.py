@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import threading
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ def opaque_attr(m: Machine, obj: Opaque, name: str) -> Value | Any:
 
 
 def has_dict(obj: ObjectValue) -> bool:
-    return obj.pytype.__dictoffset__ != 0
+    return obj.pytype.__dictoffset__ != 0 or issubclass(obj.pytype, threading.local)
 
 
 def bind(m: Machine, obj: Value, cls: type, raw: Any, owner: type, name: str) -> Value:

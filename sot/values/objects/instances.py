@@ -321,7 +321,7 @@ class DictValue(ObjectValue):
             if value is DELETED:
                 continue
             code = e.value(value)
-            if self.owner is not None and isinstance(key, str) and not hasattr(
+            if self.owner is not None and self.owner.pytype.__dictoffset__ != 0 and isinstance(key, str) and not hasattr(
                     getattr(self.owner.pytype, key, None), "__set__"):
                 e.line(f"object.__setattr__({e.value(self.owner)}, {key!r}, {code})")
             elif self.pytype is dict:

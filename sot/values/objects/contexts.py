@@ -1,0 +1,82 @@
+"""What the current context or thread holds: context variables and ``threading.local``, read under guards."""
+from __future__ import annotations
+
+import contextvars
+from typing import TYPE_CHECKING, Any
+
+from sot.guards.origin import Origin
+from sot.support.errors import Break, NotRebuildable, Reason
+from sot.values.base import Value
+from sot.values.objects.instances import ObjectValue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sot.values.protocols import Emitter, Machine
+
+
+class ContextVarValue(Value):
+    """An existing ``ContextVar``. ``held`` is its value in this trace: None until it is read."""
+
+    pytype = contextvars.ContextVar
+
+    def __init__(self, real: contextvars.ContextVar, origin: Origin) -> None:
+        self.real: Any = real
+        self.origin: Origin = origin
+        self.held: Value | None = None
+
+    def snapshot(self) -> Callable[[], None]:
+        held = self.held
+
+        def undo() -> None:
+            self.held = held
+        return undo
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def key(self) -> Any:
+        return self.real
+
+    def replay(self, e: Emitter) -> None:
+        """Nothing: the calls of ``set`` and ``reset`` are effects, in the order of the program."""
+
+
+class LocalValue(ObjectValue):
+    """A ``threading.local``, whose ``__dict__`` is that of the current thread."""
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        return self.attrs if name == "__dict__" else super().load_attr(m, name)
+
+
+class TokenValue(Value):
+    """What ``ContextVar.set`` returns: the variable, and what it held before."""
+
+    pytype = contextvars.Token
+
+    def __init__(self, variable: ContextVarValue, before: Value) -> None:
+        self.variable, self.before = variable, before
+        self.used = False
+
+    def snapshot(self) -> Callable[[], None]:
+        used = self.used
+
+        def undo() -> None:
+            self.used = used
+        return undo
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        if name == "var":
+            return self.variable
+        if name == "old_value":
+            return self.before
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a token")
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def key(self) -> Any:
+        return self
+
+    def rebuild(self, e: Emitter) -> str:
+        raise NotRebuildable("a token of a context variable, before the variable is set")

@@ -84,8 +84,8 @@ def may_refuse(kernel: Any, args: tuple, kwargs: dict[str, Any] | None = None) -
 
 
 def fits(number: Any, dtype: torch.dtype) -> bool:
-    """Whether a kernel can convert a number to the dtype. Fakes do not try to. A float that varies has not got its value
-    yet, and is assumed to fit.
+    """Whether a kernel can convert a number to the dtype. Fakes do not try to. A float that varies is assumed to fit,
+    because it has no value yet.
     """
     if type(number) not in (int, float) or dtype.is_complex or dtype is torch.bool:
         return True

@@ -28,11 +28,11 @@ import sys
 sys.path[:0] = ["tests", "tests/support"]
 from fuzzing.differ import compare
 
-compare("""{}""")
+compare("""{}""", backend={!r})
 '''
 
 
-def work(count: int, seed: int, last: Path) -> dict:
+def work(count: int, seed: int, last: Path, backend: str) -> dict:
     """Run one share; what comes back is data. ``last`` has the program that is running, in case the process dies."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     counts: Counter[str] = Counter()
@@ -42,7 +42,7 @@ def work(count: int, seed: int, last: Path) -> dict:
         last.write_text(source)
         counts["programs"] += 1
         try:
-            differ.compare(source, counts)
+            differ.compare(source, counts, backend)
         except SyntaxError:
             counts["not a program"] += 1
         except differ.Endless:
@@ -51,20 +51,20 @@ def work(count: int, seed: int, last: Path) -> dict:
             failures.append((source, str(e)))
 
     each_program(count, seed, one)
-    return {"counts": counts, "failures": [small(*failure) for failure in failures]}
+    return {"counts": counts, "failures": [small(*failure, backend) for failure in failures]}
 
 
-def small(source: str, message: str) -> tuple[str, str]:
-    shrunk = shrink(source, lambda s: differ.differs(s) is not None)
-    return shrunk, differ.differs(shrunk) or f"(only once) {message}"
+def small(source: str, message: str, backend: str) -> tuple[str, str]:
+    shrunk = shrink(source, lambda s: differ.differs(s, backend) is not None)
+    return shrunk, differ.differs(shrunk, backend) or f"(only once) {message}"
 
 
-def run_share(share: int, seed: int, count: int) -> tuple[Counter[str], int]:
+def run_share(share: int, seed: int, count: int, backend: str) -> tuple[Counter[str], int]:
     """One process; print what it found."""
     with tempfile.TemporaryDirectory() as folder:
         last = Path(folder, "last.py")
         command = [sys.executable, "-W", "ignore", "-m", "fuzzing", str(count), "--seed", str(seed)]
-        command += ["--share", str(last)]
+        command += ["--backend", backend, "--share", str(last)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=7200)
         if done.returncode:
             print(f"# seed {seed}: the process ended with {done.returncode}\n{done.stderr[-2000:]}\n{last.read_text()}")
@@ -72,7 +72,7 @@ def run_share(share: int, seed: int, count: int) -> tuple[Counter[str], int]:
     found = json.loads(done.stdout.splitlines()[-1])
     for source, message in found["failures"]:
         comment = "".join(f"# {line[:400]}\n" for line in message.splitlines())
-        print(f"# seed {seed}\n{comment}{RUNNABLE.format(source.replace(chr(92), chr(92) * 2))}", flush=True)
+        print(f"# seed {seed}\n{comment}{RUNNABLE.format(source.replace(chr(92), chr(92) * 2), backend)}", flush=True)
     print(f"{share}: {len(found['failures'])} differ", file=sys.stderr, flush=True)
     return Counter(found["counts"]), len(found["failures"])
 
@@ -82,14 +82,15 @@ def main() -> int:
     parser.add_argument("count", type=int, help="how many programs")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--backend", choices=differ.BACKENDS, default="eager")
     parser.add_argument("--share", type=Path, help="be one of the processes; the file for the running program")
     args = parser.parse_args()
     if args.share:
-        print(json.dumps(work(args.count, args.seed, args.share)))
+        print(json.dumps(work(args.count, args.seed, args.share, args.backend)))
         return 0
     shares = [(i, args.seed * 100_000 + i, min(SHARE, args.count - i * SHARE)) for i in range(-(-args.count // SHARE))]
     with ThreadPoolExecutor(args.jobs) as pool:
-        results = [*pool.map(lambda share: run_share(*share), shares)]
+        results = [*pool.map(lambda share: run_share(*share, args.backend), shares)]
     counts = sum((found for found, _ in results), Counter())
     different = sum(n for _, n in results)
     print(f"seed {args.seed}: {counts['programs']} programs, {different} differ")

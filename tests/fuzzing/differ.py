@@ -134,12 +134,15 @@ def eager(gm: torch.fx.GraphModule, inputs: Any) -> Callable:
     return gm.forward
 
 
-def compare(source: str, counts: Counter[str] | None = None) -> None:
+BACKENDS: dict[str, Any] = {"eager": eager, "aot_eager": "aot_eager"}
+
+
+def compare(source: str, counts: Counter[str] | None = None, backend: str = "eager") -> None:
     """Raise Difference where the translated program differs from the plain one, or where the translator failed."""
     code = compile(source, PROGRAM, "exec", dont_inherit=True)
     plain, mine, world = module_of(code), module_of(code), World()
     sot.reset()
-    translated, enabled, captures = translated_by(mine)
+    translated, enabled, captures = translated_by(mine, BACKENDS[backend])
 
     for number, (case, change) in enumerate(calls_of(source, plain)):
         if callable(change):
@@ -166,12 +169,12 @@ def compare(source: str, counts: Counter[str] | None = None) -> None:
             counts[f"stopped: {capture.stopped.reason.name}"] += 1
 
 
-def translated_by(namespace: dict) -> tuple[Callable, Around, Callable[[], list]]:
+def translated_by(namespace: dict, backend: Any) -> tuple[Callable, Around, Callable[[], list]]:
     """The program as it is called, what is around each call, and what gives its captures so far."""
     if namespace["MODE"] == "to_static":
-        translated = sot.to_static(namespace["program"], backend=eager)
+        translated = sot.to_static(namespace["program"], backend=backend)
         return translated, contextlib.nullcontext, lambda: translated.captures
-    whole = WholeProgram(translator_for(eager), Policy(EVERYTHING))
+    whole = WholeProgram(translator_for(backend), Policy(EVERYTHING))
 
     @contextlib.contextmanager
     def enabled() -> Iterator[None]:
@@ -198,10 +201,10 @@ def check_captures(captures: list, number: int) -> None:
             raise Difference(f"call {number}: {capture.stopped}")
 
 
-def differs(source: str) -> str | None:
+def differs(source: str, backend: str = "eager") -> str | None:
     """How the translated program differs; None also for text that is no program, or none that ends."""
     try:
-        compare(source)
+        compare(source, backend=backend)
     except Difference as e:
         return str(e)
     except (SyntaxError, Endless):

@@ -1,6 +1,6 @@
 """Context variables: ``get`` reads the current context under a guard; ``set`` and ``reset`` are deferred in order.
 
-Emitted code runs in the context of the program's call, so the deferred calls change what the program would have changed.
+Emitted code runs in the context of the call, so the deferred calls change what the program would have changed.
 """
 from __future__ import annotations
 

@@ -321,9 +321,9 @@ class DictValue(ObjectValue):
             if value is DELETED:
                 continue
             code = e.value(value)
-            holder = self.owner if self.owner is not None and self.owner.pytype.__dictoffset__ != 0 else None
-            if holder is not None and isinstance(key, str) and not hasattr(getattr(holder.pytype, key, None), "__set__"):
-                e.line(f"object.__setattr__({e.value(holder)}, {key!r}, {code})")
+            of = self.owner if self.owner is not None and self.owner.pytype.__dictoffset__ != 0 else None
+            if of is not None and isinstance(key, str) and not hasattr(getattr(of.pytype, key, None), "__set__"):
+                e.line(f"object.__setattr__({e.value(of)}, {key!r}, {code})")
             elif self.pytype is dict:
                 e.line(f"{name}[{self._key_code(e, key)}] = {code}")
             else:

@@ -6,8 +6,6 @@ last. An entry whose result is a result of the graph needs no function.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
 from types import CodeType
 from typing import Any
 
@@ -21,7 +19,7 @@ from sot.torch_compat.global_state import NO_MODES, NO_TRACER, GlobalState
 
 
 def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exit, state: GlobalState,
-               callback: Any, counters: Iterable[Callable[[], None]] = ()) -> tuple[_hook.Entry, str]:
+               callback: Any) -> tuple[_hook.Entry, str]:
     """The entry of a code object, and its source.
 
     Arguments:
@@ -30,10 +28,8 @@ def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exi
         exit: the code after it.
         state: torch's global state that the entry is for.
         callback: the translator's callback, which is called if the entry does not fit.
-        counters: functions that are called whenever the entry runs.
     """
     names = exit.names
-    exit = replace(exit, lines=(*(f"{names.const(count)}()" for count in counters), *exit.lines))
     direct = call.is_only_call and not program.left and all(
         program.has(origin) for origin in (*call.inputs, *names.origins))
     if direct:

@@ -101,19 +101,15 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
         with record.timed("emit"):
             program = GuardProgram(trace.inputs, guards, trace.examples)
             graph_call = call_of(trace, exit, graph, compiled)
-            entry, source = make_entry(code, program, graph_call, exit, call.state, tools.callback,
-                                       counters_of(call, exit))
+            entry, source = make_entry(code, program, graph_call, exit, call.state, tools.callback)
+        if recording.current is not None and not exit.is_plain:
+            entry.clock = recording.current.runs_of(record).after
         note(record, trace, exit, guards, source)
         if tools.shows_stages:
             record.stages = stages_of(instructions, trace, graph, guards, program, source)
     for whole, names in exit.handed_on:
         tools.states.of(whole).handed_on |= names
     return tools.states.of(code).keep(CachedEntry(entry, dict(guards), call.state, graph is not None))
-
-
-def counters_of(call: Call, exit: Exit) -> list[Callable[[], None]]:
-    """The functions to call each time that the entry runs."""
-    return [] if recording.current is None or exit.is_plain else [recording.current.runs_of(call.record).count]
 
 
 def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:

@@ -163,7 +163,7 @@ class Translator:
         record = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         self.states.of(code).captures += 1
         try:
-            with no_saved_tensors_hooks(), recording.capturing(), self.spending():
+            with no_saved_tensors_hooks(), recording.capturing(record), self.spending():
                 call = Call(function, inputs, GlobalState(), record)
                 self.learn_from_failures(call)
                 with without_subclasses():

@@ -22,11 +22,12 @@ from sot.backends import BackendError, UnknownBackendError
 from sot.frontend import cache_command
 from sot.frontend.global_mode import enable_all
 from sot.frontend.stages import stages as stages_page
-from sot.reports import compare, model
+from sot.reports import model
 from sot.reports.build import report_of
 from sot.reports.model import Break, Report, ReportError
 from sot.reports.recording import Recording
-from sot.reports.terminal import show
+from sot.reports.views import compare
+from sot.reports.views.terminal import show
 from sot.support.errors import SotError
 from sot.support.places import shortened
 from sot.support.version import VERSION

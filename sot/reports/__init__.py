@@ -1,5 +1,5 @@
 """Reports: one data model (``model``), filled from records (``build``), and its views.
 
-``lines`` is the text of ``explain`` and ``SOT_LOG``, ``terminal`` a summary in colour, ``page`` one HTML file without
-dependencies; JSON comes from the model itself. ``compare`` shows the differences between two reports.
+``lines`` is the text of ``explain`` and ``SOT_LOG``; ``advice`` says what to change first; ``views`` has the page, the
+summary on the terminal, the trace file and the comparison of two reports. JSON comes from the model itself.
 """

@@ -15,18 +15,21 @@ from sot.reports import lines
 from sot.reports.model import (
     Break,
     Compiled,
+    Event,
     Function,
     Graph,
     Guard,
     Line,
     Operation,
+    Optimizers,
     Recompile,
     Report,
     SourceFile,
     SourceLine,
     Stage,
+    Times,
 )
-from sot.reports.recording import Recording, Runs, users_file
+from sot.reports.recording import OPTIMIZERS, Recording, Runs, Work, users_file
 from sot.reports.records import BreakRecord, Capture, GraphRecord
 from sot.reports.scopes import Scope, scope_of
 from sot.support.errors import Reason
@@ -38,6 +41,8 @@ from sot.torch_compat.global_state import LEAVING, STATE_PAIRS, STATE_SETTERS
 FRAME = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*)')
 Captured = list[tuple[Capture, Runs]]
 CHANGES_OF_STATE = {*STATE_SETTERS, *STATE_PAIRS, *LEAVING}
+AROUND = 2      # lines shown before and after a marked line
+WHOLE = 3000    # lines of a file that is shown as a whole
 ALWAYS_TOLD = {Reason.TENSOR_TRUTH, Reason.TENSOR_VALUE, Reason.TENSOR_SHAPE, Reason.USER_BREAK}
 
 
@@ -45,7 +50,8 @@ def report_of(recording: Recording) -> Report:
     """All data of a recording."""
     captured = recording.captures
     graphs = [graph_of(c.graph, c, runs) for c, runs in captured if c.graph is not None]
-    breaks = breaks_of(captured)
+    functions = functions_of(captured, recording.in_python)
+    breaks = breaks_of(captured, functions)
     return Report(
         program=recording.program,
         started=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recording.clock)),
@@ -53,15 +59,19 @@ def report_of(recording: Recording) -> Report:
         outcome=recording.outcome,
         versions={"sot": VERSION, "torch": torch.__version__, "python": platform.python_version(),
                   "tensor guards": native.state()},
-        functions=functions_of(captured, breaks, recording.in_python),
+        functions=functions,
         graphs=graphs,
         breaks=breaks,
         guards=guards_of(captured),
         recompiles=[recompile_of(c) for c, _ in captured if c.recompile_reasons and c.graph],
         stages=list(stages_of(captured, recording.started)),
-        files=files_of(graphs, breaks, recording.in_python),
+        files=files_of(graphs, breaks, recording.in_python.operations),
         left_out=[name for name, _ in recording.left_out.most_common()],
         gain=recording.gain() if recording.gain is not None else None,
+        times=times_of(recording),
+        optimizers=optimizers_of(recording),
+        events=[*events_of(recording)],
+        idle=[b for b in breaks_of(captured, functions, idle=True) if not b.fallback and b.seconds > 0],
     )
 
 
@@ -81,18 +91,21 @@ def graph_of(record: GraphRecord, capture: Capture, runs: Runs) -> Graph:
         code=record.module.code.strip(),
         kernels=[Compiled(**made) for made in record.module.meta.get("kernels", ())],
         fallbacks=list(record.module.meta.get("fallbacks", ())),
+        running=runs.graph.total / 1e9,
+        checking=runs.after.checking / 1e9,
     )
 
 
 def operation_of(node: Any) -> Operation:
     target = node.target
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    return Operation(name, innermost(node.meta.get("stack_trace") or ""))
+    trace = node.meta.get("stack_trace") or ""
+    return Operation(name, innermost(trace), OPTIMIZERS in trace)
 
 
 def recompile_of(capture: Capture) -> Recompile:
     return Recompile(capture.name, line_of(capture.place), begins(capture),
-                     [*lines.reason_lines(capture.recompile_reasons)])
+                     [*lines.reason_lines(capture.recompile_reasons)], sum(capture.seconds.values()))
 
 
 def begins(capture: Capture) -> Line | None:
@@ -116,17 +129,22 @@ def innermost(trace: str) -> Line | None:
     return None
 
 
-def breaks_of(captured: Captured) -> list[Break]:
-    """Breaks and functions left to Python, the most frequent first. Equal breaks are counted together."""
+def breaks_of(captured: Captured, functions: Iterable[Function], idle: bool = False) -> list[Break]:
+    """Breaks and functions left to Python; those that cost the most time come first. Equal breaks are counted
+    together. ``idle``: only those that cut no graph, which otherwise do not count.
+    """
+    python = {(f.line.file, f.line.line): f.seconds for f in functions}
     found: dict[tuple[BreakRecord, bool], list[Runs]] = defaultdict(list)
     for capture, runs in captured:
-        if capture.stopped is not None and not is_idle(capture):
+        if capture.stopped is not None and is_idle(capture) is idle:
             found[capture.stopped, capture.fallback].append(runs)
     breaks = [
         Break(record.reason.name, record.message, record.hint, line_of(record.place),
-              [line_of(place) for place in record.stack], len(all_runs), sum(r.times for r in all_runs), fallback)
+              [line_of(place) for place in record.stack], len(all_runs), sum(r.times for r in all_runs), fallback,
+              python.get(scope_of(record.place.file, record.place.line, record.place.function)[:2], 0.0) if fallback
+              else sum(r.after.own for r in all_runs) / 1e9)
         for (record, fallback), all_runs in found.items()]
-    return sorted(breaks, key=lambda b: (b.fallback, -b.runs, -b.captures))
+    return sorted(breaks, key=lambda b: (b.fallback, -b.seconds, -b.runs, -b.captures))
 
 
 def is_idle(capture: Capture) -> bool:
@@ -149,35 +167,71 @@ def guards_of(captured: Captured) -> list[Guard]:
 
 
 # ---- functions, times, sources ---------------------------------------------------------------------------
-def functions_of(captured: Captured, breaks: Iterable[Break], in_python: Counter[Place]) -> list[Function]:
+def functions_of(captured: Captured, in_python: Work) -> list[Function]:
     """One entry per function in which operations ran or capture stopped, whether it was captured itself or inlined in
     its caller. Functions with the most operations come first.
     """
     captures, graphs, stops, ran, python = (Counter[Scope]() for _ in range(5))
+    seconds: Counter[Scope] = Counter()
     for capture, runs in captured:
         where = scope_of(capture.place.file, capture.place.line, capture.name)
         captures[where] += 1
         if capture.graph is not None:
             graphs[where] += 1
-            for place, count in operations_by_line(capture.graph, runs.operations):
-                ran[scope_of(place.file, place.line, place.function)] += count
-    for b in breaks:
-        stops[scope_of(b.line.file, b.line.line, b.line.function)] += not b.fallback
-    for place, count in in_python.items():
-        python[scope_of(place.file, place.line, place.function)] += count
+            for operation, count in operations_of(capture.graph, runs):
+                if not operation.of_optimizer:
+                    line = operation.line or line_of(capture.graph.place)
+                    ran[scope_of(line.file, line.line, line.function)] += count
+    for stop in {c.stopped for c, _ in captured if c.stopped is not None and not c.fallback and not is_idle(c)}:
+        stops[scope_of(stop.place.file, stop.place.line, stop.place.function)] += 1
+    for place, count in in_python.operations.items():
+        scope = scope_of(place.file, place.line, place.function)
+        python[scope] += count
+        seconds[scope] += in_python.seconds[place]
     return sorted((Function(where.name, line_of(Place(where.file, where.line, where.name)), captures[where],
-                            graphs[where], stops[where], ran[where], python[where])
+                            graphs[where], stops[where], ran[where], python[where], seconds[where])
                    for where in dict.fromkeys((*graphs, *stops, *ran, *python))),
                   key=lambda f: (-(f.in_graphs + f.in_python), f.line.file, f.line.line))
 
 
-def operations_by_line(graph: GraphRecord, total: int) -> Iterator[tuple[Place, int]]:
-    """Distributes ``total`` operations of a graph among the lines of its nodes."""
+def operations_of(graph: GraphRecord, runs: Runs) -> Iterator[tuple[Operation, int]]:
+    """The operations of a graph, with the operations that ran distributed among them."""
     operations = graph_operations(graph)
+    total = runs.operations(len(operations))
     for i, operation in enumerate(operations):
-        line = operation.line
-        place = graph.place if line is None else Place(line.file, line.line, line.function)
-        yield place, total * (i + 1) // len(operations) - total * i // len(operations)
+        yield operation, total * (i + 1) // len(operations) - total * i // len(operations)
+
+
+def optimizers_of(recording: Recording) -> Optimizers:
+    in_graphs = sum(count for c, runs in recording.captures if c.graph is not None
+                    for operation, count in operations_of(c.graph, runs) if operation.of_optimizer)
+    work = recording.in_optimizers
+    return Optimizers(in_graphs, work.operations.total(), sum(work.seconds.values()))
+
+
+# ---- times ----------------------------------------------------------------------------------------------
+def times_of(recording: Recording) -> Times:
+    runs = [runs for _, runs in recording.captures]
+    graphs, breaks = sum(r.graph.own for r in runs) / 1e9, sum(r.after.own for r in runs) / 1e9
+    captures = sum(r.capturing.own for r in runs) / 1e9
+    return Times(graphs, breaks, captures, max(recording.elapsed - graphs - breaks - captures, 0.0),
+                 sum(recording.in_python.seconds.values()), sum(r.after.checking for r in runs) / 1e9)
+
+
+def events_of(recording: Recording) -> Iterator[Event]:
+    """The last runs of graphs, of Python after breaks, and of captures, in the order in which they began."""
+    known: dict[int, tuple[str, str, Line]] = {}
+    for c, runs in recording.captures:
+        line = begins(c) or line_of(c.place)
+        known[runs.graph.id] = "graph", c.graph.name if c.graph else c.name, line
+        known[runs.capturing.id] = "capture", c.name, line
+        if c.stopped is not None:
+            known[runs.after.id] = "python", c.stopped.message, line_of(c.stopped.place)
+    start = recording.started + recording.offset
+    for number, thread, began, end in sorted(recording.events, key=lambda event: event[2]):
+        if number in known:
+            kind, name, line = known[number]
+            yield Event(kind, name, line, thread, began - start, end - began)
 
 
 def stages_of(captured: Captured, started: float) -> Iterator[Stage]:
@@ -190,7 +244,9 @@ def stages_of(captured: Captured, started: float) -> Iterator[Stage]:
 
 
 def files_of(graphs: Iterable[Graph], breaks: Iterable[Break], in_python: Counter[Place]) -> list[SourceFile]:
-    """The files in which anything happened, line by line. The program's own files come first."""
+    """The files in which anything happened, line by line. The program's own files come first. Of libraries and of very
+    long files there are only lines near those in which something happened.
+    """
     graph_runs: dict[str, Counter[int]] = defaultdict(Counter)
     python_runs: dict[str, Counter[int]] = defaultdict(Counter)
     broken: dict[str, set[int]] = defaultdict(set)
@@ -207,9 +263,12 @@ def files_of(graphs: Iterable[Graph], breaks: Iterable[Break], in_python: Counte
     for path in sorted({*graph_runs, *python_runs, *broken}, key=lambda path: (is_installed(path), path)):
         text = linecache.getlines(path)
         if text and users_file(path):
+            whole = not is_installed(path) and len(text) <= WHOLE
+            near = {i for found in (graph_runs, python_runs, broken) for n in found[path]
+                    for i in range(n - AROUND, n + AROUND + 1)}
             files.append(SourceFile(path, is_installed(path), [
                 source_line(i, line.rstrip("\n"), i in broken[path], graph_runs[path][i], python_runs[path][i])
-                for i, line in enumerate(text, 1)]))
+                for i, line in enumerate(text, 1) if whole or i in near]))
     return files
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from sot.reports.gain import Gain
 from sot.support.errors import SotError
 
-VERSION = 3
+VERSION = 4
 T = TypeVar("T")
 
 
@@ -40,6 +40,7 @@ class Operation:
 
     name: str
     line: Line | None
+    of_optimizer: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class Compiled:
 class Graph:
     """A graph that went to the backend. ``runs`` counts its calls; ``kernels`` is what the backend reports.
 
-    ``fallbacks`` says, in one sentence each, why eager PyTorch runs it, or a part of it.
+    ``seconds`` is the time of its capture, ``running`` that of all runs, and ``checking`` that of all checks of its
+    guards. ``fallbacks`` says, in one sentence each, why eager PyTorch runs it, or a part of it.
     """
 
     name: str
@@ -77,12 +79,15 @@ class Graph:
     code: str
     kernels: list[Compiled] = field(default_factory=list)
     fallbacks: list[str] = field(default_factory=list)
+    running: float = 0.0
+    checking: float = 0.0
 
 
 @dataclass(frozen=True)
 class Break:
     """A place where capture stopped. ``fallback``: Python runs the whole function. ``runs``: how often it was
-    reached.
+    reached. ``seconds``: what Python ran from there to the next graph or the end of the function; for a function that
+    Python runs as a whole, its tensor operations.
     """
 
     reason: str
@@ -93,6 +98,7 @@ class Break:
     captures: int
     runs: int
     fallback: bool
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -109,13 +115,14 @@ class Guard:
 @dataclass(frozen=True)
 class Recompile:
     """A function that was recompiled. ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
-    line of the first operation, because resume code is captured separately.
+    line of the first operation, because resume code is captured separately. ``seconds``: of the capture.
     """
 
     name: str
     function: Line
     begins: Line | None
     causes: list[str]
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ class SourceLine:
 
 @dataclass(frozen=True)
 class Function:
-    """The tensor operations of one function: those that ran in graphs, and those that Python ran."""
+    """The tensor operations of one function: those that ran in graphs, and those that Python ran, in ``seconds``."""
 
     name: str
     line: Line
@@ -151,6 +158,7 @@ class Function:
     breaks: int
     in_graphs: int
     in_python: int
+    seconds: float = 0.0
 
     @property
     def coverage(self) -> float | None:
@@ -164,6 +172,52 @@ class SourceFile:
     path: str
     library: bool
     lines: list[SourceLine]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Where the time of the whole run went, in seconds.
+
+    ``graphs``, ``breaks``, ``captures`` and ``elsewhere`` do not overlap and are the whole time. ``breaks`` is what
+    Python ran after breaks. ``python`` is the time of the program's operations outside graphs, without those of
+    optimizers, and ``guards`` that of checks; both pass in ``breaks`` and ``elsewhere``.
+    """
+
+    graphs: float = 0.0
+    breaks: float = 0.0
+    captures: float = 0.0
+    elsewhere: float = 0.0
+    python: float = 0.0
+    guards: float = 0.0
+
+    @property
+    def share(self) -> float | None:
+        """The share of tensor time that passed in graphs."""
+        whole = self.graphs + self.python
+        return self.graphs / whole if whole else None
+
+
+@dataclass(frozen=True)
+class Optimizers:
+    """The operations of torch.optim, which count apart from the program's."""
+
+    in_graphs: int = 0
+    in_python: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that ran: a graph, what Python ran after a break, or a capture. ``name`` says which, ``line`` where.
+    Times are seconds since the start of the report.
+    """
+
+    kind: str
+    name: str
+    line: Line
+    thread: int
+    start: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -185,6 +239,10 @@ class Report:
     # functions that were not captured because SOT_BUDGET was used up
     left_out: list[str] = field(default_factory=list)
     gain: Gain | None = None    # of a whole program
+    times: Times = field(default_factory=Times)
+    optimizers: Optimizers = field(default_factory=Optimizers)
+    events: list[Event] = field(default_factory=list)       # the last ones
+    idle: list[Break] = field(default_factory=list)     # breaks before any operation: they cut no graph, but cost time
     version: int = VERSION
 
     @property
@@ -207,6 +265,11 @@ class Report:
         return sum(stage.seconds for stage in self.stages)
 
     @property
+    def stops(self) -> list[Break]:
+        """Everything that stopped a capture, ordered by the time that it costs."""
+        return sorted([*self.breaks, *self.idle], key=lambda b: (-b.seconds, b.fallback))
+
+    @property
     def real_breaks(self) -> list[Break]:
         """The breaks, without the functions left to Python."""
         return [b for b in self.breaks if not b.fallback]
@@ -215,11 +278,19 @@ class Report:
         return json.dumps(dataclasses.asdict(self), indent=1)
 
     def save(self, path: str | Path) -> None:
-        """Write the report: as a page if the name ends in .html, as JSON otherwise."""
+        """Write the report: as a page if the name ends in .html, as a trace for Perfetto and chrome://tracing if it
+        ends in .trace.json, and as JSON otherwise.
+        """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        page = import_module("sot.reports.page").page      # late: it needs jinja2, and this module
-        path.write_text(page(self) if path.suffix in (".html", ".htm") else self.to_json(), encoding="utf-8")
+        path.write_text(self._text(path), encoding="utf-8")
+
+    def _text(self, path: Path) -> str:
+        if path.suffix in (".html", ".htm"):
+            return str(import_module("sot.reports.views.page").page(self))     # late: it needs jinja2, and this module
+        if path.name.endswith(".trace.json"):
+            return str(import_module("sot.reports.views.trace_file").trace_file(self))
+        return self.to_json()
 
 
 def share(part: int, rest: int) -> float | None:

@@ -1,16 +1,19 @@
-"""Records what a report needs beyond the captures: how often graphs ran, and the operations that Python ran.
+"""Records what a report needs beyond the captures: the runs and times of graphs, of Python after breaks, and of the
+operations that Python ran.
 
 A ``Recording`` is active during an ``explain`` call, or for a whole program under ``SOT_REPORT``. Then the translator
 reports every capture to it. Without a recording nothing is counted, and nothing costs time.
 """
 from __future__ import annotations
 
+import functools
+import itertools
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,15 +31,52 @@ from sot.torch_compat.global_state import in_backward
 TORCH = str(Path(torch.__file__).parent) + "/"
 
 
+SHOWING = TORCH + "_tensor_str.py"      # torch's code that makes the text of a tensor
+OPTIMIZERS = TORCH + "optim/"
+EVENTS = 4096       # of a timeline: the last ones
+NUMBERS = itertools.count()     # of clocks
+
+
+def new_clock(counts: bool = False) -> _hook.Clock:
+    return _hook.Clock(next(NUMBERS), counts)
+
+
 @dataclass
 class Runs:
-    """How often the graph or break of one capture ran, and the operations that ran in the graph."""
+    """The runs of one capture: of its graph, of what Python runs ``after`` its break, and of the capture itself."""
 
-    times: int = 0
-    operations: int = 0
+    graph: _hook.Clock = field(default_factory=functools.partial(new_clock, counts=True))
+    after: _hook.Clock = field(default_factory=new_clock)
+    capturing: _hook.Clock = field(default_factory=functools.partial(new_clock, counts=True))
 
-    def count(self) -> None:
-        self.times += 1
+    @property
+    def times(self) -> int:
+        return self.after.calls
+
+    def operations(self, nodes: int) -> int:
+        """The operations that ran in the graph, which has so many nodes. If only its first runs were counted, the
+        others ran as many. If none was, a run is as many operations as the graph has nodes.
+        """
+        graph = self.graph
+        if graph.counted_runs == graph.runs:
+            return graph.operations
+        return graph.operations * graph.runs // graph.counted_runs if graph.counted_runs else nodes * graph.runs
+
+
+@dataclass
+class Work:
+    """Operations that Python ran, and their seconds, by line."""
+
+    operations: Counter[Place] = field(default_factory=Counter)
+    seconds: Counter[Place] = field(default_factory=Counter)
+
+    def add(self, place: Place, operations: int, seconds: float) -> None:
+        self.operations[place] += operations
+        self.seconds[place] += seconds      # type: ignore[assignment]
+
+    def update(self, other: Work) -> None:
+        self.operations.update(other.operations)
+        self.seconds.update(other.seconds)
 
 
 class Recording:
@@ -46,11 +86,14 @@ class Recording:
         self.program = program
         self.outcome = "finished"
         self.captures: list[tuple[Capture, Runs]] = []
-        self.in_python: Counter[Place] = Counter()
+        self.in_python, self.in_optimizers = Work(), Work()
+        self.events: list[tuple[int, int, float, float]] = []      # of clocks: number, thread, start and end
+        self.offset = 0.0       # of the clocks' time from time.perf_counter
         self.left_out: Counter[str] = Counter()     # functions that were not captured because the budget was used up
         self.gain: Callable[[], Gain] | None = None     # of a whole program
         self.clock, self.started, self.elapsed = time.time(), time.perf_counter(), 0.0
         self._open: dict[int, Runs] = {}
+        self._last: tuple[Place | None, list[str]] = None, []
 
     def start(self) -> Recording:
         """Start recording. Raises RuntimeError while another recording is active."""
@@ -59,9 +102,11 @@ class Recording:
             raise RuntimeError(f"a recording of {current.program} is already active")
         current = self
         self.clock, self.started = time.time(), time.perf_counter()
+        self.offset = _hook.clock_now() - time.perf_counter()
+        _hook.keep_events(EVENTS)
         native.build("tally")   # needed by reports only; built once for each version of torch
         if (tally := native.module("tally")) is not None:
-            tally.start(_hook.plain(self._python_runs))
+            tally.start(_hook.plain(self._python_runs), _hook.clock_api)
         return self
 
     def stop(self) -> Recording:
@@ -70,8 +115,11 @@ class Recording:
         if current is self:
             current = None
             self.elapsed = time.perf_counter() - self.started
+            self.events += _hook.kept_events()
+            _hook.keep_events(0)
             if (tally := native.module("tally")) is not None:
-                tally.stop()
+                operations, nanoseconds = tally.stop()
+                self._python_ran(operations, nanoseconds, *self._last)
         return self
 
     def pause(self) -> None:
@@ -84,10 +132,18 @@ class Recording:
         self.clock, self.started = clock, started
         self.captures += inner.captures
         self.in_python.update(inner.in_python)
+        self.in_optimizers.update(inner.in_optimizers)
+        self.events += inner.events
 
-    def _python_runs(self, name: str) -> None:
-        if not in_backward() and (place := users_place(sys._getframe(1))) is not None:
-            self.in_python[place] += 1
+    def _python_runs(self, operations: int, nanoseconds: int, here: bool) -> None:
+        place, files = users_place(sys._getframe(1)) if not in_backward() else (None, [])
+        before, self._last = self._last, (place, files)
+        self._python_ran(operations, nanoseconds, *(self._last if here else before))
+
+    def _python_ran(self, operations: int, nanoseconds: int, place: Place | None, files: list[str]) -> None:
+        if place is not None and SHOWING not in files:
+            work = self.in_optimizers if any(file.startswith(OPTIMIZERS) for file in files) else self.in_python
+            work.add(place, operations, nanoseconds / 1e9)
 
     # ---- calls of the translator -----------------------------------------------------------------------
     def runs_of(self, capture: Capture) -> Runs:
@@ -99,19 +155,8 @@ class Recording:
         self.captures.append((capture, self._open.pop(id(capture), Runs())))
 
     def counted(self, compiled: Callable[..., Any], capture: Capture) -> Callable[..., Any]:
-        """A graph that counts its operations."""
-        tally = native.module("tally")
-        if tally is None:
-            return compiled
-        runs, enter, leave, graph = self.runs_of(capture), tally.enter, tally.leave, tally.GRAPH
-
-        def run(*args: Any) -> Any:
-            before = enter(graph)
-            try:
-                return compiled(*args)
-            finally:
-                runs.operations += leave(before)
-        return run
+        """A graph that counts its operations and measures its time."""
+        return functools.partial(self.runs_of(capture).graph.run, compiled)
 
 
 current: Recording | None = None
@@ -136,17 +181,13 @@ def recorded(recording: Recording) -> Iterator[Recording]:
 
 
 @contextmanager
-def capturing() -> Iterator[None]:
-    """Operations inside belong to capture, and are not counted."""
-    tally = native.module("tally") if current is not None else None
-    if tally is None:
+def capturing(capture: Capture) -> Iterator[None]:
+    """Time and operations inside belong to a capture, and are not the program's."""
+    if current is None:
         yield
         return
-    before = tally.enter(tally.CAPTURE)
-    try:
+    with current.runs_of(capture).capturing:
         yield
-    finally:
-        tally.leave(before)
 
 
 def users_file(file: str) -> bool:
@@ -154,10 +195,13 @@ def users_file(file: str) -> bool:
     return not file.startswith((*FOLDERS, TORCH, "<frozen"))
 
 
-def users_place(frame: FrameType | None) -> Place | None:
-    """The innermost user line, or None."""
+def users_place(frame: FrameType | None) -> tuple[Place | None, list[str]]:
+    """The innermost user line, and the files of the frames within it."""
+    files: list[str] = []
     while frame is not None:
-        if users_file(frame.f_code.co_filename):
-            return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        file = frame.f_code.co_filename
+        if users_file(file):
+            return Place(file, frame.f_lineno, frame.f_code.co_name), files
+        files.append(file)
         frame = frame.f_back
-    return None
+    return None, files

@@ -19,6 +19,7 @@ ITEM = r"\[(?:'[^']*'|\"[^\"]*\"|[^\[\]'\"]|\[[^\[\]]*\])*\]"
 PART = rf"(?:{ITEM}|\.\w+)*"       # of a value: items and attributes
 STACK = re.compile(rf"{SLOT}\d+(?P<part>{PART})")
 REST = re.compile(rf"(?<!\w){CALL}(?!\w){PART}")
+PARTS_OF_MODULES = re.compile(r"\._(?:modules|parameters|buffers)\['([\w.]+)'\]")
 Names = dict[str, str]
 
 
@@ -39,7 +40,8 @@ def names_in(guards: Iterable[Guard], code: CodeType | None = None) -> Names:
 
 
 def said(sentence: str, names: Names) -> str:
-    """The sentence with the program's own names."""
+    """The sentence with the program's own names, and with paths of modules as the program writes them."""
+    sentence = PARTS_OF_MODULES.sub(r".\1", sentence)
     if "__" not in sentence:
         return sentence
     for part, name in names.items():

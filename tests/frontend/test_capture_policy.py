@@ -17,9 +17,9 @@ from sot import _hook
 from sot.driver.capture_policy import PATIENCE, Policy, Verdict, Work
 from sot.frontend.global_mode import enable_all
 from sot.reports.build import report_of
-from sot.reports.page import page
 from sot.reports.recording import Recording, recorded
-from sot.reports.terminal import show
+from sot.reports.views.page import page
+from sot.reports.views.terminal import show
 from sot.support import limits
 from sot.support.limits import Budget
 

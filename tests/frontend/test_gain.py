@@ -18,9 +18,9 @@ from sot.driver.capture_policy import Policy, Work
 from sot.driver.gain import tell
 from sot.reports.build import report_of
 from sot.reports.gain import Gain, LeftOut, Pace, gain_lines
-from sot.reports.page import page
 from sot.reports.recording import Recording
-from sot.reports.terminal import show
+from sot.reports.views.page import page
+from sot.reports.views.terminal import show
 from sot.support.limits import Budget
 
 X = torch.ones(2, 3)

@@ -65,7 +65,7 @@ def shown(page, selector):
 
 def test_it_has_every_section(page):
     assert [a.text for a in find(page, "nav a")] == [
-        "Functions", "Breaks", "Graphs", "Recompiled", "Guards", "Time", "Source"]
+        "Breaks", "Time", "Functions", "Graphs", "Recompiled", "Guards", "Source", "Reasons"]
     for link in find(page, "nav a"):
         assert find(page, f"h2#{link.get_attribute('href').split('#')[1]}")
 

@@ -9,11 +9,12 @@ from translating import X, scale
 import sot
 from sot.reports import lines, wording
 from sot.reports.build import report_of
-from sot.reports.compare import compare
 from sot.reports.model import ReportError, load
-from sot.reports.page import folds, page, percent, timeline
 from sot.reports.recording import Recording, recorded
 from sot.reports.scopes import scope_of
+from sot.reports.views.compare import compare
+from sot.reports.views.page import folds, page, percent
+from sot.reports.views.timeline import captures
 from sot.support.places import shortened
 
 
@@ -89,7 +90,7 @@ def test_without_a_recording_nothing_is_counted():
     recording = Recording("too late")
     with recorded(recording):
         torch.sin(UP)
-    assert report_of(recording).graphs == [] and recording.in_python.total() == 1
+    assert report_of(recording).graphs == [] and recording.in_python.operations.total() == 1
 
 
 def test_the_backward_pass_is_nobodys_operation():
@@ -103,7 +104,7 @@ def test_the_backward_pass_is_nobodys_operation():
         result, recording = chain(X.clone().requires_grad_(), length).sum(), Recording("backward")
         with recorded(recording):
             result.backward()
-        counts.append(recording.in_python.total())
+        counts.append(recording.in_python.operations.total())
     assert counts[0] == counts[1]
 
 
@@ -113,7 +114,7 @@ def test_an_explain_inside_of_a_recording_is_part_of_it():
         torch.sin(UP)
         sot.explain(scale)(X)
         torch.sin(UP)
-    assert len(recording.captures) == 1 and recording.in_python.total() == 2
+    assert len(recording.captures) == 1 and recording.in_python.operations.total() == 2
 
 
 def test_a_new_capture_says_why():
@@ -201,7 +202,7 @@ def test_values_of_tensors_are_not_printed_for_a_report():
         f(UP, table)
         f(UP, {"weight": None})
         f(UP, other)
-    assert recording.in_python.total() == 0
+    assert recording.in_python.operations.total() == 0
     assert "a float32 tensor of shape (41,) on cpu" in "".join(report_of(recording).recompiles[-1].causes)
 
 
@@ -212,8 +213,8 @@ def test_json_comes_back_as_it_went(report, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("{", "is not JSON"), ("[]", "is not a report of version 3"), ('{"version": 9}', "but of 9"),
-    ('{"version": 3}', "is not a complete report"),
+    ("{", "is not JSON"), ("[]", "is not a report of version 4"), ('{"version": 9}', "but of 9"),
+    ('{"version": 4}', "is not a complete report"),
 ])
 def test_what_is_no_report_is_refused(tmp_path, text, message):
     (tmp_path / "x.json").write_text(text)
@@ -227,7 +228,7 @@ def test_a_missing_file_is_refused(tmp_path):
 
 
 def test_json_has_nothing_but_json(report):
-    assert json.loads(report.to_json())["version"] == 3
+    assert json.loads(report.to_json())["version"] == 4
 
 
 # ---- the page ---------------------------------------------------------------------------------------------
@@ -257,11 +258,11 @@ def test_what_is_far_from_any_operation_is_folded_in_the_source(report):
 
 
 def test_the_timeline_has_the_longest_captures_in_their_order(report, monkeypatch):
-    rows, others = timeline(report)
+    rows, others = captures(report)
     mine = [row["line"].source for row in rows if row["line"].file == __file__]
     assert mine == ["y = torch.sin(x) * 2", "y = y + 1"] and others == 0
-    monkeypatch.setattr("sot.reports.page.CAPTURES_SHOWN", 1)
-    (longest,), others = timeline(report)
+    monkeypatch.setattr("sot.reports.views.timeline.CAPTURES_SHOWN", 1)
+    (longest,), others = captures(report)
     assert longest["seconds"] == max(row["seconds"] for row in rows) and others == len(rows) - 1
 
 

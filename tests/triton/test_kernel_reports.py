@@ -4,10 +4,10 @@ import torch
 
 import sot
 from sot.reports.build import report_of
-from sot.reports.compare import compare
 from sot.reports.model import load
-from sot.reports.page import page
 from sot.reports.recording import Recording, recorded
+from sot.reports.views.compare import compare
+from sot.reports.views.page import page
 
 pytest.importorskip("triton")
 

@@ -35,6 +35,7 @@ typedef struct {
     int *arguments; /* which inputs are arguments */
     Py_ssize_t argument_count;
     int needs_callback;
+    PyObject *clock;    /* for reports, or NULL */
     PyObject *at_death; /* called when the program is no longer usable, or NULL */
     PyObject *weakrefs;
 } Entry;

@@ -67,6 +67,7 @@ static void entry_dealloc(PyObject *object)
     Py_XDECREF(self->parts);
     Py_XDECREF(self->callback);
     Py_XDECREF(self->at_death);
+    Py_XDECREF(self->clock);
     Py_XDECREF(self->name);
     Py_XDECREF(self->file);
     PyObject_GC_Del(object);
@@ -193,7 +194,24 @@ static PyObject *entry_is_dead(PyObject *self, void *Py_UNUSED(closure))
     return PyBool_FromLong(program_is_dead(((Entry *)self)->program));
 }
 
+static PyObject *entry_clock(PyObject *self, void *Py_UNUSED(closure))
+{
+    PyObject *clock = ((Entry *)self)->clock;
+    return Py_NewRef(clock != NULL ? clock : Py_None);
+}
+
+static int entry_set_clock(PyObject *self, PyObject *clock, void *Py_UNUSED(closure))
+{
+    if (clock == NULL || !Py_IS_TYPE(clock, &ClockType)) {
+        PyErr_SetString(PyExc_TypeError, "the clock of an entry is a Clock");
+        return -1;
+    }
+    Py_XSETREF(((Entry *)self)->clock, Py_NewRef(clock));
+    return 0;
+}
+
 static PyGetSetDef entry_getters[] = {
+    {"clock", entry_clock, entry_set_clock, "what measures its calls and guards, and what Python runs after it", NULL},
     {"is_dead", entry_is_dead, NULL, "whether a function or class of its guards has been freed", NULL},
     {0},
 };

@@ -235,9 +235,37 @@ PyObject *running(PyObject *module, PyObject *unused);
 PyObject *times_of(PyObject *module, PyObject *code);
 PyObject *operations(PyObject *module, PyObject *unused);
 
+/* ---- clock.c ------------------------------------------------------------------------------------ */
+
+/* A clock that runs. */
+struct Running {
+    PyObject *clock; /* NULL: none runs */
+    PyObject *outer; /* the clock that ran before, borrowed */
+    unsigned long long start, inner_before;
+};
+
+typedef struct {
+    PyObject_HEAD
+    long id;
+    unsigned long long runs, total, own, calls, checks, checking;
+    unsigned long long operations, counted_runs; /* tensor operations of so many of the runs */
+    int counts; /* do operations that run now belong to it? Otherwise Python runs them. */
+    struct Running block; /* of a with statement */
+} Clock;
+
+extern PyTypeObject ClockType;
+void clock_begin(struct Running *running, PyObject *clock);
+void clock_end(struct Running *running);
+unsigned clock_weight(PyObject *clock);
+PyObject *keep_events(PyObject *module, PyObject *number);
+PyObject *kept_events(PyObject *module, PyObject *unused);
+PyObject *clock_api(void);
+PyObject *clock_now(PyObject *module, PyObject *unused);
+
 /* ---- tail.c ------------------------------------------------------------------------------------- */
 
 extern PyTypeObject TailType;
+void tail_set_clock(PyObject *tail, PyObject *clock);
 extern PER_THREAD PyObject *handed;
 
 /* Follows Tails: the result of the last call. Takes over the reference; NULL stays NULL. */

@@ -349,6 +349,9 @@ static PyMethodDef methods[] = {
     {"operations", operations, METH_NOARGS, "The number of tensor operations, and the number in entries."},
     {"ask_again", ask_again, METH_VARARGS, "ask_again(code, calls): calls an observing callback after so many calls."},
     {"running", running, METH_NOARGS, "The code of this thread's observed frames, the innermost first."},
+    {"keep_events", keep_events, METH_O, "keep_events(number): keeps the last events of clocks from now on; 0: none."},
+    {"kept_events", kept_events, METH_NOARGS, "The last events: (id of the clock, thread, start, end), in seconds."},
+    {"clock_now", clock_now, METH_NOARGS, "The time on the clocks of events, in seconds."},
     {"stats", stats, METH_NOARGS, "The numbers of frames that were seen, answered, missed and left plain."},
 #ifdef SOT_HOOK_DEBUG
     {"debug_counts", debug_counts, METH_NOARGS, "The number of objects that this module keeps alive."},
@@ -369,7 +372,7 @@ static int prepare(void)
     if (PyType_Ready(&SentinelType) < 0 || PyType_Ready(&RegistrationType) < 0
         || PyType_Ready(&PlainType) < 0 || PyType_Ready(&TailType) < 0
         || PyType_Ready(&BindingType) < 0 || PyType_Ready(&RescuedType) < 0 || PyType_Ready(&DirectType) < 0 || PyType_Ready(&CallbackType) < 0
-        || PyType_Ready(&EntryType) < 0) {
+        || PyType_Ready(&EntryType) < 0 || PyType_Ready(&ClockType) < 0) {
         return -1;
     }
     slot_index = PyUnstable_Eval_RequestCodeExtraIndex(free_slot);
@@ -382,6 +385,14 @@ static int prepare(void)
     return MISS != NULL && PLAIN != NULL ? 0 : -1;
 }
 
+static int add_clock_api(PyObject *module)
+{
+    PyObject *api = clock_api();
+    int status = api != NULL ? PyModule_AddObjectRef(module, "clock_api", api) : -1;
+    Py_XDECREF(api);
+    return status;
+}
+
 PyMODINIT_FUNC PyInit__hook(void)
 {
     PyObject *module = prepare() == 0 ? PyModule_Create(&definition) : NULL;
@@ -392,6 +403,8 @@ PyMODINIT_FUNC PyInit__hook(void)
                            || PyModule_AddObjectRef(module, "Direct", (PyObject *)&DirectType) < 0
                            || PyModule_AddObjectRef(module, "Rescued", (PyObject *)&RescuedType) < 0
                            || PyModule_AddObjectRef(module, "Binding", (PyObject *)&BindingType) < 0
+                           || PyModule_AddObjectRef(module, "Clock", (PyObject *)&ClockType) < 0
+                           || add_clock_api(module) < 0
                            || PyModule_AddObjectRef(module, "Entry", (PyObject *)&EntryType) < 0)) {
         Py_CLEAR(module);
     }

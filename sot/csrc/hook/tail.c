@@ -11,6 +11,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *function;
     PyObject *args; /* a tuple */
+    PyObject *clock; /* measures from here to the next clock or the end; or NULL */
 } Tail;
 
 PER_THREAD PyObject *handed;
@@ -41,6 +42,7 @@ static int tail_clear(PyObject *self)
 {
     Py_CLEAR(((Tail *)self)->function);
     Py_CLEAR(((Tail *)self)->args);
+    Py_CLEAR(((Tail *)self)->clock);
     return 0;
 }
 
@@ -84,6 +86,23 @@ PyTypeObject TailType = {
     .tp_members = tail_members,
 };
 
+void tail_set_clock(PyObject *tail, PyObject *clock)
+{
+    Py_XSETREF(((Tail *)tail)->clock, Py_NewRef(clock));
+}
+
+/* The clock of a Tail runs until the next one begins. */
+static void change_clock(struct Running *running, PyObject *clock)
+{
+    if (clock == NULL) {
+        return;
+    }
+    if (running->clock != NULL) {
+        clock_end(running);
+    }
+    clock_begin(running, clock);
+}
+
 static PyObject *call_tail(PyObject *function, PyObject *args)
 {
     PyObject *before = handed;
@@ -97,7 +116,9 @@ static PyObject *call_tail(PyObject *function, PyObject *args)
 /* Follows Tails: the result of the last call. Takes over the reference; NULL stays NULL. */
 PyObject *follow_tails(PyObject *answer)
 {
+    struct Running running = {0};
     while (answer != NULL && Py_IS_TYPE(answer, &TailType)) {
+        change_clock(&running, ((Tail *)answer)->clock);
         PyObject *function = Py_NewRef(((Tail *)answer)->function);
         PyObject *args = tail_take(answer, NULL);
         Py_DECREF(answer);
@@ -110,6 +131,9 @@ PyObject *follow_tails(PyObject *answer)
             Py_DECREF(args);
         }
         Py_DECREF(function);
+    }
+    if (running.clock != NULL) {
+        clock_end(&running);
     }
     return answer;
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sot.reports.model import Break, Report
-from sot.reports.page import percent
+from sot.reports.views.page import percent
 from sot.support.places import shortened
 
 

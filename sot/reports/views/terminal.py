@@ -6,10 +6,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from sot.reports.advice import first_change
 from sot.reports.gain import gain_lines
 from sot.reports.lines import count, milliseconds
 from sot.reports.model import Break, Line, Report
-from sot.reports.page import percent
+from sot.reports.views.page import percent
 from sot.support.places import shortened
 
 BREAKS_SHOWN = 10
@@ -26,7 +27,7 @@ def summary(report: Report) -> Group:
     parts: list[RenderableType] = [headline(report)]
     if report.functions:
         parts.append(functions_table(report))
-    if stops := report.breaks:
+    if stops := report.stops:
         parts.append(Text("Breaks", style="bold"))
         parts += (break_text(b) for b in stops[:BREAKS_SHOWN])
         parts += more(len(stops) - BREAKS_SHOWN, "break")
@@ -54,10 +55,14 @@ def summary(report: Report) -> Group:
 def headline(report: Report) -> Text:
     counts = (count(len(report.graphs), "graph"), count(len(report.real_breaks), "break"),
               f"{len(report.recompiles) or 'none'} recompiled")
+    first = first_change(report)
     return Text.assemble(
         ("SOT ", "bold"), f"{report.program}: ", (percent(report.coverage), "bold green"),
-        f" of {report.in_graphs + report.in_python} tensor operations in graphs; {', '.join(counts)}; "
-        f"capture took {milliseconds(report.capture_seconds)} of {milliseconds(report.elapsed)}")
+        f" of {report.in_graphs + report.in_python} tensor operations in graphs, {percent(report.times.share)} of "
+        f"their time; {', '.join(counts)}; capture took {milliseconds(report.capture_seconds)} of "
+        f"{milliseconds(report.elapsed)}, Python after breaks {milliseconds(report.times.breaks)}",
+        *(("\nChange first: ", "bold"), f"{first.what}, at {at(first.line)} ({milliseconds(first.seconds)}). "
+          f"{first.remedy}") if first is not None else ())
 
 
 def functions_table(report: Report) -> Table:
@@ -73,7 +78,8 @@ def functions_table(report: Report) -> Table:
 
 
 def break_text(b: Break) -> Padding:
-    often = f"{b.runs} ×" if b.runs else "Python runs the whole function" if b.fallback else f"{b.captures} ×"
+    whole = "Python runs the whole function" if b.fallback else f"{b.captures} ×"
+    often = f"{b.runs} ×, {milliseconds(b.seconds)}" if b.runs else whole
     text = Text.assemble((b.message, "red"), f" ({often})\n", (f"at {at(b.line)} in {b.line.function}\n", "dim"))
     if b.line.source:
         text.append(f"    {b.line.source}\n")

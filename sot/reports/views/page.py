@@ -1,0 +1,138 @@
+"""The HTML page of a report. It needs no other file and no network.
+
+Long texts (the code of graphs, the source of kernels) are in the page in compressed form, up to ``PACKED`` bytes of
+them. The browser unpacks one when it is opened.
+"""
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from sot.reports.advice import first_change, is_small, losses
+from sot.reports.gain import gain_lines
+from sot.reports.lines import count, milliseconds
+from sot.reports.model import Graph, Guard, Line, Operation, Report, SourceFile, SourceLine
+from sot.reports.views.timeline import captures, step
+from sot.support.places import shortened
+
+LONG_FOLD = 12      # so many lines in a row without tensor operations are folded
+AROUND = 2          # source lines shown before and after a marked line
+GUARDS_SHOWN = 40   # of a group
+LINES_SHOWN = 200   # of the table of a graph
+ROWS = 100          # of other tables and lists
+PACKED = 150_000    # bytes of long texts in a page
+REASONS = Path(__file__).parent / "reasons"     # the pages of docs/breaks
+INDEX = re.compile(r"\.\d+(?=\.)")      # of a block in the path of a module
+
+
+def page(report: Report) -> str:
+    """The page, as text."""
+    return str(template().render(
+        report=report, guards=guards_by_group(report.guards), timeline=captures(report), step=step(report),
+        first=first_change(report), losses=losses(report), packed=Packer().pack, links=Links(report),
+        breaks=[b for b in report.stops if not is_small(report, b)],
+        small=[b for b in report.stops if is_small(report, b)],
+        reasons={reason: explained(reason) for reason in dict.fromkeys(b.reason for b in report.stops)}))
+
+
+@functools.cache
+def template() -> Any:
+    environment = Environment(loader=PackageLoader("sot.reports.views", ""), autoescape=True,
+                              undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"count": count, "duration": milliseconds, "percent": percent, "short": shortened,
+                            "at": at, "folds": folds, "lines_of": lines_of}
+    environment.globals |= {"excerpt": excerpt, "gain_lines": gain_lines, "GUARDS_SHOWN": GUARDS_SHOWN,
+                            "LINES_SHOWN": LINES_SHOWN, "ROWS": ROWS}
+    return environment.get_template("page.html.j2")
+
+
+# ---- small things ---------------------------------------------------------------------------------------
+def percent(part: float | None) -> str:
+    """A percentage, rounded down so that 100 % means all. A dash stands for an undefined share."""
+    return "–" if part is None else f"{int(part * 100)} %"
+
+
+def at(line: Line) -> str:
+    return f"{shortened(line.file)}:{line.line}"
+
+
+class Links:
+    """The anchors of the lines that the page shows."""
+
+    def __init__(self, report: Report) -> None:
+        self.anchors = {(file.path, line.number): f"f{i}-{line.number}"
+                        for i, file in enumerate(report.files) for line in file.lines}
+
+    def to(self, file: str, line: int) -> str | None:
+        return self.anchors.get((file, line))
+
+
+class Packer:
+    """Compresses long texts, until ``PACKED`` bytes are used up."""
+
+    def __init__(self) -> None:
+        self.left = PACKED
+
+    def pack(self, text: str) -> str | None:
+        """The text as zlib's bytes in base 64; None if there is no room for it."""
+        packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+        if len(packed) > self.left:
+            return None
+        self.left -= len(packed)
+        return packed
+
+
+def explained(reason: str) -> Markup:
+    """The page of a reason, as HTML with its headings two levels lower."""
+    path = REASONS / f"{reason.lower()}.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    html = MarkdownIt("commonmark", {"html": False}).render(text)
+    return Markup(re.sub(r"(</?h)([1-4])>", lambda found: f"{found[1]}{int(found[2]) + 2}>", html))
+
+
+# ---- the parts of the page ------------------------------------------------------------------------------
+def excerpt(report: Report, line: Line) -> list[tuple[int, str, bool]]:
+    """The source around a line: number, text, and whether it is that line."""
+    file = next((f for f in report.files if f.path == line.file), None)
+    near = [] if file is None else [s for s in file.lines if abs(s.number - line.line) <= AROUND]
+    if not any(s.number == line.line for s in near):
+        return [(line.line, line.source, True)] if line.source else []
+    return [(s.number, s.text, s.number == line.line) for s in near]
+
+
+def folds(file: SourceFile) -> Iterator[tuple[bool, list[SourceLine]]]:
+    """The lines of a file in pieces, and whether to fold each piece because nothing happened in it."""
+    busy = [line.number for line in file.lines if line.state]
+    near = {i for found in busy for i in range(found - AROUND, found + AROUND + 1)}
+    for shown, piece in itertools.groupby(file.lines, lambda line: line.number in near):
+        several = list(piece)
+        yield not shown and len(several) >= LONG_FOLD, several
+
+
+def lines_of(graph: Graph) -> list[tuple[Operation, int]]:
+    """The operations of a graph with their counts. A line that a repeated block executes again is one row."""
+    return list(Counter(graph.operations).items())
+
+
+def guards_by_group(guards: Iterable[Guard]) -> dict[str, list[Guard]]:
+    """Guards by what they protect: the largest group first, and the most frequent guards first. Guards on the same
+    part of each of several blocks are one.
+    """
+    groups: dict[str, Counter[Guard]] = {}
+    for guard in guards:
+        alike = replace(guard, sentence=INDEX.sub(".*", guard.sentence), count=0)
+        groups.setdefault(guard.group, Counter())[alike] += guard.count
+    return {group: [replace(guard, count=times) for guard, times in found.most_common()]
+            for group, found in sorted(groups.items(), key=lambda item: -item[1].total())}

@@ -6,11 +6,14 @@ import bisect
 import collections
 import heapq
 import itertools
+import operator
 from typing import NamedTuple
 
 import pytest
 import torch
 from harness import check
+
+import sot
 
 X = torch.arange(1.0, 4.0)
 
@@ -203,3 +206,45 @@ def test_in_one_graph(fn):
 @pytest.mark.parametrize("fn", [namedtuple_local], ids=lambda fn: fn.__name__)
 def test_with_breaks(fn):
     check(fn, X, again=False)
+
+
+def pops_in_the_order_of_cpython(x):
+    words, numbers = set("a quick brown fox".split()), {i * 37 % 101 for i in range(20)}
+    found = [words.pop(), numbers.pop()]
+    numbers.add(500)
+    while len(numbers) > 4:
+        found.append(numbers.pop())
+    numbers.add(3)
+    return x * found[1], found, [*numbers], words, numbers.pop()
+
+
+def pops_before_and_after_a_break(x):
+    numbers = set(range(40, 0, -3)) | {1000, 2000}
+    found = [numbers.pop(), numbers.pop()]
+    sot.graph_break()
+    numbers.add(7)
+    while numbers:
+        found.append(numbers.pop())
+    try:
+        numbers.pop()
+    except KeyError as e:
+        return x + 1, found, str(e)
+
+
+def hints_of_lengths(x):
+    it = iter([1, 2, 3])
+    next(it)
+    return (x * operator.length_hint(it), operator.length_hint(zip([1])), operator.length_hint((i for i in "ab"), 8),
+            operator.length_hint(map(abs, [1]), 2), operator.length_hint(reversed([1, 2])), hash(x.dtype) == hash(x.dtype))
+
+
+@pytest.mark.parametrize("fn, graphs, breaks", [
+    (pops_in_the_order_of_cpython, 1, 0), (pops_before_and_after_a_break, None, None), (hints_of_lengths, 1, 0)])
+def test_what_depends_on_the_insides_of_containers(fn, graphs, breaks):
+    check(fn, X, graphs=graphs, breaks=breaks)
+
+
+def test_a_set_that_existed_before_is_popped_by_python():
+    def fn(x, numbers):
+        return x + numbers.pop(), numbers
+    check(fn, X, set(range(20)), breaks=1)

@@ -232,6 +232,8 @@ def length_hint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     value, default = take("length_hint", args, kwargs, "obj", "default", required=1)
     if isinstance(value, (SequenceIterator, ReversedIterator, RangeIterator, DictIterator)):
         return Const(left_of(m, value))
+    if isinstance(value, (IteratorValue, GeneratorValue)) and not hasattr(value.pytype, "__length_hint__"):
+        return default or Const(0)
     if isinstance(value, (IteratorValue, GeneratorValue)) or is_native(slot(m, value, "__length_hint__")):
         raise Break(Reason.UNSUPPORTED, f"operator.length_hint of {value}")
     has = [boolean(slot(m, value, name) is not None) for name in ("__len__", "__length_hint__")]

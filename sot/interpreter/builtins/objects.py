@@ -342,6 +342,9 @@ def dir_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Break(Reason.UNSUPPORTED, "dir()")
 
 
+SINGLETONS_OF_TORCH = (torch.dtype, torch.layout, torch.memory_format)
+
+
 # ---- identity and hash ------------------------------------------------------------------------------------------
 @handles(hash)
 def hash_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -357,6 +360,8 @@ def hash_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         items = m.settle(value.items)
         return m.enter(polyfill.hash_tuple, [value]) if not all(isinstance(v, Const) for v in items) else run_native(
             m, hash, value.constant())
+    if isinstance(value, Const) and isinstance(value.real, SINGLETONS_OF_TORCH):
+        return run_native(m, hash, value.real)
     if isinstance(value, TensorValue):
         return introspection.hash_of_tensor(m, [value], {})
     if raw is object.__hash__:

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
 
 
+POP: Any = object()
+
+
+def in_order_of(history: tuple[Any, ...]) -> set:
+    """A set of keys on which the same was done: CPython's order of members, and the next to pop, depend on that."""
+    first, *steps = history
+    made = set(list(first))     # noqa: C414 (a dict would size the set ahead)
+    for step in steps:
+        if step is POP:
+            made.pop()
+        else:
+            made.add(step[0])
+    return made
+
+
 class SetValue(ObjectValue):
     """A set or frozenset; ``items`` maps member keys to Values."""
 
@@ -24,6 +39,7 @@ class SetValue(ObjectValue):
         super().__init__(pytype, real, origin)
         self.items = items
         self.changed = False
+        self.history: tuple[Any, ...] | None = ()   # since the first pop: members, then steps; or unknown
 
     def add(self, m: Machine, key: Any, value: Value) -> None:
         changed = self.changed
@@ -31,9 +47,30 @@ class SetValue(ObjectValue):
         def undo() -> None:
             self.changed = changed
             del self.items[key]
-        m.touch(self, undo)
+        m.touch(self, None if self.history else undo)
         self.changed = True
         self.items[key] = value
+        if self.history:
+            self.history += ((key, value),)
+
+    def pop(self, m: Machine) -> Value | None:
+        """Remove the member that CPython removes. None if that depends on more than what has been done in the trace."""
+        if self.real is not ABSENT or self.history is None:
+            return None
+        self.items_list(m)      # refuses members whose order is unknown
+        history = self.history or (dict(self.items),)
+        key = in_order_of(history).pop()
+        m.touch(self)
+        self.history = (*history, POP)
+        value = self.items[key]
+        self.items = {k: v for k, v in self.items.items() if k != key}
+        return value
+
+    def become(self, m: Machine, items: dict[Any, Value]) -> None:
+        """Have other members."""
+        m.touch(self)
+        self.items = items
+        self.history = None if self.history else ()
 
     def constant(self) -> Any:
         if self.pytype is not frozenset:
@@ -52,10 +89,10 @@ class SetValue(ObjectValue):
         return Const(len(self.items))
 
     def snapshot(self) -> Callable[[], None]:
-        items, changed = dict(self.items), self.changed
+        items, changed, history = dict(self.items), self.changed, self.history
 
         def undo() -> None:
-            self.items, self.changed = items, changed
+            self.items, self.changed, self.history = items, changed, history
         self.changed = True
         return undo
 
@@ -71,6 +108,8 @@ class SetValue(ObjectValue):
         if len(self.items) > 1:
             for key in self.items:
                 refuse_among_others(key)        # of whose order nothing is known
+        if self.history:
+            return [self.items[k] for k in in_order_of(self.history)]
         try:
             return [self.items[k] for k in set(list(self.items))]    # noqa: C414 (a dict would size the set ahead)
         except (TypeError, KeyError):
@@ -82,8 +121,13 @@ class SetValue(ObjectValue):
         return ", ".join(e.value(v) for v in self.items.values())
 
     def rebuild(self, e: Emitter) -> str:
-        inner = self.elements(e)
-        return e.variable(self, f"{e.const(self.pytype)}([{inner}])")
+        if not self.history:
+            return e.variable(self, f"{e.const(self.pytype)}([{self.elements(e)}])")
+        first, *steps = self.history        # so that the next pop of Python's finds what the program's would
+        made = e.variable(self, f"{e.const(self.pytype)}([{', '.join(map(e.value, first.values()))}])")
+        for step in steps:
+            e.line(f"{made}.pop()" if step is POP else f"{made}.add({e.value(step[1])})")
+        return made
 
     def replay(self, e: Emitter) -> None:
         super().replay(e)

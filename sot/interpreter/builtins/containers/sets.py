@@ -61,11 +61,6 @@ def result_type(value: Value) -> type:
     return frozenset if issubclass(value.pytype, frozenset) else set
 
 
-def update(m: Machine, target: SetValue, members: Members) -> None:
-    m.touch(target)
-    target.items = members
-
-
 # ---- construction
 def _maker(kind: type) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -106,7 +101,7 @@ def set_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     items = [] if iterable is None else iteration.known_items(m, iterable)
     if items is None:
         return m.enter(fill.set_init, [self_, iterable])
-    update(m, mutable(self_), made_of(m, items).items)
+    mutable(self_).become(m, made_of(m, items).items)
     return NONE
 
 
@@ -147,7 +142,7 @@ def wanted_key(m: Machine, item: Value) -> Any:
 def _without(m: Machine, target: SetValue, key: Any) -> bool:
     if key not in target.items:
         return False
-    update(m, target, {k: v for k, v in target.items.items() if k != key})
+    target.become(m, {k: v for k, v in target.items.items() if k != key})
     return True
 
 
@@ -157,15 +152,18 @@ def pop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not target.items:
         m.throw(KeyError, "pop from an empty set")
     if len(target.items) > 1:
-        raise Break(Reason.UNSUPPORTED, "set.pop() of several members")
+        value = target.pop(m)
+        if value is None:
+            raise Break(Reason.UNSUPPORTED, "set.pop() of several members of a set that existed before")
+        return value
     value = next(iter(target.items.values()))
-    update(m, target, {})
+    target.become(m, {})
     return value
 
 
 @handles(set.clear)
 def clear(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    update(m, mutable(take("clear", args, kwargs, "self", required=1)[0]), {})
+    mutable(take("clear", args, kwargs, "self", required=1)[0]).become(m, {})
     return NONE
 
 
@@ -238,7 +236,7 @@ def _in_place(operation: Callable) -> Callable:
         right = members_of(m, b)
         if right is None:
             return NOT_IMPLEMENTED
-        update(m, mutable(a), operation(mutable(a).items, right))
+        mutable(a).become(m, operation(mutable(a).items, right))
         return a
     return handler
 
@@ -255,7 +253,7 @@ def _method(name: str, operation: Callable, in_place: bool) -> Callable:
             members = operation(members, made_of(m, items or []).items)
         if not in_place:
             return SetValue(members, result_type(self_))
-        update(m, mutable(self_), members)
+        mutable(self_).become(m, members)
         return NONE
     return handler
 

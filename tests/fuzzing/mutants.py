@@ -1,0 +1,113 @@
+"""Faults that are put into SOT on purpose: the fuzzer finds each of them, or is blind to what it should see.
+
+    python -m fuzzing.mutants [--programs 300] [--seed 1] [NAME ...]
+
+Each mutant leaves out one kind of guard, or one effect that emitted code makes. It runs in a process of its own, since
+a missing guard may crash C code that relies on it. A crash counts as found, as does a difference.
+"""
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+from sot.codegen.emit import Emitter
+from sot.guards import guards, tensor_guards
+from sot.interpreter import trace
+from sot.interpreter.machine import Machine
+from sot.values.callables import CellValue
+from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue
+
+from . import differ
+from .strategies import each_program
+
+Mutant = Callable[[], AbstractContextManager]
+
+
+def without_guards(kind: type) -> Mutant:
+    """Guards of this class are not checked."""
+    plain = Machine.guard
+
+    def guard(self: Machine, guard: guards.Guard) -> None:
+        if type(guard) is not kind:
+            plain(self, guard)
+    return lambda: mock.patch.object(Machine, "guard", guard)
+
+
+def without(owner: Any, name: str, result: Any = None) -> Mutant:
+    """A method does nothing."""
+    return lambda: mock.patch.object(owner, name, lambda *_: result)
+
+
+GUARDS = (guards.IsGuard, guards.EqualsGuard, guards.TypeGuard, guards.LengthGuard, guards.KeysGuard,
+          guards.HasKeyGuard, guards.CodeGuard, guards.NoHooksGuard, guards.SameGuard, guards.RelationGuard,
+          guards.FlagGuard, tensor_guards.TensorGuard, tensor_guards.FactGuard, tensor_guards.ValuesGuard)
+MUTANTS: dict[str, Mutant] = {
+    **{kind.__name__: without_guards(kind) for kind in GUARDS},
+    "DistinctGuard": without(trace, "distinct_guards", ()),
+    "changes of lists": without(ListValue, "replay"),
+    "changes of dicts and attributes": without(DictValue, "replay"),
+    "changes of sets": without(SetValue, "replay"),
+    "changes of slots": without(ObjectValue, "replay"),
+    "changes of closures": without(CellValue, "replay"),
+    "attributes of tensors": without(Emitter, "write_attrs"),
+    "output": without(Machine, "effect"),
+    "positions of iterators": without(Emitter, "set_position"),
+    "undoing at a break": without(Machine, "undoable"),
+}
+
+
+def hunt(name: str, programs: int, seed: int) -> int:
+    """The number of the program that shows the mutant; 0 if none does."""
+    tried = found = 0
+
+    def one(source: str) -> None:
+        nonlocal tried, found
+        if found:
+            return
+        tried += 1
+        print(tried, flush=True)     # known even if the process dies
+        if differ.differs(source):
+            found = tried
+    with MUTANTS[name]():
+        each_program(programs, seed, one)
+    return found
+
+
+def outcome(name: str, programs: int, seed: int) -> str:
+    """What became of a mutant, in words; it begins with "found" or "not"."""
+    command = [sys.executable, "-W", "ignore", "-m", "fuzzing.mutants", "--programs", str(programs), "--seed", str(seed),
+               "--hunt", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=7200)
+    lines = done.stdout.split()
+    if done.returncode < 0:
+        return f"found after {lines[-1]} programs, by a crash (signal {-done.returncode})"
+    if done.returncode:
+        return f"found after {lines[-1]} programs, by {done.stderr.splitlines()[-1][:80]}"
+    return f"found after {lines[-1]} programs" if lines[-1] != "0" else f"not found in {programs} programs"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="fuzzing.mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="which mutants; all by default")
+    parser.add_argument("--programs", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hunt", help="be the process of this mutant")
+    args = parser.parse_args()
+    if args.hunt:
+        print(hunt(args.hunt, args.programs, args.seed))
+        return 0
+    missed = 0
+    for name in args.names or MUTANTS:
+        told = outcome(name, args.programs, args.seed)
+        missed += told.startswith("not")
+        print(f"{name:36} {told}", flush=True)
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

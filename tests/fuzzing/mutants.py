@@ -80,8 +80,8 @@ def hunt(name: str, programs: int, seed: int) -> int:
 
 def outcome(name: str, programs: int, seed: int) -> str:
     """What became of a mutant, in words; it begins with "found" or "not"."""
-    command = [sys.executable, "-W", "ignore", "-m", "fuzzing.mutants", "--programs", str(programs), "--seed", str(seed),
-               "--hunt", name]
+    command = [sys.executable, "-W", "ignore", "-m", "fuzzing.mutants", "--hunt", name]
+    command += ["--programs", str(programs), "--seed", str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=7200)
     lines = done.stdout.split()
     if done.returncode < 0:

@@ -235,7 +235,8 @@ def hints_of_lengths(x):
     it = iter([1, 2, 3])
     next(it)
     return (x * operator.length_hint(it), operator.length_hint(zip([1])), operator.length_hint((i for i in "ab"), 8),
-            operator.length_hint(map(abs, [1]), 2), operator.length_hint(reversed([1, 2])), hash(x.dtype) == hash(torch.float))
+            operator.length_hint(map(abs, [1]), 2), operator.length_hint(reversed([1, 2])),
+            hash(x.dtype) == hash(torch.float))
 
 
 @pytest.mark.parametrize("fn, graphs, breaks", [

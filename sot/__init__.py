@@ -41,6 +41,7 @@ HOMES = {
     "support.user_annotations": ("graph_break", "mark_dynamic"),
     "frontend.global_mode": ("disable", "enable", "enable_to_static"),
     "driver.translator": ("reset",),
+    "frontend.notebook.magic": ("load_ipython_extension",),
 }
 HOME_OF = {name: home for home, names in HOMES.items() for name in names}
 

@@ -20,16 +20,18 @@ from rich.console import Console
 
 from sot.backends import BackendError, UnknownBackendError
 from sot.frontend import cache_command
+from sot.frontend.checks.baseline import BaselineError, ratchet
+from sot.frontend.checks.limits import LimitError, Limits, counted, modules_of, violations
+from sot.frontend.checks.sarif import sarif
 from sot.frontend.global_mode import enable_all
 from sot.frontend.stages import stages as stages_page
 from sot.reports import model
 from sot.reports.build import report_of
-from sot.reports.model import Break, Report, ReportError
+from sot.reports.model import Report, ReportError
 from sot.reports.recording import Recording
-from sot.reports.views import compare
+from sot.reports.views import compare, marked_source
 from sot.reports.views.terminal import show
 from sot.support.errors import SotError
-from sot.support.places import shortened
 from sot.support.version import VERSION
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -44,6 +46,8 @@ StagesOf = Annotated[str | None, typer.Option(
     metavar="FILE.py::NAME", help="Call this function, and print the result of each step of its capture.")]
 CallText = Annotated[str | None, typer.Option(
     help="With --stages: the call, such as \"f(torch.ones(3))\"; default: example_inputs in the file.")]
+WhyName = Annotated[str | None, typer.Option(
+    metavar="NAME", help="Also print why this value of the program is guarded, and where it comes from.")]
 BackendName = Annotated[str, typer.Option("--backend", help="The backend of the graphs.")]
 Names = Annotated[str, typer.Option(help="Modules, with commas between them.")]
 Output = Annotated[Path | None, typer.Option("--report", help="Also write the report here: .html or .json.")]
@@ -76,13 +80,15 @@ def run(context: typer.Context, script: Script = None, module: AsModule = None, 
 @app.command(context_settings=PASS_ON)
 def explain(context: typer.Context, script: Script = None, module: AsModule = None, backend: BackendName = "eager",
             include: Names = "", exclude: Names = "", report: Output = None,
-            stages: StagesOf = None, call: CallText = None) -> None:
+            stages: StagesOf = None, call: CallText = None, why: WhyName = None) -> None:
     """Run a program and write a page about it: graphs, breaks, guards, times, and the source line by line."""
     if stages is not None:
         print_stages(stages, call, backend)
         return
     status, done = run_program(program_of(script, module, context.args), backend, include, exclude)
     save(done, report or Path("sot-report.html"))
+    if why is not None:
+        print(*marked_source.why(done, why), sep="\n")
     raise typer.Exit(status)
 
 
@@ -91,26 +97,41 @@ def check(context: typer.Context, script: Script = None, module: AsModule = None
           max_breaks: Annotated[int | None, typer.Option(help="Allowed breaks, and functions left to Python.")] = None,
           max_recompiles: Annotated[int | None, typer.Option(help="Allowed recompiles.")] = None,
           min_coverage: Annotated[float | None, typer.Option(help="Required % of operations in graphs.")] = None,
+          module_coverage: Annotated[list[str] | None, typer.Option(
+              metavar="MODULE=PERCENT", help="The same for the files of one module; may be repeated.")] = None,
+          baseline: Annotated[Path | None, typer.Option(
+              help="Figures that the run must reach. A better run replaces them; without the file it is made.")] = None,
+          sarif_file: Annotated[Path | None, typer.Option(
+              "--sarif", help="Write the findings here, for code hosts and editors.")] = None,
           backend: BackendName = "eager", include: Names = "", exclude: Names = "", report: Output = None) -> None:
-    """Run a program, and fail if it breaks or is recompiled more often than allowed."""
+    """Run a program, count its breaks and recompiles, and fail if there are more than allowed."""
     program = program_of(script, module, context.args)
-    status, done = run_program(program, backend, include, exclude)
-    save(done, report)
-    problems = list(violations(done, max_breaks, max_recompiles, min_coverage))
+    try:
+        limits = Limits(max_breaks, max_recompiles, min_coverage, modules_of(module_coverage or []))
+        status, done = run_program(program, backend, include, exclude)
+        save(done, report)
+        if sarif_file is not None:
+            sarif_file.write_text(sarif(done), encoding="utf-8")
+        problems = [*violations(done, limits), *(ratchet(baseline, done) if baseline is not None else ())]
+    except (LimitError, BaselineError, OSError) as e:
+        fail(str(e))
     for problem in problems:
         print(problem, file=sys.stderr)
-    if not problems and status == 0:
-        print(f"ok: {program.name}", file=sys.stderr)
+    print(f"{'ok' if not problems and status == 0 else 'failed'}: {program.name}: {counted(done)}", file=sys.stderr)
     raise typer.Exit(status or int(bool(problems)))
 
 
 @app.command()
-def diff(before: Json, after: Json) -> None:
+def diff(before: Json, after: Json, markdown: Annotated[bool, typer.Option(
+        "--markdown", help="Print Markdown, for a comment on a pull request.")] = False) -> None:
     """Show the differences between two reports. The exit status is 1 if anything became worse."""
     try:
         differences = list(compare.compare(model.load(before), model.load(after)))
     except ReportError as e:
         fail(str(e))
+    if markdown:
+        print(compare.as_markdown(differences))
+        raise typer.Exit(int(any(d.worse for d in differences)))
     console, styles = Console(), {True: "red", False: "green", None: ""}
     for difference in differences:
         console.print(difference.text, style=styles[difference.worse], markup=False, highlight=False)
@@ -234,29 +255,3 @@ def fail(message: str) -> NoReturn:
     print(f"sot: {message}", file=sys.stderr)
     raise typer.Exit(2)
 
-
-# ---- check --------------------------------------------------------------------------------------------------
-def violations(report: Report, max_breaks: int | None, max_recompiles: int | None,
-               min_coverage: float | None) -> Iterator[str]:
-    """A line for each thing that is not as it should be; on GitHub as annotations of the lines."""
-    stops = report.breaks
-    if max_breaks is not None and len(stops) > max_breaks:
-        yield f"{len(stops)} breaks, {max_breaks} allowed"
-        yield from (annotation(b) for b in stops)
-    if max_recompiles is not None and len(report.recompiles) > max_recompiles:
-        yield f"{len(report.recompiles)} functions recompiled, {max_recompiles} allowed"
-        for again in report.recompiles:
-            where = again.begins or again.function
-            yield annotate(where.file, where.line, f"{again.name} was recompiled: {'; '.join(again.causes)}")
-    if min_coverage is not None and 100 * (report.coverage or 0) < min_coverage:
-        yield f"{100 * (report.coverage or 0):.1f} % of operations in graphs, {min_coverage:g} % wanted"
-
-
-def annotation(b: Break) -> str:
-    return annotate(b.line.file, b.line.line, f"{b.message}. To fix it: {b.hint}")
-
-
-def annotate(file: str, line: int, message: str) -> str:
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        return f"::error file={shortened(file)},line={line}::{message}".replace("\n", "%0A")
-    return f"{shortened(file)}:{line}: {message}"

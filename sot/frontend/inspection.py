@@ -13,12 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
+
 from sot.driver.translator import Translator
 from sot.reports import lines as report
 from sot.reports.build import report_of
 from sot.reports.model import Report
 from sot.reports.recording import Recording, Runs
 from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord
+from sot.reports.views.marked_source import LEGEND, marked_source, why
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +89,8 @@ class Explanation:
         if not self.captures:
             yield from ("", "It has not been called yet." if self.elapsed is None
                         else "No function of the program ran that can be captured.")
+        if self.elapsed is not None:
+            yield from report.section(f"Source ({LEGEND})", (line.text for line in marked_source(self.report)))
         yield from report.section("Graphs", report.items(report.graph_lines(g, verbose) for g in self.graphs))
         yield from report.section("Breaks", report.breaks_lines(self.breaks))
         yield from report.section("Run by Python", report.fallbacks_lines(self.fallbacks))
@@ -93,6 +99,22 @@ class Explanation:
         whole = {} if self.elapsed is None else {"the whole call": self.elapsed}
         if self.captures or whole:
             yield from report.section("Times", report.seconds_lines(self.seconds | whole))
+
+    def why(self, name: str) -> str:
+        """Why a value is guarded, where it comes from, and the lines that need it. ``name`` is its name in the program,
+        such as ``x`` or ``self.layers.0.weight``.
+        """
+        return "\n".join(why(self.report, name))
+
+    def show(self, verbose: bool = False) -> None:
+        """Print the report; on a terminal in colour."""
+        console = Console(highlight=False)
+        styles = {line.text: line.styled for line in marked_source(self.report)}
+        for line in self._lines(verbose):
+            console.print(styles.get(line, Text(line)), soft_wrap=True)
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
 
     def __str__(self) -> str:
         return self.text()
@@ -147,6 +169,9 @@ class Inspected:
 
     def _sources(self) -> list[str]:
         return [f"# {heading(c)}\n{c.code.rstrip()}" for c in self.captures if c.code]
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
 
     def explain(self) -> Explanation:
         """A report of the captures so far. ``sot.explain`` reports on a single call with a fresh capture."""

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from sot._hook import Callback, get_callback, plain, skip
-from sot.frontend.cli import violations
+from sot.frontend.checks.limits import Limits, violations
 from sot.frontend.global_mode import enable_all
 from sot.reports.build import report_of
 from sot.reports.recording import Recording
 from sot.support.user_annotations import ROOTS, observed
 
-LIMITS = ("max_breaks", "max_recompiles", "min_coverage")
+LIMITS = {"max_breaks": "breaks", "max_recompiles": "recompiles", "min_coverage": "coverage"}
 
 
 def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
@@ -73,6 +73,7 @@ def check(item: pytest.Item) -> None:
 def fail_if_exceeded(recording: Recording, wanted: dict[str, Any]) -> None:
     """Fail the test if its report exceeds the limits of its mark."""
     recording.stop()
-    problems = list(violations(report_of(recording), *(wanted.get(name) for name in LIMITS)))
+    limits = Limits(**{LIMITS[name]: value for name, value in wanted.items()})
+    problems = list(violations(report_of(recording), limits))
     if problems:
         pytest.fail("\n".join(problems), pytrace=False)

@@ -52,6 +52,7 @@ def report_of(recording: Recording) -> Report:
     graphs = [graph_of(c.graph, c, runs) for c, runs in captured if c.graph is not None]
     functions = functions_of(captured, recording.in_python)
     breaks = breaks_of(captured, functions)
+    idle = [b for b in breaks_of(captured, functions, idle=True) if not b.fallback and b.seconds > 0]
     return Report(
         program=recording.program,
         started=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recording.clock)),
@@ -65,13 +66,13 @@ def report_of(recording: Recording) -> Report:
         guards=guards_of(captured),
         recompiles=[recompile_of(c) for c, _ in captured if c.recompile_reasons and c.graph],
         stages=list(stages_of(captured, recording.started)),
-        files=files_of(graphs, breaks, recording.in_python.operations),
+        files=files_of(graphs, [*breaks, *idle], recording.in_python.operations),
         left_out=[name for name, _ in recording.left_out.most_common()],
         gain=recording.gain() if recording.gain is not None else None,
         times=times_of(recording),
         optimizers=optimizers_of(recording),
         events=[*events_of(recording)],
-        idle=[b for b in breaks_of(captured, functions, idle=True) if not b.fallback and b.seconds > 0],
+        idle=idle,
     )
 
 

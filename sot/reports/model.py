@@ -220,7 +220,7 @@ class Event:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """One run of a program, or one call of a function, under the translator."""
 
@@ -273,6 +273,13 @@ class Report:
     def real_breaks(self) -> list[Break]:
         """The breaks, without the functions left to Python."""
         return [b for b in self.breaks if not b.fallback]
+
+    def __repr__(self) -> str:
+        return f"<Report of {self.program}: {len(self.graphs)} graphs, {len(self.real_breaks)} breaks>"
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, for notebooks."""
+        return str(import_module("sot.reports.views.page").frame(self))
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1)

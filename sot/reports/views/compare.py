@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,3 +59,21 @@ def identity(b: Break) -> tuple[str, ...]:
 
 def described(b: Break) -> str:
     return f"{b.message} at {shortened(b.line.file)}:{b.line.line}: {b.line.source}"
+
+
+MARKS = {True: "🔴", False: "🟢", None: "⚪"}
+
+
+def as_markdown(differences: Iterable[Difference]) -> str:
+    """The differences as a comment on a pull request."""
+    found = list(differences)
+    if not found:
+        return "**SOT**: no difference in graphs, breaks and guards."
+    worse, good = sum(bool(d.worse) for d in found), sum(d.worse is False for d in found)
+    rows = (f"| {MARKS[d.worse]} | {escaped(d.text)} |" for d in sorted(found, key=lambda d: not d.worse))
+    return "\n".join((f"**SOT**: {worse} worse, {good} better", "", "| | |", "| --- | --- |", *rows))
+
+
+def escaped(text: str) -> str:
+    """The text in a cell of a table."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|~" else c for c in " ".join(text.split()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import html
 import itertools
 import re
 import zlib
@@ -45,6 +46,12 @@ def page(report: Report) -> str:
         breaks=[b for b in report.stops if not is_small(report, b)],
         small=[b for b in report.stops if is_small(report, b)],
         reasons={reason: explained(reason) for reason in dict.fromkeys(b.reason for b in report.stops)}))
+
+
+def frame(report: Report) -> str:
+    """The page in a frame of its own, so that the styles of a notebook and of the page stay apart."""
+    return (f'<iframe title="SOT: {html.escape(report.program)}" style="width: 100%; height: 40rem; border: 0" '
+            f'srcdoc="{html.escape(page(report))}"></iframe>')
 
 
 @functools.cache
@@ -98,8 +105,8 @@ def explained(reason: str) -> Markup:
     """The page of a reason, as HTML with its headings two levels lower."""
     path = REASONS / f"{reason.lower()}.md"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
-    html = MarkdownIt("commonmark", {"html": False}).render(text)
-    return Markup(re.sub(r"(</?h)([1-4])>", lambda found: f"{found[1]}{int(found[2]) + 2}>", html))
+    found = MarkdownIt("commonmark", {"html": False}).render(text)
+    return Markup(re.sub(r"(</?h)([1-4])>", lambda tag: f"{tag[1]}{int(tag[2]) + 2}>", found))
 
 
 # ---- the parts of the page ------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Notebooks: the magic ``%sot``. Reports and explanations show themselves there as pages."""

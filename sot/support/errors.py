@@ -54,6 +54,8 @@ class Reason(enum.Enum):
                         "call it outside of the captured function")
     OPTIMIZER = Text("Python runs {} of torch.optim: the optimizer's scalars change at every step",
                      "nothing to do: the code before and after it is captured")
+    GRADIENT = Text("Python runs a backward pass: {}",
+                    "remove the break between the forward pass and the gradient, or ignore this")
     FRAME = Text("{} reads the program's frames", "pass the value as an argument")
     WATCHES = Text("{} inspects the interpreter: frames, or the lifetime or size of objects",
                    "do it in a separate function that is not captured")

@@ -94,7 +94,7 @@ def gradients_of(m: Machine, outputs: Value, inputs: Value, given: dict[str, Val
 
 def refuse_plain(m: Machine) -> None:
     if m.assumptions.plain_gradients:
-        raise Break(Reason.UNSUPPORTED, "a gradient, inside the captured function, that the backend cannot compile")
+        raise Break(Reason.GRADIENT, "the backend cannot compile this one")
 
 
 def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
@@ -144,16 +144,16 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
     found: dict[int, TensorValue] = {}
     for leaf, node in history([v.fake for v in outputs], end):
         if isinstance(node, torch.autograd.function.BackwardCFunction):
-            raise Break(Reason.UNSUPPORTED, "a gradient through an autograd.Function, inside the captured function,")
+            raise Break(Reason.GRADIENT, "it goes through an autograd.Function")
         if leaf is not None and id(leaf) not in m.leaves:
-            raise Break(Reason.UNSUPPORTED, "a gradient of something computed before the captured function")
+            raise Break(Reason.GRADIENT, "its forward pass ran before this graph")
         if leaf is not None:
             found[id(leaf)] = m.leaves[id(leaf)]
     for given in found.values():
         if given.ref.real is not None and id(given.ref.fake) not in m.made_leaves:
             guarded(m, given, "is_leaf")
     if m.hooked or any(has_hooks(m, leaf) for leaf in found.values()):
-        raise Break(Reason.UNSUPPORTED, "a gradient that goes through hooks, inside the captured function,")
+        raise Break(Reason.GRADIENT, "it goes through hooks")
     return list(found.values())
 
 

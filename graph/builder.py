@@ -39,6 +39,7 @@ class GraphBuilder:
         self.refuses = False                    # whether the graph may raise because of its inputs' values
         self.draws_then_refuses = False         # whether it may do so after it has drawn random numbers
         self.freed_in_vain = False              # whether a gradient was taken on the fakes and then rolled back
+        self.has_data_sizes = False             # whether sizes or numbers in it depend on data
         self.keeps_nodes = False                # whether the program puts hooks on a node of autograd
         self.region: Region | None = None       # the subgraph that is being built, or None
         self.modules: dict[str, fx.GraphModule] = {}    # finished subgraphs, by name
@@ -85,6 +86,11 @@ class GraphBuilder:
         self.nodes.append(ref.node)
         self.computed[ref.node] = ref
         return ref.node
+
+    def compute(self, ref: NumberRef) -> None:
+        """Compute a number here, because it may be another one later, or may raise."""
+        self.node_of(ref)
+        self.operations += 1
 
     # ---- nodes
     def run(self, kind: str, target: Any, args: tuple, kwargs: dict, concrete: bool = False) -> Any:
@@ -180,6 +186,13 @@ class GraphBuilder:
         node.meta["stack_trace"] = trace
         self.nodes.append(node)
 
+    def record_check(self, target: Callable, args: tuple, trace: str) -> None:
+        """A node that raises if what capture assumed does not hold."""
+        node = self.graph.create_node("call_function", target, fx.node.map_aggregate(args, self._to_node))
+        node.meta["stack_trace"] = trace
+        self.nodes.append(node)
+        self.operations += 1
+
     def _to_node(self, value: Any) -> Any:
         return self.node_of(value) if isinstance(value, TensorRef) else value
 
@@ -202,6 +215,9 @@ class GraphBuilder:
     def finish(self, outputs: Iterable[TensorRef], name: str) -> fx.GraphModule:
         """The GraphModule that returns the tuple of ``outputs``. Unused inputs are dropped."""
         self.graph.output(tuple(self.node_of(ref) for ref in outputs))
+        for node in reversed(self.nodes):
+            if node in self.computed and not node.users and not self.computed[node].may_raise:
+                self.graph.erase_node(node)
         self.graph.erase_node(self._anchor)
         self.inputs = [ref for ref in self.inputs if ref.node is not None and self._used(ref.node)]
         return lets_go_of_source(fx.GraphModule(self.modules, self.graph, class_name=identifier(name)))
@@ -230,4 +246,4 @@ def _fake(value: Any) -> Any:
 
 
 def _concrete(value: Any) -> Any:
-    return value.real if isinstance(value, NumberRef) else _fake(value)
+    return value.real if isinstance(value, NumberRef) and value.real is not None else _fake(value)

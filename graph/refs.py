@@ -40,15 +40,16 @@ class TensorRef:
 class NumberRef(TensorRef):
     """A Python number of the graph: an input, or the result of ``function`` on ``operands``, which are numbers, too.
 
-    ``fake`` is a SymInt if the number may become a size. ``real`` is the number in the captured call.
+    ``fake`` is a SymInt if the number may become a size. ``real`` is the number in the captured call, or None if it
+    depends on data. ``may_raise``: whether the graph must compute it even if nothing uses it.
     """
 
-    __slots__ = ("function", "operands")
+    __slots__ = ("function", "may_raise", "operands")
 
     def __init__(self, fake: Any, real: Any, label: str = "", function: Callable | None = None,
-                 operands: tuple = ()) -> None:
+                 operands: tuple = (), may_raise: bool = False) -> None:
         self.fake, self.node, self.real, self.label, self.version, self.seen = fake, None, real, label, 0, True
-        self.function, self.operands = function, operands
+        self.function, self.operands, self.may_raise = function, operands, may_raise
 
 
 class GeneratorRef(TensorRef):

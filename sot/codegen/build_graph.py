@@ -76,6 +76,7 @@ class Graph:
         shows_leaves: whether the program can reach leaves of autograd that the graph has made.
         spent: the results that the graph has gone backward through.
         optimizers: whether it contains steps of optimizers.
+        has_data_sizes: whether sizes or numbers in it depend on data.
         can_free_weights: whether weights may have any dtype and shape, if the graph runs as it is written.
     """
 
@@ -96,6 +97,7 @@ class Graph:
     shows_leaves: bool
     spent: Spent
     optimizers: bool
+    has_data_sizes: bool
     can_free_weights: bool
 
     @property
@@ -103,8 +105,8 @@ class Graph:
         """Whether parts of it may be compiled separately. They may not if they depend on each other by more than
         tensors.
         """
-        return not (self.states or self.floats or self.shows_leaves or self.asserted or self.changes.hooks
-                    or has_gradients(self.module)
+        return not (self.has_data_sizes or self.states or self.floats or self.shows_leaves or self.asserted
+                    or self.changes.hooks or has_gradients(self.module)
                     or any(isinstance(v, torch.SymInt | torch.SymFloat) for v in self.examples))
 
     @property
@@ -134,7 +136,7 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
                  frozenset(floats),
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
                  gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
-                 spent_of(builder, module, results), bool(trace.optimizers),
+                 spent_of(builder, module, results), bool(trace.optimizers), builder.has_data_sizes,
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
 
 

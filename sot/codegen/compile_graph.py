@@ -109,6 +109,19 @@ class GraphCompiler:
         AOTAutograd before torch 2.13 refuses a graph that leaves autocast changed. So the graph for the backend undoes
         the change at its end. After a compiled graph the states are set in any case (``leaving_states``).
         """
+        if graph.has_data_sizes:
+            return self.ask_about_data_sizes(graph)
+        return self.ask_about_autocast(graph)
+
+    def ask_about_data_sizes(self, graph: Graph) -> Callable[..., Any]:
+        """The same for a graph with sizes that depend on data, which a backend may not support."""
+        try:
+            return self.ask_about_autocast(graph)
+        except BackendError as error:
+            raise RestartCapture(str(error), plain_sizes=True) from None
+
+    def ask_about_autocast(self, graph: Graph) -> Callable[..., Any]:
+        """The same for a graph that may leave autocast changed."""
         before = autocast_as_before(graph.states)
         if not before:
             return self.ask_about_gradients(graph)

@@ -27,7 +27,7 @@ Colour = frozenset[int] | None      # the results below which something is; None
 
 def apart(graph: Graph, backend: Backend) -> Callable[..., Any] | None:
     """The callable of a graph with independent results; None if it has none, or cannot be cut."""
-    if not all(is_plain(n) for n in graph.module.graph.nodes) or leaves_states(graph):
+    if graph.has_data_sizes or not all(is_plain(n) for n in graph.module.graph.nodes) or leaves_states(graph):
         return None
     histories = Histories(graph.module)
     if not histories.are_independent():

@@ -68,6 +68,7 @@ class Translator:
         dynamic: as for to_static.
         control_flow: whether branches on tensors become part of the graph.
         check: the share of calls that are compared with plain Python.
+        data_sizes: whether operations with sizes and numbers that depend on data become part of the graph.
         program: the whole program that this translator is for, or None. It decides what is worth a capture.
         scope: the modules that it is for.
         shows_stages: whether records of captures contain the intermediate form of each step as text.
@@ -75,7 +76,7 @@ class Translator:
     """
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
-                 dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0,
+                 dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0, data_sizes: bool = True,
                  program: WholeProgram | None = None, scope: Scope = EVERYTHING,
                  shows_stages: bool = False, exits: Callable[[Trace], Exit] = write_exit) -> None:
         self.full_graph, self.program, self.scope = full_graph, program, scope
@@ -84,7 +85,7 @@ class Translator:
         unrolling()     # raises for an invalid value of SOT_UNROLL
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
-                                    control_flow=control_flow or full_graph,
+                                    control_flow=control_flow or full_graph, plain_sizes=not data_sizes,
                                     plain_optimizers=ALL if is_known_to_interpret(backend) else frozenset())
         self.learnt = Assumptions()                     # holds for all code
         self.named: dict[CodeType, dict[str, tuple]] = {}   # sizes of arguments that an input_spec names

@@ -63,12 +63,15 @@ class Settings:
     check: float | None = None
     mode: str | None = None
     options: Mapping[str, Any] | None = field(default=None, hash=False)
+    data_sizes: str = "graph"
 
     def __post_init__(self) -> None:
         self.compiler()
         rate_of(self.check)
         if self.control_flow not in ("break", "graph"):
             raise ValueError(f"control_flow must be 'break' or 'graph', not {short(self.control_flow)}")
+        if self.data_sizes not in ("break", "graph"):
+            raise ValueError(f"data_sizes must be 'break' or 'graph', not {short(self.data_sizes)}")
 
     def compiler(self) -> Backend:
         """The backend function. Raises UnknownBackendError, ModeError or another BackendError."""
@@ -78,7 +81,8 @@ class Settings:
 
     def translator(self) -> Translator:
         return Translator(self.compiler(), full_graph=self.full_graph, dynamic=self.dynamic,
-                          control_flow=self.control_flow == "graph", check=rate_of(self.check))
+                          control_flow=self.control_flow == "graph", check=rate_of(self.check),
+                          data_sizes=self.data_sizes == "graph")
 
     def argument_check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
         """A function that checks the arguments of each call, with the hook off; None without input_spec."""
@@ -94,6 +98,7 @@ class Settings:
         more = ", full_graph" if self.full_graph else ", control_flow 'graph'" if self.control_flow == "graph" else ""
         more += "" if self.mode is None else f", mode {self.mode!r}"
         more += "" if not self.options else f", options {dict(self.options)}"
+        more += "" if self.data_sizes == "graph" else f", data_sizes {self.data_sizes!r}"
         more += "" if self.dynamic is None else f", dynamic={self.dynamic}"
         return f"backend {backend_name(lookup_backend(self.backend))!r}{more}"
 
@@ -249,17 +254,18 @@ def python_call(fn: Callable[..., Any]) -> Callable[..., Any]:
 def to_static(fn_or_module: None = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
               control_flow: str = "break", check: float | None = None,
-              mode: str | None = None, options: Mapping[str, Any] | None = None) -> Callable[[F], F]: ...
+              mode: str | None = None, options: Mapping[str, Any] | None = None,
+              data_sizes: str = "graph") -> Callable[[F], F]: ...
 @overload
 def to_static(fn_or_module: F, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
               control_flow: str = "break", check: float | None = None, mode: str | None = None,
-              options: Mapping[str, Any] | None = None) -> F: ...
+              options: Mapping[str, Any] | None = None, data_sizes: str = "graph") -> F: ...
 @public(hint="The settings are keyword arguments: to_static(f, full_graph=True)")
 def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str | Backend = "auto",
               full_graph: bool = False, dynamic: bool | None = None,
               control_flow: str = "break", check: float | None = None, mode: str | None = None,
-              options: Mapping[str, Any] | None = None) -> Any:
+              options: Mapping[str, Any] | None = None, data_sizes: str = "graph") -> Any:
     """Translate a function or a module into graphs while it runs. A decorator, with or without arguments.
 
     Arguments:
@@ -279,6 +285,9 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
             of one graph, as ``torch.cond`` and ``while_loop``, if they return tensors of the same kind and have no
             other effects. A tensor that one side only passes on is then a copy, and a result requires grad if it does
             on either side.
+        data_sizes: how to treat operations with a size or number that depends on the data of a tensor: ``x[mask]``,
+            ``nonzero``, ``torch.zeros(n.item())``. With "graph" they are part of the graph. With "break", Python
+            executes them between two graphs.
         check: the share of calls, from 0 to 1, that plain Python repeats on copies, for comparison. None means
             SOT_CHECK. A difference is a CheckWarning; see sot.checking.
         mode: the effort of the backend, by a name that the backend knows. inductor has those of torch.compile
@@ -287,11 +296,12 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
             ``options=``.
 
     Raises TargetError (a TypeError) for a target that cannot be translated, UnknownBackendError, ModeError or another
-    BackendError for the backend and its mode, InputSpecError for the input_spec, ValueError for control_flow.
+    BackendError for the backend and its mode, InputSpecError for the input_spec, ValueError for control_flow and
+    data_sizes.
     """
     if dynamic not in (None, True, False):
         raise TargetError(f"dynamic must be None, True or False, not {short(dynamic)}")
-    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode, options)
+    settings = Settings(backend, full_graph, input_spec, dynamic, control_flow, check, mode, options, data_sizes)
     return functools.partial(public()(translate), settings=settings) if fn_or_module is None else translate(
         fn_or_module, settings=settings)
 

@@ -104,6 +104,7 @@ class Assumptions:
         plain_gradients: whether ``backward()`` is left to Python, because the backend cannot compile a graph with it.
         plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
         read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
+        plain_sizes: whether operations with sizes and numbers that depend on data are left to Python.
         told: whether ``torch.compiler.is_compiling()`` is true for the program, as under torch.compile.
         imported: the parts of libraries that were imported for this capture, with the names read from them.
     """
@@ -121,6 +122,7 @@ class Assumptions:
     plain_gradients: bool = False
     plain_optimizers: frozenset[str] = frozenset()
     read_at_once: frozenset[Point] = frozenset()
+    plain_sizes: bool = False
     told: bool = False
     imported: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
 
@@ -136,7 +138,7 @@ class Assumptions:
     def of_code(self) -> Assumptions:
         """The assumptions that hold for one code object: its numbers and its gradients."""
         return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized,
-                           plain_gradients=self.plain_gradients)
+                           plain_gradients=self.plain_gradients, plain_sizes=self.plain_sizes)
 
     @property
     def of_program(self) -> Assumptions:

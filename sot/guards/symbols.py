@@ -29,11 +29,19 @@ class Symbols:
     def __init__(self, mode: RecordingFakeMode) -> None:
         # The import takes a second, so it is done when needed.
         self.torch: Any = importlib.import_module("sot.torch_compat.symbolic_shapes")
+        self.data: Any = importlib.import_module("sot.torch_compat.data_symbols")
         self.mode = mode
         self.env = self.torch.shape_env_of(mode)
         mode.while_running = self.torch.decomposing
         self.origins: dict[Any, Origin] = {}            # of symbols
         self.numbers: dict[Origin, Any] = {}            # SymInts
+        self.admits_data = False                        # whether there may be symbols of data
+        self.of_data: dict[Any, Any] = {}               # the numbers of the graph that symbols of data stand for
+        self.points: dict[Any, frozenset] = {}          # where the program makes symbols of data
+        self.unchecked: list[Any] = []                  # what torch has assumed about them, without an assertion yet
+        self.examples: Any = None                       # a mode for fakes of other sizes, see examples.py
+        self._taken: set[int] = set()
+        self.unsure: set[int] = set()                   # memory that tensors share or not, depending on data
         self._layouts: dict[int, Any] = {}              # of fake tensors, when they were made
         self._labels: set[str] = set()
         self._noted = 0
@@ -92,6 +100,13 @@ class Symbols:
         """The term of a symbolic number. Raises RestartCapture if there is none."""
         return self._term(self.torch.expression(number))
 
+    def data_term(self, expr: Any) -> Term:
+        """The term of an expression with symbols of data, which are numbers of the graph; None if there is none."""
+        try:
+            return self.torch.term_of(expr, lambda s: self.of_data[s] if s in self.of_data else self.origins[s])
+        except (self.torch.Untranslatable, KeyError):
+            return None
+
     def _term(self, expr: Any) -> Term:
         try:
             return self.torch.term_of(expr, self.origins.__getitem__)
@@ -112,7 +127,16 @@ class Symbols:
         except (TypeError, AttributeError, NotImplementedError):
             return None
 
-    # ---- assumptions
+    # ---- numbers that depend on data
+    def admitted(self) -> Any:
+        """While this is entered, operations may make symbols for what depends on data."""
+        self.admits_data = True
+        return self.data.admitted(self.mode)
+
+    def take_assertions(self) -> None:
+        """Add what torch has assumed about symbols of data since the last call to ``unchecked``."""
+        self.unchecked += self.data.assertions(self.env, self._taken)
+
     def news(self) -> Iterable[RelationGuard]:
         """The guards for the assumptions made since the last call."""
         made, self._made = self._made, []

@@ -29,6 +29,7 @@ from sot.interpreter import entering
 from sot.interpreter.frame import PUSH, Frame
 from sot.interpreter.numpy_ops.memory import ArrayMemory
 from sot.interpreter.outcomes import Mark, Touch
+from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.support.errors import PyRaise, Reason, Skip
 from sot.support.limits import unrolling
 from sot.support.own_code import is_own
@@ -165,7 +166,13 @@ class Machine:
 
     @property
     def has_symbols(self) -> bool:
-        return self._symbols is not None
+        """Whether sizes or numbers may differ at the next call."""
+        return self._symbols is not None and bool(self._symbols.numbers)
+
+    @property
+    def has_data_sizes(self) -> bool:
+        """Whether sizes or numbers of the graph may depend on data."""
+        return self._symbols is not None and self._symbols.admits_data
 
     def note_assumptions(self, of_operator: bool = False) -> None:
         """Guard what torch has assumed about symbols since the last call. ``of_operator``: the assumption is of an
@@ -182,6 +189,8 @@ class Machine:
 
     def symbolic(self, number: Any) -> Value:
         """The Value of a SymInt that torch has computed, such as the size of a result."""
+        if self.has_data_sizes and self.symbols.data.depends_on_data(number):
+            return graph_numbers.of_symbol(self, number)
         term = self.symbols.term(number)
         self.note_assumptions()
         if not isinstance(term, (tuple, Origin)):

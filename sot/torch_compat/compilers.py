@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -74,8 +74,14 @@ def symbolic_mode(gm: GraphModule) -> FakeTensorMode | None:
 
 
 def static_mode() -> FakeTensorMode:
+    """A mode in which sizes of inputs are constants, and those that depend on data are symbols."""
     shape_env = _import("torch.fx.experimental.symbolic_shapes").ShapeEnv()
-    return FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
+    return FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True, static_shapes=True)
+
+
+def depends_on_data(gm: GraphModule) -> bool:
+    """Whether a size or number of the graph depends on data."""
+    return not symbolic_mode(gm) and any(is_symbolic(node.meta.get("example_value")) for node in gm.graph.nodes)
 
 
 def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTensorMode, list[Any]]:
@@ -111,7 +117,8 @@ def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Fa
 @contextmanager
 def compiling(mode: FakeTensorMode) -> Iterator[None]:
     """Set the context in which torch.compile calls a backend. AOTAutograd and inductor read it."""
-    with tracing(TracingContext(mode)):
+    admitted = nullcontext() if mode.shape_env is None else _import("sot.torch_compat.data_symbols").admitted(mode)
+    with tracing(TracingContext(mode)), admitted:
         yield
 
 
@@ -121,7 +128,9 @@ def compiling_graph(gm: GraphModule) -> Iterator[None]:
 
     A mode without a ShapeEnv makes every shape static, as in a graph without symbols.
     """
-    with compiling(symbolic_mode(gm) or FakeTensorMode(allow_non_fake_inputs=True)):
+    mode = symbolic_mode(gm) or (
+        static_mode() if depends_on_data(gm) else FakeTensorMode(allow_non_fake_inputs=True))
+    with compiling(mode):
         yield
 
 

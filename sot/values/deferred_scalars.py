@@ -1,8 +1,9 @@
 """Deferred scalars: Python numbers that emitted code reads from a tensor after the graph has run.
 
-The value of ``loss.item()`` is needed during capture only if the program reads it: in a branch, an index, a tensor
-operation. If the program returns, stores or prints it, or computes with it, it is a ``DeferredScalar``: an expression
-in emitted code. Any other use raises ``NeededNow``. Then the capture restarts and breaks where the number is read.
+The value of ``loss.item()`` is needed during capture only if the program reads it: in a branch, an index. If the
+program returns, stores or prints it, or computes with it, it is a ``DeferredScalar``: an expression in emitted code.
+An operation on tensors takes it as a number of the graph (``graph_number``). Any other use raises ``NeededNow``. Then
+the capture restarts and breaks where the number is read.
 """
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sot.values.text import ShownTensor
 
 DEPTH_LIMIT = 60        # greatest depth of an expression
+SIZE_BITS = 62          # greatest size of a varying int
 
 
 class NeededNow(RestartCapture, NotConstant):
@@ -31,21 +33,46 @@ class NeededNow(RestartCapture, NotConstant):
 
 class DeferredScalar(Value):
     """An int, float or bool, or a NumPy array with the memory of a tensor. ``bits`` is the greatest bit length of an
-    int, if it is known. ``reading`` is the value that yields this number.
+    int, if it is known. ``reading`` is the value that yields this number. ``number`` makes a number of the graph of
+    it.
     """
 
     def array_argument(self, m: Machine) -> Any:
         raise self.needed()
 
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        if self.pytype is int or as_number:
+            return self.graph_number(m)
         raise self.needed()
 
     def __init__(self, pytype: type, points: frozenset[Point], write: Callable[[Emitter], str], bits: float = 64,
-                 depth: int = 0, reading: Reading | None = None) -> None:
+                 depth: int = 0, reading: Reading | None = None,
+                 number: Callable[[Any], Any] | None = None) -> None:
         if depth > DEPTH_LIMIT:
             raise NeededNow(points)
         self.pytype, self.points, self.write, self.bits, self.depth = pytype, points, write, bits, depth
-        self.reading = reading
+        self.reading, self._number, self._in_graph = reading, number, None
+
+    @property
+    def is_in_graph(self) -> bool:
+        """Whether the graph can compute the number."""
+        return self._number is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the graph has the number already."""
+        return self._in_graph is not None
+
+    def hold(self, number: Any) -> None:
+        self._in_graph = number
+
+    def graph_number(self, m: Machine) -> Any:
+        """The number as a number of the graph, from now on."""
+        if self._in_graph is None:
+            if self._number is None:
+                raise self.needed()
+            self._in_graph = self._number(m)
+        return self._in_graph
 
     @property
     def is_array(self) -> bool:

@@ -192,7 +192,12 @@ def in_del_and_reassignment(x):
     (in_del_and_reassignment, 2),
 ], ids=lambda v: getattr(v, "__name__", None))
 def test_a_break_loses_nothing(fn, graphs):
-    check(fn, X, graphs=graphs)
+    check(fn, X, graphs=graphs, settings={"data_sizes": "break"})
+
+
+@pytest.mark.parametrize("fn", [in_the_middle, in_nested_with, in_del_and_reassignment], ids=lambda f: f.__name__)
+def test_a_number_that_goes_into_operations_breaks_nothing(fn):
+    check(fn, X, graphs=1, breaks=0)
 
 
 @pytest.mark.parametrize("fn", [in_for, in_for_with_break_and_continue, in_nested_loops], ids=lambda f: f.__name__)
@@ -448,7 +453,7 @@ def test_graph_break_breaks():
 
 def test_full_graph_refuses_a_break():
     def f(x):
-        return x + x.sum().item()
+        return x + len([0] * int(x.sum().item()))
     with pytest.raises(sot.CaptureError, match="item"):
         sot.to_static(f, full_graph=True)(X)
 

@@ -164,12 +164,14 @@ def first(found: Any) -> str | None:
 
 
 def check(fn: Callable, *args: Any, graphs: int | None = None, breaks: int | None = None, again: bool = True,
-          kwargs: dict | None = None) -> sot.frontend.api.StaticFunction:
-    """Compare; ``graphs`` and ``breaks`` are what the first call must take. ``again``: call twice."""
+          kwargs: dict | None = None, settings: dict | None = None) -> sot.frontend.api.StaticFunction:
+    """Compare; ``graphs`` and ``breaks`` are what the first call must take. ``again``: call twice. ``settings`` are
+    those of to_static.
+    """
     kwargs = kwargs or {}
     backend = Counter()
     original = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn
-    translated = sot.to_static(fn, backend=backend)
+    translated = sot.to_static(fn, backend=backend, **(settings or {}))
     translation = sot.translation_of(translated)
     for call in range(2 if again else 1):
         mine, theirs = copy.deepcopy((args, kwargs)), copy.deepcopy((args, kwargs))

@@ -39,10 +39,11 @@ from sot.values.arrays import ArrayValue
 from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
 from sot.values.constants import is_constant
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.objects.identities import IdentityNumber
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, is_tensor
 from sot.values.text import TextValue, joined, made_later, percent_of_numbers
 from sot.values.wrapping import wrap_known
 
@@ -67,7 +68,7 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     inplace = symbol in INPLACE
     plain = symbol[:-1] if inplace else symbol
     function, name, reflected = BINARY[plain]
-    if deferred_scalars.among(a, b):
+    if deferred_scalars.among(a, b) and not is_tensor(a) and not is_tensor(b):
         return deferred_scalars.binary(m, symbol, a, b)
     if numpy_arrays.among(a, b):
         return numpy_functions.operate(m, function, a, b, inplace=INPLACE[symbol][0] if inplace else None)
@@ -115,7 +116,7 @@ def unsupported(symbol: str, a: Value, b: Value) -> str:
 def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | None:
     """An operator between a tensor and a tensor or number; None if the other operand takes part in the decision."""
     other = b if isinstance(a, TensorValue) else a
-    if isinstance(other, (TensorValue, DynamicNumber)) or (
+    if isinstance(other, (TensorValue, DynamicNumber, DeferredScalar)) or (
             isinstance(other, Const) and isinstance(other.real, NUMBERS)):
         return torch_call(m, "call_function", function, [a, b], {})
     if isinstance(other, ObjectValue) and other.is_duck:
@@ -203,8 +204,8 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     a, b = (v.as_constant() if isinstance(v, BoundMethod) else v for v in (a, b))
     if isinstance(a, IdentityNumber) and isinstance(b, IdentityNumber) and symbol in ("==", "!="):
         return boolean(a.is_same(b) is (symbol == "=="))
-    if deferred_scalars.among(a, b):
-        raise deferred_scalars.needed(a, b)
+    if deferred_scalars.among(a, b) and not is_tensor(a) and not is_tensor(b):
+        return deferred_scalars.compared(m, symbol, a, b)
     if numpy_arrays.among(a, b):
         return numpy_functions.operate(m, function, a, b)
     if tensor_numbers.is_one(a, b):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.bytecode.flow import Flow, flow_of, ways
+from sot.graph import NumberRef
 from sot.graph.regions import Region
 from sot.guards.assumptions import Point
 from sot.interpreter.control_flow import loops
@@ -34,6 +35,7 @@ from sot.interpreter.control_flow.speculate import (
     follow,
 )
 from sot.interpreter.frame import Frame
+from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, Value
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 def jump(m: Machine, frame: Frame, test: TensorBool) -> Any:
     """Execute both sides of the current conditional jump."""
     flow, pc = flow_of(frame.native), frame.last
-    if not m.assumptions.control_flow:
+    if not m.assumptions.control_flow or isinstance(test.ref, NumberRef):
         return assertion(m, frame, test, sides_of(frame))
     point: Point = frame.native, pc
     if (why := m.assumptions.refused.get(point)) is not None:
@@ -118,12 +120,15 @@ def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | 
     if (isinstance(raised, ExceptionValue) and raised.real is ABSENT and all(isinstance(a, Const) for a in raised.args)
             and not isinstance(inspect.getattr_static(raised.pytype, "__init__"), FunctionType)):
         m.asserted[text] = raised.pytype, tuple(a.constant() for a in raised.args)
+    if isinstance(test.ref, NumberRef):
+        return graph_numbers.check(m, test.ref, holds, text)
     value: Value = TensorValue(test.ref)
     if not holds:
         value = torch_call(m, "call_function", torch.logical_not, [value], {})
     if test.ref.fake.device.type != "cpu":
         value = torch_call(m, "call_method", "cpu", [value], {})
     torch_call(m, "call_function", torch._assert_async, [value, Const(text)], {})
+    return None
 
 
 def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]) -> Any:

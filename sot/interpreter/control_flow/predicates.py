@@ -10,12 +10,14 @@ from sot.bytecode.flow import flow_of, ways
 from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import no_keywords, take
 from sot.interpreter.control_flow import failures
+from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.fake_tensors import DataDependentOutputException
 from sot.values.base import ENTERED, Value, boolean
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.objects import TupleValue
 from sot.values.tensor import TensorBool, TensorNumber, TensorValue
 
@@ -27,6 +29,8 @@ def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
     """``bool(value)``: the known truth, ENTERED, or a TensorBool if the branch becomes part of the graph. A branch
     with one side that raises always does.
     """
+    if isinstance(value, DeferredScalar) and value.is_in_graph:
+        return truth_of_number(m, value)
     if not isinstance(value, (TensorValue, TensorNumber)):
         return operators.truth(m, value)
     if not m.assumptions.control_flow:
@@ -42,6 +46,15 @@ def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
         except DataDependentOutputException:
             return as_truth(m, value)
     return as_truth(m, value) if isinstance(value, TensorNumber) else operators.truth(m, value)
+
+
+def truth_of_number(m: Machine, value: DeferredScalar) -> bool | TensorBool:
+    """The truth of a number that depends on data, if it is known, or if one side of the branch raises."""
+    if value.is_held and (known := graph_numbers.known_truth(m, value)) is not None:
+        return known
+    if graph_numbers.may_be(m) and may_be_assertion(m):
+        return TensorBool(graph_numbers.as_truth(m, value).graph_number(m))
+    raise value.needed()
 
 
 JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))

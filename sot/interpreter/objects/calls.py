@@ -59,7 +59,7 @@ NO_INSTANCES = 1 << 7       # Py_TPFLAGS_DISALLOW_INSTANTIATION
 def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a constant: a class, a builtin, an operation."""
     real = const.real
-    if deferred_scalars.among(*args, *kwargs.values()):
+    if deferred_scalars.among(*args, *kwargs.values()) and not is_operation(real):
         found = deferred_scalars.called(m, real, args, kwargs)
         if found is not None:
             return found

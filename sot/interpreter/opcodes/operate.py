@@ -161,8 +161,6 @@ def build_slice(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 def make_slice(parts: list[Value]) -> Value:
-    if deferred_scalars.among(*parts):
-        raise deferred_scalars.needed(*parts)
     if all(isinstance(p, Const) and not is_dynamic(p) for p in parts):
         return Const(slice(*(p.real for p in parts)))
     return SliceValue(parts)

@@ -15,11 +15,12 @@ import torch
 
 from sot.bytecode.resume_origin import source
 from sot.guards.assumptions import Point
+from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.support.registry import HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.functions import is_in_transform
-from sot.values.base import ANSWERS, Const, Value
-from sot.values.deferred_scalars import DeferredScalar, NeededNow, Reading
+from sot.values.base import ANSWERS, Const, Value, boolean
+from sot.values.deferred_scalars import SIZE_BITS, DeferredScalar, NeededNow, Reading
 from sot.values.numbers import DynamicNumber, compare, is_dynamic
 from sot.values.objects import ListValue
 from sot.values.objects.identities import IdentityNumber
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 ROUNDS, LIMIT = 4, 50   # of a loop that reads numbers without a break: so many iterations, and more if they have
 OPERATIONS = 200        # no more operations than this in all
 LIST_LIMIT = 64         # greatest number of elements from ``tolist``
-SIZE_BITS = 62          # greatest size of a varying int
+
 FLOAT_BITS = 1000       # greatest size of an int that becomes a float, whatever its value
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%"))
 CONVERSIONS = {"int": int, "float": float}
@@ -48,6 +49,7 @@ STORING = frozenset((
     collections.deque.appendleft))
 BUILTINS: dict[str, Any] = {f.__name__: f for f in (abs, round, int, float)}
 RECKONING = frozenset(BUILTINS.values())
+EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
 # They look for a key: one that says which object is meant is found without its number.
 LOOKING = frozenset(
     vars(cls)[name] for cls in (dict, collections.OrderedDict, set, frozenset, list, tuple) for name in (
@@ -91,11 +93,22 @@ def read(m: Machine, name: str, tensor: TensorValue) -> Value:
     method = name if name == "tolist" else "item"
     reading = Reading(ShownTensor(m, tensor, f"{{}}.{method}()"), frozenset({point}))
     fake = tensor.fake
-    kind = CONVERSIONS.get(name) or (bool if fake.dtype is torch.bool else float if fake.is_floating_point() else int)
+    own = bool if fake.dtype is torch.bool else float if fake.is_floating_point() else int
+    kind = CONVERSIONS.get(name, own)
     if name == "tolist" and fake.dim():
-        return elements(reading, kind, tuple(fake.shape), "")
+        return elements(reading, kind, tuple(fake.shape), ())
     write = written(name, reading) if name in CONVERSIONS else (lambda e: e.value(reading))
-    return DeferredScalar(kind, reading.points, write, reading=reading)
+    return DeferredScalar(kind, reading.points, write, reading=reading,
+                          number=in_graph(reading, kind) if kind is own else None)
+
+
+def in_graph(reading: Reading, kind: type, index: tuple[int, ...] = ()) -> Callable[[Machine], Any]:
+    """A maker of the number of the graph for a reading."""
+    def number(m: Machine) -> Any:
+        if not reading.shown.is_unchanged:
+            raise NeededNow(reading.points)
+        return graph_numbers.read(m, reading.shown.tensor.ref, kind, index, reading.points)
+    return number
 
 
 def array(m: Machine, tensor: TensorValue) -> Value | None:
@@ -123,10 +136,12 @@ def can_wait(name: str, fake: torch.Tensor) -> bool:
     return name in ("item", "float") or name == "int" and not fake.is_floating_point()     # a NaN is not an int
 
 
-def elements(reading: Reading, kind: type, shape: tuple[int, ...], path: str) -> Value:
-    if not shape:
-        return DeferredScalar(kind, reading.points, lambda e: f"{e.value(reading)}{path}")
-    return ListValue([elements(reading, kind, shape[1:], f"{path}[{i}]") for i in range(shape[0])])
+def elements(reading: Reading, kind: type, shape: tuple[int, ...], index: tuple[int, ...]) -> Value:
+    if shape:
+        return ListValue([elements(reading, kind, shape[1:], (*index, i)) for i in range(shape[0])])
+    path = "".join(f"[{i}]" for i in index)
+    return DeferredScalar(kind, reading.points, lambda e: f"{e.value(reading)}{path}",
+                          number=in_graph(reading, kind, index))
 
 
 def written(function: str, value: Value, *more: Any) -> Callable[[Emitter], str]:
@@ -149,6 +164,8 @@ def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -
     """A call with such a number: its result, or None to leave it to other handlers."""
     if is_among(RECKONING, real):
         return reckoned(m, real, args, kwargs)
+    if is_among(EXTREMES, real) and len(args) > 1 and not kwargs:
+        return extreme(EXTREMES[real], args)
     if is_among(LOOKING, real) and all(isinstance(v, IdentityNumber) for v in args if isinstance(v, DeferredScalar)):
         return None
     is_users = isinstance(real, type) or POLYFILLS.find(real) is not None
@@ -163,6 +180,8 @@ def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value])
     if not isinstance(value, DeferredScalar) or value.is_array or kwargs or len(args) != (2 if real is round else 1):
         raise needed(*args, *kwargs.values())
     more: tuple = ()
+    if real is int and value.pytype is float and value.is_in_graph:
+        return graph_numbers.at_once(m, "int", int, [value])
     if real is round:
         digits = args[1]
         if not isinstance(digits, Const) or type(digits.real) is not int or not 0 <= digits.real <= 15:
@@ -173,7 +192,47 @@ def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value])
     if real is int and value.pytype is float or real is float and value.bits > FLOAT_BITS:
         raise needed(value)
     kind = real if real in (int, float) else int if value.pytype is bool else value.pytype
-    return DeferredScalar(kind, value.points, written(real.__name__, value, *more), value.bits, value.depth + 1)
+    number = None if more or real is round else computing(real.__name__, kind, value)
+    return DeferredScalar(kind, value.points, written(real.__name__, value, *more), value.bits, value.depth + 1,
+                          number=number)
+
+
+def extreme(name: str, args: list[Value]) -> Value:
+    """``min`` or ``max`` of ints. Of other numbers the type of the result depends on the values."""
+    if not all(is_number(v) and v.pytype is int for v in args):
+        raise needed(*args)
+    return functools.reduce(lambda a, b: joined(int, a, b, lambda e: f"{name}({e.value(a)}, {e.value(b)})", name,
+                                                max(bits_known(a), bits_known(b))), args)
+
+
+def bits_known(value: Value) -> float:
+    return value.bits if isinstance(value, DeferredScalar) else float("inf") if is_dynamic(value) else (
+        value.constant().bit_length())
+
+
+def computing(name: str, kind: type, *values: Value) -> Callable[[Machine], Any] | None:
+    """A maker of a number of the graph from others; None if the graph does not have these."""
+    if any(isinstance(v, DeferredScalar) and not v.is_in_graph for v in values):
+        return None
+    return lambda m: graph_numbers.computed(m, name, kind, [*values])
+
+
+def joined(kind: type, a: Value, b: Value, write: Callable[[Emitter], str], name: str, bits: float = 64) -> Value:
+    """A number computed from two, by a function that raises for no numbers."""
+    later = [v for v in (a, b) if isinstance(v, DeferredScalar)]
+    return DeferredScalar(kind, frozenset().union(*(v.points for v in later)), write, bits,
+                          1 + max(v.depth for v in later), number=computing(name, kind, a, b))
+
+
+def compared(m: Machine, symbol: str, a: Value, b: Value) -> Value:
+    """``a <symbol> b`` where one operand is such a number."""
+    if not is_number(a) or not is_number(b):
+        raise needed(a, b)
+    result = joined(bool, a, b, lambda e: f"{e.value(a)} {symbol} {e.value(b)}", symbol)
+    if not any(v.is_held for v in (a, b) if isinstance(v, DeferredScalar)):
+        return result
+    known = graph_numbers.known_truth(m, result)    # type: ignore[arg-type]
+    return result if known is None else boolean(known)
 
 
 def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
@@ -181,18 +240,25 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     plain = symbol[:-1] if len(symbol) > 1 and symbol.endswith("=") else symbol
     if plain == "%" and a.pytype is str:
         return HANDLERS[str.__mod__](m, [a, b], {})
-    if plain not in ARITHMETIC or not is_number(a) or not is_number(b):
-        raise needed(a, b)
-    if plain in ("/", "//", "%") and not is_divisor(m, plain, b):
+    if plain not in (*ARITHMETIC, "**") or not is_number(a) or not is_number(b):
         raise needed(a, b)
     is_float = plain == "/" or float in (a.pytype, b.pytype)
+    kind = float if is_float else int
+    if plain == "**" or plain in ("/", "//", "%") and not is_divisor(m, plain, b):
+        return in_graph_at_once(m, plain, kind, a, b)
     sizes = bits_of(m, a, is_float), bits_of(m, b, is_float)
     if is_float and max(sizes) > FLOAT_BITS:
-        raise needed(a, b)
+        return in_graph_at_once(m, plain, kind, a, b)
     bits = sum(sizes) if plain == "*" else max(sizes) + 1
-    later = [v for v in (a, b) if isinstance(v, DeferredScalar)]
-    return DeferredScalar(float if is_float else int, frozenset().union(*(v.points for v in later)),
-                       lambda e: f"{e.value(a)} {plain} {e.value(b)}", bits, 1 + max(v.depth for v in later))
+    return joined(kind, a, b, lambda e: f"{e.value(a)} {plain} {e.value(b)}", plain, bits)
+
+
+def in_graph_at_once(m: Machine, symbol: str, kind: type, a: Value, b: Value) -> Value:
+    """Arithmetic that may raise: the graph does it where the program does, so that Python can raise."""
+    known = isinstance(b, Const) and not is_dynamic(b) and b.constant() > 0      # else the type of a power is not known
+    if symbol == "**" and not (kind is int and known) or computing(symbol, kind, a, b) is None:
+        raise needed(a, b)
+    return graph_numbers.at_once(m, symbol, kind, [a, b])
 
 
 def is_number(value: Value) -> bool:
@@ -227,8 +293,9 @@ def unary(m: Machine, value: DeferredScalar, function: Any, name: str, symbol: s
         return reckoned(m, abs, [value], {})
     if symbol not in "+-" or value.pytype not in (int, float):
         raise value.needed()
+    number = computing("neg", value.pytype, value) if symbol == "-" else value.graph_number
     return DeferredScalar(value.pytype, value.points, lambda e: f"{symbol}{e.value(value)}", value.bits,
-                          value.depth + 1)
+                          value.depth + 1, number=number if value.is_in_graph else None)
 
 
 # ---- text -------------------------------------------------------------------------------------------------------

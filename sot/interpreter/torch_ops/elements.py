@@ -73,8 +73,8 @@ def with_tensors(key: Value) -> Value:
 
 
 def position(number: DeferredScalar) -> Value:
-    """The unchanged tensor that a number is read from, if it is a position."""
+    """The unchanged tensor that a number is read from, if it is a position; else the number."""
     shown = number.reading.shown if number.reading is not None else None
     if shown is None or not is_position(shown.tensor.ref) or not shown.is_unchanged:
-        raise number.needed()
+        return number
     return shown.tensor

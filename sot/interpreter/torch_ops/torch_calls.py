@@ -24,6 +24,7 @@ from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
+from sot.interpreter.torch_ops.data_sizes import operations
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.autograd_nodes import refused
@@ -169,6 +170,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         raise
     refuse_changes(m, name)
     m.note_assumptions(of_operator=True)
+    is_unsure = m.has_data_sizes and operations.prepare(m, kind, name, call, result, found, before)
     if any(map(holds_number, call[1])):
         forget_constant(result)
     check_result(m, name, result, found)
@@ -188,7 +190,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     is_new = isinstance(result, torch.Tensor) and id(result) not in found
     follows = is_new or gives_back(name, *call[1], **call[2])
     node = record(m, name, call, result, written, seen=not follows or changed or bool(written) or call is not asked)
-    made = structure(m, node, result, found)
+    made = operations.noted(m, name, structure(m, node, result, found), is_unsure)
     note_leaves(m, changed, made, found)
     if call[0] is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
@@ -294,10 +296,15 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
         text = str(e).strip().splitlines()
         why = Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}"
         if NO_DATA not in str(e):
+            if m.has_data_sizes and operations.is_of_data(m, e):
+                raise Break(Reason.TENSOR_SHAPE, name) from None
             if m.has_symbols:
                 raise RestartCapture(why[1], static=True) from None
             raise Break(*why) from None
     found = known_values.answer(m, kind, *call) or elements.answer(m, name, call[1])
+    if found is None and reason is not Reason.TENSOR_TRUTH and (
+            made := operations.answer(m, kind, name, call)) is not None:
+        return made, call
     if found is None:
         raise Break(*why)
     return found

@@ -15,6 +15,7 @@ from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import refuse, take
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops import torch_calls
+from sot.interpreter.torch_ops.data_sizes import graph_numbers, operations
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import torch_code
 from sot.support import user_annotations
@@ -40,6 +41,7 @@ from sot.torch_compat.global_state import (
 )
 from sot.torch_compat.tensors import storage_id
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
@@ -333,6 +335,18 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     holds = torch_call(m, "call_method", "_is_all_true", [condition], {})
     torch_call(m, "call_function", torch._assert_async, [holds], {})
     return NONE
+
+
+@handles(torch._check_with)
+def check_with(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What follows relies on the condition, if it is about numbers that depend on data."""
+    condition = args[1] if len(args) > 1 else kwargs.get("cond", NONE)
+    if isinstance(condition, DeferredScalar) and condition.pytype is bool and condition.is_in_graph and (
+            graph_numbers.may_be(m)):
+        graph_numbers.assume(m, condition)
+        operations.settle(m)
+        return NONE
+    return m.enter(torch._check_with, args, kwargs)
 
 
 # ---- left to Python

@@ -23,7 +23,7 @@ from sot.interpreter.builtins.common import (
 )
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.objects.lookup import lookup
-from sot.interpreter.torch_ops import elements
+from sot.interpreter.torch_ops import deferred_scalars, elements
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
@@ -41,12 +41,18 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 
+def refuse_deferred(key: Value) -> None:
+    """Only tensors have elements at a position that is read after the graph."""
+    for part in key.slice_parts if isinstance(key, SliceValue) else (key,):
+        if isinstance(part, DeferredScalar) and not isinstance(part, IdentityNumber):
+            raise part.needed()
+
+
 # ---- reading
 @ANSWERS.add((Value, "getitem"))
 def getitem(m: Machine, obj: Value, key: Value) -> Value:
     """``obj[key]``, by the methods of its class."""
-    if isinstance(key, DeferredScalar) and not isinstance(key, IdentityNumber):
-        raise key.needed()
+    refuse_deferred(key)
     result = call_slot(m, obj, "__getitem__", [key])
     if result is None:
         refuse_opaque(obj)
@@ -58,11 +64,40 @@ def getitem(m: Machine, obj: Value, key: Value) -> Value:
 def part_of_tensor(m: Machine, obj: TensorValue, key: Value) -> Value:
     key = elements.with_tensors(key)
     part: Value = obj
-    if any(map(is_dynamic, key.items if isinstance(key, TupleValue) else [key])):
+    if any(is_dynamic(v) or isinstance(v, DeferredScalar) for v in (
+            key.items if isinstance(key, TupleValue) else [key])):
         part, key = selected(m, obj, key)
         if isinstance(key, TupleValue) and not key.items:
             return part
-    return torch_call(m, "call_function", operator.getitem, [part, key], {})
+    try:
+        return torch_call(m, "call_function", operator.getitem, [part, key], {})
+    except Break:
+        if (bounds := with_bounds_read(m, key)) is None:
+            raise
+    return torch_call(m, "call_function", operator.getitem, [part, bounds], {})
+
+
+def with_bounds_read(m: Machine, key: Value) -> Value | None:
+    """The key with numbers in place of the tensors in its slices; None if it has none that may be read."""
+    parts: list[Value] = []
+    for part in m.settle(key.items) if isinstance(key, TupleValue) else [key]:
+        if isinstance(part, SliceValue) and any(isinstance(v, TensorValue) for v in part.slice_parts):
+            bounds = [bound(m, v) if isinstance(v, TensorValue) else v for v in part.slice_parts]
+            if None in bounds:
+                return None
+            parts.append(SliceValue(bounds))    # type: ignore[arg-type]
+        else:
+            parts.append(part)
+    if not isinstance(key, TupleValue):
+        return None if parts[0] is key else parts[0]
+    return None if all(map(operator.is_, parts, key.items)) else TupleValue(parts)
+
+
+def bound(m: Machine, tensor: TensorValue) -> Value | None:
+    """A bound of a slice, which torch reads off a tensor."""
+    if not elements.is_position(tensor.ref) or not deferred_scalars.begin_to_read(m, "int", tensor):
+        return None
+    return deferred_scalars.read(m, "int", tensor)
 
 
 def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
@@ -81,7 +116,7 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
             dim = len(taken) - seen
         elif v.pytype in (int, slice):
             dim, seen = dim - 1, seen + 1
-            if is_dynamic(v):
+            if is_dynamic(v) or isinstance(v, DeferredScalar):
                 obj = torch_call(m, "call_function", torch.select, [obj, Const(dim), v], {})
                 continue
         rest.insert(0, v)
@@ -91,8 +126,7 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
 @ANSWERS.add((Const, "getitem"))
 def constant_item(m: Machine, obj: Const, key: Value) -> Value:
     """An item of a string, a range, an enum class, or ``cls[...]``."""
-    if isinstance(key, DeferredScalar) and not isinstance(key, IdentityNumber):
-        raise key.needed()
+    refuse_deferred(key)
     real = obj.real
     if isinstance(real, (tuple, frozenset)) and isinstance(key, (Const, SliceValue)):
         result = fold(m, operator.getitem, [obj, key])
@@ -133,8 +167,7 @@ def class_item(m: Machine, obj: Const, key: Value) -> Value:
 # ---- writing
 @ANSWERS.add((Value, "setitem"))
 def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
-    if isinstance(key, DeferredScalar) and not isinstance(key, IdentityNumber):
-        raise key.needed()
+    refuse_deferred(key)
     result = call_slot_for_effect(m, obj, "__setitem__", [key, value])
     if result is None:
         refuse_opaque(obj)
@@ -149,8 +182,7 @@ def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -
 
 def delitem(m: Machine, obj: Value, key: Value) -> Value | None:
     """``del obj[key]``. A pushed frame drops its result."""
-    if isinstance(key, DeferredScalar) and not isinstance(key, IdentityNumber):
-        raise key.needed()
+    refuse_deferred(key)
     result = call_slot_for_effect(m, obj, "__delitem__", [key])
     if result is None:
         refuse_opaque(obj)

@@ -1,0 +1,177 @@
+"""Operations whose results have sizes that depend on data: run on fakes with symbols, recorded like any other.
+
+What torch assumes about the symbols on the way becomes an assertion of the graph. Where torch may have guessed, the
+graph compares the sizes of the result with those that capture found (``as_captured``). If one of these fails, Python
+runs the frame: a guess is never silently wrong.
+"""
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.graph import NumberRef, TensorRef
+from sot.graph.refs import version_of
+from sot.interpreter.control_flow import failures
+from sot.interpreter.torch_ops.data_sizes import examples, graph_numbers
+from sot.interpreter.torch_ops.known_values import refs_in
+from sot.support.errors import Break, Reason
+from sot.torch_compat.tensors import VALUES, storage_id
+from sot.values.base import Value
+from sot.values.objects import ListValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+    from sot.interpreter.torch_ops.known_values import Call
+
+def as_captured(tensor: torch.Tensor, *sizes: int) -> None:
+    """The target of the node that compares a result with what capture has found."""
+    if any(isinstance(n, torch.SymInt) for n in tensor.shape):      # a compiler traces the graph, and checks itself
+        return
+    if tensor.dim() != len(sizes) or any(n != m for n, m in zip(tensor.shape, sizes, strict=True)):
+        raise graph_numbers.Mismatch(f"shape {tuple(tensor.shape)}, where capture found {sizes}")
+
+
+def answer(m: Machine, kind: str, name: str, call: tuple) -> Any:
+    """The fake result of an operation whose result depends on data; None if it cannot be part of the graph."""
+    if name in VALUES or not graph_numbers.may_be(m) or graph_numbers.here(m) in m.assumptions.read_at_once:
+        return None
+    symbols = m.symbols
+    try:
+        with symbols.admitted():
+            result = m.builder.run(kind, *call)
+    except Exception:  # noqa: BLE001 - torch needs a value, or has no rule
+        return None
+    tensors = [*examples.tensors_in(result)]
+    bare = {symbol for symbol, _, _ in bare_symbols(m, tensors)}
+    unknown = {s for t in tensors for s in symbols.data.symbols_of(t)} - bare - symbols.of_data.keys()
+    return None if unknown else result
+
+
+def is_of_data(m: Machine, error: Exception) -> bool:
+    """Whether an operation on fakes has failed because it depends on data."""
+    return isinstance(error, m.symbols.data.GuardOnDataDependentSymNode)
+
+
+def bare_symbols(m: Machine, tensors: list[torch.Tensor]) -> Iterator[tuple[Any, Any, tuple]]:
+    """The symbols of data that are a size or the offset of one of these tensors, with their numbers and the call that
+    reads them.
+    """
+    for tensor in tensors:
+        sizes = [(size, (torch.Tensor.size, tensor, dim)) for dim, size in enumerate(tensor.shape)]
+        for number, read in [*sizes, (tensor.storage_offset(), (torch.Tensor.storage_offset, tensor))]:
+            if isinstance(number, torch.SymInt) and m.symbols.torch.expression(number).is_Symbol:
+                yield from ((symbol, number, read) for symbol in m.symbols.data.symbols_of(number))
+
+
+# ---- before the node of an operation is recorded --------------------------------------------------------------
+def prepare(m: Machine, kind: str, name: str, call: Call, result: Any, found: dict[int, TensorValue],
+            before: dict[int, tuple]) -> bool:
+    """Break where capture would rely on a guess, and record what torch has assumed. Returns whether the graph has to
+    compare the sizes of the result.
+    """
+    m.symbols.take_assertions()
+    if m.symbols.unchecked:
+        assert_what_is_known(m, name, any(
+            before.get(id(ref.fake), (None, -1))[1] != ref.version for ref in m.builder.changed_inputs()))
+    numbers = any(isinstance(ref, NumberRef) and ref.real is None for ref in refs_in(call[1:]))
+    if not numbers and not graph_numbers.have_data_sizes(m, (value.ref.fake for value in found.values())):
+        return False
+    if m.builder.region is not None:
+        raise Break(Reason.BRANCH, f"{m.position()}: {name} of a tensor whose size depends on data")
+    written = {storage_id(v.ref.fake) for key, v in found.items() if version_of(v.ref.fake) != before[key][1]}
+    if written & m.symbols.unsure:
+        raise Break(Reason.TENSOR_SHAPE, f"{name} of a tensor that is a view or a copy, depending on sizes,")
+    if symbols_in(m, result) - m.symbols.of_data.keys():     # it has sizes of its own
+        return False
+    sizes, views = examples.agree(m, kind, call, result, numbers)
+    if not sizes and result is not None and not any(True for _ in examples.tensors_in(result)):
+        raise Break(Reason.TENSOR_SHAPE, name)
+    if not views:
+        m.symbols.unsure |= examples.memory_of([*examples.tensors_in(result), *(v.ref.fake for v in found.values())])
+    return not sizes and result is not None
+
+
+def symbols_in(m: Machine, result: Any) -> set[Any]:
+    return {s for tensor in examples.tensors_in(result) for s in m.symbols.data.symbols_of(tensor)}
+
+
+def settle(m: Machine) -> None:
+    """Record what torch has assumed outside of an operation."""
+    m.symbols.take_assertions()
+    assert_what_is_known(m, "torch._check", bool(m.builder.changed_inputs()))
+
+
+def assert_what_is_known(m: Machine, name: str, was_changed: bool) -> None:
+    """Assertions about numbers that the graph has already."""
+    waiting = []
+    for expression in m.symbols.unchecked:
+        truth = graph_numbers.of_expression(m, expression)
+        if truth is None:
+            if expression.free_symbols & m.symbols.of_data.keys():      # else nothing that capture knows is meant
+                waiting.append(expression)
+        elif was_changed:
+            raise Break(Reason.TENSOR_SHAPE, f"{name}, after a change of an input,")
+        elif isinstance(truth, NumberRef) and not is_always_true(truth):
+            m.builder.record_check(graph_numbers.assert_holds, (truth, str(expression)), m.stack_trace())
+            m.builder.refuses = m.refusal_seen = True
+            m.builder.draws_then_refuses = m.builder.draws_then_refuses or m.builder.fake_mode.draws
+    m.symbols.unchecked = waiting
+
+
+def is_always_true(truth: NumberRef) -> bool:
+    """Whether it says that a size or an offset is not negative."""
+    return truth.function is operator.ge and truth.operands[1] == 0 and getattr(
+        truth.operands[0], "function", None) in (torch.Tensor.size, torch.Tensor.storage_offset)
+
+
+# ---- after it -----------------------------------------------------------------------------------------------------
+def noted(m: Machine, name: str, made: Value, is_unsure: bool) -> Value:
+    """The value of a result, after its new symbols are defined. ``is_unsure``: let the graph compare its sizes."""
+    if not m.has_data_sizes:
+        return made
+    results = [v for v in tensor_values(made) if isinstance(v.ref.fake, torch.Tensor)]
+    define(m, results)
+    if m.symbols.unchecked:
+        assert_what_is_known(m, name, bool(m.builder.changed_inputs()))
+        if m.symbols.unchecked:
+            raise Break(Reason.TENSOR_SHAPE, f"{name}, if {m.symbols.unchecked[0]}")
+    for value in results if is_unsure else ():
+        compare(m, name, value.ref)
+    return made
+
+
+def tensor_values(value: Value) -> Iterator[TensorValue]:
+    if isinstance(value, TensorValue):
+        yield value
+    elif isinstance(value, (ListValue, TupleValue)):
+        for item in value.items:
+            yield from tensor_values(item)
+
+
+def define(m: Machine, results: list[TensorValue]) -> None:
+    """Record where the graph has the sizes for which new symbols stand."""
+    refs = {id(value.ref.fake): value.ref for value in results}
+    for symbol, number, (function, tensor, *dim) in [*bare_symbols(m, [value.ref.fake for value in results])]:
+        known = m.symbols.of_data.get(symbol)
+        if known is None or known.node is None:
+            made = NumberRef(number, None, "", function, (refs[id(tensor)], *dim))
+            graph_numbers.define(m, number, made, frozenset({graph_numbers.here(m)}))
+            m.builder.compute(made)
+
+
+def compare(m: Machine, name: str, ref: TensorRef) -> None:
+    """Let the graph compare the sizes of a tensor with those that capture has found."""
+    sizes = []
+    for size in ref.fake.shape:
+        number = graph_numbers.of_expression(m, m.symbols.torch.expression(size)) if isinstance(
+            size, torch.SymInt) else size
+        if number is None:
+            raise Break(Reason.TENSOR_SHAPE, name)
+        sizes.append(number)
+    m.builder.fake_mode.may_refuse = True
+    failures.expect(m, name, is_ours=True)
+    m.builder.record_check(as_captured, (ref, *sizes), m.stack_trace())

@@ -1,0 +1,271 @@
+"""Numbers and sizes that depend on data are part of the graph, and are Python's for every size: none, one and many."""
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from harness import Calls, Programs, outcome, same
+
+import sot
+
+one_graph, small_integers, breaking = Programs(), Calls(), Programs()
+X = torch.linspace(-2, 3, 24).reshape(6, 4)
+W = torch.linspace(-1, 1, 16).reshape(4, 4)
+MANY = [X, X.flip(0), X - 10, X + 10, X - X[5, 0], X * 0 + torch.eye(6)[:, :4]]    # none, all, one or several
+
+
+def compared(fn, calls, backend="eager"):
+    """The captures of a function that is called with each of these arguments, as Python calls it."""
+    translated = sot.to_static(fn, backend=backend)
+    for args in calls:
+        theirs, mine = ([a.clone() if isinstance(a, torch.Tensor) else a for a in args] for _ in range(2))
+        want, got = outcome(fn, tuple(theirs), {}), outcome(translated, tuple(mine), {})
+        for name in ("raised", "result", "printed", "args", "grads", "random"):
+            differs = same(getattr(got, name), getattr(want, name), name)
+            assert not differs, (args, differs, got.raised)
+    return [capture for capture in translated.captures if not capture.name.startswith("<")]
+
+
+# ---- sizes ------------------------------------------------------------------------------------------------------
+@one_graph
+def a_mask(x):
+    y = x[x > 0]
+    return y * 2, torch.masked_select(x, x < -1).sum(), y.shape, y.numel() + 1, len(y)
+
+
+@one_graph
+def rows(x):
+    keep = x[:, 0] > 0
+    y = x[keep]
+    return y @ W, y.mean(0), y.softmax(1), y.reshape(-1, 2), y.new_zeros(y.shape[0], 2), y.view(len(y), 2, 2).flatten(1)
+
+
+@one_graph
+def positions(x):
+    i = (x.sum(1) > 0).nonzero().squeeze(-1)
+    a, b = torch.where(x > 1)
+    return x[i], torch.zeros(6, 4).index_add(0, i, x[i]), x[a, b], torch.argwhere(x > 0).sum(0)
+
+
+@one_graph
+def values(x):
+    found, where, counts = x.round().unique(return_inverse=True, return_counts=True)
+    return found * 2, found[where], torch.repeat_interleave(found, counts), torch.unique_consecutive(x)
+
+
+@one_graph
+def routing(x):
+    which, out = (x @ W).argmax(-1), torch.zeros_like(x)
+    for expert in range(4):
+        i = torch.nonzero(which == expert).squeeze(-1)
+        out.index_add_(0, i, x[i] @ (W + expert))
+    return out
+
+
+@one_graph
+def boxes(x):
+    score = x[:, 3]
+    keep = score > -0.5
+    x, score = x[keep], score[keep]
+    order = score.argsort(descending=True, stable=True)
+    x, score = x[order], score[order]
+    overlap = (x[:, None] - x[None]).abs().sum(-1).triu(1)
+    near = (overlap < 1).sum(0) < 2
+    return x[near], score[near][:3], torch.cat([x[near], x[~near]])
+
+
+@one_graph
+def written(x):
+    y = x.clone()
+    y[y > 0] = 1.
+    y[(y < -1).nonzero(as_tuple=True)] = 0.
+    z = torch.zeros_like(x)
+    z[x > 0] = x[x > 0] * 2
+    return y, z, x.masked_scatter(x > 0, x.flatten())
+
+
+@one_graph
+def shown(x):
+    y = x[x > 0]
+    print("kept", y.shape[0], f"{y.numel()} of {x.numel()}")
+    return y.shape[0] / x.numel(), {"size": tuple(y.shape)}, min(y.numel(), 3), max(len(y), 1), y.numel() > 3
+
+
+@one_graph
+def a_rank_that_differs(x):
+    y = x[x[:, 0] > 0]
+    return y.squeeze(), y.dim()
+
+
+@one_graph
+def broadcast_to_one(x):
+    y = x[x[:, 0] > 0]
+    return y + torch.ones(1, 4), y * y
+
+
+@one_graph
+def a_loss(x):
+    w = W.clone().requires_grad_()
+    y = x @ w
+    mask = y > 0
+    loss = F.mse_loss(y[mask], x[mask])
+    loss.backward()
+    return loss, w.grad
+
+
+@one_graph.each
+def test_one_graph_for_all_sizes(fn):
+    captures = compared(fn, [(x,) for x in MANY])
+    assert [str(c.stopped) for c in captures if c.stopped] == [] and len(captures) == 1
+
+
+# ---- numbers ------------------------------------------------------------------------------------------------------
+@small_integers(*range(-2, 8))
+def a_size(n):
+    k = max(n.item(), 0)
+    return torch.zeros(k), torch.ones(k, 2) + 1, torch.arange(k) * 2, X.new_full((k,), 2), torch.ones(k).expand(3, k)
+
+
+@small_integers(*range(-8, 8))
+def a_slice(n):
+    k = n.item()
+    return X[:k], X[k:], X[:, k:], X[:n] * 2, X[n:, 1:n], X[-1:k + 1]
+
+
+@small_integers(*range(-2, 8))
+def reckoned_with(n):
+    k = n.item()
+    return torch.arange(abs(k) + 2), X * k, X[:k * 2 + 1], X / (k * k + 1), X.sum(0) + (k - 1), k > 3, X + (k > 0)
+
+
+@small_integers(3, *range(8))
+def checked(n):
+    k = n.item()
+    torch._check(k >= 1)
+    torch._check(k <= 6, lambda: "too many")
+    return X[:k] if k >= 1 else X, X.narrow(0, 0, k)
+
+
+@small_integers(2, *range(8))
+def asserted(n):
+    k = int(n)
+    if k > 5:
+        raise AssertionError("too many")
+    if k == 3:
+        raise ValueError("three")
+    return X[:k]
+
+
+@small_integers(*range(8))
+def counted(n):
+    mask = torch.arange(6) < n
+    return X[mask], X.sum() / max(mask.sum().item(), 1), torch.zeros(mask.sum().item() + 1)
+
+
+@small_integers(*range(1, 5))
+def split(n):
+    sizes = torch.stack([n, 5 - n, n * 0 + 1]).tolist()
+    return [part.sum(0) for part in X.split(sizes)], [X[0].repeat(size) for size in sizes]
+
+
+@small_integers(*range(-2, 3))
+def a_size_that_is_given_by_minus_one(n):
+    k = n.item()
+    return torch.ones(1, 4).expand(k, 4), torch.ones(6).view(k, 3)
+
+
+@small_integers.each
+def test_numbers_are_in_the_graph(fn, args):
+    captures = compared(fn, [(torch.tensor(n),) for n in args])
+    assert len(captures) == 2, [str(c.stopped) for c in captures]       # the first for a constant
+    assert captures[1].stopped is None
+
+
+def test_a_check_before_a_break():
+    def fn(n):
+        k = n.item()
+        torch._check(k > 2)
+        sot.graph_break()
+        return k + 1
+    compared(fn, [(torch.tensor(n),) for n in (3, 1, 4, 2)])
+
+
+def test_floats_and_truths():
+    def fn(x):
+        scale, any_ = x.max().item(), (x > 3).any().item()
+        return x * scale + scale / 2, x.clamp(max=scale), torch.full((2,), x.min().item()), x * any_, int(any_) + 1
+    captures = compared(fn, [(x,) for x in MANY])
+    assert len(captures) == 1 and captures[0].stopped is None
+
+
+def test_an_int_of_a_float():
+    def fn(x):
+        return torch.zeros(int(x.item()))
+    captures = compared(fn, [(torch.tensor(v),) for v in (3.7, 0.5, 9.0, float("nan"), float("inf"), -2.0)])
+    assert len(captures) == 1 and captures[0].stopped is None
+
+
+# ---- what decides the way ---------------------------------------------------------------------------------------
+@breaking
+def a_branch_on_a_size(x):
+    y = x[x[:, 0] > 0]
+    return y.sum(0) if y.shape[0] > 2 else y.mean(0)
+
+
+@breaking
+def a_loop_over_rows(x):
+    return [row.sum() for row in x[x[:, 0] > 0]]
+
+
+@breaking
+def a_list_of_a_size(x):
+    return [0] * len(x[x > 1]), list(range((x > 1).sum().item()))
+
+
+@breaking
+def strides_that_depend_on_the_size(x):
+    y = x[:, :max((x > 2).sum().item(), 1)]
+    return y.is_contiguous(), y.stride(), y.contiguous().stride()
+
+
+@breaking
+def a_view_or_a_copy(x):
+    y = x[:, :(x > 1).sum().item()].contiguous()
+    y.add_(1)
+    return y, x
+
+
+@breaking
+def an_input_that_has_changed(x):
+    x.add_(1)
+    y = x[x[:, 0] > 0]
+    z = x[x[:, 1] > 0.5]
+    try:
+        return y + z
+    except RuntimeError as error:
+        return str(error)
+
+
+@breaking.each
+def test_what_capture_cannot_know_is_right(fn):
+    compared(fn, [(x,) for x in MANY])
+
+
+def test_a_break_is_where_the_way_is_decided():
+    captures = compared(a_branch_on_a_size, [(X,)])
+    assert sum(c.stopped is not None for c in captures) == 1 and len(captures) == 2
+
+
+# ---- other settings -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("fn", [a_mask, rows, positions, values, boxes])
+def test_backends_that_compile(fn):
+    captures = compared(fn, [(x,) for x in MANY], backend="aot_eager")
+    assert [str(c.stopped) for c in captures if c.stopped] == [] and len(captures) == 1
+
+
+def test_sizes_that_vary_beside_sizes_of_data():
+    def fn(x):
+        y = x[x > 0]
+        return torch.cat([x.flatten(), y]), y.shape[0] + x.shape[0], x.new_zeros(x.shape[0], y.shape[0])
+    captures = compared(fn, [(torch.linspace(-1, 1, 4 * n).reshape(n, 4),) for n in (3, 5, 2, 8)])
+    assert len(captures) == 2 and not any(c.stopped for c in captures)

@@ -204,12 +204,25 @@ def test_hooks_are_part_of_what_is_saved(saved):
     same(loaded(torch.ones(2, 4)), net(torch.ones(2, 4)))
 
 
+@pytest.mark.parametrize("fn", [
+    lambda x: x * x.sum().item(),
+    lambda x: x[x > 0] * 2,
+    lambda x: x[(x.sum(1) > 0).nonzero().squeeze(-1)] @ torch.ones(4, 2),
+    lambda x: x.sum() / max((x > 0).sum().item(), 1) + torch.zeros((x > 1).sum().item() + 1),
+], ids=["a number", "a mask", "rows", "a size"])
+@pytest.mark.parametrize("rows", [6, None], ids=["fixed", "dynamic"])
+def test_sizes_that_depend_on_data(saved, fn, rows):
+    loaded = saved(fn, [InputSpec((rows, 4))])
+    for x in (torch.randn(6, 4), torch.zeros(6, 4), torch.ones(6, 4), torch.ones(rows or 9, 4)):
+        same(loaded(x), fn(x))
+
+
 # ---- what cannot be saved ---------------------------------------------------------------------------------
 Pair = namedtuple("Pair", "a b")
 
 
 @pytest.mark.parametrize(("fn", "message"), [
-    (lambda x: x * x.sum().item(), "a tensor's value is needed as a Python number: item"),
+    (lambda x: x * len([0] * int(x.sum().item())), "a tensor's value is needed as a Python number: item"),
     (lambda x: 3, "no operation on tensors"),
     (lambda x: (x + 1, object()), "returns an object"),
     (lambda x: (x + 1, "text"), "returns a str"),

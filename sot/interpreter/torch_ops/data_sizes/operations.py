@@ -113,7 +113,7 @@ def assert_what_is_known(m: Machine, name: str, was_changed: bool) -> None:
         if truth is None:
             if expression.free_symbols & m.symbols.of_data.keys():      # else nothing that capture knows is meant
                 waiting.append(expression)
-        elif was_changed:
+        elif was_changed or m.builder.changes_traceless or m.builder.changes_untracked():
             raise Break(Reason.TENSOR_SHAPE, f"{name}, after a change of an input,")
         elif isinstance(truth, NumberRef) and not is_always_true(truth):
             m.builder.record_check(graph_numbers.assert_holds, (truth, str(expression)), m.stack_trace())

@@ -176,11 +176,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     check_result(m, name, result, found)
     changed = any(value.ref.fake.requires_grad != before[key][0] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
-        if name.partition(".")[0] not in CONSTANT_RESULTS:
-            raise Break(Reason.TENSOR_VALUE, name)
-        for value in found.values():
-            value.ref.see()
-        return wrap_new(m, result)
+        return constant_result(m, name, result, found)
     if result is None and not found:
         raise Break(Reason.SIDE_EFFECT, name)
     failures.expect(m, name)
@@ -195,6 +191,15 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if call[0] is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)
     return made
+
+
+def constant_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> Value:
+    """A result without tensors."""
+    if name.partition(".")[0] not in CONSTANT_RESULTS:
+        raise Break(Reason.TENSOR_VALUE, name)
+    for value in found.values():
+        value.ref.see()
+    return wrap_new(m, result)
 
 
 def refuse_others(found: dict[int, TensorValue]) -> None:

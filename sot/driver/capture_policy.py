@@ -2,7 +2,7 @@
 
 It captures code if the expected gain is more than the cost, and if the budget allows it. While Python runs a program,
 the hook counts the calls, the tensor operations and the Python frames of each code object (sot/csrc/hook/observe.c).
-From the second call on, the hook asks the policy each time that the number of calls has doubled. The cost of a capture
+After some calls, and each time that their number has doubled, the hook asks the policy. The cost of a capture
 is paid once and grows with operations and frames. The gain comes with each later call and grows with operations. The
 number of later calls is estimated from the calls so far.
 
@@ -36,8 +36,9 @@ SAVED_PER_OPERATION = 3e-6
 PER_CALL = 9e-6             # guards, and calling a graph
 TO_COME = 300.0             # seconds that a program is expected to go on running when it has just begun
 
-JUST_BEGUN = 1.0            # seconds; before that, nothing can be estimated
+JUST_BEGUN = 0.4            # seconds; before that, nothing can be estimated
 
+WATCHED = 4                 # calls that Python runs before a decision
 FRAMES_PER_OPERATION = 20   # code with more frames than that is bookkeeping: following it costs more than it gives
 OPERATIONS_PER_BREAK = 8    # fewer operations do not pay for a break
 PATIENCE = 4                # calls for which code waits for a caller that may be captured and inline it
@@ -105,7 +106,7 @@ def name_of(code: CodeType) -> str:
 
 class Verdict(Enum):
     CAPTURE = "capture it now"
-    LATER = "not yet"
+    LATER = "it has been called too few times to tell"
     POOR = "it costs more than it gives"
     WAITS = "a caller may be captured, and inline it"
     BUDGET = "the budget is used up"
@@ -145,7 +146,10 @@ class Policy:
         if self.since is None:
             self.since = now
         work = work_of(code)
-        if code.co_name == "__init__" or not self.pays(work, now):     # an object is usually made once
+        if work.calls < WATCHED:
+            verdict = Verdict.LATER
+            self.leave(code, f"{verdict.value}: {work.calls}")
+        elif code.co_name == "__init__" or not self.pays(work, now):     # an object is usually made once
             verdict = Verdict.POOR
             self.leave(code, work.why_poor)
         elif self.waits(code, work, now, is_users):
@@ -157,7 +161,8 @@ class Policy:
         else:
             self._left.pop(id(code), None)
             return Verdict.CAPTURE
-        _hook.ask_again(code, work.calls + 1 + work.calls // 4 if verdict is Verdict.WAITS else 2 * work.calls)
+        soon = work.calls + 1 + work.calls // 4
+        _hook.ask_again(code, soon if verdict is Verdict.WAITS else max(WATCHED, 2 * work.calls))
         return verdict
 
     def pays(self, work: Work, now: float, times: float = 1.0) -> bool:

@@ -21,7 +21,7 @@ from sot.backends import Backend, BackendError
 from sot.backends.selection import is_known_to_interpret
 from sot.bytecode.code_table import CodeTable
 from sot.bytecode.frame_layout import SLOT
-from sot.bytecode.resume_origin import origin
+from sot.bytecode.resume_origin import origin, whole_code
 from sot.codegen.compile_graph import ALL, GraphCompiler
 from sot.codegen.exit import Exit, write_exit
 from sot.driver import recompile_limit
@@ -139,7 +139,8 @@ class Translator:
         if not how or self.program is not None and not self.pays_again(self.program.policy, code):
             return None
         if self.program is None and self.libraries.leaves(function, inputs):
-            _hook.skip(code, self.callback)
+            for left in (code, whole_code(code)):
+                _hook.skip(left, self.callback)
             return None
         if threading.get_ident() != threading.main_thread().ident:      # only that one handles signals
             return self.capture(function, inputs, hooked)

@@ -6,7 +6,9 @@ records what it assumed about the symbols.
 """
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import sympy
@@ -41,6 +43,15 @@ class Named(Source):
         return isinstance(other, Named) and self.text == other.text
 
 
+class Shapes(ShapeEnv):
+    """An environment that does not look for the program's line at each symbol and assumption. Capture knows the line.
+    torch imports its compilers in order to tell its own frames from the program's, which takes longer than a capture.
+    """
+
+    def _get_user_frame(self) -> FrameType | None:
+        return inspect.currentframe()
+
+
 def decomposing() -> Any:
     """Inside this context torch runs operations by their Python decompositions, which keep symbols symbolic."""
     return enable_python_dispatcher()
@@ -49,8 +60,8 @@ def decomposing() -> Any:
 def shape_env_of(mode: FakeTensorMode) -> ShapeEnv:
     """The environment of a mode's symbols, made if it has none. Equal sizes are equal only if the program needs it."""
     if mode.shape_env is None:
-        mode.shape_env = ShapeEnv(duck_shape=False, specialize_zero_one=True, allow_scalar_outputs=False,
-                                  allow_dynamic_output_shape_ops=False)
+        mode.shape_env = Shapes(duck_shape=False, specialize_zero_one=True, allow_scalar_outputs=False,
+                                allow_dynamic_output_shape_ops=False)
         mode.static_shapes = False
     return mode.shape_env
 

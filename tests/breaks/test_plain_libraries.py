@@ -31,6 +31,12 @@ RULES = [{", ".join(f"rule_{i}" for i in range(30))}]
 def simplified(n):
     return sum(rule(Node(n + i)) for i, rule in enumerate(RULES))
 
+def check(x):
+    for size in x.shape:
+        level(), level(), level()
+    STATE.depth = 0
+    return x
+
 def scaled(x, n):
     return x * simplified(n) + 1
 '''
@@ -72,6 +78,17 @@ def test_its_functions_are_captured_where_they_are_given_tensors(algebra, backen
     nodes = [node.target.__name__ for graph in backend.graphs for node in graph.graph.nodes
              if node.op == "call_function"]
     assert "mul" in nodes and "add" in nodes
+
+
+def test_a_function_without_graphs_is_left_to_python_though_it_is_given_tensors(algebra, backend):
+    def f(x):
+        return (algebra.check(x.sin()) + 1).cos() if algebra.STATE.depth == 0 else x
+
+    g = sot.to_static(f, backend=backend)
+    for n in range(2, 10):
+        assert g(torch.ones(n, 3)).equal(f(torch.ones(n, 3)))
+    library = [capture.name for capture in g.captures if capture.place.file == algebra.__file__]
+    assert library.count("check") <= 4 and backend.graphs
 
 
 def test_a_library_with_graphs_is_captured_on(algebra, backend):

@@ -222,9 +222,11 @@ def test_recaptures_become_rarer(program):
 
 
 def test_one_batch_of_another_size_is_no_reason_to_capture_again(program):
-    made, net = program(), Net()
+    clock, net = Clock(), Net()
+    made = program(clock=clock)
     for i in range(200):
         net(torch.ones(5 if i % 100 == 99 else 2, 3))
+        clock.now += 0.01
     assert looked_into(made) == ["forward"]
 
 
@@ -243,11 +245,12 @@ def test_the_model_of_costs():
     assert not Work(10, 100, 100, 500, False).is_dense and not Work(1, 1, 0, 500, False).is_dense
 
 
-def test_a_verdict_is_asked_for_again_when_the_calls_have_doubled():
+def test_nothing_is_decided_before_code_has_been_watched():
     def f():
         return 0
     policy = Policy(Budget(), Clock(), before=0.0)
-    assert policy.verdict(f.__code__, lambda code: True) is Verdict.POOR
+    assert policy.verdict(f.__code__, lambda code: True) is Verdict.LATER
+    assert [code for code, _ in policy.left_to_python()] == [f.__code__]
 
 
 # ---- processes --------------------------------------------------------------------------------------------

@@ -79,6 +79,21 @@ def test_what_loses_is_run_by_python_again(program):
     assert any(left.reason == "Python ran it faster than the captured code" for left in made.gain().left_out)
 
 
+def test_calls_that_are_compared_are_calls_of_the_same_kind(program):
+    made, space = program(eager), net()
+    model, code = space["Net"](), space["Net"].forward.__code__
+    with torch.no_grad():
+        for _ in range(4):
+            model(X)
+    (before, _, _), _ = _hook.times_of(code)
+    assert before == 3          # of the first call there is no time
+    for _ in range(60):
+        model(X)
+    (plain, least, total), (captured, _, _) = _hook.times_of(code)
+    assert _hook.get_entries(code) and plain == 4 and 0 < least <= total / 4    # Python ran four that an entry fitted
+    assert captured >= 40 and [pace.calls for pace in made.gain().functions] == [captured]
+
+
 GAIN = Gain(1000, 900, 1.5, 20.0, [Pace("Net.forward (a.py:3)", 100, 0.01, 0.03)],
             [LeftOut("collate (b.py:7)", 60, Work(4, 4, 0, 900, False).why_poor)], ["f", "g", "h", "i"])
 LINES = ["SOT: 90% of 1,000 tensor operations ran in captured code; capture took 1.5 s of 20.0 s",

@@ -221,10 +221,16 @@ static int holds(const Entry *self, PyObject *const *args, Py_ssize_t count)
     return answer;
 }
 
+int entry_fits(PyObject *object, PyObject *callback, PyObject *const *args, Py_ssize_t count)
+{
+    Entry *self = (Entry *)object;
+    return (self->callback == NULL || callback == PyWeakref_GET_OBJECT(self->callback)) && holds(self, args, count);
+}
+
 PyObject *entry_ask(PyObject *object, PyObject *callback, PyObject *const *args, Py_ssize_t count)
 {
     Entry *self = (Entry *)object;
-    if ((self->callback != NULL && callback != PyWeakref_GET_OBJECT(self->callback)) || !holds(self, args, count)) {
+    if (!entry_fits(object, callback, args, count)) {
         return Py_NewRef(MISS);
     }
     if (self->answer != NULL) {

@@ -226,6 +226,24 @@ static PyObject *evaluate_unanswered(PyThreadState *tstate, Frame *frame, Slot *
     return evaluate_observed(tstate, frame);
 }
 
+/* Would the entry that has answered last answer this call? */
+static int first_entry_fits(Frame *frame, Slot *slot, Py_ssize_t count, PyObject *callback)
+{
+    PyObject *cells = frame_function(frame)->func_closure, *entry = PyTuple_GET_ITEM(slot->entries, 0);
+    PyObject *few[FEW_ARGUMENTS];
+    PyObject **items = Py_IS_TYPE(entry, &EntryType) ? join_arguments(few, frame, count, cells) : NULL;
+    if (items == NULL) {
+        return 0;
+    }
+    Py_INCREF(entry);
+    int fits = entry_fits(entry, callback, items, count + (cells != NULL ? PyTuple_GET_SIZE(cells) : 0));
+    Py_DECREF(entry);
+    if (items != few) {
+        PyMem_Free(items);
+    }
+    return fits;
+}
+
 static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
 {
     PyFunctionObject *function = frame_function(frame);
@@ -234,6 +252,9 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
     struct Observed before = observed;
     PyObject *callback = seen_callback();
     int timed = slot != NULL && slot->entries != NULL && observes(callback);
+    if (timed && control_is_due(&slot->work) && first_entry_fits(frame, slot, count, callback)) {
+        return evaluate_control(tstate, frame);
+    }
     unsigned long long misses = statistics.misses, start = timed ? nanoseconds() : 0;
     statistics.hooked++;
     PyObject *answer = locals != NULL && function->func_closure == NULL

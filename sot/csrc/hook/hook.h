@@ -134,13 +134,13 @@ extern PyTypeObject CallbackType;
 /* Timed calls, in nanoseconds. */
 struct Times { unsigned long long calls, total, least; };
 
-/* The work of a code object's frames while Python ran them, and the time of calls with entries and without: see
-   observe.c. */
+/* The work of a code object's frames while Python ran them, and the times of calls: without an entry, with an entry
+   that Python ran for comparison, and with an entry that answered. See observe.c. */
 struct Work {
     unsigned long long calls, operations, in_modules, frames;
     unsigned long long next; /* the number of calls after which the callback is called again */
     int is_module;           /* the forward() of modules */
-    struct Times plain, captured;
+    struct Times plain, control, captured;
 };
 
 typedef struct {
@@ -228,6 +228,8 @@ static inline int is_due(const Slot *slot)
 }
 
 PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame);
+int control_is_due(const struct Work *work);
+PyObject *evaluate_control(PyThreadState *tstate, Frame *frame);
 PyObject *observe_types(PyObject *module, PyObject *args);
 PyObject *work_of(PyObject *module, PyObject *code);
 PyObject *ask_again(PyObject *module, PyObject *args);
@@ -275,6 +277,9 @@ PyObject *run_tails(PyObject *module, PyObject *const *args, Py_ssize_t count);
 /* ---- entry.c, entry_type.c ---------------------------------------------------------------------- */
 
 extern PyTypeObject EntryType;
+
+/* Would it answer this call, so far as C can tell? */
+int entry_fits(PyObject *entry, PyObject *callback, PyObject *const *args, Py_ssize_t count);
 
 /* A new reference: the result, MISS or PLAIN; NULL with an exception. */
 PyObject *entry_ask(PyObject *entry, PyObject *callback, PyObject *const *args, Py_ssize_t count);

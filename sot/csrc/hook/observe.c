@@ -82,14 +82,24 @@ static void add_time(struct Times *times, unsigned long long start)
     times->calls++;
 }
 
-/* After so many calls it is certain that code loses time, with a margin for errors of measurement. */
-#define CALLS_TO_JUDGE 64
-#define PLAIN_CALLS_TO_JUDGE 4
+/* Python runs a few calls that an entry would answer, between others that it answers. Calls before the capture would be
+   no fair comparison: evaluation takes less time than training, and it often comes first. */
+#define FIRST_CONTROL 4
+#define CAPTURED_PER_CONTROL 2
+#define CONTROLS 4
+#define CALLS_TO_JUDGE 16
 
+int control_is_due(const struct Work *work)
+{
+    return work->control.calls < CONTROLS
+        && work->captured.calls >= FIRST_CONTROL + CAPTURED_PER_CONTROL * work->control.calls;
+}
+
+/* With a margin for errors of measurement. */
 static int loses(const struct Work *work)
 {
     return work->captured.calls >= CALLS_TO_JUDGE && (work->captured.calls & (work->captured.calls - 1)) == 0
-        && work->plain.calls >= PLAIN_CALLS_TO_JUDGE && work->captured.least > work->plain.least + work->plain.least / 8;
+        && work->control.calls >= CONTROLS && work->captured.least > work->control.least + work->control.least / 16;
 }
 
 /* An entry has answered for a frame. Code that was faster without goes back to Python. -1 with an exception. */
@@ -149,6 +159,19 @@ PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame)
     return result;
 }
 
+PyObject *evaluate_control(PyThreadState *tstate, Frame *frame)
+{
+    PyCodeObject *code = (PyCodeObject *)Py_NewRef(frame_code(frame));
+    unsigned long long start = nanoseconds();
+    PyObject *result = evaluate_observed(tstate, frame);
+    Slot *slot = find_slot(code);
+    if (result != NULL && slot != NULL) {
+        add_time(&slot->work.control, start);
+    }
+    Py_DECREF(code);
+    return result;
+}
+
 /* ---- functions for Python ------------------------------------------------------------------ */
 
 static Slot *slot_of(PyObject *object)
@@ -171,14 +194,14 @@ PyObject *work_of(PyObject *Py_UNUSED(module), PyObject *object)
                          work->is_module ? Py_True : Py_False);
 }
 
-/* ((calls, seconds of the fastest, of all) run by Python, the same by entries) */
+/* ((calls, seconds of the fastest, of all) run by Python, the same by entries). Calls for comparison come first. */
 PyObject *times_of(PyObject *Py_UNUSED(module), PyObject *object)
 {
     Slot *slot = slot_of(object);
     if (slot == NULL) {
         return NULL;
     }
-    struct Times *plain = &slot->work.plain, *captured = &slot->work.captured;
+    struct Times *control = &slot->work.control, *plain = control->calls ? control : &slot->work.plain, *captured = &slot->work.captured;
     return Py_BuildValue("((Kdd)(Kdd))", plain->calls, plain->least * 1e-9, plain->total * 1e-9, captured->calls,
                          captured->least * 1e-9, captured->total * 1e-9);
 }

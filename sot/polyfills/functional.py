@@ -1,4 +1,4 @@
-"""functools, operator and copy in Python, where they call user code."""
+"""functools, operator, copy and random in Python, where they call user code or change its containers."""
 from __future__ import annotations
 
 
@@ -89,3 +89,16 @@ def length_hint(obj, default, has_len, has_hint):
     if hint < 0:
         raise ValueError("__length_hint__() should return >= 0")
     return hint
+
+
+# ---- random.Random ------------------------------------------------------------------------------------------
+def choice(self, seq):
+    if not len(seq):
+        raise IndexError("Cannot choose from an empty sequence")
+    return seq[self.randrange(len(seq))]
+
+
+def shuffle(self, x):
+    for i in reversed(range(1, len(x))):
+        j = self.randrange(i + 1)
+        x[i], x[j] = x[j], x[i]

@@ -146,3 +146,77 @@ def test_generators_of_other_classes():
     translated = sot.to_static(draws)
     for kind in (random.Random, Own, random.Random):
         behaves_like(lambda x: draws(x, kind(1)), lambda x: translated(x, kind(1)), torch.ones(2))  # noqa: B023
+
+
+# ---- generators that the program makes
+made_inside = Programs()
+
+
+@made_inside
+def of_python(x):
+    r, items = random.Random(42), [1, 2, 3, 4, 5]
+    r.shuffle(items)
+    if r.random() > 0.5:
+        x = x + 1
+    return x * r.random() + r.randint(1, 5), items, r.choice("abc"), x[r.randrange(2)], r.gauss(0, 1)
+
+
+@made_inside
+def of_numpy(x):
+    r, old = np.random.default_rng(1), np.random.RandomState(7)
+    return x + r.random(), r.integers(0, 5), x * old.rand(), old.randint(5), r.normal(), old.uniform(1, 2)
+
+
+@made_inside
+def left_to_the_caller(x):
+    r, other = random.Random(3), np.random.default_rng(3)
+    y = x * r.random() + other.random()
+    return y, r, other
+
+
+@made_inside
+def one_seed_for_two(x):
+    a, b = random.Random(5), random.Random(5)
+    return x + 1, [a.random(), b.random(), a.random()], b.random() != a.random()
+
+
+@made_inside.each
+def test_a_generator_made_with_a_constant_seed_gives_constants(fn):
+    counter = Counter()
+    translated = sot.to_static(fn, backend=counter)
+    for _ in range(3):
+        want, got = fn(torch.ones(3)), translated(torch.ones(3))
+        for ours, theirs in zip(got, want, strict=True):
+            if isinstance(theirs, (random.Random, np.random.Generator)):
+                assert type(ours) is type(theirs)
+                ours, theirs = ours.random(), theirs.random()
+            assert torch.equal(ours, theirs) if isinstance(theirs, torch.Tensor) else ours == theirs
+    assert len(counter.graphs) == 1 and len(translated.captures) == 1
+
+
+def test_a_break_between_its_draws_and_a_seed_that_is_not_known():
+    def broken(x):
+        r, s = random.Random(4), random.Random()
+        y = x * r.random()
+        sot.graph_break()
+        return y + r.random(), r.sample(range(9), 3), 0 <= s.random() < 1
+
+    def seeded_by_an_argument(x, seed):
+        return x * random.Random(seed).random()
+    assert same(sot.to_static(broken)(torch.ones(3)), broken(torch.ones(3)), "result") is None
+    translated = sot.to_static(seeded_by_an_argument)
+    for seed in (1, 2, 3, 1):
+        assert torch.equal(translated(torch.ones(3), seed), seeded_by_an_argument(torch.ones(3), seed))
+
+
+@pytest.mark.parametrize("bad", [lambda r: r.randint(5, 1), lambda r: r.choice([]), lambda r: r.randrange(0)])
+def test_what_a_generator_refuses(bad):
+    def fn(x):
+        r = random.Random(1)
+        try:
+            return bad(r)
+        except (ValueError, IndexError) as e:
+            return type(e).__name__, str(e), r.random(), x + 1
+    translated = sot.to_static(fn)
+    for _ in range(2):
+        assert same(translated(torch.ones(3)), fn(torch.ones(3)), "result") is None

@@ -1,6 +1,7 @@
 """Random numbers of Python's and NumPy's generators: drawn before the graph, which takes them as inputs that vary.
 
 The graph breaks at a draw if a branch or an index depends on the number, or if the call draws more than one number.
+The numbers of a generator that the program makes with a constant seed are constants.
 """
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ import numpy as np
 from sot.guards.draws import AllDrawn, Drawn
 from sot.guards.origin import ById
 from sot.interpreter.torch_ops import deferred_scalars
+from sot.polyfills import functional as polyfills
 from sot.support.errors import Break, Reason
-from sot.support.registry import HANDLERS
-from sot.values.base import NONE, NotConstant, Value
+from sot.support.registry import HANDLERS, handles
+from sot.values.base import NONE, Const, NotConstant, Value
+from sot.values.objects.seeded import SeededGenerator
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -25,7 +29,7 @@ OF_PYTHON = ("random", "uniform", "randint", "randrange", "getrandbits", "triang
              "lognormvariate", "expovariate", "vonmisesvariate", "gammavariate", "betavariate", "paretovariate",
              "weibullvariate", "binomialvariate", "seed")
 OF_NUMPY = ("rand", "random", "random_sample", "uniform", "randint", "randn", "standard_normal", "normal",
-            "exponential", "beta", "gamma", "poisson", "binomial", "seed")
+            "exponential", "beta", "gamma", "poisson", "binomial", "integers", "seed")
 CLASSES = ((_random.Random, OF_PYTHON), (random.Random, OF_PYTHON), (np.random.RandomState, OF_NUMPY),
            (np.random.Generator, OF_NUMPY))
 EXACT = (random.Random, np.random.RandomState, np.random.Generator)
@@ -36,6 +40,8 @@ def draw(m: Machine, method: Any, args: list[Value], kwargs: dict[str, Value]) -
     """The number that a method of a generator gives, or None of ``seed``."""
     refused = Break(Reason.RANDOM, f"{method.__name__}()")
     generator, point = args[0], deferred_scalars.here(m)
+    if isinstance(generator, SeededGenerator):
+        return known_draw(m, generator, method, args[1:], kwargs)
     if generator.pytype not in EXACT or generator.origin is None or kwargs or not deferred_scalars.can_read(m, point):
         raise refused
     try:
@@ -69,6 +75,51 @@ def note(m: Machine, generator: Value, method: Any, args: tuple) -> int:
     log.calls.append((log.generators.index(origin), method, args))
     m.undoable(log.calls.pop)
     return len(log.calls) - 1
+
+
+# ---- generators that the program makes ------------------------------------------------------------------------
+def known_draw(m: Machine, generator: SeededGenerator, method: Any, args: list[Value],
+               kwargs: dict[str, Value]) -> Value:
+    """The number that the generator gives at this point of the program."""
+    try:
+        given, named = [v.host(m) for v in args], {k: v.host(m) for k, v in kwargs.items()}
+    except NotConstant:
+        raise Break(Reason.RANDOM, f"{method.__name__}()") from None
+    m.touch(generator)
+    try:
+        found = method(generator.host_generator, *given, **named)
+    except Exception:  # noqa: BLE001 - Python will raise it
+        raise Break(Reason.RANDOM, f"{method.__name__}()") from None
+    if isinstance(found, np.ndarray):
+        raise Break(Reason.RANDOM, f"{method.__name__}() of an array")
+    return wrap_new(m, found)
+
+
+def _made_by(make: Any, kind: type) -> None:
+    @handles(make)
+    def seeded(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        seed = args[0] if len(args) == 1 and not kwargs else None
+        if not isinstance(seed, Const) or type(seed.unguarded) is not int:
+            raise Break(Reason.RANDOM, f"{kind.__name__}() without a known seed")
+        return SeededGenerator(make(seed.real))
+
+
+for _make, _kind in ((random.Random, random.Random), (np.random.RandomState, np.random.RandomState),
+                     (np.random.default_rng, np.random.Generator)):
+    _made_by(_make, _kind)
+
+
+def _followed(method: Any, polyfill: Any) -> None:
+    """A method that only indexes with draws."""
+    @handles(method)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if not isinstance(args[0], SeededGenerator):
+            raise Break(Reason.RANDOM, f"{method.__qualname__}()")
+        return m.enter(polyfill, args, kwargs)
+
+
+_followed(random.Random.choice, polyfills.choice)
+_followed(random.Random.shuffle, polyfills.shuffle)
 
 
 def _handler(method: Any) -> None:

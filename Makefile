@@ -2,7 +2,7 @@
 # make test   the test suite but its slow tests make bench  the measurements of benchmarks/
 # make test-slow   the slow tests: installations, whole test suites of libraries, compilers of kernels
 # make lint   ruff, mypy, C warnings              make zoo    real models, from ../shared/zoo
-# make docs   the documentation, in build/docs
+# make docs   the documentation, in build/docs    make examples   each example, under a minute
 # make kernels   every kernel compiled for GPUs, without one
 # make cpython   CPython's own tests, each function translated
 # make fuzz   N random programs, compared with plain Python
@@ -22,7 +22,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: test-all all install demo kernels test test-slow test-debug test-sanitized test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
+.PHONY: examples test-all all install demo kernels test test-slow test-debug test-sanitized test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -58,6 +58,10 @@ test: install
 
 test-slow: install
 	$(PYTEST) -m slow $(ARGS)
+
+# Each of examples/ but the demo.
+examples: install
+	$(RUN) -m pytest -q --durations=0 tests/frontend/test_examples.py -k an_example_runs $(ARGS)
 
 # The hook built so that it counts what it keeps alive, in a copy of the package.
 test-debug: install

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Cond = torch.ops.higher_order.cond
 While = torch.ops.higher_order.while_loop
-WHILE_TRUE = "while_true"   # the kind of a subgraph that is a loop's condition: it returns a tensor, not a tuple
+WHILE_TRUE = "while_true"   # the kind of a subgraph that is a loop's condition
 
 
 class Operand(NamedTuple):
@@ -101,13 +101,16 @@ class Region:
         return [o.ref for o in self.operands.values() if o.node.users]
 
     # ---- results
-    def close(self, outputs: Iterable[TensorRef], operands: Sequence[TensorRef], kind: str) -> str:
-        """Make the GraphModule of (parameters, operands) -> outputs. Returns its name."""
+    def close(self, outputs: Iterable[TensorRef], operands: Sequence[TensorRef], kind: str,
+              alone: bool = False) -> str:
+        """Make the GraphModule of (parameters, operands) -> outputs. Returns its name. ``alone``: it returns a tensor,
+        not a tuple.
+        """
         order = [self.node_of(ref) for ref in (*self.parameters, *operands)]
         for node in order:
             self.anchor.prepend(node)
         given = tuple(self.node_of(ref) for ref in outputs)
-        self.graph.output(given[0] if kind == WHILE_TRUE else given)
+        self.graph.output(given[0] if alone else given)
         for operand in self.operands.values():
             if operand.node not in order:
                 self.graph.erase_node(operand.node)

@@ -18,7 +18,7 @@ from sot.guards.assumptions import RestartCapture
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
-from sot.interpreter.torch_ops.checkpoints import run_checkpointed
+from sot.interpreter.torch_ops.checkpoints import keep_values, run_as_it_is
 from sot.interpreter.torch_ops.elements import element, set_element
 from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
@@ -39,10 +39,9 @@ from sot.torch_compat.global_state import (
 from sot.torch_compat.tensors import asking_no_class, overrides_enabled
 
 # A backend that compiles loses these.
-ONLY_AS_IT_IS = (run_checkpointed, make_place, assign_data, element, set_element,
-                 *random_state.NODES, *FLAGS)
+ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS)
 ALL = frozenset(("",))      # optimizers
-COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, hooks or checkpoints"
+COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,7 @@ class GraphCompiler:
         """The same for a graph that may contain a backward pass."""
         if not has_gradients(graph.module):
             return self.ask_about_leaves(graph)
+        keep_values(graph.module)
         undo = detach_results(graph.module, [i for i, _ in graph.spent.leaves])
         try:
             compiled = self.ask_about_leaves(graph)

@@ -1,6 +1,6 @@
 """Compiles the pieces of a graph between operations that only PyTorch can run.
 
-Tracing would lose or fix seeds, random generators, NumPy calls, checkpoints and hooks. They are called unchanged, in
+Tracing would lose or fix seeds, random generators, NumPy calls and hooks. They are called unchanged, in
 order with the compiled pieces. Autograd goes through all of them.
 """
 from __future__ import annotations
@@ -42,13 +42,14 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
     place: dict[fx.Node, int] = {}
     kinds: dict[int, bool] = {}
     for node in module.graph.nodes:
-        if node.op in ("placeholder", "output"):
+        if node.op in ("placeholder", "output", "get_attr"):
             continue
         now = is_plain(node, plain)
         if number < 0 or now != was_plain:
             number += 1
             kinds[number] = now
         place[node], was_plain = number, now
+        place |= {function: number for function in node.all_input_nodes if function.op == "get_attr"}
     if all(kinds.values()):
         return None
     whole = split_module(module, module, place.__getitem__, keep_original_order=True)
@@ -81,7 +82,7 @@ def returns_tuple(part: fx.GraphModule) -> None:
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but tensors and numbers."""
     return node.target in plain or "warns" in node.meta or not all(
-        is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes))
+        is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
 
 
 def is_traced(value: Any) -> bool:

@@ -33,7 +33,9 @@ from sot.torch_compat.fake_tensors import quiet
 from sot.torch_compat.global_state import GlobalState
 
 # The files of torch transforms. Their levels end with the graph, so no break can stay inside them.
-TRANSFORMS = os.path.join(Path(torch.__file__).parent, "_functorch", "")
+# Code of torch around transforms and operators that take functions. It was told that it is compiled.
+AROUND_OPERATORS = tuple(os.path.join(Path(torch.__file__).parent, *parts) for parts in (
+    ("_functorch", ""), ("_higher_order_ops", ""), ("nn", "attention", "flex_attention.py")))
 
 
 @contextmanager
@@ -101,10 +103,12 @@ def written(machine: Machine, exit: Returned | Broken, write: Callable[[Trace], 
 
 
 def resumable_depth(machine: Machine) -> int:
-    """The greatest depth at which a break may stay: outside of generators, of this package and of torch transforms."""
+    """The greatest depth at which a break may stay: outside of generators, of this package, of torch's transforms
+    and of its code around operators that take functions.
+    """
     for i, frame in enumerate(machine.frames[1:], 1):
         if not frame.resumable or frame.mark is None or is_own(
-                frame.native.co_filename) or frame.native.co_filename.startswith(TRANSFORMS):
+                frame.native.co_filename) or frame.native.co_filename.startswith(AROUND_OPERATORS):
             return i - 1
     return len(machine.frames) - 1
 

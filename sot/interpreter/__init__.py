@@ -5,7 +5,7 @@ Importing the package fills its tables.
 # isort: skip_file
 from sot.interpreter import opcodes, returns  # noqa: F401
 from sot.interpreter.builtins import classes  # noqa: F401
-from sot.interpreter.control_flow import higher_order  # noqa: F401
+from sot.interpreter.control_flow import higher_order, operators  # noqa: F401
 from sot.interpreter.effects import contexts, logging, output, warnings  # noqa: F401
 from sot.interpreter import wrapping  # noqa: F401
 from sot.interpreter.objects import calls, descriptors, introspection, tensor_attributes  # noqa: F401

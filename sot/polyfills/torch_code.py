@@ -174,6 +174,15 @@ def scaled_step(self, optimizer, optimizer_state, *args, **kwargs):
     return result
 
 
+def step_without_branches(step, *lists, capturable, **options):
+    """The form of a step for CUDA graphs. Its counters are of float64, as Python's numbers are."""
+    *others, counters = lists
+    precise = [counter.double() for counter in counters]
+    step(*others, precise, capturable=True, **options)
+    for counter, now in zip(counters, precise, strict=True):
+        counter.copy_(now)
+
+
 def leave_to_python():
     raise NotImplementedError       # a handler breaks the graph here
 

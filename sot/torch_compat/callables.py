@@ -12,14 +12,22 @@ from torch.optim.adagrad import _fused_adagrad as fused_adagrad  # noqa: F401  t
 from torch.optim.adagrad import _single_tensor_adagrad as single_adagrad  # noqa: F401  and in several
 from torch.optim.adam import _fused_adam as fused_adam  # noqa: F401
 from torch.optim.adam import _single_tensor_adam as single_adam  # noqa: F401
+from torch.optim.asgd import _multi_tensor_asgd as multi_asgd
+from torch.optim.asgd import _single_tensor_asgd as single_asgd
 from torch.optim.optimizer import _get_value as value_of_counter  # noqa: F401  a number of a step, as it is computed with
 from torch.optim.optimizer import _stack_if_compiling as stack_of_counters  # noqa: F401
 from torch.optim.optimizer import _use_grad_for_differentiable
+from torch.optim.radam import _multi_tensor_radam as multi_radam
+from torch.optim.radam import _single_tensor_radam as single_radam
+from torch.optim.rprop import _multi_tensor_rprop as multi_rprop
+from torch.optim.rprop import _single_tensor_rprop as single_rprop
 from torch.optim.sgd import _fused_sgd as fused_sgd  # noqa: F401
 from torch.optim.sgd import _single_tensor_sgd as single_sgd  # noqa: F401
 
 from sot.torch_compat.global_state import in_mode
 
+# Steps that branch on numbers of their state, and have a form for CUDA graphs that does not.
+CAPTURABLE = (single_radam, multi_radam, single_asgd, multi_asgd, single_rprop, multi_rprop)
 scaler_step = torch.amp.GradScaler._maybe_opt_step
 
 

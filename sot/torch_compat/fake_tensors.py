@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -40,14 +41,27 @@ class RecordingFakeMode(FakeTensorMode):
 
     draws = draws_now = may_refuse = changes_unversioned = False
     while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
+    supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            return self.run_operator(func, args, kwargs or {})
         self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)
         self.draws = self.draws or self.draws_now
         self.may_refuse = (self.may_refuse or op_effects.may_refuse(func, args, kwargs)
                            or (op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {})))
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
         return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def run_operator(self, operator: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
+        """An operator that takes functions. torch looks up its rule by the exact class of the mode. The rule may ask
+        the mode in turn.
+        """
+        rules = operator.python_key_table
+        if type(self) in rules:
+            return super().__torch_dispatch__(operator, (), args, kwargs)     # type: ignore[arg-type]
+        rules[type(self)] = rules[FakeTensorMode]
+        return rules[type(self)](self, *args, **kwargs)
 
     def refuses_cast(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """Whether an in-place operation will raise because its result has a dtype that does not fit. Fakes do not."""

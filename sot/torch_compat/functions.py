@@ -6,8 +6,13 @@ from typing import Any
 import torch
 from torch._C import _functorch as functorch
 from torch._functorch import eager_transforms, predispatch
+from torch._higher_order_ops.associative_scan import associative_scan_op as associative_scan
+from torch._higher_order_ops.flex_attention import flex_attention
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder as nested_region  # noqa: F401
+from torch._higher_order_ops.map import map_impl as map_rows
+from torch._higher_order_ops.scan import scan_op as scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch._higher_order_ops.wrap import tag_activation_checkpoint as recomputed
 
 # ---- ``__torch_function__``
 DISABLED = torch._C._disabled_torch_function_impl       # what a class has that overrides nothing
@@ -44,4 +49,12 @@ VARIABLE_FUNCTIONS = ("torch", "torch._C._VariableFunctions")
 variable_functions = torch._C._VariableFunctions
 nn_functions = torch._C._nn
 
-__all__ = ["while_loop"]
+__all__ = ["associative_scan", "flex_attention", "is_traced", "map_rows", "recomputed", "scan", "while_loop"]
+
+
+TRACING_MODES = tuple(getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY"))
+
+
+def is_traced() -> bool:
+    """Whether operations run for a compiler that traces them, and not for their results."""
+    return any(torch._C._get_dispatch_mode(key) is not None for key in TRACING_MODES)

@@ -26,7 +26,8 @@ IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescr
                   functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
                   np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
-KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias)     # these and their subclasses
+# These and their subclasses.
+KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias, torch._ops.HigherOrderOperator)
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 # Python types that stand for dtypes.
 DTYPES_OF_PYTHON = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}

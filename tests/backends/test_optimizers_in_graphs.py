@@ -2,6 +2,7 @@
 with learning rates as inputs. A backend that runs graphs as they are leaves the steps to Python, to give its bits."""
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -15,7 +16,6 @@ IN_GRAPHS = [
     ("SGD", {"momentum": 0.9, "nesterov": True, "foreach": True}), ("Adam", {"amsgrad": True}),
     ("AdamW", {"foreach": True}), ("SGD", {"weight_decay": 0.1, "fused": True}), ("NAdam", {}),
     ("Adagrad", {"lr_decay": 0.1})]
-LEFT_TO_PYTHON = [("RAdam", {}), ("ASGD", {})]
 
 
 class Counting:
@@ -67,9 +67,85 @@ def test_a_whole_step_is_one_graph():
     assert backend.graphs == 2      # the first step makes the state
 
 
-def test_what_a_graph_cannot_do_is_left_to_python():
-    got = train(lambda step: sot.to_static(step, backend="aot_eager"), LEFT_TO_PYTHON)
-    torch.testing.assert_close(got, train(lambda step: step, LEFT_TO_PYTHON), rtol=1e-5, atol=1e-5)
+# Each optimizer of torch.optim, the forms that it has, and options. LBFGS calls the loss as often as it needs to, and
+# SparseAdam reads the places of a sparse gradient: Python runs their steps.
+FORMS = {
+    "SGD": (("single", "foreach", "fused"), {"momentum": 0.9, "weight_decay": 0.01}),
+    "Adam": (("single", "foreach", "fused"), {"amsgrad": True}),
+    "AdamW": (("single", "foreach", "fused"), {"maximize": True}),
+    "Adagrad": (("single", "foreach", "fused"), {"lr_decay": 0.1}),
+    "Adadelta": (("single", "foreach"), {"weight_decay": 0.01}),
+    "Adamax": (("single", "foreach"), {"weight_decay": 0.01}),
+    "NAdam": (("single", "foreach"), {"decoupled_weight_decay": True, "weight_decay": 0.01}),
+    "RMSprop": (("single", "foreach"), {"momentum": 0.9, "centered": True}),
+    "RAdam": (("single", "foreach"), {"weight_decay": 0.01}),
+    "ASGD": (("single", "foreach"), {"t0": 5, "weight_decay": 0.01}),
+    "Rprop": (("single", "foreach"), {}),
+    "Adafactor": (("single", "foreach"), {"weight_decay": 0.01}),
+    "Muon": (("single",), {"weight_decay": 0.01}),
+}
+LEFT_TO_PYTHON = {"LBFGS", "SparseAdam"}
+OPTIONS = {"single": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+ROWS = [(name, form) for name, (forms, _) in FORMS.items() for form in forms]
+
+
+def trained(translate, name, form):
+    """The losses, weights and state after twenty steps with a learning rate that falls."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4, bias=name != "Muon"), nn.Tanh(), nn.Linear(4, 2, bias=name != "Muon"))
+    options = {**FORMS[name][1], **({} if name == "Muon" else OPTIONS[form])}
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01, **options)
+    schedule = lr_scheduler.ExponentialLR(optimizer, 0.95)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    step, losses = translate(step), []
+    for i in range(20):
+        x, y = torch.randn(4, 5, generator=torch.Generator().manual_seed(i)).split((3, 2), dim=1)
+        losses.append(step(x, y))
+        schedule.step()
+    state = [v for values in optimizer.state.values() for v in values.values()]
+    return [*losses, *model.parameters(), *filter(torch.is_tensor, state)]
+
+
+@pytest.mark.parametrize("name, form", ROWS)
+def test_the_step_of_each_optimizer_is_in_the_graph(name, form):
+    backend = Counting(lookup_backend("aot_eager"))
+    got = trained(lambda step: sot.to_static(step, backend=backend, full_graph=True), name, form)
+    torch.testing.assert_close(got, trained(lambda step: step, name, form), rtol=1e-5, atol=1e-5)
+    assert backend.graphs <= 3      # the first step makes the state, and the learning rate becomes an input
+
+
+def test_the_table_has_each_optimizer():
+    found = {name for name, kind in vars(torch.optim).items() if isinstance(kind, type)}
+    assert found - {"Optimizer"} <= set(FORMS) | LEFT_TO_PYTHON
+
+
+def test_steps_that_are_left_to_python_are_right():
+    def train(translate):
+        torch.manual_seed(0)
+        table, model = nn.Embedding(5, 3, sparse=True), nn.Linear(3, 2)
+        rows = torch.optim.SparseAdam(table.parameters(), lr=0.05)
+        rest = torch.optim.LBFGS(model.parameters(), lr=0.05, max_iter=3)
+
+        def step(which):
+            def loss():
+                rest.zero_grad()
+                rows.zero_grad()
+                value = model(table(which)).pow(2).sum()
+                value.backward()
+                return value
+            rest.step(loss)
+            rows.step()
+        step = translate(step)
+        for i in range(4):
+            step(torch.tensor([i, 1]))
+        return [*table.parameters(), *model.parameters()]
+    torch.testing.assert_close(train(lambda f: sot.to_static(f, backend="aot_eager")), train(lambda f: f))
 
 
 def test_a_backend_that_compiles_nothing_gives_pythons_bits():

@@ -33,13 +33,9 @@ def arrays(x):
 
 
 @programs
-def a_checkpoint(x):
-    return checkpoint(LINEAR, x.sin(), use_reentrant=False).sin() + 1
-
-
-@programs
-def a_checkpoint_with_dropout(x):
-    return checkpoint(lambda v: torch.nn.functional.dropout(LINEAR(v), 0.5), x.sin(), use_reentrant=False) * 2
+def a_checkpoint_that_draws_anew(x):
+    return checkpoint(lambda v: torch.nn.functional.dropout(v.sin(), 0.5) @ LINEAR.weight, x.cos(), use_reentrant=False,
+                      preserve_rng_state=False) * 2
 
 
 @programs

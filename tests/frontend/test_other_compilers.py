@@ -1,6 +1,8 @@
 """Translated code under torch's own compilers and tracers: each sees the program as if nothing were translated."""
 import functools
 import inspect
+import subprocess
+import sys
 from types import FunctionType, MethodType
 
 import pytest
@@ -181,3 +183,35 @@ def test_storage_that_is_allocated_unless_compiling():
         t.untyped_storage().resize_(0)
         assert torch.equal(sot.to_static(unsharded, backend="eager")(t, 8), torch.full((8,), 3.0))
         assert t.untyped_storage().size() == 0
+
+
+# ---- after an error
+AFTER_AN_ERROR = """
+import sot, torch
+
+def doubled(x):
+    print("not captured")
+    return x * 2
+
+@sot.not_to_static
+def compiled(x):
+    return torch.compile(lambda v: doubled(v), backend="eager", fullgraph=True)(x)
+
+def fn(x):
+    return compiled(x.sin())
+
+translated = sot.to_static(fn, backend="eager")
+for f in (fn, translated, fn, translated):
+    try:
+        f(torch.ones(2))
+    except torch._dynamo.exc.Unsupported:
+        other = sot.to_static(lambda x: x.cos(), backend="eager")
+        other(torch.ones(2))
+        print(len(sot.translation_of(other).captures))
+"""
+
+
+def test_an_error_of_torchs_compiler_leaves_no_cycle_of_evaluators():
+    """torch.compile leaves its evaluator installed when it raises, and installs it again above the one of SOT."""
+    done = subprocess.run([sys.executable, "-c", AFTER_AN_ERROR], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["1"] * 4, done.stderr

@@ -2,12 +2,19 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import torch
 from harness import Counter, same
 from torch import nn
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch._dynamo.backends.common import aot_autograd
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    checkpoint_sequential,
+    create_selective_checkpoint_contexts,
+)
 
 import sot
 
@@ -136,9 +143,89 @@ def test_memory_is_saved():
     assert kept_by(sot.to_static(Blocks(False), backend=Counter())) <= kept_by(Blocks(False))
 
 
-@pytest.mark.parametrize("make", WHOLE.values(), ids=WHOLE)
-def test_backends_that_compile_leave_it_to_python(make):
-    compare(make(), "aot_eager")
+def policy(ctx, operator, *args, **kwargs):
+    kept = operator in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+class Selective(Blocks):
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False, context_fn=CONTEXTS)
+        return x
+
+
+CONTEXTS = functools.partial(create_selective_checkpoint_contexts, policy)
+COMPILED = {**WHOLE, "selective": lambda: Selective(False)}
+
+
+@pytest.mark.parametrize("make", COMPILED.values(), ids=COMPILED)
+def test_graphs_that_are_compiled_recompute_what_the_checkpoint_would(make):
+    translation = compare(make(), "aot_eager")
+    assert not any(c.stopped for c in translation.captures)
+
+
+def test_selection_by_a_policy_is_part_of_the_node():
+    compare(Selective(False), backend := Counter())
+    assert len(backend.graphs) == 1
+
+
+def operations_of(model, graphs):
+    """The names of the operations in the forward and the backward graph of a model."""
+    graphs.clear()
+    translated = sot.to_static(model, full_graph=True, backend=aot_autograd(
+        fw_compiler=lambda gm, _: graphs.append(gm) or gm.forward,
+        bw_compiler=lambda gm, _: graphs.append(gm) or gm.forward))
+    translated(torch.randn(2, 4, requires_grad=True)).sum().backward()
+    return [[str(n.target) for n in gm.graph.nodes if n.op == "call_function"] for gm in graphs]
+
+
+def test_the_backward_graph_recomputes():
+    class Plain(Blocks):
+        def forward(self, x):
+            for block in self.blocks:
+                x = block(x)
+            return x
+    graphs = []
+    _, plain = operations_of(Plain(False).eval(), graphs)
+    forward, backward = operations_of(Blocks(False).eval(), graphs)
+    assert "aten.addmm.default" not in plain and "aten.addmm.default" in backward
+    _, selected = operations_of(Selective(False).eval(), graphs)
+    assert "aten.addmm.default" not in selected and "aten.relu.default" in selected
+
+
+def test_other_random_numbers_in_the_backward_pass_are_left_to_pytorch():
+    """With preserve_rng_state=False the function draws anew when it is computed again."""
+    class Anew(Block):
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=False, preserve_rng_state=False)
+    compare(Anew(), "aot_eager")
+
+
+def training_step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = model(x).pow(2).sum()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+# The batch of a step needs no gradient. Then a reentrant checkpoint passes none on.
+STEPS = {name: make for name, make in COMPILED.items() if name not in ("reentrant", "gradients inside")}
+
+
+@pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
+def test_a_whole_step_with_checkpoints(make):
+    results = []
+    for translate in (False, True):
+        torch.manual_seed(0)
+        model = make()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        step = sot.to_static(training_step, backend="aot_eager", full_graph=True) if translate else training_step
+        torch.manual_seed(1)
+        losses = [step(model, optimizer, torch.randn(2, 4)) for _ in range(3)]
+        results.append([*losses, *model.parameters(), torch.rand(1)])
+    torch.testing.assert_close(results[1], results[0])
 
 
 def test_a_reentrant_checkpoint_of_what_needs_no_gradient_is_its_function_without_gradients():

@@ -33,13 +33,21 @@ struct Owned owned;
 
 #define FEW_ARGUMENTS 12
 
+/* The evaluator that was installed before ours. It may have installed itself again above ours, as torch.compile's does
+   once a compilation of its own has failed. Then it has called us already, and the chain would be a cycle. */
+static inline _PyFrameEvalFunction evaluator_below(PyThreadState *tstate)
+{
+    return evaluate_before != _PyEval_EvalFrameDefault && current_evaluator(tstate) == evaluate_before
+        ? _PyEval_EvalFrameDefault : evaluate_before;
+}
+
 /* Python's own limit on recursion is meant for frames that share an evaluator's C stack. Where every frame has its
    own, and we watch the C stack ourselves, only sys.setrecursionlimit() should count. */
 PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     int units = view.stack_reserve != 0 ? C_RECURSION_UNITS_PER_FRAME : 0;
     credit_c_recursion(tstate, units);
-    PyObject *result = evaluate_before(tstate, frame, throwflag);
+    PyObject *result = evaluator_below(tstate)(tstate, frame, throwflag);
     credit_c_recursion(tstate, -units);
     return result;
 }
@@ -287,7 +295,7 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
 static inline int is_ours_to_look_at(PyThreadState *tstate, PyCodeObject *code)
 {
     return (code->co_flags & KIND_FLAGS) == FUNCTION_FLAGS && !is_watched(tstate)
-        && current_evaluator(tstate) == evaluate /* else another compiler is active above us */
+        && (current_evaluator(tstate) == evaluate || !another_evaluator_works(tstate))
         && !another_compiler_works(tstate);
 }
 

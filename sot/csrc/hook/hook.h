@@ -111,6 +111,7 @@ int wake_up(void);
 
 /* Does torch.compile evaluate this thread's frames, above us or below? Then it captures them. */
 int another_compiler_works(PyThreadState *tstate);
+int another_evaluator_works(PyThreadState *tstate);
 PyObject *step_aside_for(PyObject *module, PyObject *question);
 
 /* ---- slot.c ------------------------------------------------------------------------------------- */

@@ -107,6 +107,14 @@ PyObject *step_aside_for(PyObject *Py_UNUSED(module), PyObject *question)
     Py_RETURN_NONE;
 }
 
+/* Is the evaluator above us active? That of a compiler may stay there although its work is done. Then it only calls
+   us. */
+int another_evaluator_works(PyThreadState *tstate)
+{
+    _PyFrameEvalFunction current = current_evaluator(tstate);
+    return other_compiler == NULL || (current != evaluate_before && current != evaluate_above);
+}
+
 /* It is called only while another evaluator is installed. */
 int another_compiler_works(PyThreadState *tstate)
 {

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins.common import hosts, is_none, run_native, take, truth_of
 from sot.interpreter.builtins.iteration import known_items
+from sot.interpreter.objects import optimizers
 from sot.polyfills import iteration as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -82,6 +83,8 @@ def _extreme(m: Machine, name: str, native: Any, function: Any, args: list[Value
     if not items:
         return default or run_native(m, native, [])     # this raises
     if is_none(key):
+        if m.optimizers and (best := optimizers.extreme(m, name, items)) is not None:
+            return best
         found = hosts(m, items)
         if found is not None:
             index = run_native(m, lambda: found.index(native(found)))

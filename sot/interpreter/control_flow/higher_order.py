@@ -144,7 +144,7 @@ class WrittenLoop:
         outs = given(m, round_, pairs, 1, self.truth, point)
         operands = list({id(ref): ref for region in self.regions for ref in region.used()}.values())
         initial = with_grad(m, self.first, round_.parameters, operands)
-        names = [decider.close(decision, operands, WHILE_TRUE), round_.close(outs, operands, "body")]
+        names = [decider.close(decision, operands, WHILE_TRUE, alone=True), round_.close(outs, operands, "body")]
         modules = [m.builder.subgraph(name) for name in names]
         node = m.builder.record("call_function", While, (*modules, tuple(initial), tuple(operands)), {},
                                 tuple(ref.fake for ref in refs), m.stack_trace())

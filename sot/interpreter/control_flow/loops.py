@@ -190,7 +190,7 @@ class Rounds:
             decision = copied(m, decider.parameters[0])
         initial = [first.ref, *(self.initial(pair) for pair in self.pairs)]
         initial = with_grad(m, initial, region.parameters, operands)
-        names = [decider.close([decision], operands, WHILE_TRUE), region.close(results, operands, "body")]
+        names = [decider.close([decision], operands, WHILE_TRUE, alone=True), region.close(results, operands, "body")]
         modules = [builder.subgraph(name) for name in names]
         refs = region.parameters        # from here on they stand for the results of the loop
         node = builder.record("call_function", While, (*modules, tuple(initial), tuple(operands)), {},

@@ -8,7 +8,7 @@ from sot.guards.origin import known
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.torch_compat.dynamo import marks
-from sot.values.base import ABSENT, NotConstant, Value
+from sot.values.base import ABSENT, NONE, NotConstant, Value
 from sot.values.callables import FunctionValue
 from sot.values.wrapping import wrap
 
@@ -25,6 +25,8 @@ def marked_call(m: Machine, function: FunctionValue, args: list[Value], kwargs: 
         return torch_call(m, "call_function", real, args, kwargs)
     if marks.is_disallowed(real):
         raise Break(Reason.NOT_COMPILED, function.name)
+    if marks.fixes_dimension(real) and str(m.frames[-1].namespace.get("__name__")).startswith("torch."):
+        return NONE     # torch's own code makes the mark only for its compiler; plain Python makes none
     return None
 
 

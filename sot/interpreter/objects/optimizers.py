@@ -6,17 +6,24 @@ runs its graph unchanged leaves the step to Python. A step that would break the 
 """
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.interpreter.torch_ops.torch_calls import torch_call
-from sot.polyfills.torch_code import leave_to_python, scaled_step, with_gradients
+from sot.interpreter.torch_ops.torch_calls import operation, torch_call
+from sot.polyfills.torch_code import leave_to_python, scaled_step, step_without_branches, with_gradients
 from sot.support.errors import Break, Reason
 from sot.support.registry import BY_CODE, HANDLERS, Handler, handles
-from sot.torch_compat.callables import gradient_wrapper_code, scaler_step, stack_of_counters, value_of_counter
+from sot.torch_compat.callables import (
+    CAPTURABLE,
+    gradient_wrapper_code,
+    scaler_step,
+    stack_of_counters,
+    value_of_counter,
+)
 from sot.values.base import Value
-from sot.values.callables import FunctionValue
+from sot.values.callables import FunctionValue, known_function
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -24,6 +31,9 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 NAMED_OTHERWISE = {"norm": torch.linalg.vector_norm}
+# where the second operand is a number
+OF_NUMBERS = {"maximum": torch.clamp_min, "minimum": torch.clamp_max}
+BETTER = {"max": operator.gt, "min": operator.lt}
 MODULE = "torch.optim."
 
 
@@ -62,6 +72,19 @@ def refuse(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Break(Reason.OPTIMIZER, "the first steps")
 
 
+def without_branches(step: Any) -> None:
+    @handles(step)
+    def call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        function, form = known_function(m, step), kwargs.get("capturable")
+        if form is None or form.constant():
+            return m.enter(function, args, kwargs)
+        return m.enter(step_without_branches, [function, *inside_step(m, args)], kwargs)
+
+
+for _step in CAPTURABLE:
+    without_branches(_step)
+
+
 @handles(value_of_counter)
 def counter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A number that a step reads off a tensor. It stays in a float64 tensor."""
@@ -75,6 +98,24 @@ def counters(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return value
 
 
+@handles(torch.Tensor.item)
+def item(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if followed(m) is None or kwargs or len(args) != 1 or not isinstance(args[0], TensorValue):
+        return operation(m, torch.Tensor.item, args, kwargs)
+    return torch_call(m, "call_method", "double", args, {})
+
+
+def extreme(m: Machine, name: str, values: list[Value]) -> Value | None:
+    """``min`` or ``max`` of numbers of which a step has some in tensors; None elsewhere. A NaN is no greater number."""
+    if not any(isinstance(value, TensorValue) and value.fake.dim() == 0 for value in values) or followed(m) is None:
+        return None
+    best, *others = values
+    for value in others:
+        better = torch_call(m, "call_function", BETTER[name], [value, best], {})
+        best = torch_call(m, "call_function", torch.where, [better, value, best], {})
+    return best
+
+
 def inside_step(m: Machine, args: list[Value]) -> list[Value]:
     if followed(m) is None:
         raise Break(Reason.OPTIMIZER, "a part")
@@ -83,6 +124,9 @@ def inside_step(m: Machine, args: list[Value]) -> list[Value]:
 
 def applied(m: Machine, name: str, plain: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """One operation of a list."""
+    bare = name.rstrip("_")
+    if bare in OF_NUMBERS and not isinstance(args[1], TensorValue):
+        plain, name = OF_NUMBERS[bare], name.replace(bare, OF_NUMBERS[bare].__name__)
     if not name.endswith("_"):
         return torch_call(m, "call_function", plain, args, kwargs)
     if hasattr(torch.Tensor, name):
@@ -90,9 +134,9 @@ def applied(m: Machine, name: str, plain: Any, args: list[Value], kwargs: dict[s
     return torch_call(m, "call_method", "copy_", [args[0], torch_call(m, "call_function", plain, args, kwargs)], {})
 
 
-def foreach(operation: Any) -> Handler:
+def foreach(function: Any) -> Handler:
     """The handler of an operation on lists of tensors. In a step it becomes one operation per tensor."""
-    name = operation.__name__.removeprefix("_foreach_")
+    name = function.__name__.removeprefix("_foreach_")
     plain = NAMED_OTHERWISE.get(name) or getattr(torch, name.rstrip("_"), None)
 
     def call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -100,7 +144,7 @@ def foreach(operation: Any) -> Handler:
         length = max((len(found) for found in lists if found is not None), default=0)
         known = all(found is None or len(found) == length for found in lists)
         if plain is None or not known or followed(m) is None:
-            return torch_call(m, "call_function", operation, args, kwargs)
+            return torch_call(m, "call_function", function, args, kwargs)
         results = []
         for i in range(length):
             given, named = [v if found is None else found[i] for v, found in zip(args, lists, strict=True)], kwargs

@@ -1,8 +1,8 @@
 """``torch.utils.checkpoint``: the function becomes a subgraph, and a node calls torch's own checkpoint with it.
 
-So the node saves memory, draws random numbers again, and passes gradients as the program does. A backend that compiles
-the graph would do none of that, so with such a backend the call is a break. The function runs again in the backward
-pass, so it must change only objects that it has made.
+So the node saves memory, draws random numbers again, and passes gradients as the program does. When AOTAutograd traces
+the graph, the node marks its operations, and the backward graph recomputes them. The function runs again in the
+backward pass, so it must change only objects that it has made.
 """
 from __future__ import annotations
 
@@ -13,33 +13,57 @@ from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 from sot.graph import TensorRef
 from sot.graph.regions import Region
+from sot.guards.guards import IsGuard
 from sot.interpreter.control_flow.higher_order import follow_call
 from sot.interpreter.control_flow.join import keep_states, refuse_symbols
+from sot.interpreter.control_flow.results import tensors_of, with_tensors
 from sot.interpreter.control_flow.speculate import Refusal, Start
 from sot.interpreter.loop import evaluate
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.torch_compat.functions import is_traced, recomputed
 from sot.torch_compat.tensors import plain_tensor
-from sot.values.base import ABSENT, FALSE, TRUE, Const, Value
+from sot.values.base import ABSENT, FALSE, NONE, TRUE, Const, Value
 from sot.values.callables import known_function
-from sot.values.objects import ListValue, TupleValue
-from sot.values.tensor import TensorValue, overrides_operations, refuse_instances
+from sot.values.objects import TupleValue
+from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from torch import fx
 
     from sot.interpreter.machine import Machine
 
-OTHER_OPTIONS = frozenset(("context_fn", "determinism_check", "debug", "early_stop"))
+OTHER_OPTIONS = frozenset(("determinism_check", "debug", "early_stop"))
+# entries of ``meta`` of a subgraph: the context_fn of the call, and whether values are kept although they are marked
+CONTEXT, KEPT = "_checkpoint_context_fn", "kept"
 
 
-def run_checkpointed(subgraph: Callable[..., Any], args: tuple, others: tuple, reentrant: bool, preserve: bool) -> Any:
+def run_checkpointed(subgraph: fx.GraphModule, args: tuple, others: tuple, reentrant: bool, preserve: bool) -> Any:
     """The target of the node. ``args`` were arguments in the program, ``others`` are the other tensors that the
     function uses.
     """
+    if not is_traced():
+        return run_as_it_is(subgraph, args, others, reentrant, preserve)
+    if subgraph.meta.get(KEPT) or torch.compiler.is_exporting():
+        return subgraph(*args, *others)
+    return recomputed(subgraph, *args, *others, use_reentrant=False)
+
+
+def run_as_it_is(subgraph: fx.GraphModule, args: tuple, others: tuple, reentrant: bool, preserve: bool) -> Any:
+    """The target of a node that is not compiled: the function draws other random numbers when it runs again."""
+    selected = {"context_fn": subgraph.meta[CONTEXT]} if CONTEXT in subgraph.meta else {}
     return checkpoint(lambda *given: subgraph(*given, *others), *args, use_reentrant=reentrant,
-                      preserve_rng_state=preserve)
+                      preserve_rng_state=preserve, **selected)
+
+
+def keep_values(module: fx.GraphModule) -> None:
+    """Recompute nothing that draws random numbers, in a graph that goes backward itself: a trace of it would have
+    other numbers the second time.
+    """
+    for node in module.graph.find_nodes(op="call_function", target=run_checkpointed):
+        if node.meta["draws"]:
+            getattr(module, node.args[0].target).meta[KEPT] = True
 
 
 @handles(checkpoint)
@@ -47,25 +71,37 @@ def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
     """Without gradients, a plain call of the function. With gradients, a node, or a break."""
     kwargs = dict(kwargs)
     reentrant, preserve = kwargs.pop("use_reentrant", None), kwargs.pop("preserve_rng_state", TRUE)
+    context = context_of(m, kwargs.pop("context_fn", NONE))
     if not args or reentrant is None or {reentrant.pytype, preserve.pytype} != {bool} or OTHER_OPTIONS & kwargs.keys():
         raise Break(Reason.NOT_COMPILED, "checkpoint")
     function, *given = args
     options = bool(reentrant.constant()), bool(preserve.constant())
-    if options[0] and kwargs:
+    if options[0] and (kwargs or context is not None):
         raise Break(Reason.NOT_COMPILED, "checkpoint with keywords")
     if not torch.is_grad_enabled():
         return function.call(m, given, kwargs)
     if options[0] and not any(isinstance(a, TensorValue) and a.fake.requires_grad for a in given):
         return without_gradients(m, function, given)
-    if m.assumptions.compiles or m.modes:
-        raise Break(Reason.NOT_COMPILED, "checkpoint, with this backend,")
+    if m.modes:
+        raise Break(Reason.NOT_COMPILED, "checkpoint in a mode of functions")
     refuse_instances("checkpoint", given)
     start = Start(m, m.frames[-1])
     try:
-        return Checkpoint(m, given, *options).record(function, kwargs)
+        return Checkpoint(m, given, *options, context).record(function, kwargs)
     except Refusal as e:
         start.restore()
         raise Break(Reason.UNSUPPORTED, f"checkpoint ({e})") from None
+
+
+def context_of(m: Machine, value: Value) -> Any:
+    """The function that returns the contexts in which the checkpointed function runs, or None. The node calls it."""
+    if isinstance(value, Const):
+        return value.constant()
+    if value.real is ABSENT:
+        raise Break(Reason.NOT_COMPILED, f"checkpoint with {value} as its context_fn, which the program has just made,")
+    if value.origin is not None:
+        m.guard(IsGuard(value.origin, value.real))
+    return value.real
 
 
 def without_gradients(m: Machine, function: Value, given: list[Value]) -> Value:
@@ -82,9 +118,9 @@ def without_gradients(m: Machine, function: Value, given: list[Value]) -> Value:
 class Checkpoint:
     """One checkpoint call, as a node."""
 
-    def __init__(self, m: Machine, args: list[Value], reentrant: bool, preserve: bool) -> None:
+    def __init__(self, m: Machine, args: list[Value], reentrant: bool, preserve: bool, context: Any = None) -> None:
         self.m, self.args, self.options = m, args, (reentrant, preserve)
-        self.reentrant = reentrant
+        self.reentrant, self.context = reentrant, context
         self.region = Region(m.builder)
         self.results: list[TensorRef] = []
 
@@ -96,21 +132,25 @@ class Checkpoint:
             touch = next(iter(end.touched.values()))
             raise Refusal(f"{touch.where} changes {touch.value}, which was there before")
         assert end.value is not None
-        self.collect(end.value)
+        self.results = tensors_of(m, end.value)
         given = [a.ref for a in self.args if isinstance(a, TensorValue)]
         self.check(given)
         for ref in given:
             region.node_of(ref)
         others = [ref for ref in region.used() if not any(ref is g for g in given)]
         name = region.close(self.results, [*given, *others], "checkpoint")
+        if self.context is not None:
+            m.builder.modules[name].meta[CONTEXT] = self.context
         fakes = tuple(ref.fake for ref in self.results)
-        node = m.builder.record("call_function", run_checkpointed,
+        draws = any(n.meta.get("draws") for n in region.nodes)
+        target = run_checkpointed if self.options[1] or not draws else run_as_it_is
+        node = m.builder.record("call_function", target,
                                 (m.builder.subgraph(name), tuple(given), tuple(others), *self.options), {}, fakes,
                                 m.stack_trace())
-        node.meta["draws"] = any(n.meta.get("draws") for n in region.nodes)
+        node.meta["draws"] = draws
         keep_states(m, [end])
         made = [TensorValue(m.builder.adopt(m.builder.item(node, i, fake), fake)) for i, fake in enumerate(fakes)]
-        return self.rebuilt(end.value, made)
+        return with_tensors(m, end.value, [*made])
 
     def check(self, given: list[TensorRef]) -> None:
         """Refuse a call for which the node would behave differently from the program."""
@@ -126,23 +166,3 @@ class Checkpoint:
             raise Refusal("it uses an instance of a subclass of Tensor")
         if self.reentrant and not (all(grads) and any(ref.fake.requires_grad for ref in given)):
             raise Refusal("no gradient flows through it")
-
-    # ---- the result: a tensor, or tuples and lists of tensors and constants
-    def collect(self, value: Value) -> None:
-        if isinstance(value, TensorValue):
-            if overrides_operations(value.pytype):
-                raise Refusal(f"it returns an instance of {value.pytype.__qualname__}")
-            self.results.append(value.ref)
-        elif type(value) in (TupleValue, ListValue) and value.pytype in (tuple, list):
-            for item in value.items_list(self.m) or ():
-                self.collect(item)
-        elif not isinstance(value, Const):
-            raise Refusal(f"it returns {value}")
-
-    def rebuilt(self, value: Value, made: list[TensorValue]) -> Value:
-        if isinstance(value, TensorValue):
-            return made[next(i for i, ref in enumerate(self.results) if ref is value.ref)]
-        if isinstance(value, (TupleValue, ListValue)):
-            items = [self.rebuilt(item, made) for item in value.items_list(self.m) or ()]
-            return TupleValue(items) if isinstance(value, TupleValue) else ListValue(items)
-        return value

@@ -140,8 +140,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if args and target in TENSOR_MAKERS and numpy_arrays.holds(m, args[0]):
         return numpy_arrays.tensor_of(m, target, args, kwargs)
     refuse_replaced_operator(m, kind, target, args)
-    if kwargs and m.optimizers:
-        args, kwargs = without_scale(m, target, args, kwargs)
+    if m.optimizers:
+        args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     found: dict[int, TensorValue] = {}
     numbers = takes_numbers(target)
     graph_args = tuple(v.graph_argument(m, found, numbers) for v in args)
@@ -208,9 +208,15 @@ def refuse_others(found: dict[int, TensorValue]) -> None:
             raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
 
 
-def without_scale(m: Machine, target: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[list, dict]:
-    """``x.add_(y, alpha=s)`` as ``x.add_(y * s)``, if a step of an optimizer has a tensor in place of a number."""
+def with_numbers_of_step(m: Machine, target: Any, args: list[Value], kwargs: dict[str, Value]) -> tuple[list, dict]:
+    """Where a step of an optimizer has a tensor in place of a number: ``x.add_(y, alpha=s)`` as ``x.add_(y * s)``, and
+    a weight of ``lerp`` in the dtype of the result.
+    """
     name = (target if isinstance(target, str) else getattr(target, "__name__", "")).rstrip("_")
+    if name == "lerp" and len(args) == 3 and all(isinstance(v, TensorValue) for v in args) and (
+            args[2].fake.dim() == 0 and args[2].fake.dtype is torch.float64):   # type: ignore[attr-defined]
+        weight = torch_call(m, "call_method", "to", [args[2], Const(args[0].fake.dtype)], {})   # type: ignore[attr-defined]
+        return [*args[:2], weight], kwargs
     keyword = SCALES.get(name)
     scale = kwargs.get(keyword) if keyword else None
     if keyword is None or not isinstance(scale, TensorValue) or len(args) < 2:

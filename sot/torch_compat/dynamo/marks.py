@@ -28,6 +28,11 @@ def is_disallowed(function: Any) -> bool:
     return is_in(function, "_disallowed_callable_ids")
 
 
+def fixes_dimension(function: Any) -> bool:
+    """torch._dynamo.mark_static."""
+    return function.__name__ == "mark_static" and function.__module__ == "torch._dynamo.decorators"
+
+
 def disables_all(code: CodeType) -> bool:
     """Whether it is the wrapper of torch.compiler.disable, below which nothing is compiled."""
     return code.co_qualname == "DisableContext.__call__.<locals>._fn"

@@ -1,4 +1,6 @@
-"""The class of modules that torch.compile returns: libraries look for it, and unwrap it by ``_orig_mod``."""
+"""Classes of torch._dynamo: that of modules that torch.compile returns (libraries look for it, and unwrap it by
+``_orig_mod``), and the mode of indices in flex_attention.
+"""
 from __future__ import annotations
 
 import functools
@@ -52,3 +54,10 @@ def inside(target: Any) -> Any:
             target = target._torchdynamo_orig_callable
         else:
             return target
+
+
+def indexing() -> Any:
+    """The mode in which ``x[i]`` with 0-d tensors is an operation that reads no value, as in functions of
+    flex_attention.
+    """
+    return import_module("torch._dynamo._trace_wrapped_higher_order_op").TransformGetItemToIndex()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,18 @@ from sot.backends.rescue import State, tell
 from sot.backends.triton import availability, cache, launching, runtime
 from sot.backends.triton.cuda_graphs import Recorded
 from sot.backends.triton.source.matmul import fused
-from sot.backends.triton.source.module_source import canonical, module
-from sot.backends.triton.source.sizes import Sizes
+from sot.backends.triton.source.module_source import module
 from sot.backends.triton.tuning import ProductTuner, Tuner, on_device, product_on_device
+from sot.backends.triton.variants import Symbolic, Variants
 from sot.graph.kernels.program import Program
 from sot.graph.kernels.schedule import Cost, cost, schedule
+from sot.graph.kernels.sizes import assuming
 from sot.graph.lowering import NotLowered, draws, lower
 from sot.graph.lowering.driver import note_of
+from sot.graph.lowering.symbols import Like
 from sot.graph.rewrite import decompositions, passes, rewriting
 from sot.torch_compat import compilers
-from sot.torch_compat.graphs import make_constants_real
+from sot.torch_compat.graphs import make_constants_real, unset_fake_temporarily
 
 BACKENDS = logging.getLogger("sot.backends")
 KERNELS = logging.getLogger("sot.torch_compat.op_effects")
@@ -89,7 +91,7 @@ class Compiler:
     def compile(self, gm: GraphModule, graph: GraphModule, title: str) -> Run:
         """A function of the list of a functional ATen graph's inputs. The graph itself if compilation fails."""
         if compilers.has_symbols(graph):
-            return BySize(self, gm, graph, title)
+            return Variants(self, gm, graph, title)
         return self.attempt(lambda: self.compile_or_raise(graph, title), gm, graph, title)
 
     def attempt(self, compile_graph: Callable[[], Run], gm: GraphModule, graph: GraphModule, title: str) -> Run:
@@ -117,30 +119,34 @@ class Compiler:
         else:
             tell(gm, reason)
 
-    def compile_or_raise(self, graph: GraphModule, title: str, family: Family | None = None) -> Run:
-        """A function of the list of a static graph's inputs.
+    def compile_or_raise(self, graph: GraphModule, title: str, symbolic: Symbolic | None = None) -> Run:
+        """A function of the list of a graph's inputs.
 
         Arguments:
-            family: graphs that differ only in their sizes and share kernels.
+            symbolic: how the graph is lowered for all sizes. Otherwise its sizes are known.
         """
         key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device,
                            str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()), draws.way(),
-                           family.text if family else "", self.mode if self.mode == "max-autotune" else "",
+                           str(symbolic), self.mode if self.mode == "max-autotune" else "",
                            torch.get_float32_matmul_precision(), rewriting.names_in_force())
         if path := cache.find(key):
             about = cache.about(path)
             return self.loaded(path, (), Compiled(title, graph, None, path.read_text(), Cost(*about["cost"]), True,
-                                                   about.get("schedule", [])))
-        program = self.lowered(graph)
-        written = self.with_products(program) if family is None else program
-        made = module(written, title, self.interpreted, family.sizes if family else None, self.tuner())
-        spent = cost(program)
+                                                   about.get("schedule", [])), symbolic)
+        facts = symbolic.facts if symbolic else None
+        with assuming(facts) if facts else nullcontext():
+            program = self.lowered(graph) if symbolic is None else schedule(
+                lower(graph, self.device, symbolic.places))
+            written = self.with_products(program) if symbolic is None else program
+            made = module(written, title, self.interpreted, facts, self.tuner())
+            spent = cost(program)
         # A module with more than text has a key, so another process makes it again, but no file is written.
         steps = [str(step).partition("\n")[0] for step in program.steps]
         key = key if not made.constants else cache.key_of(made.text)
         path = cache.find(key) or cache.add(key, made.text, title, cost=dataclasses.astuple(spent),
                                             schedule=steps)
-        return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False, steps))
+        return self.loaded(path, made.constants, Compiled(title, graph, program, made.text, spent, False, steps),
+                           symbolic)
 
     def tuner(self) -> Tuner | None:
         """The tuner of block sizes, if tuning is requested."""
@@ -154,13 +160,18 @@ class Compiler:
         return fused(program, lambda step: tuner(program, step))
 
     def lowered(self, graph: GraphModule) -> Program:
-        """The kernels of a static graph."""
+        """The kernels of a static graph. AOTAutograd compiles a forward graph while it traces with fake tensors, but
+        constants are folded with real ones.
+        """
         make_constants_real(graph)
         passes.run(graph)
-        return schedule(lower(graph, self.device))
+        with unset_fake_temporarily():
+            return schedule(lower(graph, self.device))
 
-    def loaded(self, path: Path, constants: tuple[Any, ...], about: Compiled) -> Run:
+    def loaded(self, path: Path, constants: tuple[Any, ...], about: Compiled, symbolic: Symbolic | None = None) -> Run:
         loaded = runtime.load(path)
+        if symbolic is not None:
+            symbolic.fits = loaded.fits
         if not self.interpreted:
             launching.prepare(launching.launchers(loaded), driver.active.get_current_target())
         self.made.append(about)
@@ -220,64 +231,12 @@ def described(graph: GraphModule) -> str:
 
 
 def _described(value: Any) -> Any:
+    if isinstance(value, Like):
+        return str(dataclasses.replace(value, memory=0))
     if not isinstance(value, torch.Tensor):
         return value
     strides = value.stride() if value.layout is torch.strided else ()
     return f"{value.dtype}{tuple(value.shape)}{strides}{value.device}{value.layout}"
-
-
-# ---- sizes that vary -------------------------------------------------------------------------------------
-class BySize:
-    """A graph with symbolic sizes: for each set of sizes a module, which is quick to make, with the same kernels.
-
-    Arguments:
-        gm: the captured graph that it comes from.
-    """
-
-    LIMIT = 64      # sets of sizes; for others the graph is run eagerly
-
-    def __init__(self, compiler: Compiler, gm: GraphModule, graph: GraphModule, title: str) -> None:
-        self.compiler, self.gm, self.graph, self.title = compiler, gm, graph, title
-        self.known: dict[tuple, Run] = {}
-        self.family: Family | None = None
-
-    def __call__(self, inputs: list[Any]) -> Any:
-        sizes = tuple((v.shape, v.stride()) if isinstance(v, torch.Tensor) else v for v in inputs)
-        run = self.known.get(sizes)
-        if run is None:
-            if len(self.known) == self.LIMIT:
-                return self.graph.forward(*inputs)
-            run = self.known[sizes] = self.compiler.attempt(
-                lambda: self.compiled(inputs), self.gm, self.graph, self.title)
-        return run(inputs)
-
-    def compiled(self, inputs: list[Any]) -> Run:
-        if self.family is None:
-            self.family = Family(self.graph, inputs, self.compiler.lowered)
-        return self.compiler.compile_or_raise(compilers.with_sizes_of(self.graph, inputs), self.title, self.family)
-
-
-class Family:
-    """Graphs that differ only in their sizes, represented by the first one and one with other sizes.
-
-    Arguments:
-        lowered: returns the program of a static graph.
-    """
-
-    def __init__(self, graph: GraphModule, inputs: Sequence[Any], lowered: Callable[[GraphModule], Program]) -> None:
-        first = compilers.with_sizes_of(graph, inputs)
-        other = compilers.with_other_sizes(graph, inputs)
-        self.graphs, self.lowered = [first] if other is None else [first, other], lowered
-        self.text = "\n".join(map(described, self.graphs))
-
-    @functools.cached_property
-    def sizes(self) -> Sizes:
-        """The sizes that are arguments of their kernels. Computed only if a module is not in the cache."""
-        sizes = Sizes()
-        kernels = [[canonical(k) for k in self.lowered(g).kernels()] for g in self.graphs]
-        if len(kernels) == 2:
-            sizes.learn(*kernels)
-        return sizes
 
 
 def compiled(gm: GraphModule, example_inputs: Sequence[Any], mode: str = "default") -> Callable[..., Any]:

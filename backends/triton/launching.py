@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -32,7 +32,6 @@ class Launcher:
         types: the types of its arguments in Triton's notation: ``*fp32``, ``i32``.
         constants: the values of its ``tl.constexpr`` parameters, which come last.
         options: the options of the compiler, including ``num_warps``.
-        multiples: the numbers among its arguments that 16 divides.
         device: the number of its GPU.
     """
 
@@ -40,7 +39,6 @@ class Launcher:
     types: Mapping[str, str]
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
-    multiples: Sequence[str] = ()
     device: int = 0
 
     def __post_init__(self) -> None:
@@ -61,49 +59,66 @@ class Launcher:
     def pointers(self) -> list[str]:
         return [name for name, kind in self.types.items() if kind.startswith("*")]
 
-    def source(self, aligned: bool = True) -> ASTSource:
-        """The input of Triton's compiler. Without ``aligned`` addresses need not be multiples of 16."""
+    @property
+    def sizes(self) -> list[str]:
+        """The numbers among its arguments."""
+        return [name for name, kind in self.types.items() if not kind.startswith("*")]
+
+    def source(self, aligned: bool = True, multiples: bool = True) -> ASTSource:
+        """The input of Triton's compiler: addresses are ``aligned`` to 16 bytes, and sizes are ``multiples`` of 16."""
         names = self.kernel.arg_names
         signature = {name: self.types.get(name, "constexpr") for name in names}
         constants = {(names.index(name),): value for name, value in self.constants.items()}
-        hinted = [*(self.pointers if aligned else ()), *self.multiples]
+        hinted = [*(self.pointers if aligned else ()), *(self.sizes if multiples else ())]
         hints = {(names.index(name),): [["tt.divisibility", ALIGNED]] for name in hinted}
         return ASTSource(self.kernel, signature, constants, hints)
 
-    def compiled(self, target: GPUTarget, aligned: bool = True) -> CompiledKernel:
+    def compiled(self, target: GPUTarget, aligned: bool = True, multiples: bool = True) -> CompiledKernel:
         """The kernel for a kind of GPU, from the cache if it is there."""
-        return binaries.compiled(self.source(aligned), target, dict(self.options), self.device)
+        return binaries.compiled(self.source(aligned, multiples), target, dict(self.options), self.device)
 
 
 def written(launcher: Launcher) -> Callable[..., None]:
-    """The function that launches on the device of the launcher, which is the current one."""
+    """The function that launches on the device of the launcher, which is the current one.
+
+    A kernel is compiled for addresses and sizes that 16 divides. At the first launch with others it is also compiled
+    for sizes that 16 does not divide, or for any addresses.
+    """
     target = driver.active.get_current_target()
-    others: list[Callable[..., None]] = []
 
-    def unaligned(grid: int, *args: Any) -> None:
-        if not others:
-            others.append(_function(launcher, launcher.compiled(target, aligned=False), None))
-        others[0](grid, *args)
+    def otherwise(aligned: bool) -> Callable[..., None]:
+        def launch(grid: int, *args: Any) -> None:
+            if aligned not in made:
+                made[aligned] = _function(launcher, launcher.compiled(target, aligned, False), {})
+            made[aligned](grid, *args)
+        made: dict[bool, Callable[..., None]] = {}
+        return launch
 
-    return _function(launcher, launcher.compiled(target), unaligned)
+    unaligned = otherwise(False)
+    others = {"pointers": unaligned} | ({"sizes": otherwise(True)} if launcher.sizes else {})
+    return _function(launcher, launcher.compiled(target), others)
 
 
-def _function(launcher: Launcher, ready: CompiledKernel, unaligned: Any) -> Callable[..., None]:
+def _function(launcher: Launcher, ready: CompiledKernel, others: Mapping[str, Callable[..., None]],
+              ) -> Callable[..., None]:
     names: dict[str, Any] = {
         "enqueue": ready.run, "function": ready.function, "metadata": ready.packed_metadata,
-        "device": launcher.device, "stream": driver.active.get_current_stream, "unaligned": unaligned}
-    exec(_text(launcher, unaligned is not None), names)
+        "device": launcher.device, "stream": driver.active.get_current_stream,
+        **{f"other_{what}": function for what, function in others.items()}}
+    exec(_text(launcher, others), names)
     return names["launch"]
 
 
-def _text(launcher: Launcher, checks: bool) -> str:
-    """``launch(grid, in0, out0, n0)``: check the addresses, then launch."""
+def _text(launcher: Launcher, checked: Iterable[str]) -> str:
+    """``launch(grid, in0, out0, n0)``: check what 16 divides, then launch."""
     parameters = ", ".join(launcher.types)
     lines = [f"def launch(grid, {parameters}):"]
     lines += [f"    {name}_at = {name}.data_ptr()" for name in launcher.pointers]
-    if checks and launcher.pointers:
-        lines.append(f"    if ({' | '.join(f'{name}_at' for name in launcher.pointers)}) & {ALIGNED - 1}:")
-        lines.append(f"        return unaligned(grid, {parameters})")
+    numbers = {"pointers": [f"{name}_at" for name in launcher.pointers], "sizes": launcher.sizes}
+    for what in checked:
+        if numbers[what]:
+            lines.append(f"    if ({' | '.join(numbers[what])}) & {ALIGNED - 1}:")
+            lines.append(f"        return other_{what}(grid, {parameters})")
     given = [f"{name}_at" if name in launcher.pointers else name for name in launcher.types]
     given += [repr(value) for value in launcher.constants.values()]
     lines.append("    enqueue(grid, 1, 1, stream(device), function, metadata, None, None, None, "

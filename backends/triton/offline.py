@@ -35,7 +35,7 @@ def distinct(paths: Iterable[Path]) -> Iterator[tuple[Path, Launcher]]:
     for path in paths:
         for launcher in launchers(runtime.load(path)):
             text = text_of(launcher.kernel).replace(launcher.kernel.__name__, "kernel")
-            key = f"{text} {launcher.types} {launcher.constants} {launcher.options} {launcher.multiples}"
+            key = f"{text} {launcher.types} {launcher.constants} {launcher.options}"
             if key not in seen:
                 seen.add(key)
                 yield path, launcher

@@ -21,10 +21,10 @@ from sot.backends.triton.source.blocks import chosen
 from sot.backends.triton.source.kernel_source import Blocks
 from sot.backends.triton.source.matmul import CANDIDATES, Matmul, Tiles
 from sot.backends.triton.source.module_source import module
-from sot.backends.triton.source.sizes import varies
 from sot.graph.kernels.ir import Kernel
 from sot.graph.kernels.ops import DTYPES
 from sot.graph.kernels.program import Buffer, Extern, Program, Step
+from sot.graph.kernels.sizes import varies
 from sot.support.progress import working
 
 KERNELS = logging.getLogger("sot.torch_compat.op_effects")

@@ -37,7 +37,7 @@ def add({names}, n0, ROWS: tl.constexpr):
     tl.store({last} + p, {loads}, p < n0)
 
 
-launch_add = Launcher(add, {types}, {{"ROWS": 1024}}, {{"num_warps": 4}}, multiples=["n0"])
+launch_add = Launcher(add, {types}, {{"ROWS": 1024}}, {{"num_warps": 4}})
 """
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Builder, Kernel, Stmt, Store, pruned, renumbered
+from sot.graph.kernels.sizes import Number, divided, typical
 
 STATEMENTS = 256     # limit for a kernel; beyond it, registers spill
 BUFFERS = 40
@@ -22,22 +23,22 @@ BUFFERS = 40
 class Digit:
     """A part of an axis of one kernel that is a part of an axis of another. Either may be missing."""
 
-    size: int
-    first: tuple[str, int] | None = None     # axis and weight: the axis is the sum of digit * weight
-    second: tuple[str, int] | None = None
+    size: Number
+    first: tuple[str, Number] | None = None     # axis and weight: the axis is the sum of digit * weight
+    second: tuple[str, Number] | None = None
 
 
 @dataclasses.dataclass
 class Space:
     """The axes of a fused kernel, and the old axes expressed by them."""
 
-    rows: tuple[tuple[str, int], ...]
-    reduced: tuple[tuple[str, int], ...]
+    rows: tuple[tuple[str, Number], ...]
+    reduced: tuple[tuple[str, Number], ...]
     first: dict[str, Index]
     second: dict[str, Index]
 
 
-Term = tuple[int, str, int]     # coefficient, axis, size
+Term = tuple[Number, str, Number]     # coefficient, axis, size
 
 
 def fused(a: Kernel, b: Kernel, dropped: frozenset[str]) -> Kernel | None:
@@ -135,7 +136,7 @@ def shared(a: Kernel, b: Kernel) -> Iterator[tuple[Index, Index]]:
     for store in a.stores:
         for place in read.get(store.buffer, ()):
             yield store.index, place
-    for load in sorted(a.loads(), key=lambda s: -a.buffers[s.buffer].size):
+    for load in sorted(a.loads(), key=lambda s: -typical(a.buffers[s.buffer].size)):
         for place in read.get(load.buffer, ()):
             yield at(load), place
 
@@ -172,16 +173,19 @@ def terms_of(place: Index, kernel: Kernel) -> list[Term] | None:
     return sorted(found)
 
 
-def unused(kernel: Kernel, place: Index) -> list[tuple[str, int]]:
+def unused(kernel: Kernel, place: Index) -> list[tuple[str, Number]]:
     return [(v, n) for v, n in kernel.rows + kernel.reduced if v not in place.names]
 
 
-def row_major(axes: list[tuple[str, int]]) -> list[Term]:
+def row_major(axes: list[tuple[str, Number]]) -> list[Term]:
     terms, stride = [], 1
     for name, size in reversed(axes):
         terms.append((stride, name, size))
         stride *= size
     return terms
+
+
+Part = tuple[Number, str, Number, Number]   # a term, and the weight of its smallest digit in its axis
 
 
 def aligned(terms_a: list[Term], terms_b: list[Term]) -> list[Digit] | None:
@@ -190,8 +194,8 @@ def aligned(terms_a: list[Term], terms_b: list[Term]) -> list[Digit] | None:
     left, right = [(*t, 1) for t in terms_a], [(*t, 1) for t in terms_b]
     while left and right:
         (stride, var, size, weight), (stride_b, var_b, size_b, weight_b) = left[0], right[0]
-        part = min(size, size_b)
-        if stride != stride_b or size % part or size_b % part:
+        part = size_b if divided(size, size_b) is not None else size
+        if stride != stride_b or divided(size_b, part) is None:
             return None
         digits.append(Digit(part, (var, weight), (var_b, weight_b)))
         left = _rest(left, part)
@@ -199,11 +203,11 @@ def aligned(terms_a: list[Term], terms_b: list[Term]) -> list[Digit] | None:
     return None if left or right else digits
 
 
-def _rest(terms: list[tuple[int, str, int, int]], part: int) -> list[tuple[int, str, int, int]]:
+def _rest(terms: list[Part], part: Number) -> list[Part]:
     stride, var, size, weight = terms[0]
     if size == part:
         return terms[1:]
-    return [(stride * part, var, size // part, weight * part), *terms[1:]]
+    return [(stride * part, var, divided(size, part), weight * part), *terms[1:]]
 
 
 def assembled(a: Kernel, b: Kernel, digits: list[Digit]) -> Space | None:
@@ -224,7 +228,7 @@ def assembled(a: Kernel, b: Kernel, digits: list[Digit]) -> Space | None:
         return (order[part[0]], -part[1]) if part else (len(order), 0)
     first: dict[str, Index] = {v: Index() for v, _ in a.rows + a.reduced}
     second: dict[str, Index] = {v: Index() for v, _ in b.rows + b.reduced}
-    axes: dict[bool, list[tuple[str, int]]] = {False: [], True: []}
+    axes: dict[bool, list[tuple[str, Number]]] = {False: [], True: []}
     for is_reduced, group in groups.items():
         for i, digit in enumerate(sorted(group, key=position)):
             name = f"{'r' if is_reduced else 'p'}{i}"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from sot.graph.kernels.ir import Kernel
 from sot.graph.kernels.program import Group, Program, Step
+from sot.graph.kernels.sizes import typical
 
 LARGEST = 1 << 22       # elements of a kernel; a larger one fills a GPU on its own
 BUFFERS = 120           # limit for a group
@@ -31,7 +32,7 @@ def grouped(program: Program) -> Program:
 def fits(step: Step) -> bool:
     """Whether it is a small elementwise kernel. Others are cut into blocks too differently."""
     kernels = members(step)
-    return bool(kernels) and all(not k.reduced and 1 <= k.row_count <= LARGEST for k in kernels)
+    return bool(kernels) and all(not k.reduced and 1 <= typical(k.row_count) <= LARGEST for k in kernels)
 
 
 def members(step: Step) -> tuple[Kernel, ...]:
@@ -65,4 +66,4 @@ def is_one_launch(first: Step, second: Step, program: Program) -> bool:
     devices = {program.buffers[name].device for name in buffers}
     checked = {any(s.op == "inside" for s in k.body) for k in kernels}      # these are compiled differently
     return (len(kernels) <= MEMBERS and len(buffers) <= BUFFERS and len(devices) == 1 and len(checked) == 1
-            and sum(k.row_count for k in kernels) <= LARGEST)
+            and sum(typical(k.row_count) for k in kernels) <= LARGEST)

@@ -12,7 +12,9 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Ranges = Mapping[str, int]
+from sot.graph.kernels.sizes import Number, Size, divided, surely_less, terms_of
+
+Ranges = Mapping[str, Number]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Division:
 
     sign: str
     of: Index
-    by: int
+    by: Number
 
     def __str__(self) -> str:
         return f"({self.of}) {self.sign} {self.by}"
@@ -32,8 +34,8 @@ Atom = str | Division
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    terms: tuple[tuple[Atom, int], ...] = ()
-    const: int = 0
+    terms: tuple[tuple[Atom, Number], ...] = ()
+    const: Number = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.terms, self.const)))
@@ -41,7 +43,7 @@ class Index:
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined]
 
-    def __add__(self, other: Index | int) -> Index:
+    def __add__(self, other: Index | Number) -> Index:
         other = index(other)
         if not self.terms:
             return other if not self.const else Index(other.terms, self.const + other.const)
@@ -50,10 +52,10 @@ class Index:
             sums[atom] = sums.get(atom, 0) + coefficient
         return make(sums.items(), self.const + other.const)
 
-    def __mul__(self, factor: int) -> Index:
+    def __mul__(self, factor: Number) -> Index:
         return make(((a, c * factor) for a, c in self.terms), self.const * factor)
 
-    def __sub__(self, other: Index | int) -> Index:
+    def __sub__(self, other: Index | Number) -> Index:
         return self + index(other) * -1
 
     def __str__(self) -> str:
@@ -79,18 +81,18 @@ def _names(of: Index) -> frozenset[str]:
     return frozenset(found)
 
 
-def make(terms: Iterable[tuple[Atom, int]], const: int) -> Index:
+def make(terms: Iterable[tuple[Atom, Number]], const: Number) -> Index:
     """Sorted and without zeros, so equal sums are equal objects."""
-    return Index(tuple(sorted(((a, c) for a, c in terms if c), key=lambda t: str(t[0]))), const)
+    return Index(tuple(sorted(((a, c) for a, c in terms if c != 0), key=lambda t: str(t[0]))), const)
 
 
-def index(value: Index | int | str) -> Index:
+def index(value: Index | Number | str) -> Index:
     if isinstance(value, Index):
         return value
     return Index(((value, 1),)) if isinstance(value, str) else Index((), value)
 
 
-def dot(axes: Iterable[Index], strides: Iterable[int], offset: int = 0) -> Index:
+def dot(axes: Iterable[Index], strides: Iterable[Number], offset: Number = 0) -> Index:
     """``offset + sum(axis * stride)``."""
     total = Index((), offset)
     for axis, stride in zip(axes, strides, strict=True):
@@ -99,7 +101,7 @@ def dot(axes: Iterable[Index], strides: Iterable[int], offset: int = 0) -> Index
 
 
 # ---- ranges ----------------------------------------------------------------------------------------------
-def bounds(of: Index, ranges: Ranges) -> tuple[int, int] | None:
+def bounds(of: Index, ranges: Ranges) -> tuple[Number, Number] | None:
     """The smallest and largest value; None if a variable has no range."""
     low = high = of.const
     for atom, coefficient in of.terms:
@@ -107,45 +109,60 @@ def bounds(of: Index, ranges: Ranges) -> tuple[int, int] | None:
         if found is None:
             return None
         ends = (found[0] * coefficient, found[1] * coefficient)
-        low, high = low + min(ends), high + max(ends)
+        if surely_less(ends[1], ends[0]):
+            ends = ends[::-1]
+        elif ends[0] != ends[1] and not surely_less(ends[0], ends[1]):
+            return None
+        low, high = low + ends[0], high + ends[1]
     return low, high
 
 
-def _atom_bounds(atom: Atom, ranges: Ranges) -> tuple[int, int] | None:
+def _atom_bounds(atom: Atom, ranges: Ranges) -> tuple[Number, Number] | None:
     if isinstance(atom, str):
         return (0, ranges[atom] - 1) if atom in ranges else None
     inner = bounds(atom.of, ranges)
     if atom.sign == "%":
-        return 0, min(atom.by - 1, inner[1]) if inner else atom.by - 1
+        return 0, inner[1] if inner and surely_less(inner[1], atom.by) else atom.by - 1
     return (inner[0] // atom.by, inner[1] // atom.by) if inner else None
 
 
-def floordiv(of: Index, by: int, ranges: Ranges) -> Index:
+def floordiv(of: Index, by: Number, ranges: Ranges) -> Index:
     whole, rest = split(of, by)
     inside = bounds(rest, ranges)
-    if inside is not None and inside[0] >= 0:
-        if inside[1] < by:
+    if inside is not None and surely_less(-1, inside[0]):
+        if surely_less(inside[1], by):
             return whole
         return whole + _atom("//", rest, by)
     return _atom("//", of, by)
 
 
-def mod(of: Index, by: int, ranges: Ranges) -> Index:
+def mod(of: Index, by: Number, ranges: Ranges) -> Index:
     _, rest = split(of, by)
     inside = bounds(rest, ranges)
-    if inside is not None and inside[0] >= 0:
-        return rest if inside[1] < by else _atom("%", rest, by)
+    if inside is not None and surely_less(-1, inside[0]):
+        return rest if surely_less(inside[1], by) else _atom("%", rest, by)
     return _atom("%", of, by)
 
 
-def split(of: Index, by: int) -> tuple[Index, Index]:
+def split(of: Index, by: Number) -> tuple[Index, Index]:
     """``whole`` and ``rest`` with ``of == whole * by + rest``: the terms that ``by`` divides, and the other terms."""
-    whole = [(a, c // by) for a, c in of.terms if c % by == 0]
-    rest = [(a, c) for a, c in of.terms if c % by]
-    return make(whole, of.const // by), make(rest, of.const % by)
+    exact = [(a, c, divided(c, by)) for a, c in of.terms]
+    whole_const, rest_const = _constant_terms(of.const, by)
+    return (make(((a, q) for a, _, q in exact if q is not None), whole_const),
+            make(((a, c) for a, c, q in exact if q is None), rest_const))
 
 
-def _atom(sign: str, of: Index, by: int) -> Index:
+def _constant_terms(const: Number, by: Number) -> tuple[Number, Number]:
+    """The same for the constant."""
+    if isinstance(const, int) and isinstance(by, int):
+        return divmod(const, by)
+    parts = [Size((term,)) if term[0] else term[1] for term in terms_of(const)]
+    whole = [q for part in parts if (q := divided(part, by)) is not None]
+    rest = [part for part in parts if divided(part, by) is None]
+    return sum(whole), sum(rest)
+
+
+def _atom(sign: str, of: Index, by: Number) -> Index:
     if by == 1:
         return of if sign == "//" else Index()
     if not of.terms:
@@ -172,7 +189,7 @@ def substitute(of: Index, values: Mapping[str, Index], ranges: Ranges) -> Index:
     return total
 
 
-def unravel(flat: Index, sizes: Iterable[int], ranges: Ranges) -> tuple[Index, ...]:
+def unravel(flat: Index, sizes: Iterable[Number], ranges: Ranges) -> tuple[Index, ...]:
     """The axes of a row-major space of these sizes at a flat position."""
     axes: list[Index] = []
     for position, size in enumerate(reversed(tuple(sizes))):

@@ -28,10 +28,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ops import DTYPES, FLOATS, NUMPY, OPS, REDUCTIONS, SCANS, apply, rounded
+from sot.graph.kernels.sizes import Number, Size, surely_less
 
 STRUCTURAL = frozenset(("load", "index", "const", "cast", "inside"))
 
@@ -97,28 +99,28 @@ class Memory:
     """A buffer as a kernel sees it: ``size`` contiguous elements."""
 
     dtype: str
-    size: int
+    size: Number
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
     name: str
-    rows: tuple[tuple[str, int], ...]
-    reduced: tuple[tuple[str, int], ...]
+    rows: tuple[tuple[str, Number], ...]
+    reduced: tuple[tuple[str, Number], ...]
     body: tuple[Stmt, ...]
     stores: tuple[Store, ...]
     buffers: Mapping[str, Memory]
 
     @property
-    def ranges(self) -> dict[str, int]:
+    def ranges(self) -> dict[str, Number]:
         return dict(self.rows + self.reduced)
 
     @property
-    def row_count(self) -> int:
+    def row_count(self) -> Number:
         return math.prod(size for _, size in self.rows)
 
     @property
-    def width(self) -> int:
+    def width(self) -> Number:
         """How many points are reduced to one."""
         return math.prod(size for _, size in self.reduced)
 
@@ -167,7 +169,7 @@ def points(kernel: Kernel) -> frozenset[str]:
 class Builder:
     """Appends statements; equal ones are one, and what is known now is computed now."""
 
-    def __init__(self, ranges: Mapping[str, int]) -> None:
+    def __init__(self, ranges: Mapping[str, Number]) -> None:
         self.ranges = dict(ranges)
         self.body: list[Stmt] = []
         self.by_name: dict[str, Stmt] = {}
@@ -189,13 +191,15 @@ class Builder:
         return self._add(Stmt("", self.by_name[value].dtype, op, (value,)))
 
     def const(self, value: Any, dtype: str) -> str:
+        if isinstance(value, Size):
+            return self.cast(self._add(Stmt("", "i64", "index", index=Index((), value))), dtype)
         kind = bool if dtype == "b1" else float if DTYPES[dtype].is_floating_point else int
-        return self._add(Stmt("", dtype, "const", value=kind(value)))
+        return self._add(Stmt("", dtype, "const", value=wrapped(int(value), dtype) if kind is int else kind(value)))
 
     def index(self, of: Index) -> str:
         if not of.terms:
             return self.const(of.const, "i64")
-        if len(of.terms) == 1 and not of.const and of.terms[0][1] == 1 and of.terms[0][0] in self.by_name:
+        if len(of.terms) == 1 and of.const == 0 and of.terms[0][1] == 1 and of.terms[0][0] in self.by_name:
             return str(of.terms[0][0])
         return self._add(Stmt("", "i64", "index", index=of))
 
@@ -207,14 +211,14 @@ class Builder:
         args = () if mask is None else (mask,)
         return self._add(Stmt("", dtype, "load", args, buffer, at, None if mask is None else other))
 
-    def inside(self, value: str, size: int) -> Index:
+    def inside(self, value: str, size: Number) -> Index:
         """A place on an axis of this size. A position that is not known is checked when the kernel runs."""
         known = self.by_name[value]
-        if known.op == "const" and 0 <= known.value < size:
+        if known.op == "const" and 0 <= known.value and surely_less(known.value, size):
             return ix.index(known.value)
         if known.op == "index" and known.index is not None:
             within = ix.bounds(known.index, self.ranges)
-            if within is not None and within[0] >= 0 and within[1] < size:
+            if within is not None and surely_less(-1, within[0]) and surely_less(within[1], size):
                 return known.index
         return ix.index(self._add(Stmt("", "i64", "inside", (value,), value=size)))
 
@@ -297,6 +301,12 @@ class Builder:
             case "inside":
                 return self.index(self.inside(args[0], stmt.value))
         return self.reduce(stmt.op, *args) if stmt.op in REDUCTIONS or stmt.op in SCANS else self.emit(stmt.op, *args)
+
+
+def wrapped(value: int, dtype: str) -> int:
+    """The number in an integer type, as C converts it: -1 is the largest number of an unsigned type."""
+    about = torch.iinfo(DTYPES[dtype])
+    return (value - about.min) % (1 << about.bits) + about.min
 
 
 def nothing(dtype: str) -> Any:
@@ -394,7 +404,7 @@ def _verify_types(stmt: Stmt, types: list[str], kernel: Kernel) -> None:
         _require(stmt.op in STRUCTURAL, stmt, "is not known")
 
 
-def _verify_bounds(where: object, at: Index, size: int, ranges: Mapping[str, int]) -> None:
+def _verify_bounds(where: object, at: Index, size: int, ranges: Mapping[str, Number]) -> None:
     inside = ix.bounds(at, ranges)
     _require(inside is None or (inside[0] >= 0 and inside[1] < size), where, f"leaves its buffer: {inside} of {size}")
 

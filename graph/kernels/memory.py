@@ -12,6 +12,7 @@ from typing import Any
 
 from sot.graph.kernels.ir import Kernel
 from sot.graph.kernels.program import Buffer, Extern, Group, Program, Step
+from sot.graph.kernels.sizes import typical
 
 # Operators whose results have new memory, and are often the largest.
 FRESH = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution",
@@ -119,7 +120,7 @@ def peak(program: Program, last: dict[str, int], reused: dict[str, str]) -> int:
             if not buffer.alias:
                 if name in reused:
                     alive.pop(reused[name], None)
-                alive[name] = buffer.extent * buffer.dtype.itemsize
+                alive[name] = typical(buffer.extent) * buffer.dtype.itemsize
         most = max(most, sum(alive.values()))
         donors = set(reused.values())
         for name in [n for n in alive if last.get(n) == number and not _waits(n, donors, number, reused, program)]:

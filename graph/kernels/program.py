@@ -6,7 +6,7 @@ of a buffer, so operators that only rearrange elements need no step.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import fx
 
 from sot.graph.kernels.ir import Kernel, Memory
 from sot.graph.kernels.ops import NAMES
+from sot.graph.kernels.sizes import Number
 from sot.torch_compat.op_effects import TORCHS_OWN
 
 
@@ -23,20 +24,20 @@ class Buffer:
 
     name: str
     dtype: torch.dtype
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: tuple[Number, ...]
+    strides: tuple[Number, ...]
     device: torch.device
     alias: tuple[str, ...] = ()
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Number:
         """The number of elements from the first to the last."""
         return extent(self.shape, self.strides)
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Number:
         """The bytes of the elements themselves, each counted once."""
-        distinct = [n for n, s in zip(self.shape, self.strides, strict=True) if s]
+        distinct = [n for n, s in zip(self.shape, self.strides, strict=True) if s != 0]
         return product(distinct) * self.dtype.itemsize
 
     @property
@@ -52,14 +53,14 @@ class View:
     """A tensor: its elements are at ``offset + sum(axis * stride)`` of a buffer."""
 
     buffer: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    shape: tuple[Number, ...]
+    strides: tuple[Number, ...]
+    offset: Number
     dtype: torch.dtype
     device: torch.device
 
     def __str__(self) -> str:
-        at = f" + {self.offset}" if self.offset else ""
+        at = f" + {self.offset}" if self.offset != 0 else ""
         return f"{self.buffer}{at} as {list(self.shape)} by {list(self.strides)}"
 
 
@@ -114,13 +115,16 @@ Effect = tuple[Any, tuple[str | None, ...]]      # an operator, and the buffers 
 
 @dataclasses.dataclass
 class Program:
-    """``outputs`` contains views, numbers and None, in the order of the graph's results."""
+    """``outputs`` contains views, numbers and None, in the order of the graph's results. ``symbols`` says how a size
+    that varies is found: an input, or ``input.shape[0]``.
+    """
 
     inputs: list[str]
     constants: dict[str, torch.Tensor]
     buffers: dict[str, Buffer]
     steps: list[Step]
     outputs: tuple
+    symbols: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def kept(self) -> frozenset[str]:
         """The buffers that live on after the program has run."""
@@ -148,28 +152,6 @@ def has_effect(step: Step) -> bool:
             or torch.Tag.nondeterministic_seeded in target.tags or not any(step.outputs))
 
 
-def verify(program: Program, effects: Sequence[Effect] | None = None) -> None:
-    """Raise ValueError unless each buffer is written before it is read, inputs are changed only after their last
-    reader, and the steps with effects are those of the lowered program, in its order.
-    """
-    given, changed = {*program.inputs, *program.constants}, set[str]()
-    known = set(given)
-    for step in program.steps:
-        for name in step.read():
-            if not {name, *program.buffers[name].alias} & known:
-                raise ValueError(f"{name} is read before it is written:\n{step}")
-            if name in changed:
-                raise ValueError(f"{name} is read after it has been changed:\n{step}")
-        known |= step.written()
-        changed |= step.written() & given
-    for view in views(program.outputs):
-        if not {view.buffer, *program.buffers[view.buffer].alias} & known:
-            raise ValueError(f"{view.buffer} is a result, but nothing writes it")
-    found = effects_of(program)
-    if effects is not None and found != list(effects):
-        raise ValueError(f"the effects {[*map(str, effects)]} became {[*map(str, found)]}")
-
-
 def effects_of(program: Program) -> list[Effect]:
     """The calls of operators with effects, in order, each with the names of its results."""
     return [(step.target, step.outputs) for step in program.steps if isinstance(step, Extern) and has_effect(step)]
@@ -182,20 +164,20 @@ def views(value: Any) -> Iterator[View]:
     return iter(found)
 
 
-def product(sizes: Any) -> int:
-    total = 1
+def product(sizes: Any) -> Number:
+    total: Number = 1
     for size in sizes:
         total *= size
     return total
 
 
-def extent(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if product(shape) else 0
+def extent(shape: tuple[Number, ...], strides: tuple[Number, ...]) -> Number:
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
-def is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+def is_dense(shape: tuple[Number, ...], strides: tuple[Number, ...]) -> bool:
     """Whether every element has its own place, without gaps."""
-    expected = 1
+    expected: Number = 1
     for stride, size in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n > 1):
         if stride != expected:
             return False

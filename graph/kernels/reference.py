@@ -34,6 +34,12 @@ def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
             memory[store.buffer][at.reshape(-1)] = value.reshape(-1)
 
 
+def _element(memory: np.ndarray, at: Any) -> Any:
+    if np.any(at < 0):      # NumPy would count from the end
+        raise IndexError("a place is before the beginning of a buffer")
+    return memory[at]
+
+
 def _evaluate(stmt: Stmt, values: Mapping[str, Any], memory: Mapping[str, np.ndarray], over: tuple[int, ...]) -> Any:
     args = [values[a] for a in stmt.args]
     match stmt.op:
@@ -52,9 +58,9 @@ def _evaluate(stmt: Stmt, values: Mapping[str, Any], memory: Mapping[str, np.nda
             assert stmt.index is not None
             at = np.asarray(ix.evaluate(stmt.index, values))
             if not args:
-                return memory[stmt.buffer][at]
+                return _element(memory[stmt.buffer], at)
             at, mask = np.broadcast_arrays(at, args[0])
-            return np.where(mask, memory[stmt.buffer][np.where(mask, at, 0)], NUMPY[stmt.dtype](stmt.value))
+            return np.where(mask, _element(memory[stmt.buffer], np.where(mask, at, 0)), NUMPY[stmt.dtype](stmt.value))
     if stmt.op in REDUCTIONS:
         size = tuple(values[name].shape for name in values if not name.startswith("v"))[0]
         full = np.broadcast_to(args[0], size)

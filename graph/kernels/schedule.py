@@ -9,7 +9,6 @@ import dataclasses
 import heapq
 import logging
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterable
 from graphlib import TopologicalSorter
@@ -20,14 +19,15 @@ from sot.graph.kernels.grouping import grouped
 from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.kernels.memory import planned
 from sot.graph.kernels.ops import BYTES, SCANS
-from sot.graph.kernels.program import Buffer, Extern, Program, Step, effects_of, has_effect, verify
+from sot.graph.kernels.program import Buffer, Extern, Program, Step, effects_of, has_effect
+from sot.graph.kernels.sizes import typical
 from sot.graph.kernels.splitting import split
+from sot.graph.kernels.verifier import VERIFIES, check, verify_memory
 from sot.graph.lowering.driver import axes_of
 
 PASSES = logging.getLogger("sot.passes")
 RECOMPUTED = 24      # greatest number of statements that are recomputed instead of stored
 INLINED = 40         # statements, and
-VERIFIES = os.environ.get("SOT_VERIFY", "") not in ("", "0")     # whether each scheduled program is verified
 SOURCES = 4          # greatest number of buffers that a value reads if it is computed at each reader
 
 
@@ -64,17 +64,17 @@ def touched_bytes(kernel: Kernel, buffer: str) -> int:
     """
     places = {at(s) for s in kernel.loads() if s.buffer == buffer} | {
         s.index for s in kernel.stores if s.buffer == buffer}
-    ranges = kernel.ranges
+    ranges = {axis: typical(size) for axis, size in kernel.ranges.items()}
     everywhere = math.prod(ranges.values())
     count = sum(math.prod(ranges[v] for v in p.names) if p.names <= ranges.keys() else everywhere for p in places)
     memory = kernel.buffers[buffer]
-    return min(count, memory.size) * BYTES[memory.dtype]
+    return min(count, typical(memory.size)) * BYTES[memory.dtype]
 
 
 def extern_bytes(step: Extern, buffers: dict[str, Buffer]) -> int:
     if is_view(step):
         return 0
-    return sum(buffers[name].nbytes for name in step.read() | step.written())
+    return sum(typical(buffers[name].nbytes) for name in step.read() | step.written())
 
 
 def allocates(step: Step) -> bool:
@@ -91,14 +91,18 @@ def is_view(step: Extern) -> bool:
 
 def schedule(program: Program) -> Program:
     """The same program with fewer kernels."""
-    plan = Plan(program)
-    plan.inline()
-    plan.fuse()
-    plan.recompute()
-    plan.fuse()
-    done = grouped(split(dataclasses.replace(program, steps=plan.ordered())))
+    plan, effects = Plan(program), effects_of(program)
+    check(program, effects, "lowering")
+    for change in (plan.inline, plan.fuse, plan.recompute, plan.fuse):
+        change()
+        if VERIFIES:
+            check(plan.program(), effects, change.__name__)
+    done = split(plan.program())
+    check(done, effects, "split")
+    done = grouped(done)
+    check(done, effects, "grouped")
     if VERIFIES:
-        verify(done, effects_of(program))
+        verify_memory(done)
     if PASSES.isEnabledFor(logging.DEBUG):
         PASSES.debug("scheduled: %s\n%s", cost(done), done)
     return done
@@ -108,6 +112,7 @@ class Plan:
     """Steps by number, and the buffers that they access."""
 
     def __init__(self, program: Program) -> None:
+        self.lowered = program
         self.kept = program.kept()
         self.given = frozenset(program.inputs) | program.constants.keys()
         self.steps: dict[int, Step] = dict(enumerate(program.steps))
@@ -194,6 +199,10 @@ class Plan:
                 seen.add(step)
                 stack.extend(self.before(step))
         return False
+
+    def program(self) -> Program:
+        """The program as it is now."""
+        return dataclasses.replace(self.lowered, steps=self.ordered())
 
     def ordered(self) -> list[Step]:
         """The steps in an order in which each follows those that it needs, and otherwise unchanged."""
@@ -291,7 +300,7 @@ class Plan:
     @staticmethod
     def _widens(kernel: Kernel, user: Step) -> bool:
         """Whether the reader would compute elements more than once."""
-        return isinstance(user, Kernel) and user.row_count * user.width > kernel.row_count
+        return isinstance(user, Kernel) and typical(user.row_count * user.width) > typical(kernel.row_count)
 
     # ---- recomputation
     def recompute(self) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, Memory, Stmt, Store, points, pruned, renumbered
-from sot.graph.kernels.ops import DTYPES
+from sot.graph.kernels.ops import DTYPES, neutral
 from sot.graph.kernels.program import Buffer, Program, Step, product
+from sot.graph.kernels.sizes import Number, divided, typical
 
 WIDE = 1 << 15          # least number of points that are reduced to one
 FEW = 64                # greatest number of rows of a kernel that is split
@@ -42,13 +43,26 @@ def split(program: Program, wide: int = WIDE) -> Program:
 
 def parts_of(kernel: Kernel, wide: int) -> int:
     """The number of parts of the first reduced axis; 1 if the kernel is not split."""
-    if kernel.width < wide or kernel.row_count > FEW or not any(s.op in REDUCTIONS for s in kernel.body):
+    if typical(kernel.width) < wide or typical(kernel.row_count) > FEW:
+        return 1
+    if not any(s.op in REDUCTIONS for s in kernel.body):
         return 1
     if kernel.changed() or kernel.is_ordered or any(load.buffer in kernel.written() for load in kernel.loads()):
         return 1
     size = kernel.reduced[0][1]
-    wanted = max(PROGRAMS // kernel.row_count, 2)
-    return max((n for n in range(1, min(size, wanted) + 1) if size % n == 0), default=1)
+    wanted = max(PROGRAMS // typical(kernel.row_count), 2)
+    if isinstance(size, int):
+        exact = max((n for n in range(1, min(size, wanted) + 1) if size % n == 0), default=1)
+        if 2 * exact >= min(size, wanted):
+            return exact
+    return min(typical(size), wanted) if can_be_uneven(kernel) else 1
+
+
+def can_be_uneven(kernel: Kernel) -> bool:
+    """Whether parts may be shorter, or empty: no value at points is stored, or has to be a valid position."""
+    varying = points(kernel)
+    return not any({s.value, *s.index.names} & varying for s in kernel.stores) and not any(
+        s.op == "inside" for s in kernel.body)
 
 
 Made = tuple[Kernel, dict[str, Memory]]     # a kernel, and its new buffers
@@ -59,6 +73,9 @@ class Split:
 
     def __init__(self, kernel: Kernel, parts: int) -> None:
         self.kernel, self.parts = kernel, parts
+        size = kernel.reduced[0][1]
+        self.part_size = -(-size // parts)
+        self.are_equal = divided(size, parts) is not None
         self.stmts = {s.name: s for s in kernel.body}
         self.points = points(kernel)
         self.stage: dict[str, int] = {}
@@ -95,19 +112,23 @@ class Split:
         """Each part reduced separately. The first stage also stores the values at points that need no reduction."""
         (first, size), *others = self.kernel.reduced
         part = f"p{len(self.rows)}"
-        rows, reduced = (*self.rows, (part, self.parts)), (("r0", size // self.parts),
+        rows, reduced = (*self.rows, (part, self.parts)), (("r0", self.part_size),
                                                           *((f"r{i + 1}", n) for i, (_, n) in enumerate(others)))
-        axes = {**self.row_axes, first: ix.index(part) * (size // self.parts) + ix.index("r0"),
+        axes = {**self.row_axes, first: ix.index(part) * self.part_size + ix.index("r0"),
                 **{v: ix.index(f"r{i + 1}") for i, (v, _) in enumerate(others)}}
         early = [s for s in self.kernel.stores if stage == 1 and self._is_at_points(s) and not self._needs(s)]
         builder = Builder(dict(rows + reduced))
-        names = self._copied(builder, axes, {s.args[0] for s in found}, early)
+        mask = None if self.are_equal else builder.emit("lt", builder.index(axes[first]), builder.const(size, "i64"))
+        names = self._copied(builder, axes, {s.args[0] for s in found}, early, mask=mask)
         stores, made = self._moved(early, names, axes, builder), dict[str, Memory]()
         for stmt in found:
             name = f"{self.kernel.name}_{stmt.name}_parts"
             made[name] = Memory(stmt.dtype, product(n for _, n in rows))
             place = self.flat * self.parts + ix.index(part)
-            stores.append(Store(name, place, builder.reduce(stmt.op, names[stmt.args[0]])))
+            value = names[stmt.args[0]]
+            if mask is not None:
+                value = builder.emit("where", mask, value, builder.const(neutral(stmt.op, stmt.dtype), stmt.dtype))
+            stores.append(Store(name, place, builder.reduce(stmt.op, value)))
         return self._finished(f"parts{stage}", rows, reduced, builder, stores, made), made
 
     def _final(self, found: list[Stmt], is_last: bool) -> Made:
@@ -140,8 +161,10 @@ class Split:
 
     # ---- statements
     def _copied(self, builder: Builder, axes: dict[str, Index], wanted: set[str], stores: Iterable[Store],
-                given: dict[str, str] | None = None) -> dict[str, str]:
-        """Append what these values and stores need; reductions are ``given``, or loaded where they are known."""
+                given: dict[str, str] | None = None, mask: str | None = None) -> dict[str, str]:
+        """Append what these values and stores need; reductions are ``given``, or loaded where they are known. With a
+        ``mask``, loads happen only where it holds.
+        """
         wanted = wanted.union(*({s.value} | s.index.names for s in stores))
         needed: list[Stmt] = []
         for stmt in reversed(self.kernel.body):
@@ -151,7 +174,7 @@ class Split:
         names = dict(given or {})
         for stmt in reversed(needed):
             if stmt.op not in REDUCTIONS:
-                names |= builder.copy_one(stmt, names, axes)
+                names |= builder.copy_one(stmt, names, axes, mask)
             elif stmt.name not in names:
                 names[stmt.name] = builder.load(self.known[stmt.name], self.flat, stmt.dtype)
         return names
@@ -161,14 +184,14 @@ class Split:
         values = {**axes, **{old: ix.index(new) for old, new in names.items()}}
         return [Store(s.buffer, ix.substitute(s.index, values, builder.ranges), names[s.value]) for s in stores]
 
-    def _finished(self, suffix: str, rows: tuple[tuple[str, int], ...], reduced: tuple[tuple[str, int], ...],
+    def _finished(self, suffix: str, rows: tuple[tuple[str, Number], ...], reduced: tuple[tuple[str, Number], ...],
                   builder: Builder, stores: list[Store], further: dict[str, Memory]) -> Kernel:
         sizes = {name: Memory(self.stmts[s].dtype, product(n for _, n in self.rows)) for s, name in self.known.items()}
         return renumbered(Kernel(f"{self.kernel.name}_{suffix}", rows, reduced, pruned(builder.body, stores),
                                  tuple(stores), {**self.kernel.buffers, **sizes, **further}))
 
 
-def row_major(sizes: list[int]) -> list[int]:
+def row_major(sizes: list[Number]) -> list[Number]:
     strides, stride = [], 1
     for size in reversed(sizes):
         strides.append(stride)

@@ -1,9 +1,8 @@
 """The walk over the graph: each node becomes a view, a kernel, or a call of the operator.
 
-In: a functional ATen graph whose nodes have fake values in ``meta["val"]``, with static shapes. Out: a ``Program``
-    with
-one kernel per operator; ``sot.graph.kernels.schedule`` fuses them. ``lowers`` registers a rule under an operator's
-name. A rule returns the node's value, or None to have the operator called.
+In: a functional ATen graph whose nodes have fake values of static shape, or ``symbols.Like``, in ``meta["val"]``. Out:
+a ``Program`` with one kernel per operator; ``sot.graph.kernels.schedule`` fuses them. ``lowers`` registers a rule
+under an operator's name. A rule returns the node's value, or None to have the operator called.
 """
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ import linecache
 import logging
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,13 +20,16 @@ from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Builder, Kernel, Store, pruned, renumbered
 from sot.graph.kernels.ops import NAMES, compute_type
-from sot.graph.kernels.program import Buffer, Extern, Program, View, is_dense, views
+from sot.graph.kernels.program import Buffer, Extern, Program, View, is_dense, product, views
+from sot.graph.kernels.sizes import Number, Real, Size
+from sot.graph.lowering.symbols import Like
+from sot.graph.lowering.views import VIEWS, view_of
 from sot.torch_compat.graphs import is_fake
 
 PASSES = logging.getLogger("sot.passes")
 Rule = Callable[["Lowering", fx.Node, dict[str, Any]], Any]
 LOWERINGS: dict[str, Rule] = {}
-Axes = tuple[tuple[str, int], ...]
+Axes = tuple[tuple[str, Number], ...]
 
 
 class NotLowered(Exception):
@@ -45,13 +47,6 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-VIEWS = frozenset((
-    "view", "_unsafe_view", "reshape", "permute", "t", "transpose", "expand", "unsqueeze", "squeeze", "slice",
-    "select", "as_strided", "diagonal", "unfold", "alias", "detach", "split", "split_with_sizes", "unbind", "chunk",
-    "view_as", "expand_as", "swapaxes", "movedim", "narrow", "lift_fresh", "_reshape_alias", "mT", "numpy_T",
-))
-
-
 class Lowering:
     """The state of one walk. ``device`` is the type of device of the kernels."""
 
@@ -61,6 +56,8 @@ class Lowering:
         self.program = Program([], {}, {}, [], ())
         self.free: dict[str, Kernel] = {}    # buffers whose elements are computed from their position only
         self.note = ""
+        self.place = torch.device(device)       # of the results of the current node
+        self.numbers: dict[tuple[Real, torch.device], View] = {}
 
     # ---- the walk
     def run(self) -> Program:
@@ -85,7 +82,7 @@ class Lowering:
         if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
             raise NotLowered(f"the input {node.name} is a number that is not known")
         self.program.inputs.append(node.name)
-        if not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor | Like):
             return value
         if has_symbols(value):
             raise NotLowered(f"the input {node.name} is not a tensor of known shape")
@@ -102,6 +99,8 @@ class Lowering:
         return self.buffer(name, value).view()
 
     def _call(self, node: fx.Node) -> Any:
+        if type(node.meta.get("val")) in (int, Size, Real):
+            return node.meta["val"]     # it is computed from sizes
         if node.target is operator.getitem:
             source, item = self.resolve(node.args)
             return source[item]
@@ -117,9 +116,10 @@ class Lowering:
 
     def _by_rule(self, node: fx.Node) -> Any:
         target: Any = node.target
+        self.place = getattr(node.meta["val"], "device", self.place)
         packet = target._schema.name.partition("::")[2]
         if packet in VIEWS:
-            return self._view(node)
+            return view_of(node, self.resolve)
         rule = LOWERINGS.get(f"{packet}.{target._overloadname}") or LOWERINGS.get(packet)
         return rule(self, node, self.arguments(node)) if rule else None
 
@@ -132,11 +132,11 @@ class Lowering:
             return False
         tensors: list[Any] = []
         fx.node.map_aggregate((self.resolve((node.args, node.kwargs)), node.meta.get("val")),
-                              lambda v: tensors.append(v) if isinstance(v, View | torch.Tensor) else None)
+                              lambda v: tensors.append(v) if isinstance(v, View | torch.Tensor | Like) else None)
         return bool(tensors) and all(map(self._fits, tensors))
 
-    def _fits(self, value: View | torch.Tensor) -> bool:
-        return (value.dtype in NAMES and value.device.type == self.device and 0 not in value.shape
+    def _fits(self, value: View | torch.Tensor | Like) -> bool:
+        return (value.dtype in NAMES and value.device.type == self.device and all(n > 0 for n in value.shape)
                 and (isinstance(value, View) or (value.layout is torch.strided and not has_symbols(value))))
 
     # ---- for rules
@@ -151,7 +151,7 @@ class Lowering:
         given |= self.resolve(node.kwargs)
         return {a.name: given.get(a.name, a.default_value) for a in schema.arguments}
 
-    def kernel(self, node: fx.Node, value: torch.Tensor, reduced: Sequence[int],
+    def kernel(self, node: fx.Node, value: torch.Tensor | Like, reduced: Sequence[Number],
                body: Callable[[Builder, list[Index], list[Index]], str], item: int | None = None) -> View | None:
         """A kernel with an element of the result at each row; ``body`` gets the axes of rows and of the reduction."""
         if not is_dense(tuple(value.shape), tuple(value.stride())) or value.dtype not in NAMES:
@@ -193,7 +193,19 @@ class Lowering:
         """An operand (tensor or number) in the type of the computation."""
         if isinstance(operand, View):
             return b.cast(self.read(b, operand, axes), compute_type(dtype))
+        if isinstance(operand, Real):
+            return self.value(b, self._number(operand), axes, dtype)
         return b.const(operand, compute_type(dtype))
+
+    def _number(self, number: Real) -> View:
+        """A tensor with a float that varies. It has all bits of the float, unlike an argument of a kernel."""
+        key = number, self.place
+        if key not in self.numbers:
+            name, how = f"number_{len(self.numbers)}", {"dtype": torch.float64, "device": self.place}
+            self.numbers[key] = self.buffer(
+                name, Like((), (), torch.float64, self.place, torch.strided, 0, 0)).view()
+            self.program.steps.append(Extern(torch.ops.aten.full.default, ([], number), how, (name,), False, self.note))
+        return self.numbers[key]
 
     def _change(self, name: str, place: Any, source: Any) -> View:
         """The last steps of a graph: store the new elements of an input."""
@@ -215,8 +227,9 @@ class Lowering:
 
     def _copied(self, source: View, name: str) -> View:
         """The elements of a view, copied to new memory."""
-        bare = torch.empty(source.shape, dtype=source.dtype, device="meta")
-        self._assign(self.buffer(name, bare, device=source.device), source, name)
+        strides = tuple(product(source.shape[d + 1:]) for d in range(len(source.shape)))
+        bare = Like(source.shape, strides, source.dtype, source.device, torch.strided, 0, 0)
+        self._assign(self.buffer(name, bare), source, name)
         return self.program.buffers[name].view()
 
     def _assign(self, buffer: Buffer, source: View, name: str) -> None:
@@ -229,33 +242,7 @@ class Lowering:
         self.step(name, rows, (), builder, Store(buffer.name, ix.dot(axes, buffer.strides), value))
         self.materialize((buffer.view(),))
 
-    # ---- views and calls
-    def _view(self, node: fx.Node) -> Any:
-        """Let torch compute the sizes and strides of the result, on a tensor without memory."""
-        def bare(value: Any) -> Any:
-            if not isinstance(value, View):
-                return value
-            meta = torch.empty(0, dtype=value.dtype, device="meta")
-            return meta.as_strided(value.shape, value.strides, value.offset)
-        source = next(views(self.resolve(node.args)))
-        args, kwargs = fx.node.map_aggregate((self.resolve(node.args), self.resolve(node.kwargs)), bare)
-        try:
-            result: Any = node.target(*args, **kwargs)  # type: ignore[operator]
-        except RuntimeError:
-            return None
-
-        def of_source(value: torch.Tensor) -> View:
-            return View(source.buffer, tuple(value.shape), tuple(value.stride()), int(value.storage_offset()),
-                        source.dtype, source.device)
-        if isinstance(result, torch.Tensor):
-            return of_source(result) if self._aliases(result, args) else None
-        return [of_source(r) for r in result]
-
-    @staticmethod
-    def _aliases(result: torch.Tensor, args: tuple) -> bool:
-        """Whether the operator only rearranged elements. ``reshape`` sometimes copies."""
-        return result._is_view() or result is args[0]
-
+    # ---- calls
     def extern(self, node: fx.Node) -> Any:
         args, kwargs = self.resolve(node.args), self.resolve(node.kwargs)
         self.materialize(views((args, kwargs)))
@@ -268,7 +255,7 @@ class Lowering:
         if any(isinstance(r, torch.SymInt | torch.SymFloat | torch.SymBool) for r in results):
             raise NotLowered(f"{node.target} returns a number that is not known before it runs")
         found = [self.buffer(f"{node.name}_{i}" if many else node.name, r, alias).view()
-                 if isinstance(r, torch.Tensor) and not has_symbols(r) else r for i, r in enumerate(results)]
+                 if isinstance(r, torch.Tensor | Like) and not has_symbols(r) else r for i, r in enumerate(results)]
         if any(isinstance(r, torch.Tensor) for r in found):
             raise NotLowered(f"{node.target} returns a tensor whose shape is not known before it runs")
         names = tuple(v.buffer if isinstance(v, View) else None for v in found)
@@ -281,7 +268,7 @@ class Lowering:
             if kernel := self.free.pop(view.buffer, None):
                 self.program.steps.append(kernel)
 
-    def buffer(self, name: str, value: torch.Tensor, alias: tuple[str, ...] = (),
+    def buffer(self, name: str, value: torch.Tensor | Like, alias: tuple[str, ...] = (),
                device: torch.device | None = None) -> Buffer:
         """Memory like this tensor's, which may be on another device."""
         strides = tuple(value.stride()) if value.layout is torch.strided else ()
@@ -302,28 +289,33 @@ def axes_of(kernel: Kernel, at: Index, ranges: ix.Ranges) -> dict[str, Index]:
     sizes = dict(kernel.rows)
     found: dict[str, Index] = {}
     rest = at
-    for var in sorted(sizes, key=lambda v: -strides[v]):
+    for var in sorted(sizes, key=lambda v: strides[v], reverse=True):
         found[var] = ix.floordiv(rest, strides[var], ranges)
         rest = ix.mod(rest, strides[var], ranges)
     return found
 
 
-def lower(gm: fx.GraphModule, device: str) -> Program:
+def lower(gm: fx.GraphModule, device: str, symbols: Mapping[str, str] | None = None) -> Program:
     """The program of a functional ATen graph, with one kernel per operator.
 
     Arguments:
-        gm: its nodes have fake values of static shape in ``meta["val"]``.
+        gm: its nodes have fake values of static shape, or ``symbols.Like``, in ``meta["val"]``.
         device: ``cuda``, or ``cpu`` for Triton's interpreter. Operators on other devices are called.
+        symbols: where the symbols of sizes are found, see ``Program``.
     Raises:
         NotLowered: the graph as a whole cannot be lowered.
     """
-    program = Lowering(gm, device).run()
+    lowering = Lowering(gm, device)
+    lowering.program.symbols.update(symbols or {})
+    program = lowering.run()
     PASSES.debug("lowered: %d kernels, one an operator\n%s", len(program.steps), program)
     return program
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------
-def has_symbols(value: torch.Tensor) -> bool:
+def has_symbols(value: torch.Tensor | Like) -> bool:
+    if isinstance(value, Like):
+        return False
     sizes = (*value.shape, *(value.stride() if value.layout is torch.strided else ()))
     return any(isinstance(n, torch.SymInt) for n in sizes)
 

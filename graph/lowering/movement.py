@@ -12,6 +12,7 @@ from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Builder, nothing
 from sot.graph.kernels.ops import NAMES
 from sot.graph.kernels.program import View
+from sot.graph.kernels.sizes import Number, Size, surely_less
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.pointwise import converted, like
 
@@ -46,7 +47,7 @@ def fill(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 def arange(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     """Integers only: ATen rounds steps of other types in its own way."""
     start, step = given.get("start", 0), given.get("step", 1)
-    if not all(isinstance(v, int) for v in (start, step)) or node.meta["val"].is_floating_point():
+    if not all(isinstance(v, int | Size) for v in (start, step)) or node.meta["val"].is_floating_point():
         return None
     kind = NAMES[node.meta["val"].dtype]
     return low.kernel(node, node.meta["val"], (), lambda b, axes, _: b.cast(b.index(axes[0] * step + start), kind))
@@ -109,13 +110,13 @@ def cat(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     return low.kernel(node, value, (), body) if len(parts) <= 16 else None
 
 
-def within(b: Builder, axis: Index, start: int, end: int) -> str:
+def within(b: Builder, axis: Index, start: Number, end: Number) -> str:
     """Whether the position is in ``[start, end)``; a constant if the axis cannot leave it."""
     known = ix.bounds(axis, b.ranges)
     above, below = b.const(True, "b1"), b.const(True, "b1")
-    if known is None or known[0] < start:
+    if known is None or not surely_less(start - 1, known[0]):
         above = b.emit("ge", b.index(axis), b.const(start, "i64"))
-    if known is None or known[1] >= end:
+    if known is None or not surely_less(known[1], end):
         below = b.emit("lt", b.index(axis), b.const(end, "i64"))
     return b.emit("and", above, below)
 
@@ -162,7 +163,7 @@ def slice_scatter(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     return low.kernel(node, node.meta["val"], (), body)
 
 
-def bounded(position: int, size: int) -> int:
+def bounded(position: Number, size: Number) -> Number:
     return min(max(position + size if position < 0 else position, 0), size)
 
 
@@ -203,7 +204,7 @@ def tril(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 
 # ---- looking up ----------------------------------------------------------------------------------------------
-def position(low: Lowering, b: Builder, where: View, axes: Sequence[Index], size: int, wraps: bool) -> Index:
+def position(low: Lowering, b: Builder, where: View, axes: Sequence[Index], size: Number, wraps: bool) -> Index:
     """The place for an element of an index tensor. ``wraps``: negative indices count from the end."""
     value = b.cast(low.read(b, where, axes), "i64")
     if wraps:

@@ -16,6 +16,7 @@ from torch import fx
 from sot.graph.kernels.ir import Builder
 from sot.graph.kernels.ops import FLOATS, NAMES, compute_type
 from sot.graph.kernels.program import View
+from sot.graph.kernels.sizes import Real, Size
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.torch_compat.graphs import PROMOTION, elementwise_dtypes
 
@@ -55,8 +56,8 @@ def elementwise(low: Lowering, node: fx.Node, rule: Emit, operands: list, named:
 
 
 def computed_in(operands: list, kind: Any) -> torch.dtype:
-    bare = [torch.empty([1] * len(v.shape), dtype=v.dtype, device="meta") if isinstance(v, View) else v
-            for v in operands]
+    bare = [torch.empty([1] * len(v.shape), dtype=v.dtype, device="meta") if isinstance(v, View) else
+            1 if isinstance(v, Size) else 1.0 if isinstance(v, Real) else v for v in operands]
     return elementwise_dtypes(*bare, type_promotion_kind=kind)[0]
 
 

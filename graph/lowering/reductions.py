@@ -102,7 +102,8 @@ def variance(b: Builder, value: str, sizes: Sequence[int], correction: float) ->
     middle = b.emit("div", reduced(b, "sum", value, sizes), like(b, count, value))
     away = b.emit("sub", value, middle)
     squares = reduced(b, "sum", b.emit("mul", away, away), sizes)
-    return b.emit("div", squares, like(b, max(count - correction, 0), value)), middle
+    rest = count - (int(correction) if correction == int(correction) else correction)
+    return b.emit("div", squares, like(b, max(rest, 0), value)), middle
 
 
 def _variance(low: Lowering, node: fx.Node, given: dict[str, Any], items: int) -> Any:

@@ -18,6 +18,7 @@ from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Builder, Store
 from sot.graph.kernels.ops import NAMES
 from sot.graph.kernels.program import View
+from sot.graph.kernels.sizes import Number
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.movement import position
 
@@ -88,6 +89,13 @@ def scatter_add(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     return _scattered(low, node, given, adds=True)
 
 
+def broadcast(shapes: Sequence[Sequence[Number]]) -> tuple[Number, ...]:
+    """The shape of tensors together, if these can be broadcast."""
+    rank = max(map(len, shapes))
+    columns = zip(*([1] * (rank - len(shape)) + list(shape) for shape in shapes), strict=True)
+    return tuple(next((n for n in column if n != 1), 1) for column in columns)
+
+
 # ---- ``base[i, :, j] = values`` and ``+=`` -----------------------------------------------------------------------
 @lowers("index_put", "_unsafe_index_put")
 def index_put(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
@@ -97,7 +105,7 @@ def index_put(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     found = [indices[d] for d in used]
     if not used or any(i.dtype not in (torch.int64, torch.int32) for i in found) or values.dtype != base.dtype:
         return None
-    common = torch.broadcast_shapes(*(i.shape for i in found))
+    common = broadcast([i.shape for i in found])
     at = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
     rest = [n for d, n in enumerate(base.shape) if d not in used]
     shape = (*rest[:at], *common, *rest[at:])

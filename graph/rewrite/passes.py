@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from sot.graph.rewrite import rewriting
-from sot.torch_compat.graphs import unset_fake_temporarily
+from sot.torch_compat.graphs import expression, unset_fake_temporarily
 
 PASSES = logging.getLogger("sot.passes")
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -41,8 +41,14 @@ class Rule:
 def same(node: fx.Node, source: fx.Node) -> bool:
     """Whether the result is a tensor of the same metadata as the argument."""
     a, b = node.meta.get("val"), source.meta.get("val")
-    return (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape
-            and a.device == b.device and a.stride() == b.stride())
+    return (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype == b.dtype
+            and a.device == b.device and same_layout(a, b))
+
+
+def same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether sizes and strides are equal, for all values of those that vary."""
+    return a.dim() == b.dim() and [*map(expression, (*a.shape, *a.stride()))] == [
+        *map(expression, (*b.shape, *b.stride()))]
 
 
 def other_is(number: int, at: int = 1) -> Callable[[fx.Node, fx.Node], bool]:
@@ -116,7 +122,7 @@ def gives(target: Any, args: tuple[Any, ...], expected: torch.Tensor) -> bool:
             found = target(source.meta["val"], *rest)
     except RuntimeError:
         return False
-    return bool(found.shape == expected.shape and found.stride() == expected.stride())
+    return same_layout(found, expected)
 
 
 # ---- passes -------------------------------------------------------------------------------------------------

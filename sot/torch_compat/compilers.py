@@ -199,7 +199,9 @@ def ahead_of_time(
 
         return compiled
 
-    with compiling(mode):
+    # torch would copy gradients to the strides of the results, even if elements of a result share memory.
+    guesses = _import("torch._functorch.config").patch(guess_tangent_strides_as_outputs=not may_overlap(gm))
+    with compiling(mode), guesses:
         return aot.aot_module_simplified(
             gm,
             fakes,
@@ -210,6 +212,14 @@ def ahead_of_time(
             decompositions=decompositions,
             keep_inference_input_mutations=in_place,
         )
+
+
+def may_overlap(gm: GraphModule) -> bool:
+    """Whether elements of a result may share memory."""
+    (output,) = gm.graph.find_nodes(op="output")
+    results = [node.meta.get("example_value") for node in output.all_input_nodes]
+    return any(value is None or isinstance(value, torch.Tensor) and value.layout is torch.strided
+               and torch._debug_has_internal_overlap(value) != 0 for value in results)
 
 
 # ---- graphs with symbolic sizes ----
@@ -225,32 +235,11 @@ def with_sizes_of(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
     return _static(gm, [_layout(v) if isinstance(v, torch.Tensor) else v for v in inputs])
 
 
-def with_other_sizes(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule | None:
-    """The ATen graph for inputs with another value for every symbol; None if there are no such inputs."""
-    recorded = [node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")]
-    values: dict[Any, int] = {}
-    for given, value in zip(inputs, recorded, strict=True):
-        sizes = zip(given.shape, value.shape, strict=True) if isinstance(value, torch.Tensor) else [(given, value)]
-        values |= {of.node.expr: size for size, of in sizes if isinstance(of, torch.SymInt) and of.node.expr.is_symbol}
-    # The distances grow, so that any two different numbers get another distance than before.
-    changed = {symbol: value + 16 * (2 * i + 3) for i, (symbol, value) in enumerate(values.items())}
-
-    def other(number: Any) -> int:
-        return int(number.node.expr.xreplace(changed)) if isinstance(number, torch.SymInt) else number
-
-    try:
-        return _static(gm, [
-            _layout(v, tuple(map(other, v.shape)), tuple(map(other, v.stride()))) if isinstance(v, torch.Tensor)
-            else other(v) for v in recorded])
-    except Exception:       # sizes that the graph does not support
-        return None
-
-
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]
 
 
-def _layout(tensor: torch.Tensor, shape: tuple[int, ...] = (), strides: tuple[int, ...] = ()) -> Layout:
-    return shape or tuple(tensor.shape), strides or tuple(tensor.stride()), tensor.dtype, tensor.device
+def _layout(tensor: torch.Tensor) -> Layout:
+    return tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.device
 
 
 def _static(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:

@@ -15,9 +15,11 @@ from torch._prims_common import elementwise_dtypes
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx import GraphModule
 from torch.fx.graph_module import _loader
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Mod, PowByNatural, PythonMod
 
-__all__ = ["PROMOTION", "elementwise_dtypes", "expression", "is_fake", "lets_go_of_source",
-           "make_constants_real", "running",
+__all__ = ["PROMOTION", "assumptions_of", "elementwise_dtypes", "expression", "is_fake", "is_maximum",
+           "is_power", "is_quotient", "is_remainder", "lets_go_of_source",
+           "make_constants_real", "running", "storage_of",
            "torch_decompositions", "unset_fake_temporarily"]
 
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
@@ -67,6 +69,39 @@ def running(mode: FakeTensorMode) -> Iterator[None]:
 def expression(number: Any) -> Any:
     """A symbolic number's expression, which compares without assuming anything; any other value as it is."""
     return number.node.expr if isinstance(number, torch.SymInt | torch.SymFloat | torch.SymBool) else number
+
+
+def is_quotient(expr: Any) -> bool:
+    """Whether a sympy expression is a quotient rounded down. A ``CleanDiv`` is known to be whole."""
+    return isinstance(expr, FloorDiv | CleanDiv)
+
+
+def is_power(expr: Any) -> bool:
+    """Whether it is a power."""
+    return bool(expr.is_Pow) or isinstance(expr, PowByNatural)
+
+
+def is_maximum(expr: Any) -> bool:
+    """Whether it is the largest of its arguments."""
+    return isinstance(expr, Max)
+
+
+def is_remainder(expr: Any) -> bool:
+    """Whether it is a remainder of numbers that are not negative, for which all kinds of remainders are the same."""
+    return isinstance(expr, Mod | PythonMod)
+
+
+def assumptions_of(gm: GraphModule) -> int:
+    """The number of assumptions that torch has made about the symbolic sizes of a graph."""
+    values = [n for node in gm.graph.find_nodes(op="placeholder") for v in [node.meta.get("val")]
+              for n in ([v] if not isinstance(v, torch.Tensor) else [*v.shape, *v.stride()])]
+    known = next((n for n in values if isinstance(n, torch.SymInt)), None)
+    return len(known.node.shape_env.guards) if known is not None else 0
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """A number that is the same for tensors with the same storage."""
+    return tensor.untyped_storage()._cdata
 
 
 def is_fake(value: Any) -> bool:

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from compiling import Kernels
 
 import sot
-from sot.graph.kernels.program import Program, effects_of, verify
+from sot.graph.kernels.program import Program, effects_of
+from sot.graph.kernels.verifier import InvalidProgram, verify
 
 SEEN: list[float] = []
 
@@ -92,15 +93,15 @@ def test_the_verifier_passes_what_is_scheduled(scheduled):
 
 
 def test_the_verifier_finds_what_is_read_before_it_is_written(scheduled):
-    with pytest.raises(ValueError, match="before it is written"):
+    with pytest.raises(InvalidProgram, match="before it is written"):
         verify(dataclasses.replace(scheduled, steps=scheduled.steps[::-1]))
 
 
 def test_the_verifier_finds_effects_in_another_order(scheduled):
-    with pytest.raises(ValueError, match="the effects"):
+    with pytest.raises(InvalidProgram, match="the effects"):
         verify(scheduled, effects_of(scheduled)[::-1])
 
 
 def test_the_verifier_finds_a_result_that_nothing_writes(scheduled):
-    with pytest.raises(ValueError, match="nothing writes it"):
+    with pytest.raises(InvalidProgram, match="nothing writes it"):
         verify(dataclasses.replace(scheduled, steps=[]))

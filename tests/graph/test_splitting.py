@@ -55,7 +55,20 @@ def test_few_rows_that_are_wide_are_split_and_others_are_not():
     assert steps(4, 1 << 20) == 2
     assert steps(4, 1 << 10) == 1
     assert steps(1 << 10, 1 << 16) == 1
-    assert steps(1, 65537) == 1, "a prime number has no parts"
+    assert steps(1, 65537) == 2, "the parts of a prime number differ"
+
+
+@pytest.mark.parametrize("rows", [97, 67, 131])
+@pytest.mark.parametrize("name", ["sum", "loss", "columns", "extremes", "variance", "two of the same"])
+def test_parts_that_differ(name, rows, monkeypatch):
+    monkeypatch.setattr("sot.graph.kernels.splitting.PROGRAMS", 32)
+    f, _ = FUNCTIONS[name]
+    x = numbers(rows, 7)
+    cut = split(program_of(f, x), wide=64)
+    for kernel in kernels(cut):
+        ir.verify(kernel)
+    assert any(" if " in str(kernel) for kernel in kernels(cut))
+    torch.testing.assert_close(run_reference(cut, [x]), leaves(f(x)))
 
 
 def test_each_part_is_read_once():

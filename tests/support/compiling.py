@@ -25,10 +25,13 @@ import triton
 from conditioning import check_against_float64
 
 import sot
-from sot.backends.triton.compiler import Compiled, Compiler, Family
+from sot.backends.triton.compiler import Compiled, Compiler
+from sot.backends.triton.runtime import laid_out
+from sot.backends.triton.variants import Symbolic
 from sot.graph.kernels import ir, reference
 from sot.graph.kernels.ir import Kernel
 from sot.graph.kernels.program import Extern, Group, Program, View
+from sot.graph.kernels.sized import at_values
 
 if isinstance(triton.language.sum, triton.JITFunction):
     raise RuntimeError("Triton's library is not interpreted: set TRITON_INTERPRET=1 before anything imports Triton")
@@ -41,10 +44,12 @@ class Kernels(Compiler):
     def __init__(self) -> None:
         super().__init__("cpu", interpreted=True, strict=True)
 
-    def compile_or_raise(self, graph: torch.fx.GraphModule, title: str, family: Family | None = None,
+    def compile_or_raise(self, graph: torch.fx.GraphModule, title: str, symbolic: Symbolic | None = None,
                          ) -> Callable[[list[Any]], Any]:
-        run = super().compile_or_raise(graph, title, family)
+        run = super().compile_or_raise(graph, title, symbolic)
         for kernel in kernels(self.made[-1].program or NOTHING):
+            if symbolic is not None:
+                kernel = at_values(kernel, symbolic.facts.values)
             ir.verify(kernel)
             assert str(ir.parse(str(kernel))) == str(kernel)
         return run
@@ -127,8 +132,7 @@ def run_reference(program: Program, inputs: list[torch.Tensor]) -> list[Any]:
             result = step.target(*args, **kwargs)
             for name, value in zip(step.outputs, result if step.many else [result], strict=True):
                 if name:
-                    buffer = program.buffers[name]
-                    memory[name] = torch.empty_strided(buffer.shape, buffer.strides, dtype=buffer.dtype).copy_(value)
+                    memory[name] = laid_out(value, program.buffers[name].strides) if value.dim() > 1 else value
     return [_tensor(o, memory) for o in program.outputs]
 
 

@@ -1,6 +1,7 @@
-"""Sizes that vary: right for each, and one kernel for all of them."""
+"""Sizes that vary: right for each, and one module for all of them."""
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -9,26 +10,14 @@ import torch.nn.functional as F
 from compiling import Kernels
 
 import sot
-from sot.backends.triton.source.blocks import chosen
-from sot.backends.triton.source.kernel_source import source, without_comments
-from sot.backends.triton.source.sizes import Sizes
+from sot.backends.triton.source.kernel_source import Blocks, source
 from sot.graph.kernels import ir
-
-
-def kernels_of(made: Kernels) -> set[str]:
-    """The different kernels of all modules that take a size, with the block sizes that they are compiled with."""
-    found = set()
-    for one in made.made:
-        texts = re.findall(r"@triton.jit\n.*?(?=\n\n)", one.source, re.DOTALL)
-        starts = dict(re.findall(r"Launcher\((\w+), \{.*?\}, (\{.*?\})", one.source))
-        for text in texts:
-            name = re.search(r"def (\w+)\(", text)[1]
-            found.add(f"{one.title} {starts[name]} {without_comments(text)}")
-    return {text for text in found if re.search(r"\bn0\b", text)}
+from sot.graph.kernels.sized import at_values, with_arguments
+from sot.graph.kernels.sizes import symbol
 
 
 def run_with(f, *calls, dynamic=None):
-    """The kernels made for calls with different arguments, each of which gives what eager gives, gradients too."""
+    """The modules made for calls with different arguments, each of which gives what eager gives, gradients too."""
     made = Kernels()
     run = sot.to_static(f, backend=made, dynamic=dynamic)
     for args in calls:
@@ -36,7 +25,7 @@ def run_with(f, *calls, dynamic=None):
         torch.testing.assert_close(run(*args), f(*args))
         if wanted:
             got, expected = (torch.autograd.grad(g(*args).sin().sum(), wanted) for g in (run, f))
-            torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
     sot.reset()
     return made
 
@@ -62,73 +51,109 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_another_batch_needs_no_other_kernel(name):
-    few = kernels_of(run_with(PROGRAMS[name], *rows(17, 18, 19, grad=True)))
-    many = kernels_of(run_with(PROGRAMS[name], *rows(17, 18, 19, 23, 31, grad=True)))
-    assert few and few == many
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_graph_is_lowered_once_for_all_batches(name, grad):
+    made = run_with(PROGRAMS[name], *rows(17, 18, 19, 20, 24, 32, 48, 64, 96, grad=grad))
+    assert [m.title for m in made.made[grad + 1:]] == (["forward", "backward"] if grad else ["inference"]), \
+        "after the graphs of the first call, whose sizes are fixed"
 
 
-def test_two_sizes_that_vary():
-    def f(x):
-        return (x.unsqueeze(1) + x.unsqueeze(2)).softmax(-1).sum(1)
-    calls = [(torch.randn(a, b, requires_grad=True),) for a, b in ((3, 9), (5, 11), (7, 13), (11, 15), (9, 9))]
-    assert len(kernels_of(run_with(f, *calls, dynamic=True))) == len(kernels_of(run_with(f, *calls[:2], dynamic=True)))
+def test_two_hundred_batches_and_lengths_need_at_most_four_modules():
+    def f(x, w):
+        y = F.layer_norm(x @ w, (16,))
+        return (y @ y.transpose(1, 2)).softmax(-1).sum(1) + x.shape[1]
+    random = torch.Generator().manual_seed(0)
+    sizes = [[int(n) for n in torch.randint(2, top, (200,), generator=random)] for top in (5, 40)]
+    weight = torch.randn(8, 16)
+    made = run_with(f, *((torch.randn(b, n, 8), weight) for b, n in zip(*sizes, strict=True)), dynamic=True)
+    assert 1 <= len(made.made) <= 4
 
 
-def test_a_reduction_over_a_larger_power_of_two_has_larger_blocks_and_the_same_source():
-    def f(x):
-        return x.softmax(0)
-    made = kernels_of(run_with(f, *rows(17, 18, 40, 60)))
-    assert len(made) == 2, "up to 32 and up to 64 rows"
-    assert len({re.sub(r"\{.*?\}", "", text) for text in made}) == 1
+def test_a_long_reduction_is_split_for_all_sizes(monkeypatch):
+    monkeypatch.setattr("sot.graph.kernels.splitting.split.__defaults__", (64,))
+    made = run_with(lambda x: (x * 2).sum() + x.var(0), *rows(97, 131, 96, 20, 3))
+    assert len(made.made) <= 3 and made.made[1].cost.kernels > 2
 
 
-def test_what_16_divides_is_hinted():
-    made = run_with(lambda x: x * 2, *rows(17, 19, 32))
-    hinted = [re.search(r'multiples=\[(.*?)\]', one.source) for one in made.made]
-    assert [h and h[1] for h in hinted] == [None, None, '"n0"']
+def test_a_longer_reduction_needs_larger_blocks():
+    made = run_with(lambda x: x.softmax(0), *rows(17, 18, 40, 150, 170, 60))
+    columns = [re.search(r'"COLUMNS": (\d+)', m.source)[1] for m in made.made[1:]]
+    assert columns == ["128", "1024"]
 
 
-def test_more_sets_of_sizes_than_are_compiled_run_eagerly(monkeypatch):
-    monkeypatch.setattr("sot.backends.triton.compiler.BySize.LIMIT", 2)
+def test_positions_of_many_elements_need_64_bits():
+    made = run_with(lambda x: x * 2, *rows(17, 18))
+    module = {}
+    exec(re.search(r"def fits.*?\n\n", made.made[1].source, re.DOTALL)[0], module)
+    assert [module["fits"](n) for n in (2, 1000, 2**31 // 8, 1)] == [True, True, False, False]
+
+
+VIEWING = {
+    "every second row": lambda x: x[::2] * 2 + x[1::2].sum(),
+    "without the first row": lambda x: x[1:] - x[:-1],
+    "the last rows": lambda x: x[-3:].sin(),
+    "halves": lambda x: x.view(2, x.shape[0] // 2, 8).sum(0),
+    "flipped and rolled": lambda x: x.flip(0) + x.roll(2, 0),
+    "padded": lambda x: F.pad(x, (1, 2, 0, 1)).cumsum(0),
+    "a triangle": lambda x: (x @ x.t()).tril().sum(1),
+    "repeated": lambda x: x.repeat(2, 3) + x.shape[0],
+    "rows that are looked up": lambda x: x[torch.arange(x.shape[0] - 1)].exp(),
+    "collected rows": lambda x: torch.zeros(4, 8).index_add(0, torch.arange(x.shape[0]) % 4, x),
+    "variance": lambda x: x.var(0) + x.std(),
+    "where the largest is": lambda x: x.argmax(0) + x.max(1).indices.sum() + x.cumsum(1),
+    "parts put together": lambda x: torch.cat([x, x[2:], x[:1]]) * x.numel(),
+    "changed in place": lambda x: (x * 1).index_fill_(0, torch.tensor([1]), 3.0).mul_(2),
+    "seen by all": lambda x: x.unsqueeze(1).expand(-1, x.shape[0], -1).transpose(0, 1).reshape(-1, 8).mean(1),
+}
+
+
+@pytest.mark.parametrize("name", VIEWING)
+@pytest.mark.parametrize("grad", [False, True])
+def test_sizes_that_are_computed(name, grad):
+    made = run_with(VIEWING[name], *rows(16, 18, 20, 32, 44, 6, grad=grad))
+    assert len(made.made) <= 4 * (1 + grad)
+
+
+def test_a_graph_whose_sizes_are_no_polynomials_is_lowered_for_each_set_of_sizes(monkeypatch):
+    monkeypatch.setattr("sot.backends.triton.variants.LIMIT", 2)
+    monkeypatch.setattr("sot.backends.triton.variants.symbolic_form", lambda graph: 1 / 0)
     made = run_with(lambda x: x.cos(), *rows(3, 4, 5, 6, 7))
     assert len(made.made) == 3, "one of fixed sizes, two of others"
 
 
+def test_numbers_that_change_are_inputs():
+    made = Kernels()
+    run = sot.to_static(lambda x, a: x * a + a, backend=made)
+    x = torch.randn(5)
+    for a in (0.5, 0.25, 3.5, 1.25, -7.5, 2.125):
+        torch.testing.assert_close(run(x, a), x * a + a)
+    sot.reset()
+    assert len(made.made) <= 3
+
+
+# ---- kernels ----
+def test_sizes_of_a_kernel_are_its_arguments():
+    n = symbol("s5")
+    kernel = mapped_to(ir.parse(TEXT), {5: n, 40: n * 8})
+    changed, arguments = with_arguments(kernel)
+    assert arguments == {"n0": n}
+    text = source(changed, Blocks(16, 0, False, 4), arguments, wide=False)
+    assert "def k(x, y, n0, ROWS: tl.constexpr):" in text
+    assert "p_in = p < (8*n0)" in text and "8*p0 + p1" in text
+    assert str(at_values(kernel, {"s5": 5})) == str(ir.parse(TEXT))
+
+
 TEXT = """
-kernel k over p0:{rows} p1:{width}
-buffer x f32 {size}
-buffer y f32 {size}
-v0:f32 = load x[{width}*p0 + p1]
-v1:f32 = const {scale}
-v2:f32 = mul v0 v1
-store y[{width}*p0 + p1] v2
+kernel k over p0:5 p1:8
+buffer x f32 40
+buffer y f32 40
+v0:f32 = load x[8*p0 + p1]
+v1:f32 = mul v0 v0
+store y[8*p0 + p1] v1
 """
 
 
-def kernel(rows, width, scale):
-    return ir.parse(TEXT.format(rows=rows, width=width, size=rows * width, scale=scale))
-
-
-def test_numbers_that_differ_are_arguments_and_others_literals():
-    sizes = Sizes()
-    sizes.learn([kernel(5, 8, 0.2)], [kernel(53, 8, 1 / 53)])
-    sized = sizes.of(kernel(7, 8, 0.5))
-    assert sized.arguments == {"n0": 7, "n1": 0.5}
-    text = source(sized.kernel, chosen(sized.kernel), sized.arguments)
-    assert "def k(x, y, n0, n1, ROWS: tl.constexpr):" in text
-    assert "p_in = p < (n0 * 8)" in text and "v2 = v0 * (n1)" in text and "8*p0 + p1" in text
-
-
-def test_a_kernel_that_differs_elsewhere_has_no_arguments():
-    sizes = Sizes()
-    sizes.learn([kernel(5, 8, 0.5)], [kernel(53, 8, 0.5)])
-    assert sizes.of(kernel(7, 4, 0.5)).arguments == {}
-    assert sizes.of(kernel(7, 8, 0.25)).arguments == {}
-
-
-def test_numbers_that_happened_to_agree_are_told_apart():
-    sizes = Sizes()
-    sizes.learn([kernel(5, 5, 0.5)], [kernel(53, 53, 0.5)])
-    assert sizes.of(kernel(7, 7, 0.5)).arguments == {"n0": 7}
-    assert sizes.of(kernel(7, 9, 0.5)).arguments == {}
+def mapped_to(kernel, sizes):
+    return dataclasses.replace(
+        kernel, rows=tuple((name, sizes.get(n, n)) for name, n in kernel.rows),
+        buffers={name: ir.Memory(m.dtype, sizes.get(m.size, m.size)) for name, m in kernel.buffers.items()})

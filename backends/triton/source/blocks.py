@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 from sot.backends.triton.source.kernel_source import Blocks
-from sot.backends.triton.source.sizes import varies
 from sot.graph.kernels.ir import Kernel
+from sot.graph.kernels.sizes import Number, Size, typical
 
 LINE = 1024             # elements of a block without reduction
 WHOLE = 16384           # the widest row that is kept in registers
 TILE = 4096             # elements of a block with a reduction, if its rows are narrower
 LOOP = 2048             # columns at a time, of wider ones
+VARYING = (128, 1024, WHOLE)    # columns for widths that vary: few variants of a kernel, some of them with idle lanes
 LANES = 32              # neighbouring rows that must be loaded together where memory runs along the rows
 INTERPRETED = 1 << 16   # the interpreter needs the same time for a large block as for a small one
 
@@ -16,15 +17,25 @@ INTERPRETED = 1 << 16   # the interpreter needs the same time for a large block 
 def chosen(kernel: Kernel, interpreted: bool = False, whole: int = WHOLE) -> Blocks:
     """The sizes for a kernel. Rows wider than ``whole`` are read in pieces."""
     line, tile = (INTERPRETED, INTERPRETED) if interpreted else (LINE, TILE)
-    count = line if varies(n for _, n in kernel.rows) else power_of_two(kernel.row_count)   # for any number of rows
+    count = line if isinstance(kernel.row_count, Size) else power_of_two(kernel.row_count)   # for any number of rows
     if not kernel.reduced:
         return Blocks(min(line, count), 0, False, 4)
-    columns = power_of_two(kernel.width)
+    columns = columns_for(kernel.width)
     lanes = LANES if along_rows(kernel) else 1
     is_whole = kernel.is_ordered or columns <= (whole if lanes == 1 else max(tile // lanes, 1))
     columns = columns if is_whole else min(columns, max(LOOP // lanes, 32))
     rows = min(count, max(tile // columns, 1 if kernel.is_ordered else lanes))
     return Blocks(rows, columns, is_whole, warps(rows * columns))
+
+
+def columns_for(width: Number) -> int:
+    """A power of two that is not less than the width, for one that varies assumed of all calls."""
+    if not isinstance(width, Size):
+        return power_of_two(width)
+    for columns in VARYING:
+        if typical(width) <= columns and width <= columns:
+            return columns
+    return power_of_two(typical(width))
 
 
 def power_of_two(n: int) -> int:
@@ -46,5 +57,5 @@ def along_rows(kernel: Kernel) -> bool:
         assert load.index is not None
         strides = {a: c for a, c in load.index.terms if isinstance(a, str)}
         if last_row in strides and last_column in strides:
-            votes += 1 if strides[last_row] < strides[last_column] else -1
+            votes += 1 if typical(strides[last_row]) < typical(strides[last_column]) else -1
     return votes > 0

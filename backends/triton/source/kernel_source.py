@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Iterator
 
 from sot.backends.triton.source.expressions import COMBINE, REDUCE, SCAN, TYPES, literal, written
-from sot.backends.triton.source.sizes import varies
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Kernel, Stmt, Store, points
 from sot.graph.kernels.ops import REDUCTIONS, SCANS, neutral
+from sot.graph.kernels.sizes import Number
 
 INT32_MAX = 2**31 - 1
 
@@ -28,18 +28,21 @@ class Blocks:
     whole: bool
     warps: int
 
-    def grid(self, kernel: Kernel) -> int:
+    def grid(self, kernel: Kernel) -> Number:
         return -(-kernel.row_count // self.rows)
 
 
-def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False) -> str:
+def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False,
+           wide: bool | None = None) -> str:
     """A function decorated with ``triton.jit`` that takes the buffers, in the kernel's order, and the block sizes.
 
     Arguments:
         arguments: the names of the numbers that it takes after the buffers, see ``sizes``.
         member: whether it belongs to a group, which passes the ``block`` to compute.
+        wide: whether positions need 64 bits. It must be given if sizes are arguments.
     """
-    return "\n".join(Writer(kernel, blocks, arguments, member).lines()) + "\n"
+    wide = is_wide(kernel) if wide is None else wide
+    return "\n".join(Writer(kernel, blocks, arguments, member, wide).lines()) + "\n"
 
 
 def group_source(name: str, calls: Iterable[tuple[str, list[str], Blocks, int]], parameters: Iterable[str]) -> str:
@@ -65,21 +68,21 @@ def without_comments(text: str) -> str:
 
 def is_wide(kernel: Kernel) -> bool:
     """Whether positions need 64 bits."""
-    space = math.prod(int(n) for _, n in kernel.rows + kernel.reduced)
-    return max(space, *(m.size for m in kernel.buffers.values())) > INT32_MAX
+    space = math.prod(n for _, n in kernel.rows + kernel.reduced)
+    return any(n > INT32_MAX for n in (space, *(m.size for m in kernel.buffers.values())))
 
 
 class Writer:
-    def __init__(self, kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False) -> None:
+    def __init__(self, kernel: Kernel, blocks: Blocks, arguments: Iterable[str], member: bool, wide: bool) -> None:
         self.kernel, self.blocks = kernel, blocks
         self.arguments = [*arguments, *(["block"] if member else [])]
         self.block = "block" if member else "tl.program_id(0)"
-        self.wide = ".to(tl.int64)" if is_wide(kernel) else ""
+        self.wide = ".to(tl.int64)" if wide else ""
         self.stmts = {s.name: s for s in kernel.body}
         self.points = points(kernel) if kernel.reduced else frozenset()
         self.stage = self._stages()
         self.varies = self._varying()
-        exact = blocks.whole and blocks.columns == kernel.width and not varies(n for _, n in kernel.reduced)
+        exact = blocks.whole and blocks.columns == kernel.width
         self.masked_columns = bool(kernel.reduced) and not exact
         self.note = ""
 
@@ -199,7 +202,7 @@ class Writer:
                 return f"tl.full({self._one()}, {literal(stmt.value)}, {TYPES[stmt.dtype]})"
             case "index":
                 assert stmt.index is not None
-                return f"({stmt.index}).to(tl.int64)"
+                return self._position_of(stmt.index)
             case "inside":
                 return stmt.args[0]
             case "cast" if stmt.dtype == "b1":
@@ -216,6 +219,10 @@ class Writer:
             return f"{SCAN[stmt.op]}(tl.broadcast_to({self._arg(stmt.args[0])}, [ROWS, COLUMNS]))"
         dtype = self.stmts[stmt.args[-1]].dtype
         return written(stmt.op, dtype, *map(self._arg, stmt.args))
+
+    def _position_of(self, at: Index) -> str:
+        """A position as a value. One that is the same everywhere is a block of one element."""
+        return f"({at}).to(tl.int64)" if at.terms else f"tl.full({self._one()}, {at}, tl.int64)"
 
     def _arg(self, name: str) -> str:
         stmt = self.stmts[name]
@@ -305,7 +312,7 @@ def axes(flat: str, sizes: tuple[tuple[str, int], ...], used: frozenset[str]) ->
     """Each axis computed from the flat position, by the sizes of the axes behind it."""
     for position, (name, size) in enumerate(sizes):
         behind = math.prod(n for _, n in sizes[position + 1:])
-        quotient = f"{flat} // {behind}" if behind > 1 else flat
+        quotient = f"{flat} // {behind}" if behind != 1 else flat
         if name in used:
             yield f"{name} = {quotient}" if position == 0 else f"{name} = {quotient} % {size}" if behind == 1 else \
                 f"{name} = ({quotient}) % {size}"

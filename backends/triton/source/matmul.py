@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from sot.backends.triton.source.expressions import TYPES
-from sot.backends.triton.source.kernel_source import Blocks, Writer, axes
+from sot.backends.triton.source.kernel_source import Blocks, Writer, axes, is_wide
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.ir import Kernel, Stmt
 from sot.graph.kernels.ops import NAMES
@@ -145,7 +145,7 @@ class MatmulWriter(Writer):
             body=tuple(dataclasses.replace(s, buffer=self.names.get(s.buffer, s.buffer)) for s in step.kernel.body),
             stores=tuple(dataclasses.replace(s, buffer=self.names[s.buffer]) for s in step.kernel.stores),
             buffers={self.names.get(n, n): memory for n, memory in step.kernel.buffers.items()})
-        super().__init__(kernel, Blocks(0, 0, False, step.tiles.warps))
+        super().__init__(kernel, Blocks(0, 0, False, step.tiles.warps), (), False, is_wide(kernel))
 
     def lines(self) -> Iterator[str]:
         sizes = ", ".join(f"{size}: tl.constexpr" for size in ("M", "N", "K"))

@@ -14,15 +14,24 @@ import torch
 
 from sot.backends.triton.source.blocks import chosen
 from sot.backends.triton.source.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE, SCAN
-from sot.backends.triton.source.kernel_source import INT32_MAX, Blocks, group_source, source, without_comments
+from sot.backends.triton.source.kernel_source import (
+    INT32_MAX,
+    Blocks,
+    group_source,
+    is_wide,
+    source,
+    without_comments,
+)
 from sot.backends.triton.source.matmul import Matmul
 from sot.backends.triton.source.matmul import source as matmul_source
-from sot.backends.triton.source.sizes import Number, Sized, Sizes
+from sot.backends.triton.source.sizes import fits
 from sot.graph.kernels.ir import Kernel
 from sot.graph.kernels.memory import planned
 from sot.graph.kernels.ops import NAMES
 from sot.graph.kernels.program import Buffer, Extern, Group, Program, Step, View
 from sot.graph.kernels.schedule import is_view
+from sot.graph.kernels.sized import with_arguments
+from sot.graph.kernels.sizes import Facts, Number, Real, Size
 
 FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), *SCAN.values(), "to_bf16", "factor",
                     "require"})
@@ -39,26 +48,40 @@ Choose = Callable[[Kernel], Blocks]
 
 
 @dataclasses.dataclass(frozen=True)
+class Sized:
+    """A kernel as it is written: its sizes that vary are ``arguments``. ``wide``: its positions need 64 bits."""
+
+    kernel: Kernel
+    arguments: dict[str, Number]
+    wide: bool
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> Sized:
+        return cls(*with_arguments(canonical(kernel)), is_wide(kernel))
+
+
+@dataclasses.dataclass(frozen=True)
 class Module:
     text: str
     constants: tuple[Any, ...]
 
 
-def module(program: Program, title: str, interpreted: bool, sizes: Sizes | None = None,
+def module(program: Program, title: str, interpreted: bool, facts: Facts | None = None,
            choose: Choose | None = None) -> Module:
     """The text of a program.
 
     Arguments:
         interpreted: will Triton's interpreter run it?
-        sizes: what varies from call to call; without it nothing does.
+        facts: what is known about the sizes that vary, within whose context this is called.
         choose: the block sizes of each kernel; without it those of ``blocks.chosen``.
     """
-    return ModuleWriter(program, title, interpreted, sizes or Sizes(), choose).module()
+    return ModuleWriter(program, title, interpreted, facts, choose).module()
 
 
 class ModuleWriter:
-    def __init__(self, program: Program, title: str, interpreted: bool, sizes: Sizes, choose: Choose | None) -> None:
-        self.program, self.title, self.interpreted, self.sizes = program, title, interpreted, sizes
+    def __init__(self, program: Program, title: str, interpreted: bool, facts: Facts | None, choose: Choose | None,
+                 ) -> None:
+        self.program, self.title, self.interpreted, self.facts = program, title, interpreted, facts
         self.choose = choose or (lambda kernel: chosen(kernel, interpreted))
         self.objects: list[Any] = []
         # the name of each kernel by its body, so that equal kernels share a function
@@ -77,13 +100,17 @@ class ModuleWriter:
         head += [f"from sot.backends.triton.device import {', '.join(functions)}"] if functions else []
         head += [LAUNCHER] if self.launchers else []
         text = "\n".join([*head, "", *("\n" + t + "\n" for t in self.texts),
-                          *self._launchers(), "", "", "def run(inputs, constants):", *body]) + "\n"
+                          *self._launchers(), *self._fits(), "", "", "def run(inputs, constants):", *body]) + "\n"
         return Module(text, (*self.program.constants.values(), *self.objects))
 
     def _launchers(self) -> Iterator[str]:
         if self.launchers:
             yield "# How each kernel is compiled: types of its arguments, block sizes, and the compiler's options."
         yield from (f"{name} = {text}" for text, name in self.launchers.items())
+
+    def _fits(self) -> Iterator[str]:
+        if self.facts is not None:
+            yield from ("", "", *fits(self.program.symbols, self.facts))
 
     # ---- run
     def _run(self) -> Iterator[str]:
@@ -95,6 +122,7 @@ class ModuleWriter:
             yield "inputs.clear()"
         if constants:
             yield f"{', '.join(constants)}, = constants"
+        yield from (f"{name} = {place}" for name, place in self.program.symbols.items() if name != place)
         yield from lines
         outputs = [self._argument(o) for o in self.program.outputs]
         yield f"return [{', '.join(outputs)}]"
@@ -142,7 +170,7 @@ class ModuleWriter:
                 yield f"{name} = {old or allocation(self.program.buffers[name])}"
 
     def _launch_group(self, group: Group) -> Iterator[str]:
-        members = [self.sizes.of(canonical(kernel)) for kernel in group.kernels]
+        members = [Sized.of(kernel) for kernel in group.kernels]
         if any(sized.arguments for sized in members):
             for kernel in group.kernels:
                 yield from self._launch(kernel)
@@ -151,7 +179,7 @@ class ModuleWriter:
         parameters = {name: f"b{i}" for i, name in enumerate(group.buffers)}
         calls, warps = [], 1
         for kernel, sized in zip(group.kernels, members, strict=True):
-            blocks = self.choose(sized.kernel)
+            blocks = self.choose(kernel)
             function = self._kernel(kernel, sized, blocks, member=True)
             calls.append((function, [parameters[n] for n in kernel.buffers], blocks, blocks.grid(kernel)))
             warps = max(warps, blocks.warps)
@@ -174,24 +202,21 @@ class ModuleWriter:
 
     def _launch(self, kernel: Kernel) -> Iterator[str]:
         yield from self._memory(kernel)
-        sized = self.sizes.of(canonical(kernel))
-        blocks = self.choose(sized.kernel)
-        given = ", ".join([*kernel.buffers, *map(repr, sized.arguments.values())])
+        sized, blocks = Sized.of(kernel), self.choose(kernel)
+        given = ", ".join([*kernel.buffers, *map(str, sized.arguments.values())])
         yield f"{self._launcher(kernel, sized, blocks)}({blocks.grid(kernel)}, {given})"
 
     def _launcher(self, kernel: Kernel, sized: Sized, blocks: Blocks) -> str:
         """The name of the launcher of a kernel with these types, block sizes and hints."""
         name = self._kernel(kernel, sized, blocks)
         types = {n: f"*{POINTERS[m.dtype]}" for n, m in sized.kernel.buffers.items()}
-        types |= {n: number_type(v) for n, v in sized.arguments.items()}
-        multiples = [n for n, v in sized.arguments.items() if isinstance(v, int) and v % 16 == 0]
+        types |= {n: "i64" if sized.wide or v > INT32_MAX else "i32" for n, v in sized.arguments.items()}
         return self._launcher_of(name, types, sizes_of(kernel, blocks), options_of(kernel, blocks),
-                                 self._device(kernel), multiples)
+                                 self._device(kernel))
 
     def _launcher_of(self, name: str, types: dict[str, str], constants: dict[str, int], options: dict[str, Any],
-                     device: int | None, multiples: list[str] | None = None) -> str:
+                     device: int | None) -> str:
         parts = [name, str(types), str(constants), str(options)]
-        parts += [f"multiples={multiples}"] if multiples else []
         parts += [f"device={device}"] if device else []
         text = f"Launcher({', '.join(parts)})".replace("'", '"')
         return self.launchers.setdefault(text, f"launch_{name}{'x' * self._launched(name)}")
@@ -202,7 +227,7 @@ class ModuleWriter:
 
     def _kernel(self, kernel: Kernel, sized: Sized, blocks: Blocks, member: bool = False) -> str:
         """The name of the function. Kernels that differ only in names of buffers share one."""
-        return self._text(source(sized.kernel, blocks, sized.arguments, member).rstrip(), title_of(kernel))
+        return self._text(source(sized.kernel, blocks, sized.arguments, member, sized.wide).rstrip(), title_of(kernel))
 
     def _text(self, text: str, title: str) -> str:
         """The name of a function with this text. Its own name and comments do not count."""
@@ -255,6 +280,8 @@ class ModuleWriter:
                 return f"[{', '.join(map(self._argument, value))}]"
             case tuple():
                 return f"({''.join(self._argument(v) + ', ' for v in value)})"
+            case Size() | Real():
+                return str(value)
             case bool() | int() | str() | None | torch.dtype() | torch.layout() | torch.memory_format():
                 return str(value) if not isinstance(value, str) else repr(value)
             case float():
@@ -308,11 +335,6 @@ def canonical(kernel: Kernel) -> Kernel:
         body=tuple(dataclasses.replace(s, buffer=names.get(s.buffer, "")) for s in kernel.body),
         stores=tuple(dataclasses.replace(s, buffer=names[s.buffer]) for s in kernel.stores),
         buffers={names[n]: m for n, m in kernel.buffers.items()})
-
-
-def number_type(value: Number) -> str:
-    """Triton's name for the type of a number argument."""
-    return "fp32" if isinstance(value, float) else "i32" if abs(value) <= INT32_MAX else "i64"
 
 
 def sizes_of(kernel: Kernel, blocks: Blocks) -> dict[str, int]:

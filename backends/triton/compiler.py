@@ -20,7 +20,7 @@ from sot.backends.eager import eager
 from sot.backends.errors import one_line
 from sot.backends.rescue import State, tell
 from sot.backends.triton import availability, cache, launching, runtime
-from sot.backends.triton.cuda_graphs import Recorded
+from sot.backends.triton.cuda_graphs import Recorded, RecordedBySizes
 from sot.backends.triton.source.matmul import fused
 from sot.backends.triton.source.module_source import module
 from sot.backends.triton.tuning import ProductTuner, Tuner, on_device, product_on_device
@@ -184,7 +184,10 @@ class Compiler:
             return run
         generators = [c for c in constants if isinstance(c, torch.Generator)]
         visible = compilers.visible_results(about.title, about.graph)
-        return Recorded(run, visible, generators, after=3 if about.title == "backward" else 1)
+
+        def recorded() -> Recorded:
+            return Recorded(run, visible, generators, after=3 if about.title == "backward" else 1)
+        return recorded() if symbolic is None else RecordedBySizes(run, recorded)
 
 
 class OnTrial:

@@ -145,6 +145,29 @@ class Recorded:
         return made.run(inputs, self.visible)
 
 
+class RecordedBySizes:
+    """A module for all sizes: a recording is of one set of sizes, so each set has its own.
+
+    Arguments:
+        run: launches the kernels, for sets of sizes beyond ``LIMIT``.
+        recorded: makes a function that records.
+    """
+
+    LIMIT = 16      # each recording has memory of its own
+
+    def __init__(self, run: Run, recorded: Callable[[], Run]) -> None:
+        self.launch, self.recorded = run, recorded
+        self.known: dict[tuple, Run] = {}
+
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+        sizes = tuple((v.shape, v.stride()) if isinstance(v, torch.Tensor) else v for v in inputs)
+        if sizes not in self.known:
+            if len(self.known) == self.LIMIT:
+                return self.launch(inputs)
+            self.known[sizes] = self.recorded()
+        return self.known[sizes](inputs)
+
+
 def _view_of(result: Any, inputs: dict[int, torch.Tensor]) -> tuple | None:
     """The input that a result is a view of, and the view."""
     if not isinstance(result, torch.Tensor):

@@ -9,7 +9,7 @@ import torch
 
 pytest.importorskip("triton", reason="the package triton is not installed")
 
-from sot.backends.triton.cuda_graphs import ATTEMPTS, Recorded
+from sot.backends.triton.cuda_graphs import ATTEMPTS, Recorded, RecordedBySizes
 
 
 class Memory:
@@ -164,3 +164,20 @@ def test_there_is_an_end_to_recording_again():
         fixed[i] = torch.ones(2)
         assert calls(*fixed)[0].tolist() == [8, 8]
     assert calls.memory.recorded == ATTEMPTS + 1
+
+
+def test_each_set_of_sizes_has_its_own_recording(monkeypatch):
+    monkeypatch.setattr(RecordedBySizes, "LIMIT", 3)
+    made: list[Memory] = []
+
+    def double(inputs):
+        return [inputs[0] * 2]
+
+    def recorded():
+        made.append(Memory())
+        return Recorded(double, 1, graphs=made[-1])
+    run = RecordedBySizes(double, recorded)
+    for n in (2, 3, 1, 2, 3, 2, 3, 5, 5, 5):
+        x = torch.randn(n)
+        torch.testing.assert_close(run([x]), [x * 2])
+    assert [memory.recorded for memory in made] == [1, 1, 0], "not for the fourth set"

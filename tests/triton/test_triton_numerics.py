@@ -224,7 +224,7 @@ def test_positions_beyond_32_bits_are_computed_in_64(name, n):
 
 
 # ---- sizes that change ----
-def test_a_graph_with_symbolic_sizes_is_compiled_for_each_set_of_sizes():
+def test_a_graph_with_symbolic_sizes_is_compiled_once():
     made = Kernels()
     weight = numbers(8, 4, grad=True)
 
@@ -237,5 +237,5 @@ def test_a_graph_with_symbolic_sizes_is_compiled_for_each_set_of_sizes():
         torch.testing.assert_close(torch.autograd.grad(run(x, weight).sum(), (x, weight)), wanted)
         torch.testing.assert_close(run(x, weight), f(x, weight))
     assert all(m.cost.kernels for m in made.made) and not made.failed
-    assert len(made.made) == 6, "three sizes, forward and backward"
+    assert len(made.made) == 4, "forward and backward, of the first sizes and of all others"
     sot.reset()

@@ -137,3 +137,39 @@ def test_it_is_dark_where_that_is_wished(page):
     colours = page.execute_script("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]")
     back, fore = (sum(int(n) for n in c[c.index("(") + 1:-1].split(",")[:3]) for c in colours)
     assert back < 150 < 500 < fore
+
+
+def test_every_link_leads_somewhere(page):
+    missing = page.execute_script(
+        "return [...document.querySelectorAll('a[href^=\"#\"]')].map(a => decodeURIComponent(a.hash.slice(1)))"
+        ".filter(id => !document.getElementById(id))")
+    assert missing == []
+
+
+def test_a_reason_explains_itself_when_its_link_is_followed(page):
+    link = shown(page, "a[href='#reason-TENSOR_TRUTH']")[0]
+    page.execute_script("arguments[0].click()", link)
+    WebDriverWait(page, 10).until(lambda _: "torch.where" in page.find_element("id", "reason-TENSOR_TRUTH").text)
+
+
+def test_the_code_of_a_graph_is_unpacked_when_it_is_opened(page):
+    fold = find(page, "details.packed")[0]
+    page.execute_script("for (let p = arguments[0]; p; p = p.parentElement) if (p.tagName === 'DETAILS') p.open = true",
+                        fold)
+    WebDriverWait(page, 10).until(lambda _: "def forward(self" in fold.text)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read(page, scheme):
+    """The contrast of texts with their backgrounds is 4.5 or more, as WCAG AA asks."""
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia",
+                         {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    assert page.execute_script("""
+        const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => (v /= 255) <= .03928 ? v / 12.92
+            : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
+        const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
+            if (!c.endsWith(", 0)") && c !== "transparent") return c; } return "rgb(255, 255, 255)"; };
+        return [...document.querySelectorAll("p, span, td, th, a, summary, b, li, h1, h2")].filter(e => {
+            const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
+            return e.textContent.trim() && (a + .05) / (b + .05) < 4.5; }).map(e => e.outerHTML.slice(0, 100));
+    """) == []

@@ -79,7 +79,8 @@ def test_the_sdist_has_what_building_and_testing_need(sdist):
 def test_the_wheel_has_what_is_compiled_later_as_source_and_needs_no_torch_to_build(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"sot/csrc/torch/tensors.cpp", "sot/csrc/torch/tally.cpp", "sot/csrc/guards/guards.h",
-            "sot/torch_compat/build_native.py", "sot/reports/views/page.html.j2"} <= set(names)
+            "sot/torch_compat/build_native.py", "sot/reports/views/page.html.j2",
+            "sot/reports/views/reasons/loop.md"} <= set(names)
     assert [name for name in names if name.endswith(".so")] == [
         f"sot/_hook{sysconfig.get_config_var('EXT_SUFFIX')}"]
 

@@ -70,6 +70,8 @@ def verify_memory(program: Program, plan: MemoryPlan | None = None) -> None:
         _require_memory(step.read(), taken, program, step)
         for name in sorted(step.written() & plan.reused.keys()):
             donor = plan.reused[name]
+            if taken.get(donor) == name:
+                continue        # a further change of the buffer
             if donor in taken or donor in program.kept():
                 raise InvalidProgram(f"{name} cannot have the memory of {donor}, which is in use:\n{step}")
             if donor in step.read() and not _in_place(donor, name, step):

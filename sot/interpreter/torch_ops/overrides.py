@@ -76,6 +76,8 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
     def twin(ref: Any) -> Any:
         if not isinstance(ref, (TensorRef, Duck)):
             return ref
+        if isinstance(ref, NumberRef) and m.has_data_sizes:
+            raise Break(Reason.TENSOR_VALUE, "a number for __torch_function__")
         if isinstance(ref, NumberRef):
             raise RestartCapture("a number that varies, for __torch_function__", static=True)
         value = ref.value if isinstance(ref, Duck) else found[id(ref.fake)]

@@ -14,9 +14,9 @@ W = torch.linspace(-1, 1, 16).reshape(4, 4)
 MANY = [X, X.flip(0), X - 10, X + 10, X - X[5, 0], X * 0 + torch.eye(6)[:, :4]]    # none, all, one or several
 
 
-def compared(fn, calls, backend="eager"):
+def compared(fn, calls, backend="eager", **settings):
     """The captures of a function that is called with each of these arguments, as Python calls it."""
-    translated = sot.to_static(fn, backend=backend)
+    translated = sot.to_static(fn, backend=backend, **settings)
     for args in calls:
         theirs, mine = ([a.clone() if isinstance(a, torch.Tensor) else a for a in args] for _ in range(2))
         want, got = outcome(fn, tuple(theirs), {}), outcome(translated, tuple(mine), {})
@@ -247,9 +247,47 @@ def an_input_that_has_changed(x):
         return str(error)
 
 
+class Seen(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Passing(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@breaking
+def an_instance_of_a_subclass(x):
+    n = (x > 0).sum().item()
+    y = x.as_subclass(Seen)
+    return (y[:n] * n).as_subclass(torch.Tensor), y[x > 0].shape[0]
+
+
+@breaking
+def under_a_mode(x):
+    n = (x > 0).sum().item()
+    with Passing():
+        y = x[:n] * n
+        z = x[x > 0]
+    return y, z, z.shape[0]
+
+
+@breaking
+def a_branch_on_a_selection(x):
+    y = x[x > 0]
+    return y * 2 if y.sum() > 1 else y - 1
+
+
 @breaking.each
 def test_what_capture_cannot_know_is_right(fn):
     compared(fn, [(x,) for x in MANY])
+
+
+@breaking.each
+def test_the_same_with_branches_in_the_graph(fn):
+    compared(fn, [(x,) for x in MANY], control_flow="graph")
 
 
 def test_a_break_is_where_the_way_is_decided():

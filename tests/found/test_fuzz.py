@@ -1,8 +1,11 @@
 """Random programs do translated what they do in plain Python. ``make fuzz`` runs more of them."""
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
-from fuzzing import differ
+from fuzzing import differ, mutants
 from fuzzing.strategies import each_program
 
 
@@ -16,3 +19,12 @@ def test_random_programs(seed):
             found.append(f"{difference}\n{source}")
     each_program(12, seed, one)
     assert not found, "\n\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["IsGuard", "EqualsGuard", "TypeGuard", "changes of lists", "output",
+                                  "changes of closures", "changes of dicts and attributes"])
+def test_a_fault_that_is_put_in_is_found(name, monkeypatch):
+    """``python -m fuzzing.mutants`` tries all of them, with more programs."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    assert mutants.outcome(name, programs=20, seed=1).startswith("found after")

@@ -86,6 +86,8 @@ def outcome(name: str, programs: int, seed: int) -> str:
     lines = done.stdout.split()
     if done.returncode < 0:
         return f"found after {lines[-1]} programs, by a crash (signal {-done.returncode})"
+    if done.returncode and not lines:
+        raise RuntimeError(done.stderr)
     if done.returncode:
         return f"found after {lines[-1]} programs, by {done.stderr.splitlines()[-1][:80]}"
     return f"found after {lines[-1]} programs" if lines[-1] != "0" else f"not found in {programs} programs"

@@ -3,5 +3,5 @@
 In the order of the pipeline: ``exit`` emits the code after the graph (``emit`` the values, ``resume_points`` the
 frames after a break, ``names`` allots the names); ``build_graph`` closes the graph; ``compile_graph`` gives it to the
 backend; ``guard_trace`` collects the guards; ``graph_call`` emits the call; ``entry`` puts the parts together, and
-``source`` compiles them.
+``source`` compiles them. ``compiled_graphs/`` prepares a graph for a backend that compiles it.
 """

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sot.codegen.spent_results import Spent, has_gradients, spent_of
+from sot.codegen.compiled_graphs.spent_results import Spent, has_gradients, spent_of
 from sot.graph import GeneratorRef, NumberRef, TensorRef
 from sot.guards.assumptions import RestartCapture
 from sot.guards.origin import Attr, Item, Origin

@@ -10,10 +10,11 @@ import torch
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
-from sot.codegen.independent_results import apart
-from sot.codegen.number_tensors import number_places, taking_numbers, with_number_tensors
-from sot.codegen.pieces import in_pieces
-from sot.codegen.spent_results import detach_results, has_gradients, with_spent_results
+from sot.codegen.compiled_graphs.independent_results import apart
+from sot.codegen.compiled_graphs.number_tensors import number_places, taking_numbers, with_number_tensors
+from sot.codegen.compiled_graphs.pieces import in_pieces
+from sot.codegen.compiled_graphs.spent_results import detach_results, has_gradients, with_spent_results
+from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, return_draws, unused_draws
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
@@ -84,7 +85,7 @@ class GraphCompiler:
 
     def compile_as_given(self, graph: Graph, record: Capture) -> Compiled:
         record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
-        before = nodes_of(graph.module)
+        before, count = nodes_of(graph.module), number_of_results(graph.module)
         mark_static_inputs(graph.module, graph.weights)
         # The backend may trace with proxies, for whose class torch must look for overrides.
         grad = graph.turns_grad_on or torch.is_grad_enabled()
@@ -99,18 +100,23 @@ class GraphCompiler:
             return self.compile(graph, record)
         if not as_it_is and graph.shows_leaves:
             raise RestartCapture(COMPILES, compiles=True)
-        return Compiled(self.wrapped(made, graph, as_it_is, record), as_it_is and nodes_of(graph.module) == before)
+        call = self.wrapped(made, graph, as_it_is, record)
+        if number_of_results(graph.module) > count:
+            call = first_results(call, count)
+        return Compiled(call, as_it_is and nodes_of(graph.module) == before)
 
     def ask_backend(self, graph: Graph) -> Callable[..., Any]:
         """The callable that the backend makes of a graph. Raises RestartCapture if compilation would lose a part of
         it.
-
-        AOTAutograd before torch 2.13 refuses a graph that leaves autocast changed. So the graph for the backend undoes
-        the change at its end. After a compiled graph the states are set in any case (``leaving_states``).
         """
-        if graph.has_data_sizes:
-            return self.ask_about_data_sizes(graph)
-        return self.ask_about_autocast(graph)
+        draws = unused_draws(graph.module) if graph.draws else []
+        undo = return_draws(graph.module, draws) if draws else None
+        ask = self.ask_about_data_sizes if graph.has_data_sizes else self.ask_about_autocast
+        compiled = ask(graph)
+        if undo is not None and is_as_it_is(compiled, graph.module):
+            undo()
+            return graph.module.forward
+        return compiled
 
     def ask_about_data_sizes(self, graph: Graph) -> Callable[..., Any]:
         """The same for a graph with sizes that depend on data, which a backend may not support."""
@@ -120,7 +126,11 @@ class GraphCompiler:
             raise RestartCapture(str(error), plain_sizes=True) from None
 
     def ask_about_autocast(self, graph: Graph) -> Callable[..., Any]:
-        """The same for a graph that may leave autocast changed."""
+        """The same for a graph that may leave autocast changed.
+
+        AOTAutograd before torch 2.13 refuses such a graph. So the graph for the backend undoes the change at its end.
+        After a compiled graph the states are set in any case (``leaving_states``).
+        """
         before = autocast_as_before(graph.states)
         if not before:
             return self.ask_about_gradients(graph)

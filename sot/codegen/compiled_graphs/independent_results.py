@@ -15,7 +15,7 @@ from torch import fx
 
 from sot.backends import Backend
 from sot.codegen.build_graph import Graph
-from sot.codegen.pieces import Piece, is_traced
+from sot.codegen.compiled_graphs.pieces import Piece, is_traced
 from sot.torch_compat.autograd_nodes import saves_tensors
 from sot.torch_compat.global_state import STATE_SETTERS
 from sot.torch_compat.tensors import storage_id

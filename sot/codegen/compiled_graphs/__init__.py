@@ -1,0 +1,1 @@
+"""What a graph needs before a backend compiles it: pieces, results detached or added, numbers as tensors."""

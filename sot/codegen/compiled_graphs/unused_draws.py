@@ -1,0 +1,63 @@
+"""Random numbers that a graph draws and no result of it needs: AOTAutograd would remove the operation.
+
+The program's generator advances all the same, and later random numbers depend on it. So a backend that compiles gets a
+graph that also returns these tensors, and ``first_results`` drops them again.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+
+def number_of_results(module: fx.GraphModule) -> int:
+    return len(results_of(module))
+
+
+def results_of(module: fx.GraphModule) -> tuple[fx.Node, ...]:
+    (output,) = module.graph.find_nodes(op="output")
+    return output.args[0]
+
+
+def unused_draws(module: fx.GraphModule) -> list[fx.Node]:
+    """The nodes that draw random numbers into a tensor on which no result of the graph depends."""
+    needed: set[fx.Node] = set()
+    waiting = [*results_of(module)]
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += node.all_input_nodes
+    return [node for node in module.graph.nodes if node.meta.get("draws") and node not in needed
+            and isinstance(node.meta.get("example_value"), torch.Tensor)]
+
+
+def return_draws(module: fx.GraphModule, draws: Sequence[fx.Node]) -> Callable[[], None]:
+    """Let a graph also return these tensors, detached. Returns a function that undoes it."""
+    (output,) = module.graph.find_nodes(op="output")
+    before = output.args[0]
+    with module.graph.inserting_before(output):
+        made = [module.graph.call_method("detach", (node,)) for node in draws]
+    for node, source in zip(made, draws, strict=True):
+        node.meta["example_value"] = source.meta["example_value"].detach()
+    output.args = ((*before, *made),)
+    module.recompile()
+
+    def undo() -> None:
+        output.args = (before,)
+        for node in made:
+            module.graph.erase_node(node)
+        module.recompile()
+    return undo
+
+
+def first_results(call: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """A graph that returns only its first ``count`` results."""
+    def run(*inputs: Any) -> Any:
+        return call(*inputs)[:count]
+    return run
+
+
+__all__ = ["first_results", "number_of_results", "return_draws", "unused_draws"]

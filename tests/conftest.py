@@ -15,6 +15,7 @@ from harness import Counter
 import sot
 from sot import _hook
 from sot.torch_compat import native
+from sot.torch_compat.global_state import autocast_nesting
 
 
 def pytest_configure():
@@ -45,4 +46,4 @@ def settings():
 
 def modes():
     return (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled(),
-            torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
+            torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), autocast_nesting())

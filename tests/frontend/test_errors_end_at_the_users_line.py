@@ -17,11 +17,11 @@ class Doubling(torch.nn.Module):
 
 class Reading(torch.nn.Module):
     def forward(self, x):
-        return torch.zeros(int(x.sum().item()))
+        return x + len([0] * int(x.sum().item()))
 
 
 def reads(x):
-    return torch.zeros(int(x.sum().item()))
+    return x + len([0] * int(x.sum().item()))
 
 
 def adds(x):

@@ -91,7 +91,7 @@ def test_calls_that_are_compared_are_calls_of_the_same_kind(program):
         model(X)
     (plain, least, total), (captured, _, _) = _hook.times_of(code)
     assert _hook.get_entries(code) and plain == 4 and 0 < least <= total / 4    # Python ran four that an entry fitted
-    assert captured >= 40 and [pace.calls for pace in made.gain().functions] == [captured]
+    assert captured >= 40 and captured in [pace.calls for pace in made.gain().functions]
 
 
 GAIN = Gain(1000, 900, 1.5, 20.0, [Pace("Net.forward (a.py:3)", 100, 0.01, 0.03)],

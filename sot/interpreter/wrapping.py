@@ -243,7 +243,7 @@ def symbolic_fake(m: Machine, real: torch.Tensor, origin: Origin) -> tuple[FakeT
     """The fake tensor of one with sizes that may differ, and what of its layout may not; None for another."""
     dims = m.varies.dims(origin, real)
     strides = m.varies.strides(origin, real)
-    if not dims and not strides or real.is_inference() or real.is_conj() or real.is_neg() or (
+    if not dims and not strides or real.is_conj() or real.is_neg() or (
             plain_tensor(real) is not real):    # guards would ask its class for its sizes
         return None, None
     fake, layout = m.symbols.tensor(real, origin, dims, strides)

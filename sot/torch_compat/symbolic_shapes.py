@@ -79,7 +79,7 @@ def fake_of(mode: FakeTensorMode, real: torch.Tensor, sizes: Sequence[Any], stri
     A fake of a view is a view: autograd refuses to change some views in place, and the fake has to raise as well.
     """
     base = real._base if real._is_view() and real._base is not None else real
-    with mode, torch.enable_grad():
+    with mode, torch.inference_mode(real.is_inference()), torch.enable_grad():
         fake: Any = torch.empty_strided(sizes, strides, dtype=real.dtype, device=real.device)
         if base.requires_grad and not base.is_leaf:
             fake.add_(torch.ones((), dtype=real.dtype, device=real.device, requires_grad=True))

@@ -156,3 +156,17 @@ def without_text(value):
     if isinstance(value, (list, tuple)):
         return [*map(without_text, value)]
     return torch.tensor(bytearray(value.encode())) if isinstance(value, str) else value
+
+
+def test_what_the_compiler_assumes_of_a_size_is_a_guard():
+    """The backward pass of cumprod is compiled for one size of its dimension."""
+    def fn(x):
+        return F.gelu(x).amin((1, 2), keepdim=True), x.clamp(None, 2.5).cumsum(2).cumprod(-3)
+
+    def gradient(f, x):
+        results = f(x)
+        return torch.autograd.grad(results, x, [torch.ones_like(r) for r in results])[0]
+    translated = sot.to_static(fn, backend="aot_eager", dynamic=True)
+    for n in (2, 3, 5, 9):
+        x = torch.linspace(0.5, 1.5, 2 * n * n * n).reshape(2 * n, n, n).requires_grad_()
+        torch.testing.assert_close(gradient(translated, x), gradient(fn, x))

@@ -318,3 +318,23 @@ def test_a_loop_over_time_stays_a_loop_when_its_length_varies():
     captures = captured(rnn, calls)
     assert not any(c.fallback for c in captures)
     assert sum(c.graph is not None for c in captures) <= 6, [c.recompiled_because for c in captures]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("made_inside", [True, False])
+def test_sizes_vary_in_inference_mode(made_inside, backend):
+    """An inference tensor has a fake that is one, too: the program can ask for it, and change it in place."""
+    def fn(x):
+        y = x.t()
+        y.mul_(2)
+        return y + 1, x.is_inference()
+    translated = sot.to_static(fn, backend=backend)
+    for n in (2, 3, 5, 7, 9):
+        with torch.inference_mode(made_inside):
+            x = torch.arange(n * 4.0).reshape(n, 4)
+        with torch.inference_mode():
+            mine, theirs = x.clone() if made_inside else x, x * 1
+            (got, inside), (wanted, _) = translated(mine), fn(theirs)
+        assert inside is made_inside and got.is_inference()
+        torch.testing.assert_close((got, mine), (wanted, theirs))
+    assert len(sot.translation_of(translated).captures) == 2

@@ -13,14 +13,21 @@ from torch import fx
 from torch.fx.passes.split_module import split_module
 
 from sot.backends import Backend, call_backend
+from sot.torch_compat.compilers import placeholder_values, symbolic_mode
 
 
 class Piece:
-    """A part of the graph, which the backend compiles at its first call."""
+    """A part of the graph, which the backend compiles at its first call.
+
+    A part with symbolic inputs is compiled at once, so that the entry guards what torch assumes about the symbols.
+    """
 
     def __init__(self, backend: Backend, module: fx.GraphModule, always_many: bool = False) -> None:
         self.backend, self.module, self.always_many = backend, module, always_many
         self.compiled: Callable[..., Any] | None = None
+        recorded = placeholder_values(module)
+        if symbolic_mode(module) is not None and all(value is not None for value in recorded):
+            self.compiled = call_backend(backend, module, recorded)
 
     def __call__(self, *args: Any) -> Any:
         if self.compiled is None:

@@ -18,9 +18,12 @@ from sot.guards.origin import ById, Origin
 from sot.interpreter.torch_ops.tensor_hooks import remove_places
 from sot.interpreter.trace import Trace
 from sot.torch_compat.global_state import (
+    AUTOCAST_NESTING,
     REGIONS,
     STATE_SETTERS,
+    autocast_nesting,
     leave_regions,
+    nest_autocast,
     random_state,
     set_random_state,
 )
@@ -96,13 +99,17 @@ def call_of(trace: Trace, exit: Exit, graph: Graph | None, compiled: Compiled | 
 def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, results: Sequence[str],
                      draws: Draws) -> GraphCall:
     """The call of a compiled graph, with these names for its results."""
-    changes, before, failed = graph.changes, [], [f"if {names.const(goes_on)}(error): {STOP}"]
+    changes, before, failed = graph.changes, [], []
     if any(setter in REGIONS for setter, _, _ in graph.states):
         failed.append(f"{names.const(leave_regions)}()")
+    if any(setter in AUTOCAST_NESTING for setter, _, _ in graph.states):
+        before.append(f"nesting = {names.const(autocast_nesting)}()")
+        failed.append(f"{names.const(nest_autocast)}(nesting)")
     if changes.hooks:
         failed.append(f"{names.const(remove_places)}()")
     failed += [f"{names.const(setter)}(*{names.const(args)})" for _, _, (setter, args) in reversed(graph.states)
                if setter in STATE_SETTERS]
+    failed.append(f"if {names.const(goes_on)}(error): {STOP}")
     again = not changes.traceless and (changes.refuses or not changes.inputs)
     if again and changes.inputs:
         now = f"{names.const(versions)}({', '.join(names.ref(origin) for origin in changes.inputs)})"

@@ -251,6 +251,9 @@ def autocast_as_before(log: Sequence[StateChange]) -> list[tuple[Callable[..., A
     return [(key[0], values) for key, values in first.items() if key in left]
 
 
+AUTOCAST_NESTING = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
+
+
 def autocast_nesting() -> int:
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting()
@@ -260,7 +263,8 @@ def nest_autocast(depth: int) -> None:
     while autocast_nesting() < depth:
         torch.autocast_increment_nesting()
     while autocast_nesting() > depth:
-        torch.autocast_decrement_nesting()
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()        # it may have casts of weights that change later
 
 
 def leave_regions() -> None:

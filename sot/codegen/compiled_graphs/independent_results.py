@@ -17,10 +17,9 @@ from sot.backends import Backend
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.pieces import Piece, is_traced
 from sot.torch_compat.autograd_nodes import saves_tensors
-from sot.torch_compat.global_state import STATE_SETTERS
+from sot.torch_compat.global_state import AUTOCAST_NESTING, STATE_SETTERS
 from sot.torch_compat.tensors import storage_id
 
-NESTING = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
 Part = tuple[Callable[..., Any], list[fx.Node], list[fx.Node]]
 Colour = frozenset[int] | None      # the results below which something is; None without a history
 
@@ -51,7 +50,7 @@ def leaves_states(graph: Graph) -> bool:
         before.setdefault((setter, *values[:-1]), undo)
         after[setter, *values[:-1]] = setter, values
     targets = [n.target for n in graph.module.graph.nodes]
-    return before != after or targets.count(NESTING[0]) != targets.count(NESTING[1])
+    return before != after or targets.count(AUTOCAST_NESTING[0]) != targets.count(AUTOCAST_NESTING[1])
 
 
 def is_plain(node: fx.Node) -> bool:
@@ -64,7 +63,7 @@ def is_plain(node: fx.Node) -> bool:
 
 
 def is_setter(node: fx.Node) -> bool:
-    return node.op == "call_function" and (node.target in STATE_SETTERS or node.target in NESTING)
+    return node.op == "call_function" and (node.target in STATE_SETTERS or node.target in AUTOCAST_NESTING)
 
 
 def tensors_of(node: fx.Node) -> Iterator[torch.Tensor]:

@@ -1,7 +1,9 @@
 """What the frame hook keeps alive and for how long, and that it lives beside other evaluators."""
+import contextlib
 import gc
 import os
 import sys
+import threading
 import traceback
 import weakref
 
@@ -11,6 +13,11 @@ from hooked import no_callback_left as no_callback_left
 
 from sot import _hook
 from sot._hook import MISS, PLAIN
+
+try:
+    from torch._C._dynamo.eval_frame import get_eval_frame_callback, set_eval_frame
+except ImportError:      # a debug build of Python has no torch
+    pass
 
 # ---- lifetimes -----------------------------------------------------------------------------------
 
@@ -246,3 +253,64 @@ def test_torch_compile_works_above_and_below_the_hook():
     result = torch.compile(lambda x: (x + 1, torch._dynamo.disable(inside)(x)), backend=backend)
     assert result(torch.ones(2))[1] == "entry"
     assert not is_installed()
+
+
+def hooked(x):
+    return "frame"
+
+
+@contextlib.contextmanager
+def evaluator_of_torch():
+    """torch's evaluator is installed, as while a compiled function runs."""
+    pytest.importorskip("torch")
+    before = set_eval_frame(False)
+    try:
+        yield
+    finally:
+        set_eval_frame(before)
+
+
+@contextlib.contextmanager
+def other_thread(context):
+    """Another thread is inside `context`."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def run():
+        with context():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert inside.wait(60)
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join(60)
+
+
+def test_an_evaluator_that_removes_the_hook_when_it_leaves_does_so_until_the_next_callback():
+    with_entries(hooked, lambda x: "entry")
+    with contextlib.ExitStack() as other:
+        with evaluator_of_torch():
+            other.enter_context(other_thread(callback_set))
+        assert not is_installed()    # torch has set back what was there before it
+        with callback_set():
+            assert hooked(0) == "entry"
+
+
+def test_a_chain_of_evaluators_that_is_a_cycle_ends():
+    with_entries(hooked, lambda x: "entry")
+    _hook.step_aside_for(get_eval_frame_callback)
+
+    def numbers():
+        yield from [1, 2]
+
+    with contextlib.ExitStack() as other:
+        with callback_set():
+            other.enter_context(other_thread(evaluator_of_torch))       # torch's above the hook
+            assert hooked(0) == "entry"
+        with callback_set():                                            # and below
+            assert hooked(0) == "entry" and list(numbers()) == [1, 2] and sorted([2, 1], key=lambda x: x) == [1, 2]
+    assert hooked(0) == "frame"

@@ -33,12 +33,17 @@ struct Owned owned;
 
 #define FEW_ARGUMENTS 12
 
-/* The evaluator that was installed before ours. It may have installed itself again above ours, as torch.compile's does
-   once a compilation of its own has failed. Then it has called us already, and the chain would be a cycle. */
-static inline _PyFrameEvalFunction evaluator_below(PyThreadState *tstate)
+/* The evaluator that was installed before ours may have us below it, too, as torch.compile's may. So a frame that comes
+   back to us is evaluated by Python. */
+static PyObject *pass_on_frame(PyThreadState *tstate, Frame *frame, int throwflag)
 {
-    return evaluate_before != _PyEval_EvalFrameDefault && current_evaluator(tstate) == evaluate_before
-        ? _PyEval_EvalFrameDefault : evaluate_before;
+    if (evaluate_before == _PyEval_EvalFrameDefault) {
+        return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+    }
+    view.passed_on = frame;
+    PyObject *result = evaluate_before(tstate, frame, throwflag);
+    view.passed_on = NULL;
+    return result;
 }
 
 /* Python's own limit on recursion is meant for frames that share an evaluator's C stack. Where every frame has its
@@ -47,7 +52,7 @@ PyObject *evaluate_plainly(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     int units = view.stack_reserve != 0 ? C_RECURSION_UNITS_PER_FRAME : 0;
     credit_c_recursion(tstate, units);
-    PyObject *result = evaluator_below(tstate)(tstate, frame, throwflag);
+    PyObject *result = pass_on_frame(tstate, frame, throwflag);
     credit_c_recursion(tstate, -units);
     return result;
 }
@@ -294,13 +299,15 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
 /* Is it a function's frame that nothing else watches? */
 static inline int is_ours_to_look_at(PyThreadState *tstate, PyCodeObject *code)
 {
-    return (code->co_flags & KIND_FLAGS) == FUNCTION_FLAGS && !is_watched(tstate)
-        && (current_evaluator(tstate) == evaluate || !another_evaluator_works(tstate))
-        && !another_compiler_works(tstate);
+    return (code->co_flags & KIND_FLAGS) == FUNCTION_FLAGS && !is_watched(tstate) && !another_compiler_works(tstate);
 }
 
 PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
 {
+    if (view.passed_on == frame) {
+        view.passed_on = NULL;
+        return _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+    }
     Py_CLEAR(handed);
     if (callbacks_set == 0) {
         uninstall(tstate->interp); /* the evaluator above us has gone since */

@@ -62,6 +62,7 @@ struct View {
     PyObject *callback; /* borrowed from the thread's Registration; NULL: as `everywhere`; PLAIN: none */
     PyObject *registration;
     int hidden;
+    Frame *passed_on; /* to the evaluator below, which has not called anything yet */
     char *stack_end; /* lowest address of this thread's C stack; NULL: not known yet */
     size_t stack_reserve;
 };
@@ -111,7 +112,6 @@ int wake_up(void);
 
 /* Does torch.compile evaluate this thread's frames, above us or below? Then it captures them. */
 int another_compiler_works(PyThreadState *tstate);
-int another_evaluator_works(PyThreadState *tstate);
 PyObject *step_aside_for(PyObject *module, PyObject *question);
 
 /* ---- slot.c ------------------------------------------------------------------------------------- */

@@ -12,7 +12,6 @@ PyObject *everywhere;
 int closed;
 Py_ssize_t callbacks_set;
 _PyFrameEvalFunction evaluate_before = _PyEval_EvalFrameDefault;
-static _PyFrameEvalFunction evaluate_above; /* the evaluator above us that kept us from leaving */
 
 /* ---- the C stack -------------------------------------------------------------------------------- */
 
@@ -74,26 +73,23 @@ int wake_up(void)
 
 /* ---- installing the evaluator ------------------------------------------------------------------- */
 
+/* Always on top. Another evaluator may have us below it, but it need not stay there, and no one can tell. If it does
+   stay, the chain is a cycle, which evaluate_plainly() ends. */
 static void install(PyInterpreterState *interp)
 {
     _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
-    if (current == evaluate || (evaluate_above != NULL && current == evaluate_above)) {
-        return; /* still there: adding ourselves again would make the chain a cycle */
+    if (current != evaluate) {
+        asleep = 0;
+        evaluate_before = current;
+        _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
     }
-    evaluate_above = NULL;
-    asleep = 0;
-    evaluate_before = current;
-    _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
 }
 
+/* An evaluator above us keeps us from leaving. */
 void uninstall(PyInterpreterState *interp)
 {
-    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
-    if (current == evaluate) {
+    if (_PyInterpreterState_GetEvalFrameFunc(interp) == evaluate) {
         _PyInterpreterState_SetEvalFrameFunc(interp, evaluate_before);
-        evaluate_above = NULL;
-    } else if (!asleep) {
-        evaluate_above = current;
     }
 }
 
@@ -107,21 +103,15 @@ PyObject *step_aside_for(PyObject *Py_UNUSED(module), PyObject *question)
     Py_RETURN_NONE;
 }
 
-/* Is the evaluator above us active? That of a compiler may stay there although its work is done. Then it only calls
-   us. */
-int another_evaluator_works(PyThreadState *tstate)
-{
-    _PyFrameEvalFunction current = current_evaluator(tstate);
-    return other_compiler == NULL || (current != evaluate_before && current != evaluate_above);
-}
-
-/* It is called only while another evaluator is installed. */
+/* An evaluator above us captures frames itself, or only calls us: a compiler's may stay installed after its work. */
 int another_compiler_works(PyThreadState *tstate)
 {
-    _PyFrameEvalFunction current = current_evaluator(tstate);
-    _PyFrameEvalFunction other = current == evaluate ? evaluate_before : current;
-    if (other == _PyEval_EvalFrameDefault || other_compiler == NULL) {
+    int above = current_evaluator(tstate) != evaluate;
+    if (above ? current_evaluator(tstate) == _PyEval_EvalFrameDefault : evaluate_before == _PyEval_EvalFrameDefault) {
         return 0;
+    }
+    if (other_compiler == NULL) {
+        return above;
     }
     PyObject *answer = PyObject_CallNoArgs(other_compiler);
     int works = answer != Py_None;
@@ -147,7 +137,7 @@ void count_callback(PyObject *before, PyObject *after)
 {
     wake_up();
     callbacks_set += counts(after) - counts(before);
-    if (counts(after) && !counts(before) && callbacks_set == 1 && !closed) {
+    if (counts(after) && !counts(before) && !closed) { /* an evaluator that was there before us has removed us, perhaps */
         install(PyInterpreterState_Main());
     } else if (counts(before) && !counts(after) && callbacks_set == 0) {
         uninstall(PyInterpreterState_Main());

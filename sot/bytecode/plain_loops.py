@@ -45,6 +45,12 @@ def loop_at(code: CodeType, head: int) -> frozenset[int]:
     return known[head]
 
 
+def ends_only_at_head(code: CodeType, head: int) -> bool:
+    """Whether only exceptions leave the loop elsewhere than at its head: it has no ``break`` and no ``return``."""
+    decoded, body = decode(code), loop_at(code, head)
+    return not any(after not in body for pc in body - {head} for after in following(decoded, pc, handlers=False))
+
+
 _loops: CodeTable[dict[int, frozenset[int]]] = CodeTable(lambda code: {})
 
 
@@ -62,12 +68,12 @@ def _loop_at(decoded: Code, head: int) -> frozenset[int]:
     return frozenset(body)
 
 
-def following(code: Code, pc: int) -> list[int]:
+def following(code: Code, pc: int, handlers: bool = True) -> list[int]:
     instr = code.instrs[pc]
     found = [] if instr.op in NO_FALL_THROUGH else [pc + 1]
     if instr.target is not None:
         found.append(instr.target)
-    if instr.handler >= 0:
+    if handlers and instr.handler >= 0:
         found.append(code.handlers[instr.handler].target)
     return found
 

@@ -1,7 +1,7 @@
 """The unroll limit: how many iterations of a loop become part of one graph.
 
 A loop with tensor operations is unrolled up to a limit. From then on each backward jump is a break, and the body gets
-an entry. A loop or a call that runs for long without tensor operations is left to Python as a whole. Then the capture
+an entry. If it is known at the first jump that the loop will exceed the limit, that jump is a break already. A loop or a call that runs for long without tensor operations is left to Python as a whole. Then the capture
 starts again and breaks before it (``RestartCapture``).
 """
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from sot.bytecode.plain_loops import loop_at
+from sot.bytecode.plain_loops import ends_only_at_head, loop_at
 from sot.bytecode.resume_origin import source
 from sot.guards.assumptions import RestartCapture
 from sot.support.errors import Break, LeftAlone, Reason
 from sot.support.limits import WITHOUT_OPERATIONS
 from sot.values.base import Lazy
+from sot.values.iterators import IteratorValue
 
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
@@ -55,10 +56,17 @@ def go_around(m: Machine, frame: Frame, head: int) -> None:
         if rounds.steps > min(WITHOUT_OPERATIONS, limits.instructions):
             raise RestartCapture("a loop runs long without a tensor operation", left_to_python=frozenset(
                 {outermost(m), source(frame.native, head)}))
-    elif rounds.done > limits.rounds:
+    elif rounds.done > limits.rounds or (before and will_exceed(frame, head, limits.rounds - rounds.done)):
         raise Break(Reason.LOOP, f"more than {limits.rounds} times")
     elif m.steps > limits.instructions:
         raise Break(Reason.LOOP, f"for more than {limits.instructions} instructions")
+
+
+def will_exceed(frame: Frame, head: int, limit: int) -> bool:
+    """Whether the loop is sure to have more than ``limit`` further iterations, unless an exception ends it."""
+    iterator = frame.stack[-1] if frame.instrs[head].op == "FOR_ITER" else None
+    remaining = iterator.remaining() if isinstance(iterator, IteratorValue) else None
+    return remaining is not None and remaining > limit and ends_only_at_head(*source(frame.native, head))
 
 
 def outermost(m: Machine) -> tuple:

@@ -40,6 +40,10 @@ class IteratorValue(Value):
         """The next element, or ABSENT at the end. The journal records its change of position."""
         raise NotImplementedError
 
+    def remaining(self) -> int | None:
+        """How many elements follow, if that is known."""
+        return None
+
     def snapshot(self) -> Callable[[], None]:
         raise NotImplementedError
 
@@ -78,6 +82,9 @@ class SequenceIterator(IteratorValue):
             return ABSENT
         self.index += 1
         return m.settle_at(self.items, self.index - 1)
+
+    def remaining(self) -> int:
+        return 0 if self.ended else len(self.items) - self.index
 
     def snapshot(self) -> Callable[[], None]:
         index, ended = self.index, self.ended
@@ -153,6 +160,9 @@ class RangeIterator(IteratorValue):
         m.touch(self)
         self.index += 1
         return Const(self.over[self.index - 1])
+
+    def remaining(self) -> int:
+        return len(self.over) - self.index
 
     def snapshot(self) -> Callable[[], None]:
         index = self.index

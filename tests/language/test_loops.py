@@ -50,6 +50,10 @@ def run(f, *cases):
     return taken, backend
 
 
+def operations(graph):
+    return [node.target.__name__ for node in graph.graph.nodes if node.op == "call_function"]
+
+
 @pytest.fixture(autouse=True)
 def small_budget(monkeypatch):
     monkeypatch.setenv("SOT_UNROLL", "8")
@@ -67,6 +71,24 @@ def test_a_loop_beyond_the_budget(over):
 def test_a_while_loop_beyond_the_budget():
     taken, _ = run(count_up, (X, 100), (X, 100))
     assert taken[0] == taken[1] <= 8
+
+
+@pytest.mark.parametrize("over", ["range", "list", "tensors", "tensor"])
+def test_one_iteration_is_in_the_graph_if_the_loop_is_known_to_exceed_the_limit(over):
+    _, backend = run(loop, (X, OVER[over](40)))
+    assert [name for name in operations(backend.graphs[0]) if name != "getitem"] == ["mul", "add"]
+
+
+def test_a_loop_that_a_break_may_end_is_unrolled_up_to_the_limit():
+    def settles(x, n):
+        for i in range(n):
+            x = x * 0.5
+            if i == 6:
+                break
+        return x
+
+    taken, backend = run(settles, (X, 40))
+    assert taken == [1] and operations(backend.graphs[0]) == ["mul"] * 7
 
 
 def test_a_body_that_breaks():

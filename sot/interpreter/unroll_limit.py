@@ -1,8 +1,9 @@
 """The unroll limit: how many iterations of a loop become part of one graph.
 
 A loop with tensor operations is unrolled up to a limit. From then on each backward jump is a break, and the body gets
-an entry. If it is known at the first jump that the loop will exceed the limit, that jump is a break already. A loop or a call that runs for long without tensor operations is left to Python as a whole. Then the capture
-starts again and breaks before it (``RestartCapture``).
+an entry. If it is known at the first jump that the loop will exceed the limit, that jump is a break already. A loop or
+a call that runs for long without tensor operations is left to Python as a whole. Then the capture starts again and
+breaks before it (``RestartCapture``).
 """
 from __future__ import annotations
 

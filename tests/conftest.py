@@ -24,12 +24,18 @@ def pytest_configure():
 
 
 @pytest.fixture
-def backend():
-    """A backend that counts; nothing of earlier tests is cached, and nothing is left behind."""
+def fresh():
+    """Nothing of earlier tests is cached, and nothing is left behind."""
     sot.reset()
-    yield Counter()
+    yield
     assert _hook.get_callback() is None
     sot.reset()
+
+
+@pytest.fixture
+def backend(fresh):
+    """A backend that counts."""
+    return Counter()
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,12 @@ import torch
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
+from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.number_tensors import number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.pieces import in_pieces
-from sot.codegen.compiled_graphs.spent_results import detach_results, has_gradients, with_spent_results
-from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, return_draws, unused_draws
+from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
+from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
@@ -106,63 +107,28 @@ class GraphCompiler:
         return Compiled(call, as_it_is and nodes_of(graph.module) == before)
 
     def ask_backend(self, graph: Graph) -> Callable[..., Any]:
-        """The callable that the backend makes of a graph. Raises RestartCapture if compilation would lose a part of
-        it.
+        """The callable that the backend makes of a graph, whose end is changed for a backend that compiles. Raises
+        RestartCapture if compilation would lose a part of the graph.
         """
-        draws = unused_draws(graph.module) if graph.draws else []
-        undo = return_draws(graph.module, draws) if draws else None
-        ask = self.ask_about_data_sizes if graph.has_data_sizes else self.ask_about_autocast
-        compiled = ask(graph)
-        if undo is not None and is_as_it_is(compiled, graph.module):
-            undo()
-            return graph.module.forward
-        return compiled
-
-    def ask_about_data_sizes(self, graph: Graph) -> Callable[..., Any]:
-        """The same for a graph with sizes that depend on data, which a backend may not support."""
-        try:
-            return self.ask_about_autocast(graph)
-        except BackendError as error:
-            raise RestartCapture(str(error), plain_sizes=True) from None
-
-    def ask_about_autocast(self, graph: Graph) -> Callable[..., Any]:
-        """The same for a graph that may leave autocast changed.
-
-        AOTAutograd before torch 2.13 refuses such a graph. So the graph for the backend undoes the change at its end.
-        After a compiled graph the states are set in any case (``leaving_states``).
-        """
-        before = autocast_as_before(graph.states)
-        if not before:
-            return self.ask_about_gradients(graph)
-        undo = end_with(graph.module, before)
-        compiled = self.ask_about_gradients(graph)
-        if is_as_it_is(compiled, graph.module):
-            undo()
-            return graph.module.forward
-        return compiled
-
-    def ask_about_gradients(self, graph: Graph) -> Callable[..., Any]:
-        """The same for a graph that may contain a backward pass."""
-        if not has_gradients(graph.module):
-            return self.ask_about_leaves(graph)
-        keep_values(graph.module)
-        undo = detach_results(graph.module, [i for i, _ in graph.spent.leaves])
+        has_backward = has_gradients(graph.module)
+        if has_backward:
+            keep_values(graph.module)
+        end = changed_end(graph, has_backward)
         try:
             compiled = self.ask_about_leaves(graph)
         except BackendError as error:
-            if graph.optimizers:
-                raise RestartCapture(str(error), plain_optimizers=ALL) from None
-            raise RestartCapture(str(error), plain_gradients=True) from None
-        if is_as_it_is(compiled, graph.module):
-            undo()
+            refuse_part(graph, has_backward, error)
+            raise
+        if end is not None and is_as_it_is(compiled, graph.module):
+            end.restore()
             return graph.module.forward
-        if not graph.spent.is_known:
+        if has_backward and not graph.spent.is_known and not is_as_it_is(compiled, graph.module):
             raise RestartCapture("the backend compiles its graph, which changes what it has gone backward through",
                                  plain_gradients=True)
         return compiled
 
     def ask_about_leaves(self, graph: Graph) -> Callable[..., Any]:
-        """The same for a graph whose results can be differentiated."""
+        """The same for a graph that a backend may have to get in pieces."""
         examples = [*graph.examples]
         if not graph.numpy and not graph.has_generator and not any(
                 graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
@@ -239,17 +205,30 @@ def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
     return [(node, node.op, node.target, node.args, node.kwargs) for node in module.graph.nodes]
 
 
-def end_with(module: torch.fx.GraphModule, calls: Sequence[tuple[Callable[..., Any], tuple]]) -> Callable[[], None]:
-    """Add calls at the end of a graph. Returns a function that removes them."""
-    with module.graph.inserting_before(*module.graph.find_nodes(op="output")):
-        made = [module.graph.call_function(function, args) for function, args in calls]
-    module.recompile()
+def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
+    """Change the end of a graph where a backend that compiles needs it. None if there is nothing to change.
 
-    def undo() -> None:
-        for node in made:
-            module.graph.erase_node(node)
-        module.recompile()
-    return undo
+    After a compiled graph the states of autocast are set in any case (``leaving_states``).
+    """
+    draws = unused_draws(graph.module) if graph.draws else []
+    autocast, spent = autocast_as_before(graph.states), [i for i, _ in graph.spent.leaves] if has_backward else []
+    if not (draws or autocast or spent):
+        return None
+    end = GraphEnd(graph.module)
+    end.also_return(draws)
+    end.call(autocast)
+    end.detach(spent)
+    return end
+
+
+def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
+    """Restart the capture without what the backend probably does not support."""
+    if has_backward and graph.optimizers:
+        raise RestartCapture(str(error), plain_optimizers=ALL) from None
+    if has_backward:
+        raise RestartCapture(str(error), plain_gradients=True) from None
+    if graph.has_data_sizes:
+        raise RestartCapture(str(error), plain_sizes=True) from None
 
 
 def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:

@@ -9,12 +9,7 @@ import torch
 import sot
 from sot.backends import BackendError, BackendWarning
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    sot.reset()
-    yield
-    sot.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 class Failing:

@@ -13,13 +13,7 @@ import sot
 from sot import _hook
 from sot.driver.whole_program import program_of
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    sot.reset()
-    yield
-    assert _hook.get_callback() is None
-    sot.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from torch import nn
 from translating import X, scale
 
 import sot
-from sot import _hook
 from sot.frontend.inspection import Explanation
 from sot.guards.guards import EqualsGuard, SameGuard, TypeGuard
 from sot.guards.origin import Arg, Attr, CellContents, Global, Item, known
@@ -18,13 +17,7 @@ from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord, 
 from sot.support.errors import Reason
 from sot.support.places import Place
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    sot.reset()
-    yield
-    assert _hook.get_callback() is None
-    sot.reset()
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def two_breaks(x):

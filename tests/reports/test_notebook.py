@@ -8,6 +8,8 @@ import torch
 import sot
 from sot.reports.views.marked_source import MARKS, is_about, marked_source
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 X = torch.ones(3)
 FACTOR = 3
 
@@ -22,13 +24,6 @@ def inner(x):
 def outer(x):
     z = inner(x)
     return z + 1
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    sot.reset()
-    yield
-    sot.reset()
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from sot.reports.views.page import folds, page, percent
 from sot.reports.views.timeline import captures
 from sot.support.places import shortened
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 
 def breaks_once(x):
     y = torch.sin(x) * 2
@@ -30,13 +32,6 @@ def outer(x):
 
 
 UP, DOWN = torch.ones(3), -torch.ones(3)
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    sot.reset()
-    yield
-    sot.reset()
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ from sot.reports.recording import Recording, recorded
 from sot.reports.views.page import page
 from sot.reports.views.timeline import step
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 X = torch.ones(8)
 NAP = 0.004
 # The time of a nap is a lower bound; above it only the machine's load decides.
@@ -30,13 +32,6 @@ def two_breaks(x):
     y = torch.cos(y)
     time.sleep(NAP)
     return torch.tan(y)
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    sot.reset()
-    yield
-    sot.reset()
 
 
 def reported(f, calls=5, backend="eager", args=(X,)):

@@ -7,7 +7,7 @@ own does.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,27 +58,6 @@ def spent_of(builder: GraphBuilder, module: torch.fx.GraphModule, results: Seque
             is_known = is_known and ref.real is None and bool(found[-1][1])
     is_known = is_known and not any(spent_leaves(ref.fake) is not None for ref in builder.changed_inputs())
     return Spent(tuple(found), is_known and not (found and builder.freed_in_vain))
-
-
-def detach_results(module: torch.fx.GraphModule, which: Iterable[int]) -> Callable[[], None]:
-    """Detach results of a graph. Returns a function that undoes it."""
-    (output,) = module.graph.find_nodes(op="output")
-    before = output.args[0]
-    after, made = list(before), []
-    with module.graph.inserting_before(output):
-        for i in which:
-            after[i] = module.graph.call_method("detach", (before[i],))
-            after[i].meta["example_value"] = before[i].meta["example_value"].detach()
-            made.append(after[i])
-    output.args = (tuple(after),)
-    module.recompile()
-
-    def undo() -> None:
-        output.args = (before,)
-        for node in made:
-            module.graph.erase_node(node)
-        module.recompile()
-    return undo
 
 
 class SpentBackward(torch.autograd.Function):

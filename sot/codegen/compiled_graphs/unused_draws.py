@@ -5,7 +5,7 @@ graph that also returns these tensors, and ``first_results`` drops them again.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,30 +34,8 @@ def unused_draws(module: fx.GraphModule) -> list[fx.Node]:
             and isinstance(node.meta.get("example_value"), torch.Tensor)]
 
 
-def return_draws(module: fx.GraphModule, draws: Sequence[fx.Node]) -> Callable[[], None]:
-    """Let a graph also return these tensors, detached. Returns a function that undoes it."""
-    (output,) = module.graph.find_nodes(op="output")
-    before = output.args[0]
-    with module.graph.inserting_before(output):
-        made = [module.graph.call_method("detach", (node,)) for node in draws]
-    for node, source in zip(made, draws, strict=True):
-        node.meta["example_value"] = source.meta["example_value"].detach()
-    output.args = ((*before, *made),)
-    module.recompile()
-
-    def undo() -> None:
-        output.args = (before,)
-        for node in made:
-            module.graph.erase_node(node)
-        module.recompile()
-    return undo
-
-
 def first_results(call: Callable[..., Any], count: int) -> Callable[..., Any]:
     """A graph that returns only its first ``count`` results."""
     def run(*inputs: Any) -> Any:
         return call(*inputs)[:count]
     return run
-
-
-__all__ = ["first_results", "number_of_results", "return_draws", "unused_draws"]

@@ -15,6 +15,8 @@ from sot.frontend.checks.limits import LimitError, Limits, coverage_of, is_in, m
 from sot.frontend.checks.sarif import sarif
 from sot.reports.views.compare import as_markdown, compare
 
+pytestmark = pytest.mark.usefixtures("fresh")
+
 ROOT = Path(sot.__file__).parent.parent
 PROGRAM = """
 import torch
@@ -42,13 +44,6 @@ def whole(x):
 
 
 X = torch.ones(3)
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    sot.reset()
-    yield
-    sot.reset()
 
 
 @pytest.fixture

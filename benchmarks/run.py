@@ -17,7 +17,7 @@ from common import Row, markdown
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-NAMES = ("capture", "overhead", "plain_python", "enabled_python", "dynamic", "memory", "op_db")
+NAMES = ("capture", "overhead", "plain_code/plain_python", "plain_code/enabled_python", "dynamic", "memory", "op_db")
 
 
 def rows_of(name: str, repeats: int | None) -> list[Row]:
@@ -49,6 +49,7 @@ def main() -> None:
     for name in options.names or NAMES:
         print(f"== {name}", flush=True)
         rows = rows_of(name, options.repeats)
+        name = Path(name).name
         result = {"date": date, "name": name, "machine": where, "rows": rows}
         (options.out / f"{date}-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         page += [f"## {name}", markdown(rows)]

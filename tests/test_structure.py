@@ -37,6 +37,7 @@ LATE = {
 
 ROOMS = structure.rooms_of(CHECKOUT)
 TESTS = sorted((CHECKOUT / "tests").rglob("*.py"))
+PROGRAMS = [path for folder in ("examples", "benchmarks") for path in (CHECKOUT / folder).rglob("*.py")]
 SOURCES = sorted(p for p in (CHECKOUT / "sot" / "csrc").rglob("*") if p.suffix in (".c", ".cpp", ".h"))
 
 
@@ -105,7 +106,7 @@ def test_a_class_and_a_function_fit_on_a_screen(kinds, limit):
 
 
 def test_a_folder_has_few_files():
-    files = Counter(of(path.parent) for path in [*(room.path for room in ROOMS.values()), *TESTS])
+    files = Counter(of(path.parent) for path in [*(room.path for room in ROOMS.values()), *TESTS, *PROGRAMS])
     assert {folder: n for folder, n in files.items() if n > FILES_IN_A_FOLDER} == {}
 
 

@@ -17,12 +17,14 @@ import text
 
 EXAMPLES = Path(demo.__file__).parent
 NEEDS = {"serving": ("fastapi", "httpx"), "generation": ("transformers",), "export": ("onnxruntime", "onnxscript")}
+PROGRAMS = {path.stem: path for path in EXAMPLES.rglob("*.py") if path.stem not in ("demo", "resnet", "text")}
 
 
-@pytest.mark.parametrize("name", sorted({path.stem for path in EXAMPLES.glob("*.py")} - {"demo", "resnet", "text"}))
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_an_example_runs(name, monkeypatch):
     for needed in NEEDS.get(name, ()):
         pytest.importorskip(needed)
+    monkeypatch.syspath_prepend(PROGRAMS[name].parent)
     monkeypatch.setenv("SOT_CHECK_DIR", "")     # which an example sets: afterwards it is as before
     importlib.import_module(name).main()
 

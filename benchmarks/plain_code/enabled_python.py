@@ -7,7 +7,11 @@ variable. The figures are CPU time in that of the plain process: of each program
 from __future__ import annotations
 
 import statistics
+import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from common import Row, in_fresh_process, run_benchmark
 from plain_python import PROGRAMS

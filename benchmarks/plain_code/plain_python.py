@@ -17,6 +17,7 @@ import re
 import shlex
 import statistics
 import subprocess
+import sys
 import sysconfig
 import tempfile
 import time
@@ -26,6 +27,9 @@ from types import ModuleType
 from typing import Any
 
 import torch._dynamo
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from common import TRANSLATORS, Row, in_fresh_process, medians, run_benchmark
 
 import sot

@@ -32,8 +32,8 @@ from sot.support.places import Place
 from sot.torch_compat.fake_tensors import quiet
 from sot.torch_compat.global_state import GlobalState
 
-# The files of torch transforms. Their levels end with the graph, so no break can stay inside them.
-# Code of torch around transforms and operators that take functions. It was told that it is compiled.
+# torch's code of transforms and of operators that take functions. No break can stay inside: the levels of a transform
+# end with the graph, and this code has branched on the fact that it is being compiled.
 AROUND_OPERATORS = tuple(os.path.join(Path(torch.__file__).parent, *parts) for parts in (
     ("_functorch", ""), ("_higher_order_ops", ""), ("nn", "attention", "flex_attention.py")))
 

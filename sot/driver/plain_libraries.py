@@ -28,7 +28,7 @@ DEEPEST = 2         # levels of containers in which a tensor is looked for
 
 
 class PlainLibraries:
-    """What has come of the captures of installed libraries, by package."""
+    """The results of capturing code of installed libraries, by package."""
 
     def __init__(self) -> None:
         self.fruitless: Counter[str] = Counter()

@@ -36,7 +36,7 @@ def private_folder(name: str) -> Path:
     if status.st_mode & 0o077:
         try:
             path.chmod(0o700)
-        except OSError:         # a read-only file system: nobody can write
+        except OSError:         # on a read-only file system the mode does not matter
             if os.access(path, os.W_OK):
                 raise
     return path

@@ -75,7 +75,7 @@ def _find(name: str) -> ModuleType | None:
 
 
 def _unwritable(folder: Path) -> str:
-    """Why a compiler could not store its result there. Otherwise each process would start one in vain."""
+    """Why a compiler's result could not be stored in the folder, or "". Asked before, because compiling takes long."""
     if not os.access(folder, os.W_OK):
         return f"{folder} cannot be written to; set SOT_CACHE_DIR to a folder of yours"
     if shutil.disk_usage(folder).free < ROOM:

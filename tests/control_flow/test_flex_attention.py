@@ -1,4 +1,4 @@
-"""flex_attention in a captured function: one operator in one graph, whatever its functions and masks are made of."""
+"""flex_attention in a captured function: one operator in one graph, however its functions and masks are made."""
 from __future__ import annotations
 
 import pytest

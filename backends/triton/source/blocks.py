@@ -29,7 +29,7 @@ def chosen(kernel: Kernel, interpreted: bool = False, whole: int = WHOLE) -> Blo
 
 
 def columns_for(width: Number) -> int:
-    """A power of two that is not less than the width, for one that varies assumed of all calls."""
+    """A power of two that is not less than the width. For a width that varies this becomes an assumption."""
     if not isinstance(width, Size):
         return power_of_two(width)
     for columns in VARYING:

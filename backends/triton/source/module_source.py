@@ -49,7 +49,7 @@ Choose = Callable[[Kernel], Blocks]
 
 @dataclasses.dataclass(frozen=True)
 class Sized:
-    """A kernel as it is written: its sizes that vary are ``arguments``. ``wide``: its positions need 64 bits."""
+    """A kernel whose varying sizes are ``arguments``. ``wide``: its positions need 64 bits."""
 
     kernel: Kernel
     arguments: dict[str, Number]

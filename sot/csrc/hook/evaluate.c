@@ -33,8 +33,8 @@ struct Owned owned;
 
 #define FEW_ARGUMENTS 12
 
-/* The evaluator that was installed before ours may have us below it, too, as torch.compile's may. So a frame that comes
-   back to us is evaluated by Python. */
+/* The evaluator that was installed before ours may call ours in turn, as torch.compile's does. If a frame comes back,
+   Python evaluates it. */
 static PyObject *pass_on_frame(PyThreadState *tstate, Frame *frame, int throwflag)
 {
     if (evaluate_before == _PyEval_EvalFrameDefault) {

@@ -73,8 +73,8 @@ int wake_up(void)
 
 /* ---- installing the evaluator ------------------------------------------------------------------- */
 
-/* Always on top. Another evaluator may have us below it, but it need not stay there, and no one can tell. If it does
-   stay, the chain is a cycle, which evaluate_plainly() ends. */
+/* Install ours above all others. Another evaluator may call ours already. That cannot be known, and then the chain is a
+   cycle, which pass_on_frame() ends. */
 static void install(PyInterpreterState *interp)
 {
     _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
@@ -137,7 +137,7 @@ void count_callback(PyObject *before, PyObject *after)
 {
     wake_up();
     callbacks_set += counts(after) - counts(before);
-    if (counts(after) && !counts(before) && !closed) { /* an evaluator that was there before us has removed us, perhaps */
+    if (counts(after) && !counts(before) && !closed) { /* an older evaluator may have removed us */
         install(PyInterpreterState_Main());
     } else if (counts(before) && !counts(after) && callbacks_set == 0) {
         uninstall(PyInterpreterState_Main());

@@ -6,9 +6,9 @@
         last call, and their nanoseconds; the line that runs then stands for all of them. stop() returns what was not
         told.
 
-   The first operations are all counted, and told one by one. Then counting would cost too much. A thread of ours turns
-   the observer on for a moment every few milliseconds, at random times, and what it sees stands for the whole time
-   since the last moment.
+   The first operations are counted and reported one by one. Counting all of them would slow the program. So from then
+   on a thread turns the observer on for a moment every few milliseconds, at random times. The operations of a moment
+   stand for the whole time since the moment before.
 
    Only direct calls count, not the operations that an operation is made of, and not those of the autograd
    engine. An observer of torch does not change the program's results, as a mode would. The observer runs

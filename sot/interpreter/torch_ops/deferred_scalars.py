@@ -103,7 +103,7 @@ def read(m: Machine, name: str, tensor: TensorValue) -> Value:
 
 
 def in_graph(reading: Reading, kind: type, index: tuple[int, ...] = ()) -> Callable[[Machine], Any]:
-    """A maker of the number of the graph for a reading."""
+    """A function that makes the graph's number for a reading."""
     def number(m: Machine) -> Any:
         if not reading.shown.is_unchanged:
             raise NeededNow(reading.points)
@@ -211,7 +211,7 @@ def bits_known(value: Value) -> float:
 
 
 def computing(name: str, kind: type, *values: Value) -> Callable[[Machine], Any] | None:
-    """A maker of a number of the graph from others; None if the graph does not have these."""
+    """A function that computes a number of the graph from others; None if the others are not in the graph."""
     if any(isinstance(v, DeferredScalar) and not v.is_in_graph for v in values):
         return None
     return lambda m: graph_numbers.computed(m, name, kind, [*values])

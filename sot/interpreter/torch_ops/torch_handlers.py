@@ -339,7 +339,7 @@ def check_all(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch._check_with)
 def check_with(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """What follows relies on the condition, if it is about numbers that depend on data."""
+    """torch._check_with: a condition on numbers that depend on data becomes an assertion of the graph."""
     condition = args[1] if len(args) > 1 else kwargs.get("cond", NONE)
     if isinstance(condition, DeferredScalar) and condition.pytype is bool and condition.is_in_graph and (
             graph_numbers.may_be(m)):

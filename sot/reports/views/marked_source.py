@@ -31,8 +31,9 @@ class Marked:
 
 
 def marked_source(report: Report) -> Iterator[Marked]:
-    """The functions of the user's files; of libraries, if there is no other. The outermost functions have the inner
-    ones in them.
+    """The listing of the outermost functions, in which the inner ones stand.
+
+    These are the functions of the user's files. If only libraries were captured, it has their functions.
     """
     own = {file.path for file in report.files if not file.library} or {file.path for file in report.files}
     shown: list[tuple[str, int, int]] = []

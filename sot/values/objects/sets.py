@@ -20,7 +20,7 @@ POP: Any = object()
 
 
 def in_order_of(history: tuple[Any, ...]) -> set:
-    """A set of keys on which the same was done: CPython's order of members, and the next to pop, depend on that."""
+    """A set with the same history of keys. CPython's order of members, and so the next pop, depends on the history."""
     first, *steps = history
     made = set(list(first))     # noqa: C414 (a dict would size the set ahead)
     for step in steps:
@@ -39,7 +39,7 @@ class SetValue(ObjectValue):
         super().__init__(pytype, real, origin)
         self.items = items
         self.changed = False
-        self.history: tuple[Any, ...] | None = ()   # since the first pop: members, then steps; or unknown
+        self.history: tuple[Any, ...] | None = ()   # the members at the first pop, then the steps since; None: unknown
 
     def add(self, m: Machine, key: Any, value: Value) -> None:
         changed = self.changed

@@ -190,7 +190,7 @@ def assume(m: Machine, truth: DeferredScalar) -> None:
     fake = fake_of(truth.graph_number(m))
     try:
         torch._check(fake)
-    except Exception as error:  # noqa: BLE001 - it is known to be false: Python raises
+    except Exception as error:  # noqa: BLE001 - the condition is known to be false, so Python will raise
         raise Break(Reason.OPERATION_FAILED, str(error).partition("\n")[0]) from None
 
 

@@ -85,7 +85,7 @@ def prepare(m: Machine, kind: str, name: str, call: Call, result: Any, found: di
     written = {storage_id(v.ref.fake) for key, v in found.items() if version_of(v.ref.fake) != before[key][1]}
     if written & m.symbols.unsure:
         raise Break(Reason.TENSOR_SHAPE, f"{name} of a tensor that is a view or a copy, depending on sizes,")
-    if symbols_in(m, result) - m.symbols.of_data.keys():     # it has sizes of its own
+    if symbols_in(m, result) - m.symbols.of_data.keys():     # the result has new symbols
         return False
     sizes, views = examples.agree(m, kind, call, result, numbers)
     if not sizes and result is not None and not any(True for _ in examples.tensors_in(result)):
@@ -111,7 +111,7 @@ def assert_what_is_known(m: Machine, name: str, was_changed: bool) -> None:
     for expression in m.symbols.unchecked:
         truth = graph_numbers.of_expression(m, expression)
         if truth is None:
-            if expression.free_symbols & m.symbols.of_data.keys():      # else nothing that capture knows is meant
+            if expression.free_symbols & m.symbols.of_data.keys():      # else it is about symbols of torch alone
                 waiting.append(expression)
         elif was_changed or m.builder.changes_traceless or m.builder.changes_untracked():
             raise Break(Reason.TENSOR_SHAPE, f"{name}, after a change of an input,")

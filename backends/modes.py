@@ -24,7 +24,6 @@ class ModeError(BackendError, ValueError):
     """A mode that the backend does not know."""
 
 
-
 @dataclass(frozen=True)
 class WithArguments:
     """A backend with the keyword arguments of its calls."""

@@ -232,7 +232,6 @@ class GuardProgram:
         pairs = [(a.index, b.index, same) for a, b, same in self.pairs]
         return nodes, pairs, [tuple(n.index for n in group) for group in self.groups]
 
-
     def __str__(self) -> str:
         return "\n".join(self._lines())
 

@@ -51,7 +51,6 @@ DEPTH_LIMIT = 200
 class Machine:
     """Executes one root frame symbolically."""
 
-
     def __init__(self, function: FunctionType, code: Code, inputs: tuple, state: GlobalState,
                  assumptions: Assumptions) -> None:
         self.assumptions, self.varies = assumptions, assumptions.variation

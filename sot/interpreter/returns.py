@@ -17,6 +17,7 @@ from sot.values.objects import ExceptionValue
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
+
 @returns(kinds.DISCARD)
 def drop(m: Machine, frame: Frame, value: Value) -> None:
     pass

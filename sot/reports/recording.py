@@ -29,8 +29,6 @@ from sot.torch_compat import native
 from sot.torch_compat.global_state import in_backward
 
 TORCH = str(Path(torch.__file__).parent) + "/"
-
-
 SHOWING = TORCH + "_tensor_str.py"      # torch's code that makes the text of a tensor
 OPTIMIZERS = TORCH + "optim/"
 EVENTS = 4096       # of a timeline: the last ones

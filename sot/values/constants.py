@@ -36,7 +36,6 @@ GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torc
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 
-
 def is_constant(value: Any) -> bool:
     """Whether it is a number, a string, a class or the like: immutable, and known by its value."""
     kind = type(value)

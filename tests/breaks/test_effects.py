@@ -222,8 +222,6 @@ def test_a_stream_of_the_programs_own():
     check(f, X)
 
 
-
-
 def draws(x):
     random.seed(3)
     items = [1, 2, 3, 4]

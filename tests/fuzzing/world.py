@@ -108,9 +108,6 @@ class World:
         if owner is builtins:
             raise ValueError(name)
 
-
-
-
         change = (mock.patch.dict(owner, {name: value}) if isinstance(owner, dict)
                   else mock.patch.object(owner, name, value))
         self.patches.append(change)

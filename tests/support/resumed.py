@@ -28,7 +28,6 @@ class State:
         self.code, self.pc, self.layout, self.closure, self.values = code, pc, layout, closure or None, values
         self.namespace = namespace
 
-
     def call(self, code, *last):
         return types.FunctionType(code, self.namespace, closure=self.closure)(*self.values, *last)
 

@@ -201,7 +201,8 @@ PyObject *times_of(PyObject *Py_UNUSED(module), PyObject *object)
     if (slot == NULL) {
         return NULL;
     }
-    struct Times *control = &slot->work.control, *plain = control->calls ? control : &slot->work.plain, *captured = &slot->work.captured;
+    struct Times *control = &slot->work.control, *captured = &slot->work.captured;
+    struct Times *plain = control->calls ? control : &slot->work.plain;
     return Py_BuildValue("((Kdd)(Kdd))", plain->calls, plain->least * 1e-9, plain->total * 1e-9, captured->calls,
                          captured->least * 1e-9, captured->total * 1e-9);
 }

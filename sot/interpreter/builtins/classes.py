@@ -215,8 +215,6 @@ for _name in ("__getitem__", "__contains__", "__len__"):
     _enum_member(_name)
 
 
-
-
 # ---- the exception being handled --------------------------------------------------------------------------------
 @handles(sys.exc_info)
 def exc_info(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:

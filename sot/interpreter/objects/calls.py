@@ -54,6 +54,7 @@ DEBUGGERS = frozenset({"pdb", "bdb", "ipdb", "pudb", "pydevd", "debugpy", "code"
 
 NO_INSTANCES = 1 << 7       # Py_TPFLAGS_DISALLOW_INSTANTIATION
 
+
 # ---- callables without Python code
 @ANSWERS.add((Const, "call"))
 def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 deque = collections.deque
+
+
 # ---- methods of lists and deques
 @handles(list.append, deque.append)
 def append(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
     from sot.interpreter.torch_ops.known_values import Call
 
+
 def as_captured(tensor: torch.Tensor, *sizes: int) -> None:
     """The target of the node that compares a result with what capture has found."""
     if any(isinstance(n, torch.SymInt) for n in tensor.shape):      # a compiler traces the graph, and checks itself

@@ -11,7 +11,7 @@ from sot.guards.assumptions import Assumptions
 from sot.guards.guards import CodeGuard, Guard, IsGuard, TypeGuard
 from sot.guards.origin import Inputs
 from sot.interpreter.trace import Line
-from sot.reports.records import Capture
+from sot.reports.records import Capture, RecompileReason
 from sot.torch_compat.global_state import GlobalState
 
 
@@ -55,6 +55,7 @@ class CodeState:
             the program does not allow a capture.
         breaks: how often captures of the function, or of its resume code, have stopped.
         has_operations: whether one of these captures met an operation on a tensor.
+        given_up: why entries have been dropped since the last capture.
         records: the records of its captures, in a whole program.
     """
 
@@ -66,6 +67,7 @@ class CodeState:
     misses: int = 0
     breaks: int = 0
     has_operations: bool = False
+    given_up: list[RecompileReason] = field(default_factory=list)
     records: list[Capture] = field(default_factory=list)
 
     # ---- entries

@@ -7,8 +7,10 @@ share no other state.
 """
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import CodeType, FunctionType
 
 from sot import _hook
@@ -17,6 +19,7 @@ from sot.bytecode.code_table import CodeTable
 from sot.bytecode.resume_origin import whole_code
 from sot.codegen.build_graph import build_graph
 from sot.codegen.compile_graph import GraphCompiler
+from sot.codegen.compiled_graphs.failing_guesses import Watch
 from sot.codegen.entry import make_entry
 from sot.codegen.exit import Exit, write_exit
 from sot.codegen.graph_call import call_of
@@ -29,9 +32,10 @@ from sot.guards.assumptions import Assumptions
 from sot.guards.guard_program import GuardProgram
 from sot.guards.guards import Guard
 from sot.guards.origin import Inputs
+from sot.interpreter.torch_ops.data_sizes.graph_numbers import Guess
 from sot.interpreter.trace import Line, Trace
 from sot.reports import recording
-from sot.reports.records import Capture, GuardRecord
+from sot.reports.records import Capture, GuardRecord, RecompileReason
 from sot.support.errors import Reason, Skip
 from sot.support.places import is_installed
 from sot.torch_compat.global_state import GlobalState
@@ -68,6 +72,7 @@ class Tools:
         compiler: the backend.
         states: the state of each code object.
         callback: what the hook calls when no entry fits.
+        learn: adds assumptions for later captures of a code object.
         policy: decides what is worth a capture, when a whole program is translated.
         full_graph: whether a break is an error.
         shows_stages: whether records get the intermediate form of each step as text.
@@ -77,6 +82,7 @@ class Tools:
     compiler: GraphCompiler
     states: CodeTable[CodeState]
     callback: _hook.Callback
+    learn: Callable[[CodeType, Assumptions], None]
     policy: Policy | None
     full_graph: bool
     shows_stages: bool = False
@@ -97,6 +103,9 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
             refuse_poor(call, trace, tools, tools.policy)
         graph = build_graph(trace, exit.outputs, record.name)
         compiled = tools.compiler.compile(graph, record) if graph is not None else None
+        watch = Watch(compiled.call, trace.guesses) if compiled and trace.guesses and not tools.full_graph else None
+        if compiled and watch:
+            compiled = replace(compiled, call=watch.call)
         guards = guards_of(trace, graph, compiled)
         with record.timed("emit"):
             program = GuardProgram(trace.inputs, guards, trace.examples)
@@ -109,7 +118,21 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
             record.stages = stages_of(instructions, trace, graph, guards, program, source)
     for whole, names in exit.handed_on:
         tools.states.of(whole).handed_on |= names
-    return tools.states.of(code).keep(CachedEntry(entry, dict(guards), call.state, graph is not None))
+    cached = CachedEntry(entry, dict(guards), call.state, graph is not None)
+    if watch:
+        watch.give_up = partial(give_up, weakref.ref(code), tools, cached)
+    return tools.states.of(code).keep(cached)
+
+
+def give_up(reference: weakref.ref[CodeType], tools: Tools, cached: CachedEntry, guess: Guess, why: str) -> None:
+    """Drop an entry whose graph fails because of a guess. The next capture makes no such guess."""
+    code = reference()
+    if code is None:
+        return
+    state = tools.states.of(code)
+    state.drop([cached])
+    state.given_up.append(RecompileReason(why, None, *guess.line))
+    tools.learn(code, Assumptions(read_at_once=guess.points, plain_sizes=not guess.points))
 
 
 def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:

@@ -95,7 +95,8 @@ class Translator:
         self.owners, self.libraries = Owners(), PlainLibraries()
         self.callback = program.callback if program is not None else _hook.Callback(self._callback)
         policy = program.policy if program is not None else None
-        self.tools = Tools(self.compiler, self.states, self.callback, policy, full_graph, shows_stages, exits)
+        self.tools = Tools(
+            self.compiler, self.states, self.callback, self.learn, policy, full_graph, shows_stages, exits)
         _translators.add(self)
         weakref.finalize(self, drop_entries, self.states).atexit = False
         load()
@@ -259,7 +260,9 @@ class Translator:
         entries = self.states.of(call.code).entries
         learnt = learnt_from(entries, call.inputs)
         self.learn(call.code, replace(learnt, specialized=frozenset()) if self.full_graph else learnt)
-        call.record.recompile_reasons = reasons(entries, call.inputs, call.code)
+        given_up = self.states.of(call.code).given_up
+        call.record.recompile_reasons = [*given_up, *reasons(entries, call.inputs, call.code)]
+        given_up.clear()
 
     def expect_other_floats(self, call: Call) -> None:
         """Treat floats that a statement computed before a break as varying. A loss or a time differs at every call."""

@@ -6,6 +6,7 @@ symbols into guards. ``Variation`` in ``assumptions.py`` decides which numbers b
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +21,7 @@ from sot.torch_compat.tensors import Layout
 
 # Replaces a function of numbers where numbers may be symbols. Graph nodes are made of these.
 ON_SYMBOLS = {"int": torch.sym_int, "float": torch.sym_float, "min": torch.sym_min, "max": torch.sym_max,
-              "math.sqrt": torch.sym_sqrt, "not": torch.sym_not}
+              "math.sqrt": torch.sym_sqrt, "not": torch.sym_not, "and": operator.and_, "or": operator.or_}
 
 
 class Symbols:

@@ -82,6 +82,7 @@ class Machine:
         self.refusal_seen = False       # see failures.py
         # the exception that an assertion of the graph stands for, by its text
         self.asserted: dict[str, tuple[type, tuple]] = {}
+        self.guesses: dict[str, graph_numbers.Guess] = {}   # about sizes that depend on data, by the assertion's text
         self.shows_frames = False       # the program reads frames at the place where capture stops
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
         self.made_leaves: set[int] = set()  # these leaves, by the id of the fake

@@ -30,6 +30,7 @@ from sot.values.tensor import TensorValue
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
+    from sot.interpreter.torch_ops.data_sizes.graph_numbers import Guess
 
 Line = tuple[str, int]      # a file of the user, and a line in it
 
@@ -98,6 +99,7 @@ class Trace:
         tensors: the tensors that existed before.
         made_leaves: the leaves of autograd that the graph makes, by the id of their fakes.
         asserted: the exceptions that assertions of the graph stand for, by their texts.
+        guesses: what assertions of the graph assume about sizes that depend on data, by their texts.
         hooked: whether the graph puts hooks on tensors.
         optimizers: the optimizers whose steps are in the graph.
         draws: the random numbers that are drawn before the graph.
@@ -121,6 +123,7 @@ class Trace:
     tensors: tuple[TensorValue, ...]
     made_leaves: Mapping[int, TensorValue]
     asserted: Mapping[str, tuple[type, tuple]]
+    guesses: Mapping[str, Guess]
     hooked: bool
     shows_frames: bool
     optimizers: frozenset[str]
@@ -144,8 +147,8 @@ def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
         m.code, m.inputs, exit, line, guards, dict(m.examples), m.builder, dict(m.input_origins),
         m.symbols if m.has_symbols else None, (*m.state_log,), (*m.mutated.values(),), (*m.effects,), m.modes,
         dict(m.made_classes), tuple(value for _, value in m.by_id.values() if isinstance(value, TensorValue)),
-        {key: m.leaves[key] for key in m.made_leaves}, dict(m.asserted), m.hooked, m.shows_frames,
-        frozenset(m.optimizers), m.draws.finish())
+        {key: m.leaves[key] for key in m.made_leaves}, dict(m.asserted), dict(m.guesses), m.hooked,
+        m.shows_frames, frozenset(m.optimizers), m.draws.finish())
 
 
 # ---- guards -----------------------------------------------------------------------------------------------

@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from sympy.core.relational import Relational
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.fx.experimental.symbolic_shapes import (
     GuardOnDataDependentSymNode,
     ShapeEnv,
@@ -19,8 +24,8 @@ from torch.fx.experimental.symbolic_shapes import (
     statically_known_true,
 )
 
-__all__ = ["GuardOnDataDependentSymNode", "admitted", "assertions", "depends_on_data", "is_known_true", "symbols_of",
-           "value_for"]
+__all__ = ["GuardOnDataDependentSymNode", "admitted", "assertions", "depends_on_data", "is_about_data",
+           "is_known_true", "symbols_of", "text_of", "value_for"]
 
 
 def assertions(env: ShapeEnv, taken: set[int]) -> list[Any]:
@@ -57,9 +62,19 @@ def depends_on_data(value: Any) -> bool:
     return bool(symbols_of(value))
 
 
+def is_about_data(error: Exception) -> bool:
+    """Whether an operation on fakes without symbols has failed because the sizes of its result depend on data."""
+    return isinstance(error, DataDependentOutputException | DynamicOutputShapeException)
+
+
 def is_known_true(truth: Any) -> bool:
     """Whether a symbolic truth follows from what is known of its symbols."""
     return bool(statically_known_true(truth))
+
+
+def text_of(truth: Any) -> str:
+    """What torch assumes, for people: ``u0 == 6``."""
+    return f"{truth.lhs} {truth.rel_op} {truth.rhs}" if isinstance(truth, Relational) else str(truth)
 
 
 def value_for(number: Any, of_data: int, env: ShapeEnv) -> Any:

@@ -143,7 +143,7 @@ static void unbind(Bound *bound)
     }
 }
 
-/* A new reference: a result, or MISS if the call must be made. `items` has arguments and cells. */
+/* A new reference: a result, or MISS or PLAIN if the call must be made. `items` has arguments and cells. */
 static PyObject *ask_directly(Direct *self, PyObject *entries, PyObject *const *items, Py_ssize_t count)
 {
     PyObject *answer = Py_NewRef(MISS);
@@ -162,9 +162,6 @@ static PyObject *ask_directly(Direct *self, PyObject *entries, PyObject *const *
         Py_DECREF(entry);
     }
     Py_DECREF(entries);
-    if (answer == PLAIN) {
-        Py_SETREF(answer, Py_NewRef(MISS));
-    }
     return answer;
 }
 
@@ -184,10 +181,14 @@ static PyObject *answer_directly(Direct *self, PyObject *module, PyObject *const
     PyObject *answer = bind(&bound, function, module, args, count, names)
         ? ask_directly(self, slot->entries, bound.items, bound.count) : Py_NewRef(MISS);
     unbind(&bound);
+    view.declined = answer == PLAIN ? function->func_code : NULL;
     Py_DECREF(function);
-    statistics.hooked += answer != MISS;
-    statistics.hits += answer != MISS;
-    return answer == MISS ? answer : follow_tails(answer);
+    if (answer == MISS || answer == PLAIN) {
+        return answer;
+    }
+    statistics.hooked++;
+    statistics.hits++;
+    return follow_tails(answer);
 }
 
 static PyObject *call_target(Direct *self, PyObject *module, PyObject *const *args, size_t nargsf, PyObject *kwnames)
@@ -239,7 +240,7 @@ static PyObject *direct_vectorcall(PyObject *object, PyObject *const *args, size
     if (self->function != NULL && !another_compiler_works(PyThreadState_Get())
         && (self->prelude == NULL || entry_program_holds(self->prelude, &module, 1))) {
         answer = answer_directly(self, module, args, PyVectorcall_NARGS(nargsf), kwnames);
-        if (answer == MISS) {
+        if (answer == MISS || answer == PLAIN) {
             Py_CLEAR(answer);
         } else if (answer == NULL) {
             goto done;
@@ -247,6 +248,7 @@ static PyObject *direct_vectorcall(PyObject *object, PyObject *const *args, size
     }
     if (answer == NULL) {
         answer = call_target(self, module, args, nargsf, kwnames);
+        view.declined = NULL;
     }
 done:
     Py_XDECREF(module);

@@ -330,6 +330,12 @@ PyObject *evaluate(PyThreadState *tstate, Frame *frame, int throwflag)
     if (!is_ours_to_look_at(tstate, code)) {
         return evaluate_plainly(tstate, frame, 0);
     }
+    if (view.declined == (PyObject *)code) { /* the entries have been asked */
+        view.declined = NULL;
+        statistics.hooked++;
+        statistics.plain++;
+        return evaluate_unanswered(tstate, frame, slot);
+    }
     if (observes(callback) && (slot == NULL || slot->entries == NULL) && !is_due(slot)) {
         return evaluate_observed(tstate, frame);
     }

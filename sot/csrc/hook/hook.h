@@ -62,6 +62,7 @@ struct View {
     PyObject *callback; /* borrowed from the thread's Registration; NULL: as `everywhere`; PLAIN: none */
     PyObject *registration;
     int hidden;
+    PyObject *declined; /* the code whose entry has answered PLAIN before the call was made */
     Frame *passed_on; /* to the evaluator below, which has not called anything yet */
     char *stack_end; /* lowest address of this thread's C stack; NULL: not known yet */
     size_t stack_reserve;

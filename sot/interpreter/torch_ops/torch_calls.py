@@ -170,7 +170,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         raise
     refuse_changes(m, name)
     m.note_assumptions(of_operator=True)
-    is_unsure = m.has_data_sizes and operations.prepare(m, kind, name, call, result, found, before)
+    differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
         forget_constant(result)
     check_result(m, name, result, found)
@@ -186,7 +186,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     is_new = isinstance(result, torch.Tensor) and id(result) not in found
     follows = is_new or gives_back(name, *call[1], **call[2])
     node = record(m, name, call, result, written, seen=not follows or changed or bool(written) or call is not asked)
-    made = operations.noted(m, name, structure(m, node, result, found), is_unsure)
+    made = operations.noted(m, name, structure(m, node, result, found), call, differing)
     note_leaves(m, changed, made, found)
     if call[0] is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
         m.builder.untracked.append(made.ref)

@@ -308,3 +308,94 @@ def test_sizes_that_vary_beside_sizes_of_data():
         return torch.cat([x.flatten(), y]), y.shape[0] + x.shape[0], x.new_zeros(x.shape[0], y.shape[0])
     captures = compared(fn, [(torch.linspace(-1, 1, 4 * n).reshape(n, 4),) for n in (3, 5, 2, 8)])
     assert len(captures) == 2 and not any(c.stopped for c in captures)
+
+
+# ---- guesses that fail ------------------------------------------------------------------------------------------
+failing = Programs()
+
+
+@failing
+def one_row_is_broadcast(x):
+    y = x[x[:, 0] > 0]
+    return (y + x).sum(0) * 2
+
+
+@failing
+def one_row_is_squeezed(x):
+    return x[x[:, 0] > 0].squeeze(0) * 2
+
+
+@failing
+def a_slice_of_one_row_is_squeezed(x):
+    n = (x[:, 0] > 0).sum().item()
+    return x.flip(0)[:n].squeeze(0) * 2, n
+
+
+@failing
+def positions_are_expanded(x):
+    return torch.sin(x).sum() + (x[:, 0] > 0).nonzero().expand(4, 1)
+
+
+def one_row(i):
+    """A tensor whose first column is positive in one row."""
+    x = -X.abs() - 1
+    x[i % 6, 0] = 1 + i
+    return x
+
+
+def runs_of(fn, calls, backend):
+    """The number of graphs that each call runs, and the captures."""
+    runs = []
+
+    def counting(gm, inputs):
+        compiled = gm.forward if backend == "eager" else sot.backends.lookup_backend(backend)(gm, inputs)
+
+        def call(*args):
+            runs[-1] += 1
+            return compiled(*args)
+        return call
+    translated = sot.to_static(fn, backend=counting)
+    for args in calls:
+        runs.append(0)
+        want, got = fn(*args), translated(*args)
+        assert not same(got, want)
+    return runs, translated.captures
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@failing.each
+def test_a_guess_that_fails_at_each_call_is_given_up(fn, backend):
+    runs, captures = runs_of(fn, [(one_row(i),) for i in range(8)], backend)
+    assert runs == [1, 1, 1, 2, 2, 2, 2, 2]     # then there is a break where the size is made
+    assert [len(c.recompile_reasons) for c in captures] == [0, 1, 0]
+    reason, = captures[1].recompile_reasons
+    assert "wrong at 3 of 3 calls" in reason.text and reason.file == __file__
+    assert [c.stopped is not None for c in captures] == [False, True, False]
+
+
+def test_a_guess_that_seldom_fails_is_kept():
+    calls = [(one_row(i) if i % 6 == 0 else X,) for i in range(24)]
+    runs, captures = runs_of(one_row_is_squeezed, calls, "eager")
+    assert runs == [1] * 24 and len(captures) == 1
+
+
+def test_a_guess_of_a_full_graph_is_kept():
+    translated = sot.to_static(one_row_is_squeezed, full_graph=True)
+    for i in range(6):
+        assert not same(translated(one_row(i)), one_row_is_squeezed(one_row(i)))
+    assert len(translated.captures) == 1
+
+
+def test_an_assertion_of_the_program_that_fails_is_kept():
+    def fn(x):
+        n = (x > 0).sum().item()
+        if n > 2:
+            raise ValueError("too many")
+        return x[:n].sum(0)
+    captures = compared(fn, [(X,)] * 8)
+    assert len(captures) == 1
+
+
+def test_a_compiled_graph_does_not_rely_on_a_guess():
+    captures = compared(one_row_is_squeezed, [(X,), (one_row(0),), (X - 10,), (one_row(1),)], backend="inductor")
+    assert len(captures) == 1 and captures[0].stopped is None

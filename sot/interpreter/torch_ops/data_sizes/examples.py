@@ -7,7 +7,7 @@ than that found with symbols, the graph has to compare them at each call.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import fx
@@ -27,25 +27,40 @@ class NoExample(Exception):
     """There is no tensor of these sizes."""
 
 
-def agree(m: Machine, kind: str, call: Call, result: Any, numbers: bool) -> tuple[bool, bool]:
-    """Whether the examples have the sizes that were found with symbols, and are views where the result is one. An
-    operation that raises for all examples may have other sizes. ``numbers``: whether it is given a number that depends
-    on data.
+class Examples(NamedTuple):
+    """What examples say about a result that was found with symbols.
+
+    Arguments:
+        agree: whether they have its sizes.
+        differ: the values of the symbols for which they have others; None if these may be any.
+        are_views: whether they are views where the result is one.
     """
+
+    agree: bool
+    differ: tuple[int, ...] | None
+    are_views: bool
+
+
+def compared(m: Machine, kind: str, call: Call, result: Any, numbers: bool) -> Examples:
+    """Compare a result with examples. ``numbers``: whether the operation is given a number that depends on data."""
     refs: list[TensorRef] = []
     fx.node.map_aggregate(call[1:], lambda v: refs.append(v) if isinstance(v, TensorRef) else None)
     is_view = bool(memory_of(tensors_in(result)) & memory_of(ref.fake for ref in refs))
-    tried, sizes, views = 0, True, True
-    for value in NUMBERS if numbers else SIZES:
+    values, differ, views = NUMBERS if numbers else SIZES, list[int](), True
+    tried, has_own_sizes = 0, False
+    for value in values:
         given: dict[int, torch.Tensor] = {}
         try:
             got = run(m, kind, call, value, given)
-        except Exception:  # noqa: BLE001, S112 - the graph raises as well, and Python runs the frame
+        except Exception as error:  # noqa: BLE001 - the graph raises as well, and Python runs the frame
+            has_own_sizes = has_own_sizes or m.symbols.data.is_about_data(error)
             continue
         tried += 1
-        sizes = sizes and same_sizes(m, result, got, value)
+        if not same_sizes(m, result, got, value):
+            differ.append(value)
         views = views and is_view is bool(memory_of(tensors_in(got)) & memory_of(given.values()))
-    return sizes and tried > 0, views
+    is_known = values[-1] not in differ if tried else has_own_sizes
+    return Examples(tried > 0 and not differ, (*differ,) if is_known else None, views)
 
 
 def memory_of(fakes: Iterable[Any]) -> set[int]:

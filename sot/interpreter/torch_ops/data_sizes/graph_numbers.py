@@ -6,6 +6,8 @@ raises, Python runs the frame again and raises.
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -67,7 +69,7 @@ def of_symbol(m: Machine, number: Any) -> Value:
     """The value of a symbolic number that torch has computed, such as the size of a result."""
     symbols = m.symbols.data.symbols_of(number)
     kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(number)]
-    points = frozenset[Point]().union(*(m.symbols.points.get(s, ()) for s in symbols))
+    points = points_of(m, symbols)
     made = of_expression(m, m.symbols.torch.expression(number), number)
     if made is None:
         raise NeededNow(points) if points else Break(Reason.TENSOR_SHAPE, str(number))
@@ -174,7 +176,39 @@ def check(m: Machine, truth: NumberRef, holds: bool, text: str) -> None:
 
 
 class Mismatch(RuntimeError):
-    """What capture has assumed about sizes or numbers does not hold."""
+    """What capture has assumed about sizes or numbers does not hold. ``text`` is the key of the assumption."""
+
+    def __init__(self, text: str, more: str = "") -> None:
+        super().__init__(text + more)
+        self.text = text
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What torch has assumed about sizes that depend on data, and what to do if it does not hold.
+
+    Arguments:
+        name: the operation that needed it.
+        line: the user's line of that operation.
+        points: the places where the program makes these sizes. If Python runs these, nothing is assumed.
+    """
+
+    name: str
+    line: tuple[str, int]
+    points: frozenset[Point]
+
+
+def note_guess(m: Machine, name: str, text: str, symbols: Iterable[Any]) -> None:
+    """Keep what an assertion of the graph assumes about these symbols, for the case that it fails."""
+    points = points_of(m, symbols)
+    known = m.guesses.get(text)
+    m.guesses[text] = Guess(name, m.user_position()[:2], points) if known is None else replace(
+        known, points=known.points | points)
+
+
+def points_of(m: Machine, symbols: Iterable[Any]) -> frozenset[Point]:
+    """The places where the program makes the numbers for which these symbols stand."""
+    return frozenset[Point]().union(*(m.symbols.points.get(s, ()) for s in symbols))
 
 
 def assert_holds(truth: Any, text: str) -> None:

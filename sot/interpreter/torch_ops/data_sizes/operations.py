@@ -27,13 +27,28 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
     from sot.interpreter.torch_ops.known_values import Call
 
+Differing = tuple[set[Any], tuple[int, ...] | None] | None
 
-def as_captured(tensor: torch.Tensor, *sizes: int) -> None:
-    """The target of the node that compares a result with what capture has found."""
-    if any(isinstance(n, torch.SymInt) for n in tensor.shape):      # a compiler traces the graph, and checks itself
+
+def as_captured(tensor: torch.Tensor, text: str, sizes: tuple[int, ...], numbers: tuple[int, ...],
+                differ: tuple[int, ...] | None) -> None:
+    """The target of the node that compares a result with what capture has found.
+
+    A compiler that traces the graph makes the same guess as capture. So its graph compares the ``numbers`` that
+    decide with the values for which examples ``differ`` (see ``Examples``).
+
+    Arguments:
+        text: the key of the guess.
+    """
+    if any(isinstance(n, torch.SymInt | torch.SymFloat | torch.SymBool) for n in (*sizes, *numbers)):
+        if differ is None:
+            raise graph_numbers.Mismatch(text, ", or not: a compiled graph cannot tell")
+        for number in numbers:
+            for value in differ:
+                graph_numbers.assert_holds(number != value, text)
         return
     if tensor.dim() != len(sizes) or any(n != m for n, m in zip(tensor.shape, sizes, strict=True)):
-        raise graph_numbers.Mismatch(f"shape {tuple(tensor.shape)}, where capture found {sizes}")
+        raise graph_numbers.Mismatch(text, f": {sizes}, not {tuple(tensor.shape)}")
 
 
 def answer(m: Machine, kind: str, name: str, call: tuple) -> Any:
@@ -70,9 +85,9 @@ def bare_symbols(m: Machine, tensors: list[torch.Tensor]) -> Iterator[tuple[Any,
 
 # ---- before the node of an operation is recorded --------------------------------------------------------------
 def prepare(m: Machine, kind: str, name: str, call: Call, result: Any, found: dict[int, TensorValue],
-            before: dict[int, tuple]) -> bool:
-    """Break where capture would rely on a guess, and record what torch has assumed. Returns whether the graph has to
-    compare the sizes of the result.
+            before: dict[int, tuple]) -> Differing:
+    """Break where capture would rely on a guess, and record what torch has assumed. If the graph has to compare the
+    sizes of the result, returns the symbols that decide, and the values for which examples have other sizes.
     """
     m.symbols.take_assertions()
     if m.symbols.unchecked:
@@ -80,20 +95,25 @@ def prepare(m: Machine, kind: str, name: str, call: Call, result: Any, found: di
             before.get(id(ref.fake), (None, -1))[1] != ref.version for ref in m.builder.changed_inputs()))
     numbers = any(isinstance(ref, NumberRef) and ref.real is None for ref in refs_in(call[1:]))
     if not numbers and not graph_numbers.have_data_sizes(m, (value.ref.fake for value in found.values())):
-        return False
+        return None
     if m.builder.region is not None:
         raise Break(Reason.BRANCH, f"{m.position()}: {name} of a tensor whose size depends on data")
     written = {storage_id(v.ref.fake) for key, v in found.items() if version_of(v.ref.fake) != before[key][1]}
     if written & m.symbols.unsure:
         raise Break(Reason.TENSOR_SHAPE, f"{name} of a tensor that is a view or a copy, depending on sizes,")
     if symbols_in(m, result) - m.symbols.of_data.keys():     # the result has new symbols
-        return False
-    sizes, views = examples.agree(m, kind, call, result, numbers)
-    if not sizes and result is not None and not any(True for _ in examples.tensors_in(result)):
+        return None
+    tried = examples.compared(m, kind, call, result, numbers)
+    if not tried.agree and result is not None and not any(True for _ in examples.tensors_in(result)):
         raise Break(Reason.TENSOR_SHAPE, name)
-    if not views:
+    if not tried.are_views:
         m.symbols.unsure |= examples.memory_of([*examples.tensors_in(result), *(v.ref.fake for v in found.values())])
-    return not sizes and result is not None
+    return None if tried.agree or result is None else (symbols_given(m, call), tried.differ)
+
+
+def symbols_given(m: Machine, call: Call) -> set[Any]:
+    """The symbols of data in the sizes and numbers that an operation gets."""
+    return {s for ref in refs_in(call[1:]) for s in m.symbols.data.symbols_of(ref.fake)}
 
 
 def symbols_in(m: Machine, result: Any) -> set[Any]:
@@ -117,7 +137,9 @@ def assert_what_is_known(m: Machine, name: str, was_changed: bool) -> None:
         elif was_changed or m.builder.changes_traceless or m.builder.changes_untracked():
             raise Break(Reason.TENSOR_SHAPE, f"{name}, after a change of an input,")
         elif isinstance(truth, NumberRef) and not is_always_true(truth):
-            m.builder.record_check(graph_numbers.assert_holds, (truth, str(expression)), m.stack_trace())
+            text = m.symbols.data.text_of(expression)
+            graph_numbers.note_guess(m, name, text, expression.free_symbols)
+            m.builder.record_check(graph_numbers.assert_holds, (truth, text), m.stack_trace())
             m.builder.refuses = m.refusal_seen = True
             m.builder.draws_then_refuses = m.builder.draws_then_refuses or m.builder.fake_mode.draws
     m.symbols.unchecked = waiting
@@ -130,18 +152,18 @@ def is_always_true(truth: NumberRef) -> bool:
 
 
 # ---- after it -----------------------------------------------------------------------------------------------------
-def noted(m: Machine, name: str, made: Value, is_unsure: bool) -> Value:
-    """The value of a result, after its new symbols are defined. ``is_unsure``: let the graph compare its sizes."""
+def noted(m: Machine, name: str, made: Value, call: Call, differing: Differing) -> Value:
+    """The value of the result of a call, after its new symbols are defined. ``differing``: see ``prepare``."""
     if not m.has_data_sizes:
         return made
     results = [v for v in tensor_values(made) if isinstance(v.ref.fake, torch.Tensor)]
-    define(m, results)
+    define(m, results, call)
     if m.symbols.unchecked:
         assert_what_is_known(m, name, bool(m.builder.changed_inputs()))
         if m.symbols.unchecked:
             raise Break(Reason.TENSOR_SHAPE, f"{name}, if {m.symbols.unchecked[0]}")
-    for value in results if is_unsure else ():
-        compare(m, name, value.ref)
+    for value in results if differing else ():
+        compare(m, name, value.ref, *differing)
     return made
 
 
@@ -153,18 +175,19 @@ def tensor_values(value: Value) -> Iterator[TensorValue]:
             yield from tensor_values(item)
 
 
-def define(m: Machine, results: list[TensorValue]) -> None:
+def define(m: Machine, results: list[TensorValue], call: Call) -> None:
     """Record where the graph has the sizes for which new symbols stand."""
+    points = graph_numbers.points_of(m, symbols_given(m, call)) | {graph_numbers.here(m)}
     refs = {id(value.ref.fake): value.ref for value in results}
     for symbol, number, (function, tensor, *dim) in [*bare_symbols(m, [value.ref.fake for value in results])]:
         known = m.symbols.of_data.get(symbol)
         if known is None or known.node is None:
             made = NumberRef(number, None, "", function, (refs[id(tensor)], *dim))
-            graph_numbers.define(m, number, made, frozenset({graph_numbers.here(m)}))
+            graph_numbers.define(m, number, made, points)
             m.builder.compute(made)
 
 
-def compare(m: Machine, name: str, ref: TensorRef) -> None:
+def compare(m: Machine, name: str, ref: TensorRef, symbols: set[Any], differ: tuple[int, ...] | None) -> None:
     """Let the graph compare the sizes of a tensor with those that capture has found."""
     sizes = []
     for size in ref.fake.shape:
@@ -175,4 +198,7 @@ def compare(m: Machine, name: str, ref: TensorRef) -> None:
         sizes.append(number)
     m.builder.fake_mode.may_refuse = True
     failures.expect(m, name, is_ours=True)
-    m.builder.record_check(as_captured, (ref, *sizes), m.stack_trace())
+    text = f"shape {tuple(ref.fake.shape)}"
+    graph_numbers.note_guess(m, name, text, symbols)
+    numbers = tuple(m.symbols.of_data[s] for s in sorted(symbols, key=str) if s in m.symbols.of_data)
+    m.builder.record_check(as_captured, (ref, text, (*sizes,), numbers, differ), m.stack_trace())

@@ -1,16 +1,16 @@
-"""Whole programs, unchanged, with SOT_ENABLE=1 and plainly, in turns: ``python benchmarks/programs.py [NAME...]``.
+"""Whole programs, plainly and translated, in turns: ``python benchmarks/programs.py [NAME...] [--how enable,static]``.
 
-The programs are those of ../shared/scripts/programs, which need its packages. A process of its own for each sample; the
-figures are CPU seconds of the whole process, the median of ``--turns``. A settled step is the lower quartile of the
-second half of a program's steps.
+``enable`` runs a program unchanged with SOT_ENABLE=1, ``static`` with to_static around its model. The programs are
+those of ../shared/scripts/programs, which need its packages, or of another folder (``--programs``). A process of its
+own for each sample; figures are CPU seconds of the whole process. A settled step is the lower quartile of the second
+half of a program's steps, beside the one of the plain run that takes turns with it, step by step (stepwise/harness.py).
+Each figure is the median of ``--turns``.
 """
-
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,26 +19,44 @@ from pathlib import Path
 from typing import Any
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "shared" / "scripts"
-MODES = ("plain", "enable")
+HOW = ("enable", "static")
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def sample(program: Path, mode: str, scripts: Path) -> dict[str, Any]:
-    """One run: what its harness has written, and the CPU seconds of its process."""
+def sample(program: Path, modes: list[str], scripts: Path) -> list[dict[str, Any]]:
+    """A run of each mode, all at once and by turns: what the harness has written, and the CPU seconds."""
+    pipes = [os.pipe() for _ in modes]
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "work").mkdir()
-        out = Path(folder) / "out.json"
-        paths = [scripts, scripts.parent / "zoo", os.environ.get("PYTHONPATH", "")]
-        env = {**os.environ, **QUIET, "HARNESS_MODE": mode, "HARNESS_OUT": str(out), "SOT_EXCLUDE": "harness,tvshim",
-               "PYTHONPATH": os.pathsep.join(map(str, paths))}
-        env |= {"SOT_ENABLE": "1"} if mode == "enable" else {}
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run([sys.executable, str(program)], env=env, cwd=folder, capture_output=True, text=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if done.returncode:
-            raise RuntimeError(f"{program.stem} ({mode}) failed:\n{done.stderr[-2000:]}")
-        return {**json.loads(out.read_text()),
-                "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+        processes = []
+        for i, mode in enumerate(modes):
+            turns = pipes[i - 1][0], pipes[i][1]
+            place = Path(folder) / str(i)
+            (place / "work").mkdir(parents=True)
+            errors = (place / "errors").open("w")
+            processes.append(subprocess.Popen(
+                [sys.executable, str(program)], env=environment(mode, scripts, place, [i, *turns]), cwd=place,
+                stdout=subprocess.DEVNULL, stderr=errors, pass_fds=turns))
+        for end in (end for pipe in pipes for end in pipe):
+            os.close(end)
+        return [result(process, f"{program.stem} ({mode})", Path(folder) / str(i))
+                for i, (mode, process) in enumerate(zip(modes, processes, strict=True))]
+
+
+def environment(mode: str, scripts: Path, place: Path, turns: list[int]) -> dict[str, str]:
+    """The environment variables of a run in the folder ``place``. ``turns`` is for stepwise/harness.py."""
+    paths = [Path(__file__).parent / "stepwise", scripts, scripts.parent / "zoo", os.environ.get("PYTHONPATH", "")]
+    own = {"HARNESS_MODE": mode, "HARNESS_OUT": str(place / "out.json"), "HARNESS_FILE": str(scripts / "harness.py"),
+           "HARNESS_TURNS": ",".join(map(str, turns)), "SOT_EXCLUDE": "harness,tvshim",
+           "PYTHONPATH": os.pathsep.join(map(str, paths))}
+    return {**os.environ, **QUIET, **own, **({"SOT_ENABLE": "1"} if mode == "enable" else {})}
+
+
+def result(process: subprocess.Popen[bytes], name: str, place: Path) -> dict[str, Any]:
+    """The figures of a run when it has ended."""
+    _, status, usage = os.wait4(process.pid, 0)
+    if code := os.waitstatus_to_exitcode(status):
+        raise RuntimeError(f"{name} failed ({code}):\n{(place / 'errors').read_text()[-2000:]}")
+    return {**json.loads((place / "out.json").read_text()), "cpu": usage.ru_utime + usage.ru_stime}
 
 
 def settled(steps: list[float]) -> float:
@@ -46,39 +64,63 @@ def settled(steps: list[float]) -> float:
     return half[len(half) // 4]
 
 
-def measure(program: Path, turns: int, scripts: Path) -> dict[str, Any]:
-    """The figures of one program."""
-    found: dict[str, list[dict[str, Any]]] = {mode: [] for mode in MODES}
-    for _ in range(turns):
-        for mode in MODES:
-            found[mode].append(sample(program, mode, scripts))
-    plain, enabled = found["plain"], found["enable"]
-    captures = enabled[0]["captures"]
-    step = {mode: statistics.median(settled(run["steps"]) for run in found[mode]) for mode in MODES}
+def measure(program: Path, how: list[str], turns: int, scripts: Path) -> dict[str, Any]:
+    """The figures of one program: of plain runs, and of each way of translation beside them."""
+    samples = [sample(program, ["plain", *how], scripts) for _ in range(turns)]
+    plain, *translated = ([*runs] for runs in zip(*samples, strict=True))
+    return {"plain": cpu_seconds(plain)} | {
+        mode: compare(plain, runs) for mode, runs in zip(how, translated, strict=True)}
+
+
+def compare(plain: list[dict[str, Any]], runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of translated runs beside those of plain ones."""
+    captures = runs[0]["captures"]
+    ratios = [settled(run["steps"]) / settled(other["steps"]) for run, other in zip(runs, plain, strict=True)]
     return {
-        "same": all((run["values"], run["extra"]) == (plain[0]["values"], plain[0]["extra"]) for run in enabled),
-        "plain": round(statistics.median(run["cpu"] for run in plain), 2),
-        "enabled": round(statistics.median(run["cpu"] for run in enabled), 2),
-        "step": round(step["enable"] / step["plain"], 3),
+        "same": all((run["values"], run["extra"]) == (plain[0]["values"], plain[0]["extra"]) for run in runs),
+        "seconds": cpu_seconds(runs),
+        "step": round(statistics.median(ratios), 3),
         "captures": {"first step": captures[0], "half": captures[len(captures) // 2], "end": captures[-1]},
     }
+
+
+def cpu_seconds(runs: list[dict[str, Any]]) -> float:
+    return round(statistics.median(run["cpu"] for run in runs), 2)
+
+
+def programs_in(folder: Path, names: list[str]) -> list[Path]:
+    """The programs of these names, or all. Exits with a message if there is none of a name."""
+    found = {path.stem: path for path in sorted(folder.glob("*.py"))}
+    if not found:
+        raise SystemExit(f"there are no programs: {folder}/*.py matches no file (--scripts or --programs names another "
+                         "folder)")
+    if unknown := [name for name in names if name not in found]:
+        raise SystemExit(f"{folder} has no program {', '.join(unknown)}; it has {', '.join(found)}")
+    return [found[name] for name in names or found]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--how", type=lambda text: text.split(","), default=["enable"], help=",".join(HOW))
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--scripts", type=Path, default=SCRIPTS)
+    parser.add_argument("--scripts", type=Path, default=SCRIPTS, help="the folder of harness.py")
+    parser.add_argument("--programs", type=Path, help="the folder of the programs; SCRIPTS/programs by default")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if unknown := set(options.how) - set(HOW):
+        parser.error(f"--how {','.join(unknown)}: it is one or more of {', '.join(HOW)}")
+    os.sched_setaffinity(0, [*os.sched_getaffinity(0)][-1:])     # processes that take turns share one core
     rows = {}
-    for program in sorted((options.scripts / "programs").glob("*.py")):
-        if not options.names or program.stem in options.names:
-            row = rows[program.stem] = measure(program, options.turns, options.scripts)
-            print(f"{program.stem:16} {'same' if row['same'] else 'NOT THE SAME'}  plain {row['plain']:.1f} s, enabled "
-                  f"{row['enabled']:.1f} s, settled step {row['step']:.2f}, captures {row['captures']}", flush=True)
-            if options.out:
-                options.out.write_text(json.dumps({"turns": options.turns, "programs": rows}, indent=1) + "\n")
+    for program in programs_in(options.programs or options.scripts / "programs", options.names):
+        row = rows[program.stem] = measure(program, options.how, options.turns, options.scripts)
+        for mode in options.how:
+            found = row[mode]
+            print(f"{program.stem:16} {mode:6} {'same' if found['same'] else 'NOT THE SAME'}  "
+                  f"plain {row['plain']:.1f} s, translated {found['seconds']:.1f} s, settled step {found['step']:.2f}, "
+                  f"captures {[*found['captures'].values()]}", flush=True)
+        if options.out:
+            options.out.write_text(json.dumps({"turns": options.turns, "programs": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

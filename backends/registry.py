@@ -123,6 +123,8 @@ def backend_name(backend: Backend) -> str:
 def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """Compile a graph. Any failure of the backend becomes a `BackendError` that names it."""
     name = backend_name(backend)
+    if not selection.is_known_to_interpret(backend):
+        compilers.add_source_lines(gm)
     try:
         with compilers.compiling_graph(gm):
             compiled = _hook.with_signals(backend, gm, list(example_inputs))

@@ -14,13 +14,14 @@ from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.number_tensors import number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.pieces import in_pieces
+from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
 from sot.guards.assumptions import RestartCapture
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
-from sot.interpreter.torch_ops.checkpoints import keep_values, run_as_it_is
+from sot.interpreter.torch_ops.checkpoints import run_as_it_is
 from sot.interpreter.torch_ops.elements import element, set_element
 from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
@@ -112,7 +113,7 @@ class GraphCompiler:
         """
         has_backward = has_gradients(graph.module)
         if has_backward:
-            keep_values(graph.module)
+            recompute_inside(graph.module)
         end = changed_end(graph, has_backward)
         try:
             compiled = self.ask_about_leaves(graph)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import linecache
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import ModuleType
@@ -148,6 +150,27 @@ def mark_static_inputs(gm: GraphModule, which: Collection[int]) -> None:
         node._dynamo_source = None
         if i in which:
             node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"}
+
+
+FRAME = re.compile(r'^ *File "(?P<file>.*)", line (?P<line>\d+), in .*$', re.M)
+
+
+def add_source_lines(gm: GraphModule) -> None:
+    """Complete the stack of each node with the lines of source, as a traceback has them.
+
+    torch reads a stack only with them. It copies stacks to the graphs that it makes, and shows them in its logs, in
+    generated kernels and in errors.
+    """
+    completed = functools.cache(_with_source_lines)
+    for part in gm.modules():
+        for node in part.graph.nodes if isinstance(part, GraphModule) else ():
+            if trace := node.meta.get("stack_trace"):
+                node.meta["stack_trace"] = completed(trace)
+
+
+def _with_source_lines(trace: str) -> str:
+    return "".join(f"{frame[0]}\n    {linecache.getline(frame['file'], int(frame['line'])).strip()}\n"
+                   for frame in FRAME.finditer(trace))
 
 
 @contextmanager

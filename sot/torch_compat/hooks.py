@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import SAC_IGNORED_OPS, CheckpointPolicy, SelectiveCheckpointContext
 from torch.utils.hooks import RemovableHandle
 
 
@@ -31,6 +32,25 @@ def is_users_stop(error: Exception) -> bool:
 def has_saved_tensors_hooks() -> bool:
     """Whether the program has hooks on the tensors that autograd saves, as torch.utils.checkpoint does."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def saving_policy(contexts: tuple[Any, Any]) -> Callable[..., bool] | None:
+    """The policy of a pair of contexts that ``create_selective_checkpoint_contexts`` has made; None for another pair.
+
+    It takes an operation, its arguments, keyword arguments and results, and says whether the results are saved.
+    """
+    policy = getattr(contexts[0], "policy_fn", None)
+    if policy is None:
+        return None
+
+    def saves(operation: Any, args: tuple, kwargs: dict[str, Any], results: Any) -> bool:
+        if operation in SAC_IGNORED_OPS:
+            return False
+        told = SelectiveCheckpointContext(is_recompute=False)
+        told.op_output = results
+        chosen = policy(told, operation, *args, **kwargs)
+        return chosen in (True, CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+    return saves
 
 
 @contextlib.contextmanager

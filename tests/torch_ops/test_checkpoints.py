@@ -228,6 +228,106 @@ def test_a_whole_step_with_checkpoints(make):
     torch.testing.assert_close(results[1], results[0])
 
 
+class Deep(nn.Module):
+    """Layers of which a checkpoint keeps the input alone, one of 16 tensors of the same size."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.layers, self.kept = nn.ModuleList(nn.Linear(4, 4) for _ in range(4)), kept
+
+    def forward(self, x):
+        def layer(inner, a):
+            for _ in range(5):
+                a = nn.functional.dropout(inner(a).sin().exp(), 0.5, self.training)
+            return a
+        for inner in self.layers:
+            if self.kept is None:
+                x = layer(inner, x)
+            else:
+                x = checkpoint(layer, inner, x, use_reentrant=False, **self.kept)
+        return x
+
+
+def most_memory(model):
+    """The most elements of float tensors that are alive at a time in the graph of a training step."""
+    graphs = []
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = sot.to_static(training_step, full_graph=True, backend=aot_autograd(
+        fw_compiler=lambda gm, _: graphs.append(gm) or gm.forward))
+    step(model, sgd, torch.randn(64, 4))
+    (graph,) = graphs
+    nodes = [*graph.graph.nodes]
+    at = {node: i for i, node in enumerate(nodes)}
+    sizes = {storage: val.numel() for n in nodes if isinstance(val := n.meta.get("val"), torch.Tensor)
+             for storage in [val.untyped_storage()._cdata] if val.is_floating_point() and n.op != "placeholder"}
+    spans = {}
+    for n in nodes:
+        if isinstance(val := n.meta.get("val"), torch.Tensor) and (own := val.untyped_storage()._cdata) in sizes:
+            first, last = spans.get(own, (at[n], at[n]))
+            spans[own] = first, max(last, *(at[user] for user in n.users), at[n])
+    return max(sum(sizes[own] for own, (first, last) in spans.items() if first <= i <= last) for i in range(len(nodes)))
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["without draws", "with draws"])
+@pytest.mark.parametrize(("options", "share"), [({}, 0.6), ({"context_fn": CONTEXTS}, 0.85)],
+                         ids=["whole", "selective"])
+def test_a_whole_step_computes_again_what_the_checkpoint_would(options, share, training):
+    plain, saved = (most_memory(Deep(kept).train(training)) for kept in (None, options))
+    assert saved < share * plain
+
+
+@pytest.mark.parametrize("options", [{}, {"context_fn": CONTEXTS}], ids=["whole", "selective"])
+def test_the_second_run_in_a_step_has_the_random_numbers_and_autocast_of_the_first(options):
+    class Mixed(Deep):
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return super().forward(x).float()
+    results = []
+    for backend in (None, "aot_eager"):
+        torch.manual_seed(0)
+        model = Mixed(options).train()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.01)
+        step = training_step if backend is None else sot.to_static(training_step, backend=backend, full_graph=True)
+        results.append([*(step(model, sgd, torch.randn(2, 4)) for _ in range(3)), *model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_results_of_a_checkpoint_in_a_step_may_need_no_gradient():
+    class Indices(Blocks):
+        def forward(self, x):
+            def run(a):
+                return self.blocks[0](a), a.argmax(-1), a.detach() * 2
+            y, which, constant = checkpoint(run, x, use_reentrant=False)
+            y = checkpoint(lambda a: checkpoint(self.blocks[1], a, use_reentrant=False).cos(), y, use_reentrant=False)
+            return y * which[:, None] + constant
+    results = []
+    for translate in (False, True):
+        torch.manual_seed(0)
+        model = Indices(False)
+        sgd = torch.optim.SGD(model.parameters(), lr=0.01)
+        step = sot.to_static(training_step, backend="aot_eager", full_graph=True) if translate else training_step
+        results.append([*(step(model, sgd, torch.randn(2, 4)) for _ in range(3)), *model.parameters()])
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_gradients_of_gradients_through_a_checkpoint_in_a_step():
+    def step(model, sgd, x):
+        sgd.zero_grad()
+        x = x.requires_grad_()
+        slope, = torch.autograd.grad(model(x).pow(2).sum(), x, create_graph=True)
+        slope.pow(2).sum().backward()
+        sgd.step()
+        return slope.detach()
+    results = []
+    for translate in (False, True):
+        torch.manual_seed(0)
+        model = Deep({})
+        sgd = torch.optim.SGD(model.parameters(), lr=0.01)
+        run = sot.to_static(step, backend="aot_eager") if translate else step
+        results.append([*(run(model, sgd, torch.randn(2, 4)) for _ in range(3)), *model.parameters()])
+    torch.testing.assert_close(results[1], results[0])
+
+
 def test_a_reentrant_checkpoint_of_what_needs_no_gradient_is_its_function_without_gradients():
     layer = torch.nn.Linear(4, 4)
 

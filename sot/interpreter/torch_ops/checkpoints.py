@@ -1,8 +1,9 @@
 """``torch.utils.checkpoint``: the function becomes a subgraph, and a node calls torch's own checkpoint with it.
 
 So the node saves memory, draws random numbers again, and passes gradients as the program does. When AOTAutograd traces
-the graph, the node marks its operations, and the backward graph recomputes them. The function runs again in the
-backward pass, so it must change only objects that it has made.
+the graph, the node marks its operations, and the backward graph recomputes them; a graph that goes backward itself has
+``compiled_graphs/recomputation.py``. The function runs again in the backward pass, so it must change only objects that
+it has made.
 """
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 OTHER_OPTIONS = frozenset(("determinism_check", "debug", "early_stop"))
-# entries of ``meta`` of a subgraph: the context_fn of the call, and whether values are kept although they are marked
-CONTEXT, KEPT = "_checkpoint_context_fn", "kept"
+# entries of ``meta`` of a subgraph: the context_fn of the call, and the function that a trace calls with the subgraph
+CONTEXT, TRACED = "_checkpoint_context_fn", "traced"
 
 
 def run_checkpointed(subgraph: fx.GraphModule, args: tuple, others: tuple, reentrant: bool, preserve: bool) -> Any:
@@ -45,8 +46,10 @@ def run_checkpointed(subgraph: fx.GraphModule, args: tuple, others: tuple, reent
     """
     if not is_traced():
         return run_as_it_is(subgraph, args, others, reentrant, preserve)
-    if subgraph.meta.get(KEPT) or torch.compiler.is_exporting():
+    if torch.compiler.is_exporting():
         return subgraph(*args, *others)
+    if TRACED in subgraph.meta:
+        return subgraph.meta[TRACED](subgraph, *args, *others)
     return recomputed(subgraph, *args, *others, use_reentrant=False)
 
 
@@ -55,15 +58,6 @@ def run_as_it_is(subgraph: fx.GraphModule, args: tuple, others: tuple, reentrant
     selected = {"context_fn": subgraph.meta[CONTEXT]} if CONTEXT in subgraph.meta else {}
     return checkpoint(lambda *given: subgraph(*given, *others), *args, use_reentrant=reentrant,
                       preserve_rng_state=preserve, **selected)
-
-
-def keep_values(module: fx.GraphModule) -> None:
-    """Recompute nothing that draws random numbers, in a graph that goes backward itself: a trace of it would have
-    other numbers the second time.
-    """
-    for node in module.graph.find_nodes(op="call_function", target=run_checkpointed):
-        if node.meta["draws"]:
-            getattr(module, node.args[0].target).meta[KEPT] = True
 
 
 @handles(checkpoint)

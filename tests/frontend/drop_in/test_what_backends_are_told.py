@@ -73,6 +73,23 @@ def test_each_node_has_the_users_line():
     assert all(f'File "{__file__}"' in line and "in forward" in line for line in lines)
 
 
+def test_readable_graphs_have_the_users_source_as_torchs_have():
+    shown = []
+
+    def forward(gm, inputs):
+        shown.append(gm.print_readable(print_output=False))
+        return gm.forward
+
+    def backend(gm, inputs):
+        return aot_module_simplified(gm, inputs, fw_compiler=forward)
+    with torch.no_grad():
+        for compile_ in (sot.compile, torch.compile):
+            compile_(Counting(), backend=backend)(X)
+    for text in shown:
+        assert "in forward, code: self.count.add_(1)" in text
+        assert "No stacktrace" not in text
+
+
 def test_dimensions_that_vary_are_symbols_of_the_backends_inputs():
     shapes = []
 

@@ -15,10 +15,14 @@ import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source
+from torch._logging import trace_structured
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 SymInt = torch.SymInt
+# torch's structured log removes its handler at the first record if nothing is logged. The record of the first symbol
+# would import the whole compiler for that, to tell its frames from those of the program.
+trace_structured("artifact", lambda: {"name": "sot", "encoding": "string"}, payload_fn=str, expect_trace_id=False)
 Term = Any      # as sot.guards.terms has them: what stands for a symbol, a constant, or (symbol, operand, ...)
 
 

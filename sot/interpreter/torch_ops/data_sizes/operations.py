@@ -162,8 +162,9 @@ def noted(m: Machine, name: str, made: Value, call: Call, differing: Differing) 
         assert_what_is_known(m, name, bool(m.builder.changed_inputs()))
         if m.symbols.unchecked:
             raise Break(Reason.TENSOR_SHAPE, f"{name}, if {m.symbols.unchecked[0]}")
-    for value in results if differing else ():
-        compare(m, name, value.ref, *differing)
+    if differing is not None:
+        for value in results:
+            compare(m, name, value.ref, *differing)
     return made
 
 

@@ -30,6 +30,8 @@ class GraphBuilder:
         self.computed: dict[fx.Node, NumberRef] = {}
         # the copies that a node needs of what it changes
         self.copies: dict[fx.Node, dict[fx.Node, tuple[fx.Node, TensorRef]]] = {}
+        # checks at the start of the graph, each with the number of nodes before the operation that needs it
+        self.early: list[tuple[int, tuple, list[fx.Node]]] = []
         self._anchor = self.graph.create_node("placeholder", "anchor")
         self.operations = 0
         self.untracked: list[TensorRef] = []    # these share memory, but no version, with others: ``x.data``
@@ -100,6 +102,7 @@ class GraphBuilder:
         """
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
+        self.fake_mode.indices = []
         with self.fake_mode, self.fake_mode.while_running():
             if kind == "call_method":
                 self_, *rest = fake_args
@@ -193,6 +196,22 @@ class GraphBuilder:
         self.nodes.append(node)
         self.operations += 1
 
+    def check_early(self, node: fx.Node, origin: list[fx.Node], target: Callable, args: tuple, trace: str) -> None:
+        """A check of a node's result at the start of the graph. ``origin`` are the nodes that compute the result."""
+        key = (node, target, args)
+        if any(known == key for _, known, _ in self.early):
+            return
+        copies: dict[fx.Node, fx.Node] = {}
+        with self.graph.inserting_before(self.nodes[0]):
+            for original in origin:
+                copies[original] = self.graph.node_copy(original, lambda n: copies.get(n, n))
+            check = self.graph.create_node("call_function", target, (copies.get(node, node), *args))
+        check.meta["stack_trace"] = trace
+        made = [*copies.values(), check]
+        for each in made:
+            each.meta["early"] = True
+        self.early.append((len(self.nodes), key, made))
+
     def _to_node(self, value: Any) -> Any:
         return self.node_of(value) if isinstance(value, TensorRef) else value
 
@@ -202,6 +221,9 @@ class GraphBuilder:
 
     def cut(self, mark: tuple[int, int]) -> None:
         count, self.operations = mark
+        while self.early and self.early[-1][0] >= count:
+            for node in reversed(self.early.pop()[2]):
+                self.graph.erase_node(node)
         while len(self.nodes) > count:
             node = self.nodes.pop()
             if node in self.computed:

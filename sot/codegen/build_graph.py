@@ -4,13 +4,14 @@
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from sot.codegen.compiled_graphs.first_checks import take_checks
 from sot.codegen.compiled_graphs.spent_results import Spent, has_gradients, spent_of
 from sot.graph import GeneratorRef, NumberRef, TensorRef
 from sot.guards.assumptions import RestartCapture
@@ -77,6 +78,7 @@ class Graph:
         spent: the results that the graph has gone backward through.
         optimizers: whether it contains steps of optimizers.
         has_data_sizes: whether sizes or numbers in it depend on data.
+        checks: runs the checks that come before it, if there are any.
         can_free_weights: whether weights may have any dtype and shape, if the graph runs as it is written.
     """
 
@@ -98,6 +100,7 @@ class Graph:
     spent: Spent
     optimizers: bool
     has_data_sizes: bool
+    checks: Callable[..., Any] | None
     can_free_weights: bool
 
     @property
@@ -137,6 +140,7 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
                  gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
                  spent_of(builder, module, results), bool(trace.optimizers), builder.has_data_sizes,
+                 take_checks(module),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
 
 

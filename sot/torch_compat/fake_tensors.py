@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ def forget_constant(fake: Any) -> None:
 class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
+    indices: Sequence[tuple[Any, int, Any]] | None = ()     # for which kernels may raise; None: for something else, too
     draws = draws_now = may_refuse = changes_unversioned = False
     while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
     supports_higher_order_operators = True
@@ -48,8 +49,12 @@ class RecordingFakeMode(FakeTensorMode):
             return self.run_operator(func, args, kwargs or {})
         self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)
         self.draws = self.draws or self.draws_now
-        self.may_refuse = (self.may_refuse or op_effects.may_refuse(func, args, kwargs)
-                           or (op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {})))
+        if op_effects.may_refuse(func, args, kwargs):
+            self.may_refuse = True
+            bounds = op_effects.bounds_of_indices(func, args, kwargs)
+            self.indices = None if bounds is None or self.indices is None else [*self.indices, *bounds]
+        elif op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {}):
+            self.note_refusal()
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
@@ -62,6 +67,10 @@ class RecordingFakeMode(FakeTensorMode):
             return super().__torch_dispatch__(operator, (), args, kwargs)     # type: ignore[arg-type]
         rules[type(self)] = rules[FakeTensorMode]
         return rules[type(self)](self, *args, **kwargs)
+
+    def note_refusal(self) -> None:
+        """Record that the operation may raise for something else than an index."""
+        self.may_refuse, self.indices = True, None
 
     def refuses_cast(self, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
         """Whether an in-place operation will raise because its result has a dtype that does not fit. Fakes do not."""

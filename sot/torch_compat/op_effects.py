@@ -24,6 +24,11 @@ REFUSE_VALUES = frozenset((
     "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize"))
 BOOLS_REFUSED = frozenset((torch.ops.aten.sub, torch.ops.aten.sub_, torch.ops.aten.rsub))
 HARMLESS = frozenset(f"linalg_{n}" for n in ("vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot"))
+# Those that raise only for an index out of range, with the places of the dimension and the index; which of them count
+# negative indices from the end.
+BY_INDEX = {"index_copy": (1, 2), "index_select": (1, 2), "index_add": (1, 2), "index_fill": (1, 2), "gather": (1, 2),
+            "scatter": (1, 2), "scatter_add": (1, 2), "scatter_reduce": (1, 2), "embedding": (0, 1)}
+FROM_THE_END = frozenset(("index", "index_put", "index_fill"))
 WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow"))
 # They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
 OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor", "float_Tensor")}
@@ -67,7 +72,11 @@ OF_COMPLEX = frozenset((
 
 def may_refuse(kernel: Any, args: tuple, kwargs: dict[str, Any] | None = None) -> bool:
     """Whether it may raise because of its arguments' values or their memory, which fake tensors do not have."""
-    name = refusing(kernel)
+    return refuses_otherwise(kernel, args, kwargs) or refuses_by_name(kernel, args)
+
+
+def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
+    """Whether it may raise for another reason than what the kernel is."""
     if kernel._schema.is_mutable and (overlaps(args) or draws_numbers_for(kernel, args)):
         return True
     if any(isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args) and is_of_reals(kernel):
@@ -75,12 +84,49 @@ def may_refuse(kernel: Any, args: tuple, kwargs: dict[str, Any] | None = None) -
     if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
            for a in (*args[1:], *(kwargs or {}).values())):
         return True
-    if name in OF_TENSORS_ONLY:
-        return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
     if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
-    return bool(name) and not (name in WHOLE_NUMBERS_ONLY and any(
-        isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args))
+    return False
+
+
+def refuses_by_name(kernel: Any, args: tuple) -> bool:
+    """Whether it may raise because it is a kernel that looks at values."""
+    name = refusing(kernel)
+    if name in OF_TENSORS_ONLY:
+        return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
+    return bool(name) and not (name in WHOLE_NUMBERS_ONLY and (
+        is_positive(args[1:2]) or any(isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args)))
+
+
+def is_positive(divisor: tuple) -> bool:
+    """Whether it is a number by which whole numbers are always divided without an error, and to which they are
+    raised.
+    """
+    return bool(divisor) and type(divisor[0]) is int and divisor[0] > 0
+
+
+def bounds_of_indices(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> list[tuple[Any, int, Any]] | None:
+    """The indices for which a kernel may raise, each with the least value and the least that is too great; None if it
+    may raise for anything else.
+    """
+    name = refusing(kernel)
+    if refuses_otherwise(kernel, args, kwargs) or kernel.namespace not in TORCHS_OWN:
+        return None
+    if name in BY_INDEX and not kwargs:
+        dim, at = BY_INDEX[name]
+        if name == "embedding":
+            found = [(args[at], args[0].shape[0])]
+        elif len(args) > at and type(args[dim]) is int and args[0].dim():
+            found = [(args[at], args[0].shape[args[dim]])]
+        else:
+            return None
+    elif name in ("index", "index_put"):
+        found = [(index, size) for index, size in zip(args[1], args[0].shape, strict=False) if index is not None]
+    else:
+        return None
+    if any(index.dtype not in (torch.int64, torch.int32) for index, _ in found):
+        return None
+    return [(index, -size if name in FROM_THE_END else 0, size) for index, size in found if type(size) is int]
 
 
 def fits(number: Any, dtype: torch.dtype) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from sot import _hook
 from sot.guards.origin import root
 from sot.support.errors import NotRebuildable, article
 from sot.values.base import Const, Value
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from sot.guards.origin import Origin
     from sot.values.protocols import Emitter, Machine
 
+Step = tuple[Any, dict[str, Any]]      # a decorator, and its options
+
 DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
 
 
@@ -29,8 +32,10 @@ class ClassValue(Const):
 
     def __init__(self, stand_in: type, bases: tuple[type, ...], members: dict[str, Value]) -> None:
         super().__init__(stand_in)
-        self.bases, self.members = bases, members
+        self.bases, self.body = bases, members
+        self.members = members
         self.written: dict[str, Value] = {}     # by statements after the body
+        self.steps: list[Step] = []     # the decorators that have completed it before these
 
     def member(self, name: str) -> Value | None:
         """The class attribute of a name; None for attributes that ``type`` itself adds."""
@@ -41,6 +46,17 @@ class ClassValue(Const):
         m.touch(self, self._undo(name))
         self.written[name] = value
         setattr(self.real, name, shell)
+
+    def complete(self, m: Machine, step: Step) -> None:
+        """Note that a decorator has completed the stand-in."""
+        before = self.members
+
+        def undo() -> None:
+            self.steps.pop()
+            self.members = before
+        m.touch(self, undo)
+        self.steps.append(step)
+        self.members = without_fields(before)
 
     def _undo(self, name: str) -> Callable[[], None]:
         before, had = self.written.get(name), name in vars(self.real)
@@ -62,10 +78,18 @@ class ClassValue(Const):
 
     def rebuild(self, e: Emitter) -> str:
         bases = "".join(e.const(b) + ", " for b in self.bases)
-        body = ", ".join(f"{name!r}: {e.value(v)}" for name, v in self.members.items())
+        body = ", ".join(f"{name!r}: {e.value(v)}" for name, v in self.body.items())
         made = e.variable(self, f"{e.const(self.pytype)}({self.real.__name__!r}, ({bases}), {{{body}}})")
+        for function, kwargs in self.steps:
+            self.fill_annotations(e)
+            e.line(f"{e.const(_hook.plain(function))}({made}, **{e.const(kwargs)})")
         e.later(lambda: self._fill(e, made))
         return made
+
+    def fill_annotations(self, e: Emitter) -> None:
+        """Write the annotations before the decorator that reads them."""
+        if (annotations := self.body.get("__annotations__")) is not None:
+            e.complete(annotations)
 
     def _fill(self, e: Emitter, made: str) -> None:
         for name, value in self.written.items():
@@ -84,9 +108,62 @@ class CalledClassValue(ClassValue):
         self.maker, self.args, self.kwargs = maker, args, kwargs
 
     def rebuild(self, e: Emitter) -> str:
-        made = e.variable(self, f"{e.const(self.maker)}(*{e.const(self.args)}, **{e.const(self.kwargs)})")
+        made = e.variable(self, f"{e.const(_hook.plain(self.maker))}(*{e.const(self.args)}, **{e.const(self.kwargs)})")
         e.later(lambda: self._fill(e, made))
         return made
+
+
+class ReplacedClassValue(ClassValue):
+    """The class that a decorator of a library makes of a class of the program: a dataclass with slots.
+
+    Arguments:
+        stand_in: what the decorator has made of the stand-in.
+        made: the class of the program.
+        step: the decorator, and its options.
+    """
+
+    def __init__(self, stand_in: type, made: ClassValue, step: Step) -> None:
+        super().__init__(stand_in, made.bases, without_fields(made.members))
+        self.made, self.step = made, step
+
+    def rebuild(self, e: Emitter) -> str:
+        function, kwargs = self.step
+        e.value(self.made)
+        self.made.fill_annotations(e)
+        made = e.variable(self, f"{e.const(_hook.plain(function))}({e.value(self.made)}, **{e.const(kwargs)})")
+        e.later(lambda: self._fill(e, made))
+        return made
+
+
+def without_fields(members: dict[str, Value]) -> dict[str, Value]:
+    """The members that a decorator leaves as they are: a dataclass has defaults in place of fields."""
+    return {name: value for name, value in members.items() if not isinstance(value, MemberValue)}
+
+
+class MemberValue(Value):
+    """An object in the body of a class for the decorator that completes it: the field of a dataclass.
+
+    Arguments:
+        function: makes it.
+        pytype: its class.
+        kwargs: the arguments of the function.
+    """
+
+    def __init__(self, function: Callable[..., Any], pytype: type, kwargs: dict[str, Value]) -> None:
+        self.function, self.pytype, self.kwargs = function, pytype, kwargs
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def key(self) -> Any:
+        return self
+
+    def rebuild(self, e: Emitter) -> str:
+        given = ", ".join(f"{name}={e.value(value)}" for name, value in self.kwargs.items())
+        return e.variable(self, f"{e.const(self.function)}({given})")
+
+    def __str__(self) -> str:
+        return article(self.pytype.__name__)
 
 
 class DescriptorValue(Value):

@@ -460,10 +460,6 @@ def test_classes_that_are_made(f):
     check(f, X, again=False)
 
 
-def test_a_dataclass_is_made_by_one_break():
-    check(made_dataclass, X, graphs=1, breaks=2, again=False)
-
-
 def test_objects_are_not_asked_for_their_class():
     """What ``isinstance`` does with objects of other classes."""
     asked = []

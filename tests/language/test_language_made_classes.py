@@ -4,10 +4,13 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from harness import Programs, caught, check
+
+import sot
 
 X = torch.arange(1.0, 5.0)
 program = Programs()
@@ -122,3 +125,115 @@ def enums(x):
             c in (Colour.RED,), {c: 1}[Colour.RED], both, Access.READ in both, both & Access.WRITE, ~Access.READ,
             bool(both & Access.READ), Level.HIGH > Level.LOW, Level.LOW + 1, Word.YES == "yes", Word.YES.upper(),
             caught(lambda: Colour(9)), isinstance(c, Colour), len(Colour), x + Level.HIGH)
+
+
+# ---- classes that a library makes or completes -------------------------------------------------------------------
+@program
+def dataclasses_made_inside(x):
+    @dataclasses.dataclass
+    class A:
+        a: torch.Tensor
+        xs: list = dataclasses.field(default_factory=lambda: [1, x])
+        n: int = 3
+
+        def total(self):
+            return self.a.sum() + len(self.xs) * self.n
+
+    @dataclasses.dataclass(frozen=True, order=True)
+    class B:
+        n: int
+        held: object = dataclasses.field(default=x, compare=False)
+
+    @dataclasses.dataclass(slots=True)
+    class C(A):
+        z: type = A
+
+        def total(self):
+            return A.total(self) * 2
+    a, b, c = A(x), B(2), C(x + 1, n=4)
+    a.xs.append(2)
+    try:
+        b.n = 3
+    except dataclasses.FrozenInstanceError as e:
+        text = str(e)
+    return (a.total(), c.total(), A(x).xs, b == B(2), b < B(3), hash(b) == hash(B(2)), b.held + 1, text,
+            dataclasses.replace(c, n=5).n, c.z is A, [f.name for f in dataclasses.fields(c)], C.__slots__)
+
+
+@program
+def a_dataclass_that_is_returned(x):
+    @dataclasses.dataclass
+    class A:
+        a: torch.Tensor
+        n: int = 3
+    made = A(x * 2)
+    A.kind = "later"
+    return dataclasses.asdict(made)["n"], [f.name for f in dataclasses.fields(A)], repr(A(1)), A.kind, A.__match_args__
+
+
+@program
+def an_order_that_is_completed(x):
+    @functools.total_ordering
+    class V:
+        def __init__(self, n):
+            self.n = n
+
+        def __eq__(self, other):
+            return self.n == other.n
+
+        def __lt__(self, other):
+            return self.n < other.n
+    return x * (V(1) >= V(0)), V(1) > V(2), max(V(1), V(3)).n, sorted([V(2), V(1)])[0].n
+
+
+@program
+def a_dataclass_of_constants(x):
+    made = dataclasses.make_dataclass("Made", ["a", ("n", int, 3)])
+    return made(x).a * made(x).n
+
+
+def test_a_dataclass_that_leaves_is_another_one_at_each_call():
+    def fn(x):
+        @dataclasses.dataclass
+        class A:
+            a: torch.Tensor
+            n: int = 3
+        return A(x * 2)
+    translated = sot.to_static(fn, backend="eager")
+    one, two = translated(X), translated(X + 1)
+    assert type(one) is not type(two) and one.a.equal(X * 2) and two.a.equal(X * 2 + 2)
+    assert repr(one) == repr(fn(X)) and type(one)(X, 3) == type(one)(X, 3)
+    assert [f.type for f in dataclasses.fields(one)] == ["torch.Tensor", "int"]
+    assert len(translated.captures) == 1, [c.name for c in translated.captures]
+
+
+def test_a_dataclass_that_is_refused():
+    def mutable(x):
+        try:
+            @dataclasses.dataclass
+            class A:
+                a: list = []    # noqa: RUF008
+        except ValueError as e:
+            return x * 2, str(e)
+
+    def order(x):
+        try:
+            @dataclasses.dataclass
+            class A:
+                a: int = 1
+                b: int
+        except TypeError as e:
+            return x * 2, str(e)
+
+    def decorated_in_a_call_that_breaks(x):
+        def complete(cls):
+            made = dataclasses.dataclass(cls)
+            sot.graph_break()
+            return made
+
+        @complete
+        class A:
+            a: int = 1
+        return x * A(2).a, repr(A(2))
+    for fn in (mutable, order, decorated_in_a_call_that_breaks):
+        check(fn, X, again=False)

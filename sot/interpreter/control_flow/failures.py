@@ -10,20 +10,24 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING
 
+from sot.interpreter.control_flow import early_checks
 from sot.support.errors import Break, Reason
 from sot.values.callables import BoundMethod
 
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
+    from sot.interpreter.torch_ops.known_values import Call
 
 RAISED = (IndexError, RuntimeError, ValueError, ZeroDivisionError)     # raised by kernels, depending on values
 
 
-def expect(m: Machine, name: str, is_ours: bool = False) -> None:
+def expect(m: Machine, name: str, is_ours: bool = False, call: Call | None = None) -> None:
     """Record that an operation may raise when the graph runs. Break if Python could not run the frame again.
 
-    ``is_ours``: the exception is not one of the program and must not leave the function.
+    Arguments:
+        is_ours: whether the exception is not one of the program and must not leave the function.
+        call: the operation, if its indices may be checked early.
     """
     builder, mode = m.builder, m.builder.fake_mode
     changed = bool(builder.changed_inputs()) if mode.may_refuse or mode.changes_unversioned else False
@@ -31,7 +35,9 @@ def expect(m: Machine, name: str, is_ours: bool = False) -> None:
     seen = m.refusal_seen
     if mode.may_refuse:
         now = is_ours or bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames))
-        if now and (changed or traceless):
+        if now and changed and not traceless and call is not None and early_checks.checked(m, call):
+            now = False
+        elif now and (changed or traceless):
             raise Break(Reason.UNSUPPORTED, f"{name}, which may raise, after a change of an input,")
         seen = seen or now
         builder.refuses = True

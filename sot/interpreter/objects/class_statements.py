@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import abc
 import builtins
-import collections
-import dataclasses
-import functools
+import contextlib
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +15,13 @@ import torch
 from sot.interpreter.builtins.common import take
 from sot.interpreter.frame import CLASS, Frame
 from sot.support.errors import Break, Reason, Skip, article
-from sot.support.registry import BY_CODE, handles
+from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, LazyConst, NotConstant, Value
 from sot.values.callables import CellValue, FilledByType, FunctionValue
-from sot.values.classes import DESCRIPTORS, CalledClassValue, ClassValue, DescriptorValue
+from sot.values.classes import DESCRIPTORS, ClassValue, DescriptorValue, MemberValue
 from sot.values.objects import DictValue, TupleValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sot.interpreter.machine import Machine
 
 METACLASSES = (type, abc.ABCMeta)
@@ -126,6 +122,11 @@ def shell(m: Machine, name: str, value: Value) -> Any:
         return function_shell(m, value)
     if isinstance(value, DescriptorValue):
         return value.pytype(*(shell(m, name, part) for part in value.parts))
+    if isinstance(value, MemberValue):
+        return value.function(**{key: shell(m, key, part) for key, part in value.kwargs.items()})
+    if name == "__annotations__":
+        with contextlib.suppress(NotConstant):
+            return value.host(m)
     if name in READ_BY_TYPE and isinstance(value, (Const, TupleValue)):
         return value.constant()
     if isinstance(value, Const) and not isinstance(value, LazyConst):
@@ -163,34 +164,6 @@ def store(m: Machine, made: ClassValue, name: str, value: Value | None) -> None:
     if value is None or name.startswith("__") or not isinstance(value, (Const, FunctionValue, DescriptorValue)):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
     made.write(m, name, value, shell(m, name, value))
-
-
-@handles(collections.namedtuple)
-def named_tuple(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A named tuple of constant fields and defaults."""
-    try:
-        if (defaults := kwargs.get("defaults")) is not None:
-            defaults.constant()     # instances keep them
-        given = [value.host(m) for value in (*args, *kwargs.values())]
-        options = dict(zip(kwargs, given[len(args):], strict=True))
-        options.setdefault("module", m.frames[-1].namespace.get("__name__", "__main__"))
-        made = CalledClassValue(collections.namedtuple, tuple(given[:len(args)]), options)
-    except (NotConstant, TypeError, ValueError) as e:
-        raise Break(Reason.CLASS_BODY, f" by namedtuple: {e}") from None
-    m.made_classes[id(made.real)] = made
-    return made
-
-
-# ---- libraries that make classes in Python: one break instead of dozens ---------------------------------------
-def _made_by(name: str) -> Callable:
-    def make(m: Machine, *_: Any) -> Value:
-        raise Break(Reason.CLASS_BODY, f" by {name}")
-    return make
-
-
-for _maker in (dataclasses.make_dataclass, functools.total_ordering):
-    handles(_maker)(_made_by(_maker.__name__))
-BY_CODE[dataclasses.dataclass().__code__] = _made_by("dataclass")
 
 
 # ---- descriptors ------------------------------------------------------------------------------------------

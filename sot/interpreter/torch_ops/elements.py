@@ -55,7 +55,8 @@ def answer(m: Machine, name: str, args: tuple) -> tuple[Any, Call] | None:
         result = m.builder.run("call_function", target, (args[0], at_zero, *args[2:]), {})
     except Exception:  # noqa: BLE001 - Python will say what is wrong with it
         return None
-    m.builder.fake_mode.may_refuse = m.places_unknown = True
+    m.builder.fake_mode.note_refusal()
+    m.places_unknown = True
     return result, (target, args, {})
 
 

@@ -179,7 +179,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return constant_result(m, name, result, found)
     if result is None and not found:
         raise Break(Reason.SIDE_EFFECT, name)
-    failures.expect(m, name)
+    failures.expect(m, name, call=call)
     written = {storage_id(value.ref.fake) for key, value in found.items()
                if key in before and version_of(value.ref.fake) != before[key][1]
                or m.builder.fake_mode.changes_unversioned}
@@ -328,7 +328,7 @@ def without_values(m: Machine, kind: str, call: known_values.Call, concrete: boo
             result = m.builder.run(kind, *call, concrete)
     except Exception:  # noqa: BLE001 - there is no such version
         return None
-    m.builder.fake_mode.may_refuse = True
+    m.builder.fake_mode.note_refusal()
     return result if isinstance(result, torch.Tensor) else None
 
 

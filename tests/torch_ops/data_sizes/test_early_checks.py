@@ -1,0 +1,161 @@
+"""An index that may be out of range after an input has changed is checked before the graph changes anything."""
+from __future__ import annotations
+
+import pytest
+import torch
+from harness import Programs, outcome, same
+
+import sot
+
+one_graph, right = Programs(), Programs()
+IN_RANGE = [0, 1, 3, 2]
+ANY = [1, 3, 4, -1, 0, 7, -5, 2]
+
+
+class Layer:
+    """A cache of keys and values with room for four, as a decoder's layer has it."""
+
+    def __init__(self):
+        self.keys, self.values = torch.zeros(2, 4, 3), torch.zeros(2, 4, 3)
+        self.length = torch.tensor(0)
+        self.updates = 0
+
+    def update(self, x):
+        place = torch.arange(1) + self.length
+        self.updates += 1
+        self.length.add_(1)
+        self.keys.index_copy_(1, place, x)
+        self.values.index_copy_(1, place, x * 2)
+        return self.keys, self.values
+
+
+def states(layers):
+    return [(v.keys, v.values, v.length, v.updates) for v in layers]
+
+
+def decode(x, layers):
+    for layer in layers:
+        keys, values = layer.update(x)
+        x = (x @ keys.transpose(1, 2)).softmax(-1) @ values + x
+    return x
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_caches_of_several_layers_are_one_graph(backend):
+    translated = sot.to_static(decode, backend=backend)
+    ours, theirs = ([Layer() for _ in range(3)] for _ in range(2))
+    for step in range(6):       # the fifth step finds no room
+        x = torch.full((2, 1, 3), step / 3)
+        want, got = (outcome(f, (x, layers), {}) for f, layers in ((decode, theirs), (translated, ours)))
+        assert not same((got.result, got.raised), (want.result, want.raised))
+        assert not same(states(ours), states(theirs))
+        assert (want.raised is not None) is (step > 3)
+    whole = [c for c in translated.captures if c.name == "decode"]
+    assert len(whole) == 1 and whole[0].stopped is None
+
+
+def both(fn, values, backend="eager"):
+    """The captures of calls with these indices, as Python makes them."""
+    translated = sot.to_static(fn, backend=backend)
+    for value in values:
+        theirs, mine = ((torch.ones(2, 3), torch.arange(12.).reshape(4, 3), torch.tensor([value, 1])) for _ in range(2))
+        want, got = outcome(fn, theirs, {}), outcome(translated, mine, {})
+        for part in ("result", "raised", "printed", "args"):
+            assert not same(getattr(got, part), getattr(want, part)), (value, part)
+    return translated.captures
+
+
+@one_graph
+def copies(x, y, i):
+    print("before")
+    y.add_(1)
+    y.index_copy_(0, i, x)
+    return y * 2
+
+
+@one_graph
+def several_kinds(x, y, i):
+    print("before")
+    y.mul_(2)
+    y.index_add_(0, i, x)
+    z = y.index_select(0, i) + y.gather(0, i[:, None].expand(2, 3)) + torch.embedding(y, i)
+    return y.index_fill_(0, i, 1.), z, y[i], y.scatter_(0, i[:, None].expand(2, 3), x)
+
+
+@one_graph
+def from_the_end(x, y, i):
+    print("before")
+    y.mul_(2)
+    y[i - 2] = x
+    return y[(i * 2 - 6).abs() - 4]
+
+
+@one_graph
+def caught(x, y, i):
+    y.add_(1)
+    try:
+        y.index_copy_(0, i, x)
+    except IndexError:
+        return y
+    return y + 1
+
+
+@right
+def an_index_that_the_graph_has_changed(x, y, i):
+    print("before")
+    i.add_(1)
+    y.index_copy_(0, i, x)
+    return y
+
+
+@right
+def an_operand_that_the_graph_has_changed(x, y, i):
+    print("before")
+    j = i * 1
+    j.add_(1)
+    y.add_(1)
+    k = i + j
+    i.zero_()
+    y.index_copy_(0, k, x)
+    return y
+
+
+@right
+def an_index_that_is_drawn(x, y, i):
+    print("before")
+    y.add_(1)
+    y.index_copy_(0, torch.randint(0, 4, (2,)) + i.abs() // 4, x)
+    return y, torch.rand(2)
+
+
+@right
+def an_index_that_is_checked_in_a_call_that_breaks(x, y, i):
+    print("before")
+    y.add_(1)
+
+    def inner():
+        y.index_copy_(0, i, x)
+        sot.graph_break()
+        return y[i]
+    return inner() * 2
+
+
+@right
+def a_mask(x, y, i):
+    print("before")
+    y.add_(1)
+    y[y > i.max()] = 0.
+    return y[y[:, 0] > i.min()]
+
+
+@one_graph.each
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_index_in_range_takes_one_graph(fn, backend):
+    captures = both(fn, IN_RANGE, backend)
+    assert len(captures) == 1 and captures[0].stopped is None
+
+
+@pytest.mark.parametrize("fn", [*one_graph.all, *right.all], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_an_index_out_of_range_is_pythons_exception(fn, backend):
+    both(fn, ANY, backend)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from enum import Enum
 from keyword import iskeyword
 from types import FunctionType
 from typing import Any
@@ -55,6 +56,9 @@ class Emitter:
     def const(self, value: object, hint: str = "k") -> str:
         """The name of an object that the entry holds. A class that the program makes is made anew."""
         made = self.trace.made_classes.get(id(value))
+        if isinstance(value, Enum) and (of := self.trace.made_classes.get(id(type(value)))) is not None:
+            is_member = value.name in type(value).__members__     # else it combines flags
+            return f"{self.value(of)}[{value.name!r}]" if is_member else f"{self.value(of)}({value.value!r})"
         return self.names.const(value, hint) if made is None else self.value(made)
 
     def literal(self, value: Any) -> str:

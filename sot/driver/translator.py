@@ -41,7 +41,7 @@ from sot.reports import log, recording
 from sot.reports.records import BreakRecord, Capture
 from sot.support import limits
 from sot.support.capture_lock import TURNS
-from sot.support.errors import CaptureError, CaptureStop, LeftAlone, Reason, Skip
+from sot.support.errors import CaptureError, CaptureStop, LeftAlone, Reason, Skip, described
 from sot.support.limits import unrolling
 from sot.support.own_code import builtins_are_replaced
 from sot.support.places import Place, is_installed
@@ -186,7 +186,7 @@ class Translator:
         except Exception as e:
             if self.strict:
                 raise
-            self.leave_to_python(function, inputs, record, Skip(Reason.INTERNAL, f"{type(e).__name__}: {e}"))
+            self.leave_to_python(function, inputs, record, Skip(Reason.INTERNAL, described(e)))
         finally:
             self.keep_record(code, record)
             self.libraries.note(function, inputs, record)

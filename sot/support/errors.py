@@ -96,6 +96,14 @@ def article(words: str) -> str:
     return f"{'an' if words[:1] in tuple('aeioAEIO') else 'a'} {words}"
 
 
+def described(error: BaseException) -> str:
+    """The class and the text of an exception. The text may be that of a value of a capture that has ended."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - whatever its text raises
+        return type(error).__name__
+
+
 class CaptureStop(Exception):
     """Common to Break and Skip: a reason, a detail, and (filled in by the machine) where."""
 

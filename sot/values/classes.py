@@ -8,6 +8,7 @@ dropped (``Machine.guard``), and emitted code makes the class anew in place of t
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
@@ -111,6 +112,27 @@ class CalledClassValue(ClassValue):
         made = e.variable(self, f"{e.const(_hook.plain(self.maker))}(*{e.const(self.args)}, **{e.const(self.kwargs)})")
         e.later(lambda: self._fill(e, made))
         return made
+
+
+class LibraryClassValue(ClassValue):
+    """An enum or a named tuple. ``members`` are those of the body that the metaclass has not replaced."""
+
+    def rebuild(self, e: Emitter) -> str:
+        if (annotations := self.body.get("__annotations__")) is not None:
+            e.complete(annotations)
+        bases = "".join(e.const(b) + ", " for b in self.bases)
+        body = ", ".join(f"{name!r}: {e.value(v)}" for name, v in self.body.items())
+        made = e.variable(self, f"{e.const(_hook.plain(new_class))}({self.real.__name__!r}, ({bases}), {{{body}}})")
+        e.later(lambda: self._fill(e, made))
+        return made
+
+
+def new_class(name: str, bases: tuple[Any, ...], body: dict[str, Any]) -> type:
+    """A class as a class statement makes it, whose body leaves these names."""
+    def fill(namespace: dict[str, Any]) -> None:
+        for key, value in body.items():     # the namespace of an enum looks at each of them
+            namespace[key] = value
+    return types.new_class(name, bases, {}, fill)
 
 
 class ReplacedClassValue(ClassValue):

@@ -237,3 +237,143 @@ def test_a_dataclass_that_is_refused():
         return x * A(2).a, repr(A(2))
     for fn in (mutable, order, decorated_in_a_call_that_breaks):
         check(fn, X, again=False)
+
+
+# ---- enums and named tuples of class statements ------------------------------------------------------------------
+@program
+def enums_made_inside(x):
+    k = 3
+
+    class Op(enum.Enum):
+        ADD = k
+        MUL = k + 1
+        TIMES = 4
+
+        def apply(self, a, b):
+            return a + b if self is Op.ADD else a * b
+
+        @classmethod
+        def default(cls):
+            return cls.ADD
+
+        @property
+        def twice(self):
+            return self.value * 2
+
+    class Name(str, enum.Enum):
+        SIN = "sin"
+        COS = "cos"
+
+    class Level(enum.IntEnum):
+        LOW = enum.auto()
+        HIGH = enum.auto()
+    held = {Op.ADD: x, Op.MUL: x * 2}
+    match Op.MUL:
+        case Op.ADD:
+            y = x
+        case Op.MUL:
+            y = x * 3
+    return (Op.MUL.apply(x, 2) + Op.default().apply(x, 1) + y, Op.MUL.twice, Op.TIMES is Op.MUL, held[Op.MUL],
+            [n.value for n in Name], getattr(x, Name("cos").value)(), Name.SIN == "sin", x * Level.HIGH,
+            Level.LOW < Level.HIGH, len(Op), Op["ADD"].name, repr(Op.ADD), str(Level.HIGH), caught(Op, 9))
+
+
+@program
+def flags_made_inside(x):
+    class Part(enum.Flag):
+        A = enum.auto()
+        B = enum.auto()
+        C = enum.auto()
+    some = Part.A | Part.C
+    return x * some.value, Part.B in some, bool(some & Part.C), (some ^ Part.A).name
+
+
+@program
+def named_tuples_of_a_class_statement(x):
+    class Pair(NamedTuple):
+        a: torch.Tensor
+        b: int = 2
+
+        def product(self):
+            return self.a * self.b
+
+        @property
+        def next(self):
+            return self.b + 1
+    p = Pair(x)
+    q = p._replace(b=5)
+    a, b = q
+    return p.product() + q.product() * b, p.next, Pair._fields, Pair._field_defaults, p[1], isinstance(p, tuple), len(q)
+
+
+def test_members_that_leave_are_of_the_class_of_the_call():
+    def fn(x):
+        class Op(enum.Flag):
+            A = 1
+            B = 2
+
+        class Pair(NamedTuple):
+            a: torch.Tensor
+            b: int = 2
+        return x * 2, Op, Op.A, Op.A | Op.B, [Op.B], {Op.A: 1}, Pair(x)
+    translated = sot.to_static(fn, backend="eager")
+    for x in (X, X + 1):
+        y, op, a, both, items, held, pair = translated(x)
+        assert y.equal(x * 2) and a is op.A and both == op.A | op.B and items[0] is op.B and held[op.A] == 1
+        assert pair.a is x and pair.b == 2 and repr(type(pair)) == repr(type(fn(x)[-1])) and repr(op) == repr(fn(x)[1])
+    assert translated(X)[1] is not op
+    assert len(translated.captures) == 1, [c.name for c in translated.captures]
+
+
+def test_enums_that_call_code_of_the_program_are_left_to_python():
+    made = []
+
+    class Base(enum.Enum):
+        def __init__(self, n):
+            made.append(n)
+
+    class Number(int):
+        def __new__(cls, n):
+            made.append(-n)
+            return int.__new__(cls, n)
+
+    def with_init(x):
+        class Op(enum.Enum):
+            A = (1, 2)
+
+            def __init__(self, n, m):
+                made.append((n, m))
+        return x * Op.A.value[1], len(made)
+
+    def below_a_base(x):
+        class Op(Base):
+            A = 4
+        return x * Op.A.value, len(made)
+
+    def of_a_type(x):
+        class Op(Number, enum.Enum):
+            A = 4
+        return x * Op.A, len(made)
+
+    def of_a_tensor(x):
+        class Op(enum.Enum):
+            A = x
+        return Op.A.value * 2
+
+    def changed(x):
+        class Op(enum.Enum):
+            A = 1
+        return x * 2, caught(setattr, Op, "A", 3)
+
+    def at_a_break(x):
+        class Op(enum.Enum):
+            A = 1
+        held = {Op.A: x}
+        sot.graph_break()
+        return held[Op.A] * Op.A.value
+    for fn in (with_init, below_a_base, of_a_type, of_a_tensor, changed, at_a_break):
+        counts = []
+        for f in (fn, sot.to_static(fn, backend="eager")):
+            made.clear()
+            counts.append(repr([f(X), f(X + 1)]))
+        assert counts[0] == counts[1], fn.__name__

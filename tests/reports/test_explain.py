@@ -127,6 +127,20 @@ def test_the_reason_of_a_fallback_is_shown_at_every_explanation(monkeypatch):
         assert "Run by Python" in str(explanation) and "a defect" in str(explanation)
 
 
+def test_a_defect_without_a_text_does_not_reach_the_program(monkeypatch):
+    class Mute(Exception):
+        def __str__(self):
+            raise AttributeError("released")
+
+    def fail(*args):
+        raise Mute
+
+    monkeypatch.setattr("sot.driver.pipeline.build_graph", fail)
+    explanation = sot.explain(scale)(X)
+    assert torch.equal(explanation.result, scale(X))
+    assert [c.stopped.reason for c in explanation.fallbacks] == [Reason.INTERNAL] and "Mute" in str(explanation)
+
+
 @pytest.mark.parametrize("target", [3, nn.Linear, "scale", None])
 def test_what_cannot_be_called_is_refused(target):
     with pytest.raises(TypeError, match="explain needs"):

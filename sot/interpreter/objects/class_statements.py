@@ -7,7 +7,9 @@ from __future__ import annotations
 import abc
 import builtins
 import contextlib
+import enum
 import types
+import typing
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,13 +20,26 @@ from sot.support.errors import Break, Reason, Skip, article
 from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, LazyConst, NotConstant, Value
 from sot.values.callables import CellValue, FilledByType, FunctionValue
-from sot.values.classes import DESCRIPTORS, ClassValue, DescriptorValue, MemberValue
+from sot.values.classes import (
+    DESCRIPTORS,
+    ClassValue,
+    DescriptorValue,
+    LibraryClassValue,
+    MemberValue,
+    new_class,
+)
+from sot.values.constants import is_library
 from sot.values.objects import DictValue, TupleValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 METACLASSES = (type, abc.ABCMeta)
+# These make a class of constants and of functions that they do not call.
+LIBRARY_METACLASSES = (enum.EnumMeta, type(types.resolve_bases((typing.NamedTuple,))[0]))
+# They would call these functions.
+CALLED_BY_LIBRARY = frozenset({"__new__", "__init__", "__init_subclass__", "__set_name__", "_missing_", "_ignore_",
+                               "_generate_next_value_"})
 # type reads these when it makes a class
 READ_BY_TYPE = frozenset({"__slots__", "__doc__", "__module__", "__qualname__"})
 
@@ -46,19 +61,26 @@ def build_class(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     result = m.enter(body, [])
     frame = m.frames[-1]
     frame.on_return, frame.names = CLASS, DictValue(dict)
-    frame.default = (name.constant(), tuple(base.constant() for base in bases))
+    frame.default = (name.constant(), tuple(base.real for base in bases))
     return result
 
 
 def refuse_base(base: Value) -> None:
     """Break for a base that controls how its subclasses are made."""
     cls = base.real
+    if is_of_library(cls):
+        return
     if not isinstance(cls, type) or type(cls) not in METACLASSES:
         raise Break(Reason.CLASS_BODY, f" with the base {base}")
     if hasattr(cls.__init_subclass__, "__func__"):      # written in Python, unlike that of object
         raise Break(Reason.CLASS_BODY, f" below {cls.__qualname__}, which has an __init_subclass__")
     if issubclass(cls, torch.Tensor):
         raise Break(Reason.CLASS_BODY, " of tensors")
+
+
+def is_of_library(base: Any) -> bool:
+    """Whether a base has a metaclass that makes a class of constants."""
+    return base is typing.NamedTuple or type(base) in LIBRARY_METACLASSES
 
 
 def finish(m: Machine, frame: Frame) -> ClassValue:
@@ -74,7 +96,8 @@ def finish(m: Machine, frame: Frame) -> ClassValue:
     if isinstance(namespace, CellValue) and reads_namespace(frame.code.code):
         namespace.set(m, FilledByType())
         members["__classdictcell__"], shells["__classdictcell__"] = namespace, types.CellType()
-    made = class_of(m, name, bases, members, shells)
+    make = class_of_library if any(map(is_of_library, bases)) else class_of
+    made = make(m, name, bases, members, shells)
     if isinstance(cell, CellValue):
         cell.set(m, made)
     return made
@@ -108,6 +131,24 @@ def class_of(m: Machine, name: str, bases: tuple[type, ...], members: dict[str, 
     except (TypeError, ValueError) as e:
         raise Break(Reason.CLASS_BODY, f", which fails: {e}") from None
     made = m.made_classes[id(stand_in)] = ClassValue(stand_in, bases, members)
+    return made
+
+
+def class_of_library(m: Machine, name: str, bases: tuple[Any, ...], members: dict[str, Value],
+                     shells: dict[str, Any]) -> ClassValue:
+    """An enum or a named tuple, whose metaclass replaces members of the body."""
+    classes = {c for base in bases for c in getattr(base, "__mro__", ())}
+    if any(name in vars(c) for c in classes if not is_library(c.__module__) for name in CALLED_BY_LIBRARY):
+        raise Break(Reason.CLASS_BODY, " whose bases customize how members are made")
+    for key, value in members.items():
+        if key in CALLED_BY_LIBRARY or isinstance(shells[key], Shell) and key != "__annotations__":
+            raise Break(Reason.CLASS_BODY, f" with {value} as {key}")
+    try:
+        stand_in = new_class(name, bases, shells)
+    except Exception as e:  # noqa: BLE001 - Python will raise it
+        raise Break(Reason.CLASS_BODY, f", which fails: {e}") from None
+    made = m.made_classes[id(stand_in)] = LibraryClassValue(stand_in, bases, members)
+    made.members = {key: value for key, value in members.items() if vars(stand_in).get(key) is shells[key]}
     return made
 
 
@@ -161,7 +202,8 @@ def store(m: Machine, made: ClassValue, name: str, value: Value | None) -> None:
     """``cls.name = value`` of a class made during capture."""
     if name == "__bases__":     # this updates all subclasses, including unreferenced ones
         raise Skip(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
-    if value is None or name.startswith("__") or not isinstance(value, (Const, FunctionValue, DescriptorValue)):
+    if value is None or name.startswith("__") or isinstance(made, LibraryClassValue) or not isinstance(
+            value, (Const, FunctionValue, DescriptorValue)):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
     made.write(m, name, value, shell(m, name, value))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import functools
 import inspect
 from collections.abc import Callable
@@ -85,6 +86,11 @@ def dataclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(functools.total_ordering)
 def total_ordering(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return completed(m, functools.total_ordering, args[0], kwargs)
+
+
+@handles(enum.auto)
+def auto(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return MemberValue(enum.auto, enum.auto, kwargs)
 
 
 @handles(dataclasses.field)

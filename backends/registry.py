@@ -17,8 +17,11 @@ from torch.fx import GraphModule
 
 from sot import _hook
 from sot.backends import dynamo, selection
+from sot.backends.distinct_results import with_distinct_results
 from sot.backends.eager import eager
 from sot.backends.errors import BackendError, UnknownBackendError, innermost, one_line
+from sot.backends.rescue import runs_as_is
+from sot.support.random_states import kept_random_states
 from sot.torch_compat import compilers
 
 Backend = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -126,7 +129,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     if not selection.is_known_to_interpret(backend):
         compilers.add_source_lines(gm)
     try:
-        with compilers.compiling_graph(gm):
+        with kept_random_states(), compilers.compiling_graph(gm):
             compiled = _hook.with_signals(backend, gm, list(example_inputs))
     except BackendError:
         raise
@@ -139,7 +142,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
             f"backend {name!r} returned {_describe(compiled)}; it must return a callable that takes "
             "the graph's inputs"
         )
-    return compiled
+    return compiled if runs_as_is(compiled) or compiled is gm else with_distinct_results(compiled, gm)
 
 
 def _describe(value: object) -> str:

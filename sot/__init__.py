@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sot.support.random_states import kept_random_states
 from sot.support.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in HOME_OF:
         raise AttributeError(f"module 'sot' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"sot.{HOME_OF[name]}"), name)
+    with kept_random_states():
+        value = globals()[name] = getattr(import_module(f"sot.{HOME_OF[name]}"), name)
     return value
 
 

@@ -230,6 +230,15 @@ def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
         raise RestartCapture(str(error), plain_gradients=True) from None
     if graph.has_data_sizes:
         raise RestartCapture(str(error), plain_sizes=True) from None
+    if changes_weights(graph):
+        raise RestartCapture(str(error), plain_changes=True) from None
+
+
+def changes_weights(graph: Graph) -> bool:
+    """Whether the graph changes leaves of autograd in place."""
+    changed = set(graph.changes.inputs)
+    return any(origin in changed and isinstance(real, torch.Tensor) and real.requires_grad and real.is_leaf
+               for origin, real in zip(graph.inputs, graph.real, strict=True))
 
 
 def is_as_it_is(compiled: Any, module: torch.fx.GraphModule) -> bool:

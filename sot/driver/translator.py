@@ -45,6 +45,7 @@ from sot.support.errors import CaptureError, CaptureStop, LeftAlone, Reason, Ski
 from sot.support.limits import unrolling
 from sot.support.own_code import builtins_are_replaced
 from sot.support.places import Place, is_installed
+from sot.support.random_states import kept_random_states
 from sot.support.registry import HANDLERS
 from sot.support.tracebacks import ends_here
 from sot.torch_compat.callables import torch_compiles
@@ -336,7 +337,8 @@ atexit.register(_hook.close)     # at exit modules lose their contents, and the 
 @functools.cache
 def load() -> None:
     """Import what torch imports late, so that it is not part of the first call, and skip code that runs only once."""
-    new_fake_mode()
+    with kept_random_states():
+        new_fake_mode()
     _hook.step_aside_for(torch_compiles)
     HANDLERS[module_tagger()] = lambda m, args, kwargs: NONE
     _hook.leave_alone(LazyModuleMixin._infer_parameters.__code__)

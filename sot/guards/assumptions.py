@@ -96,13 +96,14 @@ class Assumptions:
         everything, named: see ``Variation``.
         static: whether all sizes and numbers are constants, because torch cannot trace the frame with symbols.
         compiles: whether the backend compiles its graphs. Such graphs lose the leaves, hooks, checkpoints and NumPy
-            calls
-            that they contain.
+            calls that they contain.
         control_flow: whether branches on tensors become part of the graph.
         refused: the branches that do not, by the place of the jump, with the reason.
         left_to_python: loops (by their first instructions) and calls that run long without an operation.
         plain_gradients: whether ``backward()`` is left to Python, because the backend cannot compile a graph with it.
         plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
+        plain_changes: whether changes of weights in place are left to Python, because the backend cannot compile them
+            after an operation that has saved the weight for the backward pass.
         read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
         plain_sizes: whether operations with sizes and numbers that depend on data are left to Python.
         told: whether ``torch.compiler.is_compiling()`` is true for the program, as under torch.compile.
@@ -121,6 +122,7 @@ class Assumptions:
     left_to_python: frozenset[Point] = frozenset()
     plain_gradients: bool = False
     plain_optimizers: frozenset[str] = frozenset()
+    plain_changes: bool = False
     read_at_once: frozenset[Point] = frozenset()
     plain_sizes: bool = False
     told: bool = False
@@ -136,9 +138,10 @@ class Assumptions:
 
     @property
     def of_code(self) -> Assumptions:
-        """The assumptions that hold for one code object: its numbers and its gradients."""
+        """The assumptions that hold for one code object: its numbers, and what its backend cannot compile."""
         return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized,
-                           plain_gradients=self.plain_gradients, plain_sizes=self.plain_sizes)
+                           plain_gradients=self.plain_gradients, plain_changes=self.plain_changes,
+                           plain_sizes=self.plain_sizes)
 
     @property
     def of_program(self) -> Assumptions:

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+import sot
 import sot.backends as backends
 from sot.backends import BackendError, BackendUnavailableError, UnknownBackendError, registry
 
@@ -370,3 +371,36 @@ def test_triton_refuses_a_mode_in_its_interpreter(monkeypatch):
     backend = backends.with_mode(backends.lookup_backend("triton"), "reduce-overhead")
     with pytest.raises(BackendUnavailableError, match="mode 'reduce-overhead' of backend 'triton' records CUDA graphs"):
         backends.call_backend(backend, linear_block(), [some_input()])
+
+
+def twice(x):
+    doubled = x * 2
+    return doubled.clone(), doubled.clone()
+
+
+def copied_into_new_memory(x):
+    made = torch.zeros(3, 3)
+    made[:] = x * 2
+    return made, made.clone()
+
+
+def a_gradient_and_its_copy(x):
+    weight = torch.ones(3, 3, requires_grad=True)
+    (x @ weight).sum().backward()
+    return weight.grad, weight.grad.clone()
+
+
+def a_view_of_the_other(x):
+    doubled = x * 2
+    return doubled, doubled[0]
+
+
+@pytest.mark.parametrize("fn", [twice, copied_into_new_memory, a_gradient_and_its_copy, a_view_of_the_other])
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_results_share_memory_only_if_the_programs_do(fn, backend):
+    translated = sot.to_static(fn, backend=backend)
+    for _ in range(2):
+        got, expected = translated(torch.ones(3, 3)), fn(torch.ones(3, 3))
+        for one, other in (got, expected):
+            one.add_(1)
+        assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))

@@ -169,6 +169,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
             return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
     refuse_changes(m, name)
+    if m.assumptions.plain_changes:
+        refuse_changed_weights(name, [v for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
     m.note_assumptions(of_operator=True)
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
@@ -360,6 +362,12 @@ def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
 def holds_number(arg: Any) -> bool:
     """Whether one of the numbers that a tensor is made of varies."""
     return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
+
+
+def refuse_changed_weights(name: str, changed: list[TensorValue]) -> None:
+    """A backend that cannot compile a change of a weight must not get one."""
+    if any(v.ref.fake.requires_grad and v.ref.fake.is_leaf for v in changed):
+        raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs, with this backend,")
 
 
 def refuse_changes(m: Machine, name: str) -> None:

@@ -1,0 +1,50 @@
+"""Weights that a captured function changes in place after it has used them: what a backend cannot compile is Python's."""
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import sot
+
+
+def halved(model, x):
+    y = model(x)
+    y = model(y)
+    with torch.no_grad():
+        model.weight.mul_(0.5)
+        model.bias.zero_()
+    return y
+
+
+def loaded_again(model, x):
+    saved = {name: value.clone() for name, value in model.state_dict().items()}
+    y = model(model(x))
+    model.load_state_dict({name: value * 2 for name, value in saved.items()})
+    return y
+
+
+def clipped_before_use(model, x):
+    with torch.no_grad():
+        model.weight.clamp_(-0.3, 0.3)
+    return model(model(x))
+
+
+@pytest.mark.parametrize("fn", [halved, loaded_again, clipped_before_use])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_weights_are_changed_as_in_plain_python(fn, backend):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 3)
+    plain = copy.deepcopy(model)
+    translated = sot.to_static(fn, backend=backend)
+    for n in range(3):
+        x = torch.arange(6.0).reshape(2, 3) + n
+        torch.testing.assert_close(translated(model, x), fn(plain, x))
+        torch.testing.assert_close(list(model.parameters()), list(plain.parameters()))
+
+
+def test_the_report_names_the_change_that_the_backend_cannot_compile():
+    model = nn.Linear(3, 3)
+    translated = sot.to_static(halved, backend="aot_eager")
+    translated(model, torch.ones(2, 3))
+    assert "mul_ of a weight whose value a backward pass needs" in str(translated.captures[-2].stopped)

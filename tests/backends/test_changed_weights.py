@@ -1,4 +1,4 @@
-"""Weights that a captured function changes in place after it has used them: what a backend cannot compile is Python's."""
+"""A captured function changes weights in place after it has used them. What a backend cannot compile is left to Python."""
 import copy
 
 import pytest

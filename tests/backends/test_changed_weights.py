@@ -1,4 +1,4 @@
-"""A captured function changes weights in place after it has used them. What a backend cannot compile is left to Python."""
+"""A captured function changes weights in place after it has used them. Python does what a backend cannot compile."""
 import copy
 
 import pytest

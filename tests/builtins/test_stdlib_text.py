@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import binascii
+import cmath
 import math
 import operator
 import re
 import string
+import struct
+import zlib
 
 import pytest
 import torch
-from harness import check
+from harness import caught, check
 
 X = torch.arange(1.0, 4.0)
 
@@ -213,8 +217,17 @@ def bytes_(x):
     return x + 1, bytes(b), b.decode(), memoryview(b)[1], b.find(b"c"), b"a" + b"b", b"abc"[1:], list(b"ab")
 
 
+def packed_bytes(x):
+    data = struct.pack("<if", 3, 0.5)
+    number, part = struct.unpack("<if", data)
+    return (x * number + part, struct.calcsize("<if"), struct.unpack_from("<f", data, 4), binascii.hexlify(data),
+            binascii.unhexlify("616263"), binascii.b2a_base64(b"abc"), zlib.crc32(data), cmath.phase(1j),
+            caught(struct.pack, "b", 300), caught(struct.unpack, "i", b"a"))
+
+
 @pytest.mark.parametrize(
-    "fn", [math_, str_methods, int_float, list_methods, dict_methods, set_methods], ids=lambda fn: fn.__name__
+    "fn", [math_, packed_bytes, str_methods, int_float, list_methods, dict_methods, set_methods],
+    ids=lambda fn: fn.__name__
 )
 def test_in_one_graph(fn):
     check(fn, X, graphs=1, breaks=0)

@@ -5,6 +5,8 @@ or polyfill are not looked up here.
 """
 from __future__ import annotations
 
+import binascii
+import cmath
 import colorsys
 import dataclasses
 import datetime
@@ -19,10 +21,12 @@ import os.path
 import posixpath
 import re
 import string
+import struct
 import sys
 import textwrap
 import types
 import typing
+import zlib
 from typing import Any
 
 import numpy as np
@@ -46,7 +50,7 @@ TYPES: tuple[type, ...] = (np.generic, str, bytes, int, float, complex, bool, ra
                            type(None), type(Ellipsis), re.Pattern, re.Match, torch.dtype, torch.device, torch.Size,
                            torch.finfo, torch.iinfo, torch.layout, torch.memory_format, types.UnionType,
                            types.GenericAlias, *DATES)
-MODULES = (math, operator, posixpath, fnmatch, textwrap, keyword, colorsys)
+MODULES = (math, cmath, operator, posixpath, fnmatch, textwrap, keyword, colorsys)
 MODULE_EXCEPTIONS = frozenset({
     *(getattr(os.path, n) for n in ("exists", "lexists", "isfile", "isdir", "islink", "ismount", "getsize", "getmtime",
                                     "getatime", "getctime", "abspath", "realpath", "relpath", "expanduser",
@@ -55,6 +59,8 @@ MODULE_EXCEPTIONS = frozenset({
 BUILTINS = (ascii, bin, chr, hex, oct, ord, len, abs, round, divmod, pow, int, float, complex, bool, str, bytes, range,
             slice, format, repr)
 REGEX = (re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn, re.split, re.findall, re.escape)
+OF_BYTES = (struct.pack, struct.unpack, struct.unpack_from, struct.calcsize, binascii.hexlify, binascii.unhexlify,
+            binascii.b2a_base64, binascii.a2b_base64, binascii.crc32, zlib.crc32, zlib.adler32)
 TYPING = (typing.get_origin, typing.get_args, typing.get_type_hints,
           dataclasses.is_dataclass, inspect.isclass, inspect.isfunction, inspect.ismodule, inspect.isabstract,
           inspect.isbuiltin, inspect.isroutine, inspect.iscoroutinefunction, inspect.isgeneratorfunction,
@@ -69,8 +75,8 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
 
 
 def _collect() -> set[Any]:
-    found: set[Any] = {*BUILTINS, *DATES, *REGEX, *TYPING, *TORCH, *NUMPY, string.capwords, os.fspath, json.dumps,
-                       json.loads, importlib.metadata.version, sys.intern}
+    found: set[Any] = {*BUILTINS, *DATES, *REGEX, *OF_BYTES, *TYPING, *TORCH, *NUMPY, string.capwords, os.fspath,
+                       json.dumps, json.loads, importlib.metadata.version, sys.intern}
     for cls in TYPES:
         found |= {raw for name, raw in vars(cls).items() if isinstance(raw, DESCRIPTORS) and name not in NOT_PURE}
     for cls in (int, float, bytes, str, complex):

@@ -39,7 +39,7 @@ def forget_constant(fake: Any) -> None:
 class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
-    indices: Sequence[tuple[Any, int, Any]] | None = ()     # for which kernels may raise; None: for something else, too
+    indices: Sequence[tuple] | None = ()     # for which kernels may raise; None: for something else, too
     draws = draws_now = may_refuse = changes_unversioned = False
     while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
     supports_higher_order_operators = True

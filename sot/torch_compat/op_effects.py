@@ -105,13 +105,17 @@ def is_positive(divisor: tuple) -> bool:
     return bool(divisor) and type(divisor[0]) is int and divisor[0] > 0
 
 
-def bounds_of_indices(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> list[tuple[Any, int, Any]] | None:
-    """The indices for which a kernel may raise, each with the least value and the least that is too great; None if it
-    may raise for anything else.
+def bounds_of_indices(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> list[tuple] | None:
+    """The indices for which a kernel may raise, each with the least value, the least that is too great, and for a loss
+    the value that it ignores; None if it may raise for anything else.
     """
     name = refusing(kernel)
     if refuses_otherwise(kernel, args, kwargs) or kernel.namespace not in TORCHS_OWN:
         return None
+    if name in ("nll_loss_forward", "nll_loss2d_forward"):
+        scores, target, _, _, ignored = args
+        classes = scores.shape[min(scores.dim(), 2) - 1]
+        return [(target, 0, classes, ignored)] if target.dtype is torch.int64 and type(classes) is int else None
     if name in BY_INDEX and not kwargs:
         dim, at = BY_INDEX[name]
         if name == "embedding":

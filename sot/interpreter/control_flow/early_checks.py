@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 MOST = 16       # operations that are computed once more
 
 
-def in_range(index: torch.Tensor, low: int, high: int) -> None:
+def in_range(index: torch.Tensor, low: int, high: int, ignored: int | None = None) -> None:
     """The target of a check's node."""
+    if ignored is not None and not low <= ignored < high:
+        index = index[index != ignored]
     if index.numel():
         first, last = torch.aminmax(index)
         if first.item() < low or last.item() >= high:
@@ -38,12 +40,12 @@ def checked(m: Machine, call: Call) -> bool:
     refs: dict[int, TensorRef] = {}
     fx.node.map_aggregate(call[1:], lambda v: refs.setdefault(id(v.fake), v) if isinstance(v, TensorRef) else None)
     found = []
-    for fake, low, high in indices:
+    for fake, *bounds in indices:
         ref = refs.get(id(fake))
         nodes = None if ref is None else origin_of(m, ref)
-        if ref is None or nodes is None or type(high) is not int:
+        if ref is None or nodes is None or type(bounds[1]) is not int:
             return False
-        found.append((ref, nodes, (low, high)))
+        found.append((ref, nodes, tuple(bounds)))
     for ref, nodes, bounds in found:
         builder.check_early(builder.node_of(ref), nodes, in_range, bounds, m.stack_trace())
     return True

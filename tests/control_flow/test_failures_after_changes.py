@@ -1,0 +1,95 @@
+"""A loss whose targets are out of range, after a change of an input: the input, and all other effects, are Python's."""
+import pytest
+import torch
+from harness import Counter
+from torch import nn
+from torch.nn import functional as F
+
+import sot
+
+BACKENDS = ["eager", "aot_eager"]
+
+
+def run(step_of, backend, refused):
+    """What the calls of a training step return and raise, and what they leave. Calls in ``refused`` have targets that
+    are out of range.
+    """
+    torch.manual_seed(0)
+    step, state = step_of()
+    call = step if backend is None else sot.to_static(step, backend=backend)
+    seen = []
+    for i in range(5):
+        x, y = torch.randn(8, 4), torch.randint(0, 3, (8,)) + (7 if i in refused else 0)
+        try:
+            seen.append(call(x, y))
+        except IndexError as error:
+            seen.append(torch.tensor(str(error).startswith("Target")))
+        seen += [v.detach().clone() if isinstance(v, torch.Tensor) else torch.tensor(v) for v in state()]
+    return seen
+
+
+def normalized():
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+    sgd, log = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), []
+
+    def step(x, y):
+        sgd.zero_grad()
+        log.append(1)
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        sgd.step()
+        return loss.detach()
+    return step, lambda: [*model.state_dict().values(), len(log), *(p.grad is None for p in model.parameters())]
+
+
+def caught():
+    total, weight = torch.zeros(3), torch.randn(4, 3)
+
+    def step(x, y):
+        total.add_(x.mean(0)[:3])
+        try:
+            return F.cross_entropy(x @ weight, y) + total.sum()
+        except IndexError:
+            total.mul_(2)
+            raise
+    return step, lambda: [total]
+
+
+@pytest.mark.parametrize("refused", [(), (0,), (1,), (2, 3), (4,)])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("step_of", [normalized, caught])
+def test_what_the_program_leaves_is_pythons(step_of, backend, refused):
+    want = run(step_of, None, refused)
+    got = run(step_of, backend, refused)
+    torch.testing.assert_close(got, want)
+
+
+def test_a_step_with_batch_norm_and_targets_is_one_graph_each_time():
+    step, _ = normalized()
+    backend = Counter()
+    call = sot.to_static(step, backend=lambda gm, inputs: (backend(gm, inputs), lambda *args: gm(*args))[1],
+                         full_graph=True)
+    for _ in range(3):
+        call(torch.randn(8, 4), torch.randint(0, 3, (8,)))
+    assert len(backend.graphs) == 2     # the first step makes momenta
+
+
+def ignoring():
+    total, weight = torch.zeros(3), torch.randn(4, 3)
+
+    def step(x, y):
+        total.add_(x.mean(0)[:3])
+        try:
+            return F.cross_entropy(x @ weight, y - (y == 1) * 8, ignore_index=-7) + total.sum()
+        except IndexError:
+            total.mul_(2)
+            raise
+    return step, lambda: [total]
+
+
+@pytest.mark.parametrize("refused", [(), (1,)])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_targets_that_the_loss_ignores_are_no_failure(backend, refused):
+    want = run(ignoring, None, refused)
+    got = run(ignoring, backend, refused)
+    torch.testing.assert_close(got, want)

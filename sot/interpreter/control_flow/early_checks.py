@@ -46,8 +46,8 @@ def checked(m: Machine, call: Call) -> bool:
         if ref is None or nodes is None or type(bounds[1]) is not int:
             return False
         found.append((ref, nodes, tuple(bounds)))
-    for ref, nodes, bounds in found:
-        builder.check_early(builder.node_of(ref), nodes, in_range, bounds, m.stack_trace())
+    for ref, nodes, limits in found:
+        builder.check_early(builder.node_of(ref), nodes, in_range, limits, m.stack_trace())
     return True
 
 

@@ -40,8 +40,8 @@ LIBRARY_METACLASSES = (enum.EnumMeta, type(types.resolve_bases((typing.NamedTupl
 # They would call these functions.
 CALLED_BY_LIBRARY = frozenset({"__new__", "__init__", "__init_subclass__", "__set_name__", "_missing_", "_ignore_",
                                "_generate_next_value_"})
-# type reads these when it makes a class
-READ_BY_TYPE = frozenset({"__slots__", "__doc__", "__module__", "__qualname__"})
+# type reads these when it makes a class, and the compiler writes them: the stand-in has them as they are
+READ_BY_TYPE = frozenset({"__slots__", "__doc__", "__module__", "__qualname__", "__static_attributes__"})
 
 
 class Shell:

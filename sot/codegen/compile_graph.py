@@ -15,6 +15,7 @@ from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.number_tensors import number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.pieces import in_pieces
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
+from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
 from sot.guards.assumptions import RestartCapture
@@ -92,7 +93,7 @@ class GraphCompiler:
         # The backend may trace with proxies, for whose class torch must look for overrides.
         grad = graph.turns_grad_on or torch.is_grad_enabled()
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
-              unheard(warnings_of(graph.module)), tracing_recurrence(graph.module)):
+              unheard(warnings_of(graph.module)), tracing_recurrence(has_recurrence(graph.module))):
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
@@ -114,14 +115,18 @@ class GraphCompiler:
         has_backward = has_gradients(graph.module)
         if has_backward:
             recompute_inside(graph.module)
+        undo = separate_layers(graph.module)
         end = changed_end(graph, has_backward)
         try:
             compiled = self.ask_about_leaves(graph)
         except BackendError as error:
+            undo()
             refuse_part(graph, has_backward, error)
             raise
-        if end is not None and is_as_it_is(compiled, graph.module):
-            end.restore()
+        if is_as_it_is(compiled, graph.module):
+            undo()
+            if end is not None:
+                end.restore()
             return graph.module.forward
         if has_backward and not graph.spent.is_known and not is_as_it_is(compiled, graph.module):
             raise RestartCapture("the backend compiles its graph, which changes what it has gone backward through",

@@ -174,10 +174,10 @@ def _with_source_lines(trace: str) -> str:
 
 
 @contextmanager
-def tracing_recurrence(gm: GraphModule) -> Iterator[None]:
+def tracing_recurrence(needed: bool) -> Iterator[None]:
     """Let AOTAutograd trace an LSTM to operations that it can go backward through: the backward kernel of mkldnn takes
     memory that the forward kernel does not give in a trace."""
-    if not (torch.is_grad_enabled() and gm.graph.find_nodes(op="call_function", target=torch.lstm)):
+    if not (needed and torch.is_grad_enabled()):
         yield
         return
     before = torch._C._get_mkldnn_enabled()

@@ -5,10 +5,11 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 import weakref
 
 import pytest
-from hooked import callback_set, is_installed, skipped, with_entries
+from hooked import callback_set, evaluator, is_installed, skipped, with_entries
 from hooked import no_callback_left as no_callback_left
 
 from sot import _hook
@@ -253,6 +254,25 @@ def test_torch_compile_works_above_and_below_the_hook():
     result = torch.compile(lambda x: (x + 1, torch._dynamo.disable(inside)(x)), backend=backend)
     assert result(torch.ones(2))[1] == "entry"
     assert not is_installed()
+
+
+def test_no_other_evaluator_stays_installed_because_the_hook_went_above_it():
+    torch = pytest.importorskip("torch")
+    before = evaluator()
+
+    def nothing(function, arguments):
+        return None
+
+    def fn(x):
+        y = x + 1
+        _hook.set_callback(None)
+        _hook.set_callback(nothing)     # above the compiler, which is above the first
+        return y
+
+    with warnings.catch_warnings(), callback_set(nothing):
+        warnings.simplefilter("ignore")     # the compiler does not know set_callback()
+        assert torch.compile(fn, backend="eager")(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert evaluator() == before
 
 
 def hooked(x):

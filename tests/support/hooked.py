@@ -2,6 +2,7 @@
 import contextlib
 import ctypes
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -54,13 +55,24 @@ def arguments_seen(fn, *args, **kwargs):
     return seen
 
 
-def is_installed():
+class _Symbol(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p), ("_base", ctypes.c_void_p), ("_name", ctypes.c_char_p),
+                ("_address", ctypes.c_void_p)]
+
+
+def evaluator():
+    """The name of the binary whose evaluator is called for frames."""
     api = ctypes.pythonapi
     api.PyInterpreterState_Main.restype = ctypes.c_void_p
     current = api._PyInterpreterState_GetEvalFrameFunc
     current.argtypes, current.restype = [ctypes.c_void_p], ctypes.c_void_p
-    default = ctypes.cast(api._PyEval_EvalFrameDefault, ctypes.c_void_p).value
-    return current(api.PyInterpreterState_Main()) != default
+    found = _Symbol()
+    ctypes.CDLL(None).dladdr(ctypes.c_void_p(current(api.PyInterpreterState_Main())), ctypes.byref(found))
+    return Path(found.file.decode()).name
+
+
+def is_installed():
+    return evaluator() == Path(_hook.__file__).name
 
 
 def in_thread(fn):

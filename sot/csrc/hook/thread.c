@@ -73,6 +73,10 @@ int wake_up(void)
 
 /* ---- installing the evaluator ------------------------------------------------------------------- */
 
+/* The evaluator below all, found when ours was in no chain. */
+static _PyFrameEvalFunction evaluate_first = _PyEval_EvalFrameDefault;
+static int in_chain;
+
 /* Install ours above all others. Another evaluator may call ours already. That cannot be known, and then the chain is a
    cycle, which pass_on_frame() ends. */
 static void install(PyInterpreterState *interp)
@@ -81,14 +85,23 @@ static void install(PyInterpreterState *interp)
     if (current != evaluate) {
         asleep = 0;
         evaluate_before = current;
+        if (!in_chain) {
+            evaluate_first = current;
+            in_chain = 1;
+        }
         _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
     }
 }
 
-/* An evaluator above us keeps us from leaving. */
+/* An evaluator above us keeps us from leaving. One that came after us and is below us now, as in a cycle, is installed
+   again only while it works: it does not expect that, and nobody would remove it. */
 void uninstall(PyInterpreterState *interp)
 {
     if (_PyInterpreterState_GetEvalFrameFunc(interp) == evaluate) {
+        in_chain = evaluate_before != evaluate_first && another_compiler_works(PyThreadState_Get());
+        if (!in_chain) {
+            evaluate_before = evaluate_first;
+        }
         _PyInterpreterState_SetEvalFrameFunc(interp, evaluate_before);
     }
 }

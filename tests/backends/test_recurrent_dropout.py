@@ -1,0 +1,100 @@
+"""Dropout between the layers of recurrent networks with backends that trace: values, gradients, random numbers."""
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import sot
+
+NETWORKS = {
+    "lstm": lambda: nn.LSTM(4, 6, 2, dropout=0.5),
+    "lstm_both_ways": lambda: nn.LSTM(4, 6, 2, dropout=0.5, bidirectional=True),
+    "lstm_projected": lambda: nn.LSTM(4, 6, 2, dropout=0.5, proj_size=3),
+    "lstm_without_bias": lambda: nn.LSTM(4, 6, 2, dropout=0.5, bias=False),
+    "gru_batch_first": lambda: nn.GRU(4, 6, 3, dropout=0.3, batch_first=True),
+    "rnn_tanh": lambda: nn.RNN(4, 6, 2, dropout=0.5),
+    "rnn_relu_both_ways": lambda: nn.RNN(4, 6, 2, dropout=0.5, nonlinearity="relu", bidirectional=True),
+}
+X = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
+LENGTHS = {False: torch.tensor([3, 2]), True: torch.tensor([2, 2, 1])}
+
+
+def padded(network, x):
+    return network(x)[0]
+
+
+def packed(network, x):
+    sequence = pack_padded_sequence(x, LENGTHS[network.batch_first], batch_first=network.batch_first)
+    return pad_packed_sequence(network(sequence)[0])[0]
+
+
+def result_of(make, wrap, call):
+    torch.manual_seed(0)
+    network = make()
+    x = X.clone().requires_grad_()
+    translated = wrap(lambda x: call(network, x))
+    out = translated(x)
+    out.square().sum().backward()
+    return [out, x.grad, *(p.grad for p in network.parameters()), torch.rand(1)]
+
+
+@pytest.mark.parametrize("call", [padded, packed])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_traced_networks_drop_as_pytorch_does(name, call):
+    want = result_of(NETWORKS[name], lambda f: f, call)
+    got = result_of(NETWORKS[name], lambda f: sot.to_static(f, backend="aot_eager"), call)
+    torch.testing.assert_close(got, want)
+
+
+@pytest.mark.slow
+def test_inductor_drops():
+    """It draws other random numbers than PyTorch: with dropout of 1 only the biases of the last layer are left."""
+    make = lambda: nn.GRU(4, 6, 2, dropout=1.0)     # noqa: E731
+    want = result_of(make, lambda f: f, padded)
+    got = result_of(make, lambda f: sot.to_static(f, backend="inductor"), padded)
+    torch.testing.assert_close(got[:-1], want[:-1])
+
+
+def test_a_training_step_is_one_graph_and_learns_as_pytorch_does():
+    def losses(wrap):
+        torch.manual_seed(0)
+        network, head = nn.LSTM(4, 6, 2, dropout=0.5), nn.Linear(6, 1)
+        optimizer = torch.optim.SGD([*network.parameters(), *head.parameters()], lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = head(network(x)[0]).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+        step = wrap(step)
+        return [step(X) for _ in range(4)], step
+    want, _ = losses(lambda f: f)
+    got, step = losses(lambda f: sot.to_static(f, backend="aot_eager"))
+    torch.testing.assert_close(got, want)
+    assert not any(capture.stopped for capture in step.captures)
+
+
+def test_dropout_that_changes_and_none():
+    def run(wrap):
+        torch.manual_seed(0)
+        network = nn.GRU(4, 6, 2)
+
+        def fn(x, p):
+            network.dropout = p
+            return network(x)[0]
+        fn = wrap(fn)
+        return [fn(X, p) for p in (0.0, 0.1, 0.2, 0.3, 0.0)]
+    torch.testing.assert_close(run(lambda f: sot.to_static(f, backend="aot_eager")), run(lambda f: f))
+
+
+def test_a_backend_that_runs_its_graph_as_it_is_gets_the_network_whole():
+    targets = []
+
+    def backend(module, inputs):
+        targets.extend(node.target for node in module.graph.nodes if node.op == "call_function")
+        return module.forward
+
+    want = result_of(NETWORKS["lstm"], lambda f: f, padded)
+    got = result_of(NETWORKS["lstm"], lambda f: sot.to_static(f, backend=backend), padded)
+    assert all(map(torch.equal, got, want)) and targets

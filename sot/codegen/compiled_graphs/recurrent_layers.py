@@ -80,4 +80,5 @@ def layer_by_layer(name: str, input: torch.Tensor, *rest: Any) -> tuple[torch.Te
             input, *sizes, of_layer if name == "lstm" else of_layer[0], params[i * each:(i + 1) * each], biases, 1, 0.0,
             train, bidirectional, *([False] if batch_first else []))
         last.append(ends)
-    return (input.transpose(0, 1) if batch_first == [True] else input, *(torch.cat(ends) for ends in zip(*last, strict=True)))
+    output = input.transpose(0, 1) if batch_first == [True] else input
+    return (output, *(torch.cat(ends) for ends in zip(*last, strict=True)))

@@ -129,7 +129,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     if not selection.is_known_to_interpret(backend):
         compilers.add_source_lines(gm)
     try:
-        with kept_random_states(), compilers.compiling_graph(gm):
+        with kept_random_states(), compilers.compiling_graph(gm, example_inputs):
             compiled = _hook.with_signals(backend, gm, list(example_inputs))
     except BackendError:
         raise

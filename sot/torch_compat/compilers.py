@@ -17,9 +17,11 @@ from typing import Any
 
 import torch
 from torch._guards import TracingContext, tracing
+from torch._library.fake_class_registry import FakeScriptObject
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx import GraphModule, Interpreter
 from torch.fx.traceback import preserve_node_meta
+from torch.overrides import TorchFunctionMode
 
 
 def _import(name: str) -> ModuleType:
@@ -124,15 +126,28 @@ def compiling(mode: FakeTensorMode) -> Iterator[None]:
         yield
 
 
+class RefuseFakeGenerators(TorchFunctionMode):
+    """Raise where a trace calls an operation with its stand-in for a random generator. Torch 2.12 to 2.15 read memory
+    out of bounds there.
+    """
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if any(isinstance(value, FakeScriptObject) for value in (*args, *kwargs.values())):
+            raise TypeError(f"{getattr(func, '__name__', func)} cannot be traced with a random generator")
+        return func(*args, **kwargs)
+
+
 @contextmanager
-def compiling_graph(gm: GraphModule) -> Iterator[None]:
+def compiling_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Iterator[None]:
     """The context of ``compiling`` for a backend that gets real inputs and makes them fake itself.
 
     A mode without a ShapeEnv makes every shape static, as in a graph without symbols.
     """
+    has_generator = any(isinstance(value, torch.Generator) for value in example_inputs)
     mode = symbolic_mode(gm) or (
         static_mode() if depends_on_data(gm) else FakeTensorMode(allow_non_fake_inputs=True))
-    with compiling(mode):
+    with compiling(mode), RefuseFakeGenerators() if has_generator else nullcontext():
         yield
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from functorch.compile import aot_module_simplified, make_boxed_func
 from harness import Programs, tensors
 from torch.utils.checkpoint import checkpoint
 
@@ -69,3 +70,15 @@ def test_what_lies_between_is_compiled(fn):
         torch.testing.assert_close(seen(translated), seen(fn))
         count = len(graphs)
     assert count == len(graphs) > 1
+
+
+def test_a_generator_that_a_backend_would_trace_is_left_to_pytorch():
+    """The tracer of torch 2.12 to 2.15 reads memory out of bounds for a random generator."""
+    def fn(x):
+        return (x * 2).sin() + torch.rand(3, generator=G) * torch.empty(3).uniform_(generator=G)
+
+    def backend(gm, inputs):
+        return aot_module_simplified(gm, inputs, fw_compiler=lambda graph, _: make_boxed_func(graph.forward))
+    translated = sot.to_static(fn, backend=backend, full_graph=True)
+    for _ in range(2):
+        torch.testing.assert_close(seen(translated), seen(fn))

@@ -65,10 +65,11 @@ class GraphCompiler:
         backend: compiles the graphs.
         check: the share of calls that are compared with plain Python.
         strict: whether errors of a compiled graph are raised. Otherwise the graph is run as it is.
+        cuts: whether a graph with independent results is compiled as several.
     """
 
-    def __init__(self, backend: Backend, check: float, strict: bool) -> None:
-        self.backend, self.check, self.strict = backend, check, strict
+    def __init__(self, backend: Backend, check: float, strict: bool, cuts: bool = True) -> None:
+        self.backend, self.check, self.strict, self.cuts = backend, check, strict, cuts
         self.compiles = False       # whether it has compiled a graph
 
     def compile(self, graph: Graph, record: Capture) -> Compiled:
@@ -160,8 +161,8 @@ class GraphCompiler:
             compiled = call_backend(self.backend, graph.module, examples)
             if is_as_it_is(compiled, graph.module):
                 return compiled
-            return apart(graph, self.backend) or compiled
-        return apart(graph, self.backend) or call_backend(self.backend, graph.module, examples)
+            return self.cuts and apart(graph, self.backend) or compiled
+        return self.cuts and apart(graph, self.backend) or call_backend(self.backend, graph.module, examples)
 
     def wrapped(self, call: Callable[..., Any], graph: Graph, as_it_is: bool, record: Capture) -> Callable[..., Any]:
         """The wrapped callable: it raises and changes state as the program would, and compares results if

@@ -56,14 +56,18 @@ class Recorder:
 
 @contextmanager
 def unchanged(values: Iterable[Any]) -> Iterator[None]:
-    """Restore the contents of tensors afterwards, because running statistics change in train mode."""
-    before = [(value, value.detach().clone()) for value in values
+    """Restore the contents of tensors afterwards, because running statistics change in train mode. A buffer into which
+    the graph writes what has a gradient loses that history again.
+    """
+    before = [(value, value.detach().clone(), value.requires_grad) for value in values
               if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)]
     yield
     with torch.no_grad():
-        for value, content in before:       # batch norm writes without a new version
+        for value, content, has_gradient in before:       # batch norm writes without a new version
             if not value.is_inference() and not torch.equal(value, content):
                 value.copy_(content)
+            if value.requires_grad and not has_gradient:
+                value.detach_()
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,8 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
         target = called(fn, inspect.signature(fn), input_spec)
     state = SavedState(target.__code__, owner)
     settings = Settings(recorder, full_graph=True, input_spec=input_spec)
-    translator = Translator(settings.compiler(), full_graph=True, strict=True, exits=state.write)
+    translator = Translator(settings.compiler(), full_graph=True, strict=True, exits=state.write,
+                            whole_graphs=True)
     call = StaticFunction(target, settings, translator)
     try:
         result = call(*args, **kwargs)

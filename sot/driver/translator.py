@@ -74,15 +74,17 @@ class Translator:
         scope: the modules that it is for.
         shows_stages: whether records of captures contain the intermediate form of each step as text.
         exits: emits the exits of traces.
+        whole_graphs: whether the backend gets each graph as one. Otherwise graphs with independent results are cut.
     """
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
                  dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0, data_sizes: bool = True,
                  program: WholeProgram | None = None, scope: Scope = EVERYTHING,
-                 shows_stages: bool = False, exits: Callable[[Trace], Exit] = write_exit) -> None:
+                 shows_stages: bool = False, exits: Callable[[Trace], Exit] = write_exit,
+                 whole_graphs: bool = False) -> None:
         self.full_graph, self.program, self.scope = full_graph, program, scope
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
-        self.compiler = GraphCompiler(backend, check, self.strict)
+        self.compiler = GraphCompiler(backend, check, self.strict, cuts=not whole_graphs)
         unrolling()     # raises for an invalid value of SOT_UNROLL
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,

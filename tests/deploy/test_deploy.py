@@ -204,6 +204,22 @@ def test_hooks_are_part_of_what_is_saved(saved):
     same(loaded(torch.ones(2, 4)), net(torch.ones(2, 4)))
 
 
+def test_results_without_a_common_history(saved):
+    """A backend that compiles would get two graphs."""
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention, self.norm = nn.MultiheadAttention(8, 2, batch_first=True), nn.LayerNorm(8)
+
+        def forward(self, x):
+            y, weights = self.attention(x, x, x)
+            return self.norm(x + y), weights
+
+    model, x = Attention().eval(), torch.randn(3, 6, 8)
+    loaded = saved(model, [InputSpec((None, 6, 8))])
+    torch.testing.assert_close(loaded(x), model(x))
+
+
 @pytest.mark.parametrize("fn", [
     lambda x: x * x.sum().item(),
     lambda x: x[x > 0] * 2,

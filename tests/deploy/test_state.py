@@ -179,6 +179,26 @@ def test_a_cache_that_is_written_in_place_is_kept(saved):
             same(loaded(x, at), model(x, at))
 
 
+def test_a_buffer_may_be_written_with_what_has_a_gradient(saved):
+    """The save calls the model once: that must not leave a history in its buffers, or in those of the file."""
+    class Cached(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.register_buffer("keys", torch.zeros(3, 4))
+
+        def forward(self, x, at):
+            self.keys.index_copy_(0, at, self.linear(x))
+            return x @ self.keys.T
+
+    model = Cached()
+    loaded = saved(model, [torch.ones(1, 4), torch.tensor([0])])
+    assert not model.keys.requires_grad and model.keys.is_leaf and not model.keys.any()
+    for i in range(3):
+        x, at = torch.randn(1, 4), torch.tensor([i])
+        assert torch.equal(loaded(x, at), model(x, at))
+
+
 def test_a_number_read_from_a_tensor_is_refused_as_a_result(tmp_path):
     with pytest.raises(SaveError, match="Return the tensor|needed as a Python number"):
         sot.save(lambda x: (x + 1, x.sum().item()), tmp_path / "m", input_spec=[InputSpec((3,))])

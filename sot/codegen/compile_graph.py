@@ -118,6 +118,7 @@ class GraphCompiler:
             recompute_inside(graph.module)
         undo = separate_layers(graph.module)
         end = changed_end(graph, has_backward)
+        forward = graph.module.forward
         try:
             compiled = self.ask_about_leaves(graph)
         except BackendError as error:
@@ -128,7 +129,7 @@ class GraphCompiler:
             undo()
             if end is not None:
                 end.restore()
-            return graph.module.forward
+            return graph.module.forward if end is not None or compiled == forward else compiled
         if has_backward and not graph.spent.is_known and not is_as_it_is(compiled, graph.module):
             raise RestartCapture("the backend compiles its graph, which changes what it has gone backward through",
                                  plain_gradients=True)

@@ -20,6 +20,7 @@ from typing import Any
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "shared" / "scripts"
 HOW = ("enable", "static")
+UNCOMPILED = "PYTHONDONTWRITEBYTECODE"      # each process would compile this package; an installed one is compiled already
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
@@ -48,7 +49,8 @@ def environment(mode: str, scripts: Path, place: Path, turns: list[int]) -> dict
     own = {"HARNESS_MODE": mode, "HARNESS_OUT": str(place / "out.json"), "HARNESS_FILE": str(scripts / "harness.py"),
            "HARNESS_TURNS": ",".join(map(str, turns)), "SOT_EXCLUDE": "harness,tvshim",
            "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    return {**os.environ, **QUIET, **own, **({"SOT_ENABLE": "1"} if mode == "enable" else {})}
+    inherited = {name: value for name, value in os.environ.items() if name != UNCOMPILED}
+    return {**inherited, **QUIET, **own, **({"SOT_ENABLE": "1"} if mode == "enable" else {})}
 
 
 def result(process: subprocess.Popen[bytes], name: str, place: Path) -> dict[str, Any]:

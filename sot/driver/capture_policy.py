@@ -224,11 +224,12 @@ class Policy:
         work, now = work_of(code), self.clock()
         if self.to_come(misses, now) * work.saved <= work.cost * DEARER ** (captures - 1):
             self.leave(code, f"no capture fits all calls, and after {captures} another one costs more than it gains")
-            return False
-        if work.cost > self.allowance(now):
+        elif work.cost > self.allowance(now):
             self.left_out[code.co_qualname] += 1
-            return False
-        return True
+        else:
+            return True
+        _hook.ask_again(code, work.calls + 1 + misses // 4)
+        return False
 
     def may_break(self, code: CodeType, breaks: int) -> bool:
         """Whether it pays to leave and enter the function at so many breaks in a call."""

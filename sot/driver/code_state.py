@@ -50,9 +50,7 @@ class CodeState:
         learnt: the assumptions of later captures.
         handed_on: variables whose number differed where a graph of the function broke.
         captures: the number of captures that were begun.
-        misses: the number of calls since the last capture that no entry fits and that Python runs because the budget
-            of
-            the program does not allow a capture.
+        calls_before: the number of calls that Python had run when the last capture began, in a whole program.
         breaks: how often captures of the function, or of its resume code, have stopped.
         has_operations: whether one of these captures met an operation on a tensor.
         given_up: why entries have been dropped since the last capture.
@@ -64,7 +62,7 @@ class CodeState:
     learnt: Assumptions = Assumptions()
     handed_on: set[str] = field(default_factory=set)
     captures: int = 0
-    misses: int = 0
+    calls_before: int = 0
     breaks: int = 0
     has_operations: bool = False
     given_up: list[RecompileReason] = field(default_factory=list)

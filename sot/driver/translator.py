@@ -25,7 +25,7 @@ from sot.bytecode.resume_origin import origin, whole_code
 from sot.codegen.compile_graph import ALL, GraphCompiler
 from sot.codegen.exit import Exit, write_exit
 from sot.driver import recompile_limit
-from sot.driver.capture_policy import Policy
+from sot.driver.capture_policy import Policy, work_of
 from sot.driver.code_state import CodeState, new_state
 from sot.driver.orphans import Owners
 from sot.driver.pipeline import Call, Tools, translate
@@ -152,13 +152,10 @@ class Translator:
 
     def pays_again(self, policy: Policy, code: CodeType) -> bool:
         """Whether code of a whole program is captured again when no entry fits."""
-        state = self.states.of(code)
-        if not state.entries:
-            return True
-        state.misses += 1
-        if not policy.may_recapture(code, state.captures, state.misses):
+        state, calls = self.states.of(code), work_of(code).calls
+        if state.entries and not policy.may_recapture(code, state.captures, calls + 1 - state.calls_before):
             return False
-        state.misses = 0
+        state.calls_before = calls
         return True
 
     def capture(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:

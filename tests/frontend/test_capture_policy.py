@@ -221,6 +221,25 @@ def test_recaptures_become_rarer(program):
     assert needed[0] < 40 and all(more > 2 * before for before, more in zip(needed, needed[1:]))
 
 
+def test_calls_that_no_capture_fits_are_decided_on_ever_more_rarely(program, monkeypatch):
+    made, net, asked = program(), Net(), []
+    may_recapture = made.policy.may_recapture
+    monkeypatch.setattr(made.policy, "may_recapture", lambda code, captures, misses: (
+        asked.append(misses), may_recapture(code, captures, misses))[-1])
+    for _ in range(20):
+        net(torch.ones(2, 3))
+    other, double = torch.ones(2, 3, dtype=torch.float64), Net().double()
+    made.policy.spent, spent = 1e9, made.policy.spent
+    for _ in range(300):
+        double(other)
+    assert looked_into(made) == ["forward"] and len(asked) < 40
+    made.policy.spent = spent
+    for _ in range(100):
+        double(other)
+    assert looked_into(made) == ["forward"] * 2
+    assert asked == sorted(asked) and asked[-1] > 300, "the calls that were not decided on count, too"
+
+
 def test_one_batch_of_another_size_is_no_reason_to_capture_again(program):
     clock, net = Clock(), Net()
     made = program(clock=clock)

@@ -158,6 +158,9 @@ static PyObject *answer_frame(PyFunctionObject *function, Slot *slot, Arguments 
         return Py_NewRef(PLAIN);
     }
     statistics.misses++;
+    if (slot != NULL && slot->entries != NULL && observes(seen_callback()) && !is_due(slot)) {
+        return Py_NewRef(PLAIN); /* it has declined such calls, and asks to be called later */
+    }
     answer = ask_callback(function, arguments);
     if (answer == MISS) {
         Py_SETREF(answer, Py_NewRef(PLAIN));

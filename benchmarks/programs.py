@@ -20,7 +20,7 @@ from typing import Any
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "shared" / "scripts"
 HOW = ("enable", "static")
-UNCOMPILED = "PYTHONDONTWRITEBYTECODE"      # each process would compile this package; an installed one is compiled already
+UNCOMPILED = "PYTHONDONTWRITEBYTECODE"  # with it each process compiles this package, which an install does once
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 

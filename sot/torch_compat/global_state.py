@@ -119,6 +119,8 @@ def _flag_table() -> dict:
         "mkldnn_deterministic", "onednn_allow_tf32", "nnpack_enabled", "cublas_allow_tf32",
         "cublas_allow_fp16_accumulation", "math_sdp_allow_fp16_bf16_reduction", "miopen_immediate",
         "deterministic_fill_uninitialized_memory", "float32_matmul_precision") if hasattr(c, f"_get_{name}")}
+    if hasattr(c, "_cuda_set_cudnn_benchmark_limit"):   # in builds for CUDA
+        flags[c._cuda_set_cudnn_benchmark_limit] = c._cuda_get_cudnn_benchmark_limit
     if hasattr(c, "_set_fp32_precision_setter"):        # by backend and operation
         flags[c._set_fp32_precision_setter] = c._get_fp32_precision_getter
     return {**flags, c._set_sdp_priority_order: c._get_sdp_priority_order}
@@ -126,8 +128,8 @@ def _flag_table() -> dict:
 
 # Readers of other such flags. A function that sets one is left to Python.
 FLAGS_READ = (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, *(getattr(torch._C, name) for name in (
-    "_get_cublas_allow_fp16_reduced_precision_reduction", "_get_cublas_allow_bf16_reduced_precision_reduction",
-    "_cuda_get_cudnn_benchmark_limit") if hasattr(torch._C, name)))
+    "_get_cublas_allow_fp16_reduced_precision_reduction", "_get_cublas_allow_bf16_reduced_precision_reduction")
+    if hasattr(torch._C, name)))
 
 
 def are_tied(flag: Callable[..., Any], other: Callable[..., Any]) -> bool:

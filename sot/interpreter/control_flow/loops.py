@@ -226,7 +226,7 @@ def leave(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Wa
         if end.kind == RAISED:
             raise Refusal(f"one side raises an exception ({end.text})")
         ends.append(end)
-    latch = next(e.pc for e in ends if flow.place[e.pc] == loop.latch)
+    latch = next(end.pc for way, end in zip(sides, ends, strict=True) if flow.place[way.pc] in loop.body)
     for end in ends:
         end.pc = latch
     settle_truth(m, flow, ends, regions)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from sot.backends.dynamo import DynamoBackend
 from sot.backends.eager import eager
 from sot.backends.errors import BackendUnavailableError
 from sot.backends.triton import availability
@@ -88,6 +89,11 @@ class Auto:
 
 
 triton, auto = Triton(), Auto()
+
+
+def is_known_to_compile(backend: Any) -> bool:
+    """Whether a backend is known to compile graphs, which takes long."""
+    return isinstance(backend, DynamoBackend | Triton)
 
 
 def is_known_to_interpret(backend: Any) -> bool:

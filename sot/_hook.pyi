@@ -6,7 +6,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _Entry = Callable[..., Any]
-_Callback = Callable[[FunctionType, tuple[Any, ...]], _Entry | None]
+_Callback = Callable[[FunctionType, tuple[Any, ...]], _Entry | Sentinel | None]
 
 @final
 class Sentinel: ...
@@ -85,7 +85,7 @@ class Callback:
     def __init__(self, function: _Callback, observes: bool = False, /) -> None: ...
     @property
     def __wrapped__(self) -> _Callback: ...
-    def __call__(self, function: FunctionType, inputs: tuple[Any, ...], /) -> _Entry | None: ...
+    def __call__(self, function: FunctionType, inputs: tuple[Any, ...], /) -> _Entry | Sentinel | None: ...
 
 class Binding:
     _binds: bool
@@ -100,6 +100,7 @@ class Direct:
 MISS: Sentinel
 clock_api: Any     # for sot._tally
 PLAIN: Sentinel
+PLAIN_INSIDE: Sentinel
 
 def set_callback(callback: _Callback | Sentinel | None, /) -> _Callback | Sentinel | None: ...
 def set_default(callback: _Callback | None, /) -> _Callback | None: ...

@@ -55,6 +55,7 @@ class CodeState:
         has_operations: whether one of these captures met an operation on a tensor.
         given_up: why entries have been dropped since the last capture.
         records: the records of its captures, in a whole program.
+        left: the number of calls that were captured, but not compiled, because no later call is like them.
     """
 
     code: weakref.ref[CodeType]
@@ -67,6 +68,7 @@ class CodeState:
     has_operations: bool = False
     given_up: list[RecompileReason] = field(default_factory=list)
     records: list[Capture] = field(default_factory=list)
+    left: int = 0
 
     # ---- entries
     def keep(self, entry: CachedEntry, last: bool = False) -> _hook.Entry:

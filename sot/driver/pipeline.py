@@ -34,14 +34,17 @@ from sot.guards.guard_program import GuardProgram
 from sot.guards.guards import Guard
 from sot.guards.origin import Inputs
 from sot.interpreter.torch_ops.data_sizes.graph_numbers import Guess
-from sot.interpreter.trace import Line, Trace
+from sot.interpreter.trace import Line, Trace, undoes_its_guards
 from sot.reports import recording
 from sot.reports.records import Capture, GuardRecord, RecompileReason
-from sot.support.errors import Reason, Skip
+from sot.support.errors import OnlyNow, Reason, Skip
 from sot.support.places import is_installed
 from sot.torch_compat.global_state import GlobalState
 
 BREAKS_WITHOUT_OPERATIONS = 6       # ``main`` may break before it trains
+# Calls that are left to Python because no later call is like them: the first call makes gradients; where gradients
+# are accumulated, a later one makes the state of the optimizer.
+MOST_LEFT = 2
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Tools:
         policy: decides what is worth a capture, when a whole program is translated.
         full_graph: whether a break is an error.
         shows_stages: whether records get the intermediate form of each step as text.
+        leaves_first_calls: whether calls that no later call is like are left to Python. Their graphs would be compiled
+            for one call each.
         write_exit: emits the exit of a trace.
     """
 
@@ -87,6 +92,7 @@ class Tools:
     policy: Policy | None
     full_graph: bool
     shows_stages: bool = False
+    leaves_first_calls: bool = False
     write_exit: Callable[[Trace], Exit] = write_exit
 
 
@@ -102,6 +108,11 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
                   tools.full_graph, tools.write_exit) as (trace, exit):
         if tools.policy is not None:
             refuse_poor(call, trace, tools, tools.policy)
+        if tools.leaves_first_calls and undoes_its_guards(trace):
+            state = tools.states.of(code)
+            state.left += 1
+            if state.left <= MOST_LEFT:
+                raise OnlyNow(Reason.FIRST_CALL)
         graph = build_graph(trace, exit.outputs, record.name)
         compiled = tools.compiler.compile(graph, record) if graph is not None else None
         watch = Watch(compiled.call, trace.guesses) if compiled and trace.guesses and not tools.full_graph else None

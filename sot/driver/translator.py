@@ -18,7 +18,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from sot import _hook
 from sot.backends import Backend, BackendError
-from sot.backends.selection import is_known_to_interpret
+from sot.backends.selection import is_known_to_compile, is_known_to_interpret
 from sot.bytecode.code_table import CodeTable
 from sot.bytecode.frame_layout import SLOT
 from sot.bytecode.resume_origin import origin, whole_code
@@ -41,7 +41,7 @@ from sot.reports import log, recording
 from sot.reports.records import BreakRecord, Capture
 from sot.support import limits
 from sot.support.capture_lock import TURNS
-from sot.support.errors import CaptureError, CaptureStop, LeftAlone, Reason, Skip, described
+from sot.support.errors import CaptureError, CaptureStop, LeftAlone, OnlyNow, Reason, Skip, described
 from sot.support.limits import unrolling
 from sot.support.own_code import builtins_are_replaced
 from sot.support.places import Place, is_installed
@@ -73,6 +73,7 @@ class Translator:
         program: the whole program that this translator is for, or None. It decides what is worth a capture.
         scope: the modules that it is for.
         shows_stages: whether records of captures contain the intermediate form of each step as text.
+        takes_first_calls: whether a call is compiled although no later call is like it.
         exits: emits the exits of traces.
         whole_graphs: whether the backend gets each graph as one. Otherwise graphs with independent results are cut.
     """
@@ -80,8 +81,8 @@ class Translator:
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,
                  dynamic: bool | None = None, control_flow: bool = False, check: float = 0.0, data_sizes: bool = True,
                  program: WholeProgram | None = None, scope: Scope = EVERYTHING,
-                 shows_stages: bool = False, exits: Callable[[Trace], Exit] = write_exit,
-                 whole_graphs: bool = False) -> None:
+                 shows_stages: bool = False, takes_first_calls: bool = False,
+                 exits: Callable[[Trace], Exit] = write_exit, whole_graphs: bool = False) -> None:
         self.full_graph, self.program, self.scope = full_graph, program, scope
         self.strict = os.environ.get("SOT_STRICT", "") not in ("", "0") if strict is None else strict
         self.compiler = GraphCompiler(backend, check, self.strict, cuts=not whole_graphs)
@@ -99,13 +100,14 @@ class Translator:
         self.callback = program.callback if program is not None else _hook.Callback(self._callback)
         policy = program.policy if program is not None else None
         self.tools = Tools(
-            self.compiler, self.states, self.callback, self.learn, policy, full_graph, shows_stages, exits)
+            self.compiler, self.states, self.callback, self.learn, policy, full_graph, shows_stages,
+            is_known_to_compile(backend) and not takes_first_calls, exits)
         _translators.add(self)
         weakref.finalize(self, drop_entries, self.states).atexit = False
         load()
 
     # ---- the call from the hook
-    def _callback(self, function: FunctionType, inputs: Inputs) -> Callable | None:
+    def _callback(self, function: FunctionType, inputs: Inputs) -> Callable | _hook.Sentinel | None:
         """The entry for a call, or None if Python must run it."""
         if builtins_are_replaced():
             return None
@@ -117,7 +119,7 @@ class Translator:
         except (CaptureError, BackendError) as e:
             raise ends_here(e) from None
 
-    def answer(self, function: FunctionType, inputs: Inputs) -> Callable | None:
+    def answer(self, function: FunctionType, inputs: Inputs) -> Callable | _hook.Sentinel | None:
         """The entry for a call of a function in scope, or None if Python must run it."""
         code = function.__code__
         if in_function_transform() or in_mode() or in_tracer():
@@ -130,7 +132,8 @@ class Translator:
         set_back = functools.partial(set_all_back, before, TURNS.is_mine())
         return _hook.undisturbed(set_back, self.take_turn, before, function, inputs, hooked)
 
-    def take_turn(self, before: Before, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
+    def take_turn(self, before: Before, function: FunctionType, inputs: Inputs,
+                  hooked: bool) -> Callable | _hook.Sentinel | None:
         """Like ``answer``, once the thread holds the capture lock. ``answer`` releases the lock."""
         code = function.__code__
         how = TURNS.take()
@@ -158,7 +161,7 @@ class Translator:
         state.calls_before = calls
         return True
 
-    def capture(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | None:
+    def capture(self, function: FunctionType, inputs: Inputs, hooked: bool) -> Callable | _hook.Sentinel | None:
         """Capture a call. ``hooked``: whether the program has hooks on the tensors that autograd saves."""
         code = function.__code__
         if self.program is not None and self.owners.note(function):
@@ -179,6 +182,9 @@ class Translator:
             state.drop(state.entries[:1])
         except (CaptureError, BackendError):
             raise
+        except OnlyNow as stop:
+            record.stopped, record.fallback = BreakRecord(stop.reason, stop.detail, record.place), True
+            return _hook.PLAIN_INSIDE
         except Skip as stop:
             self.leave_to_python(function, inputs, record, stop)
         except (MemoryError, RecursionError) as e:      # the program is near the limit, or its values are too large
@@ -294,20 +300,19 @@ class Translator:
         if stop.reason is Reason.WATCHES or isinstance(stop, LeftAlone):
             _hook.leave_alone(code)
         if stop.reason is Reason.RECOMPILE_LIMIT:
-            self.stop_capturing(code, inputs, record)
+            stop_capturing(self, code, inputs, record)
         else:
             _hook.skip(code, self.callback)
 
-    def stop_capturing(self, code: CodeType, inputs: Inputs, record: Capture) -> None:
-        """Stop capturing a function that has enough entries: Python runs the calls that none fits, and a warning says
-        so.
-        """
-        state = self.states.of(code)
-        entries = state.same_program(inputs)
-        if not recompile_limit.leave_program(state, code, inputs, self.callback, self.limit):
-            _hook.skip(code, self.callback)
-        if any(entry.has_graph for entry in entries):
-            recompile_limit.warn(code, record.name, reasons(entries, inputs, code), inputs, len(entries))
+
+def stop_capturing(translator: Translator, code: CodeType, inputs: Inputs, record: Capture) -> None:
+    """Stop capturing a function that has enough entries. Python runs calls that none fits, and a warning says so."""
+    state = translator.states.of(code)
+    entries = state.same_program(inputs)
+    if not recompile_limit.leave_program(state, code, inputs, translator.callback, translator.limit):
+        _hook.skip(code, translator.callback)
+    if any(entry.has_graph for entry in entries):
+        recompile_limit.warn(code, record.name, reasons(entries, inputs, code), inputs, len(entries))
 
 
 def set_all_back(before: Before, mine: bool) -> None:

@@ -21,7 +21,7 @@ from sot.reports.gain import Gain
 class Answers(Protocol):
     """The part of a translator that is used here."""
 
-    def answer(self, function: FunctionType, inputs: tuple) -> Callable | None: ...
+    def answer(self, function: FunctionType, inputs: tuple) -> Callable | _hook.Sentinel | None: ...
 
 
 class WholeProgram:
@@ -46,7 +46,7 @@ class WholeProgram:
                 self.translator = self._make(self)
         return self.translator
 
-    def _asked(self, function: FunctionType, inputs: tuple) -> Callable | None:
+    def _asked(self, function: FunctionType, inputs: tuple) -> Callable | _hook.Sentinel | None:
         """The entry for a call, or None if Python must run it."""
         code = function.__code__
         if self.scope.leaves_alone(code, str(function.__globals__.get("__name__")), self.callback):

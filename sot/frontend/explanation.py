@@ -49,7 +49,7 @@ def explain(fn_or_module: Any) -> Callable[..., Explanation]:
 
 def explained(kind: Callable[..., Any], target: Any, settings: Settings, /, *args: Any, **kwargs: Any) -> Explanation:
     """Call ``kind(target)`` once under a separate translator."""
-    translator = Translator(settings.compiler(), full_graph=False, strict=False)
+    translator = Translator(settings.compiler(), full_graph=False, strict=False, takes_first_calls=True)
     call = kind(target, settings, translator)
     recording = Recording(name_of(target).removeprefix("a "))
     try:

@@ -36,7 +36,7 @@ def stages(target: str, call: str | None, backend: str) -> str:
     names = run_module(Path(file))
     holder, name, function = find(names, path)
     settings = Settings(backend)
-    translator = Translator(settings.compiler(), shows_stages=True)
+    translator = Translator(settings.compiler(), shows_stages=True, takes_first_calls=True)
     translated = translate(function, settings, translator)
     if holder is names:
         holder[name] = translated

@@ -14,7 +14,7 @@ import torch
 
 from sot.graph import GraphBuilder
 from sot.guards.draws import Draws
-from sot.guards.guards import DistinctGuard, EqualsGuard, Guard, TypeGuard
+from sot.guards.guards import DistinctGuard, EqualsGuard, Guard, HasKeyGuard, IsGuard, TypeGuard
 from sot.guards.origin import Arg, Attr, Inputs, Known, Origin
 from sot.guards.symbols import Symbols
 from sot.support.errors import Break
@@ -24,7 +24,7 @@ from sot.values.callables import CellValue
 from sot.values.classes import ClassValue, is_of_made_class
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import NUMBER_TYPES
-from sot.values.objects import DictValue, ListValue, TupleValue
+from sot.values.objects import DELETED, DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -197,6 +197,25 @@ def changed_numbers(trace: Trace) -> set[Origin]:
                         isinstance(new, Const) and new.unguarded != constants[origin])):
                     found.add(origin)
     return found
+
+
+def undoes_its_guards(trace: Trace) -> bool:
+    """Whether the frame makes what its guards say is missing. The first step of a training program does: it makes
+    gradients and the state of the optimizer. No later call is like it.
+    """
+    guards = trace.guards
+    return any(new is not DELETED and HasKeyGuard(value.origin, key, False) in guards
+               or is_made(new) and IsGuard(value.item_origin(key), None) in guards
+               for value in trace.mutated if isinstance(value, DictValue) and value.origin is not None
+               for key, new in value.overlay.items()) or any(
+        is_made(new) and IsGuard(Attr(value.origin, name), None) in guards
+        for value in trace.mutated if isinstance(value, TensorValue) and value.origin is not None
+        for name, new in value.attrs.items())
+
+
+def is_made(new: Value) -> bool:
+    """Whether a value that is written is an object."""
+    return new is not DELETED and not (isinstance(new, Const) and new.unguarded is None)
 
 
 # ---- as text ----------------------------------------------------------------------------------------------

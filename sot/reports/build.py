@@ -155,7 +155,7 @@ def is_idle(capture: Capture) -> bool:
     reason = capture.stopped.reason
     if capture.graph is not None or reason is Reason.OBSERVED:
         return reason is Reason.OBSERVED
-    return reason is Reason.NOTHING_CAPTURED or not capture.fallback and reason not in ALWAYS_TOLD
+    return reason in (Reason.NOTHING_CAPTURED, Reason.FIRST_CALL) or not capture.fallback and reason not in ALWAYS_TOLD
 
 
 def guards_of(captured: Captured) -> list[Guard]:

@@ -77,6 +77,8 @@ class Reason(enum.Enum):
     # ---- whole frames
     DEBUGGER = Text("{} starts a debugger or a tracer, which must see the unchanged function", "remove it")
     TOO_LONG = Text("the capture exceeds {} instructions", "shorten the loop, or call the body as a function")
+    FIRST_CALL = Text("the call makes what later calls find made: gradients, the state of an optimizer, a cache{}",
+                      "nothing to do: a later call is captured")
     NOTHING_CAPTURED = Text("no tensor operation was met{}", "nothing to do")
     RECOMPILE_LIMIT = Text("the function was captured {} times with different guards",
                            "pass what changes as a tensor, or raise the limit with SOT_ENTRIES")
@@ -124,6 +126,10 @@ class Break(CaptureStop):
 
 class Skip(CaptureStop):
     """The current root frame cannot be captured; Python runs all of it."""
+
+
+class OnlyNow(Skip):
+    """Leaves this call to Python, and no other."""
 
 
 class LeftAlone(Skip):

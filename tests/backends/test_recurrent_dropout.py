@@ -1,6 +1,7 @@
 """Dropout between the layers of recurrent networks with backends that trace: values, gradients, random numbers."""
 import pytest
 import torch
+from harness import every_call
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -42,7 +43,7 @@ def result_of(make, wrap, call):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_traced_networks_drop_as_pytorch_does(name, call):
     want = result_of(NETWORKS[name], lambda f: f, call)
-    got = result_of(NETWORKS[name], lambda f: sot.to_static(f, backend="aot_eager"), call)
+    got = result_of(NETWORKS[name], lambda f: sot.to_static(f, backend=every_call("aot_eager")), call)
     torch.testing.assert_close(got, want)
 
 
@@ -70,7 +71,7 @@ def test_a_training_step_is_one_graph_and_learns_as_pytorch_does():
         step = wrap(step)
         return [step(X) for _ in range(4)], step
     want, _ = losses(lambda f: f)
-    got, step = losses(lambda f: sot.to_static(f, backend="aot_eager"))
+    got, step = losses(lambda f: sot.to_static(f, backend=every_call("aot_eager")))
     torch.testing.assert_close(got, want)
     assert not any(capture.stopped for capture in step.captures)
 
@@ -85,7 +86,7 @@ def test_dropout_that_changes_and_none():
             return network(x)[0]
         fn = wrap(fn)
         return [fn(X, p) for p in (0.0, 0.1, 0.2, 0.3, 0.0)]
-    torch.testing.assert_close(run(lambda f: sot.to_static(f, backend="aot_eager")), run(lambda f: f))
+    torch.testing.assert_close(run(lambda f: sot.to_static(f, backend=every_call("aot_eager"))), run(lambda f: f))
 
 
 def test_a_backend_that_runs_its_graph_as_it_is_gets_the_network_whole():

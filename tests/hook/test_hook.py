@@ -235,10 +235,37 @@ def test_wrong_arguments_raise_type_error(call):
 
 
 def test_the_sentinels_name_themselves():
-    assert (repr(MISS), repr(PLAIN)) == ("<sot.MISS>", "<sot.PLAIN>")
+    assert [repr(v) for v in (MISS, PLAIN, _hook.PLAIN_INSIDE)] == ["<sot.MISS>", "<sot.PLAIN>", "<sot.PLAIN_INSIDE>"]
 
 
 # ---- the callback --------------------------------------------------------------------------------
+
+
+def test_plain_inside_leaves_one_call_and_all_that_it_calls_to_python():
+    def inner():
+        return 1
+
+    def fn():
+        return inner() + 1
+
+    asked = []
+    with callback_set(lambda function, arguments: asked.append(function) or (
+            _hook.PLAIN_INSIDE if len(asked) == 1 else None)):
+        assert [fn(), fn()] == [2, 2]
+    assert asked[:3] == [fn, fn, inner]
+
+
+def test_a_frame_left_alone_may_raise_and_the_callback_is_there_again():
+    def fn():
+        raise KeyError("x")
+
+    asked = []
+    with callback_set(lambda function, arguments: _hook.PLAIN_INSIDE if asked.append(function) or function is fn
+                      else None):
+        for _ in range(2):
+            with pytest.raises(KeyError):
+                fn()
+    assert asked.count(fn) == 2
 
 
 def test_the_callback_gets_the_function_and_its_arguments():

@@ -18,6 +18,13 @@ import pytest
 import torch
 
 import sot.frontend.api
+from sot.backends import lookup_backend
+
+
+def every_call(name: str) -> Callable[..., Any]:
+    """A backend by its name that compiles the graph of each call, also of a first call like no later one."""
+    backend = lookup_backend(name)
+    return lambda gm, inputs: backend(gm, inputs)
 
 
 class Counter:

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import torch
-from harness import Counter, same
+from harness import Counter, every_call, same
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.utils.checkpoint import (
@@ -221,7 +221,8 @@ def test_a_whole_step_with_checkpoints(make):
         torch.manual_seed(0)
         model = make()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        step = sot.to_static(training_step, backend="aot_eager", full_graph=True) if translate else training_step
+        step = sot.to_static(training_step, backend=every_call("aot_eager"),
+                             full_graph=True) if translate else training_step
         torch.manual_seed(1)
         losses = [step(model, optimizer, torch.randn(2, 4)) for _ in range(3)]
         results.append([*losses, *model.parameters(), torch.rand(1)])
@@ -283,7 +284,7 @@ def test_the_second_run_in_a_step_has_the_random_numbers_and_autocast_of_the_fir
             with torch.autocast("cpu", torch.bfloat16):
                 return super().forward(x).float()
     results = []
-    for backend in (None, "aot_eager"):
+    for backend in (None, every_call("aot_eager")):
         torch.manual_seed(0)
         model = Mixed(options).train()
         sgd = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -305,7 +306,8 @@ def test_results_of_a_checkpoint_in_a_step_may_need_no_gradient():
         torch.manual_seed(0)
         model = Indices(False)
         sgd = torch.optim.SGD(model.parameters(), lr=0.01)
-        step = sot.to_static(training_step, backend="aot_eager", full_graph=True) if translate else training_step
+        step = sot.to_static(training_step, backend=every_call("aot_eager"),
+                             full_graph=True) if translate else training_step
         results.append([*(step(model, sgd, torch.randn(2, 4)) for _ in range(3)), *model.parameters()])
     torch.testing.assert_close(results[1], results[0])
 
@@ -323,7 +325,7 @@ def test_gradients_of_gradients_through_a_checkpoint_in_a_step():
         torch.manual_seed(0)
         model = Deep({})
         sgd = torch.optim.SGD(model.parameters(), lr=0.01)
-        run = sot.to_static(step, backend="aot_eager") if translate else step
+        run = sot.to_static(step, backend=every_call("aot_eager")) if translate else step
         results.append([*(run(model, sgd, torch.randn(2, 4)) for _ in range(3)), *model.parameters()])
     torch.testing.assert_close(results[1], results[0])
 

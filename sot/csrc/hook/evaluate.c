@@ -9,7 +9,7 @@
        (hook/tail.c), the frame's result is that of the Tail. The exception is code that passes Tails on,
        such as the code that a Tail calls.
      - without a result of an entry, the callback is called with (function, arguments). It returns None (run
-       the frame unchanged), a callable that is then called like an entry, or it raises for the frame.
+       the frame unchanged), PLAIN_INSIDE (the same, and leave alone what the frame calls), a callable that is then called like an entry, or it raises for the frame.
      - default evaluation, by the evaluator that was installed before.
 
    Invariants:
@@ -137,12 +137,15 @@ static PyObject *ask_callback(PyFunctionObject *function, Arguments arguments)
     if (entry == NULL) {
         return NULL;
     }
+    if (entry == PLAIN_INSIDE) {
+        return entry;
+    }
     PyObject *answer = Py_IsNone(entry) ? Py_NewRef(PLAIN) : ask(entry, arguments);
     Py_DECREF(entry);
     return answer;
 }
 
-/* A new reference: the frame's result, PLAIN, or NULL with an exception. */
+/* A new reference: the frame's result, PLAIN, PLAIN_INSIDE, or NULL with an exception. */
 static PyObject *answer_frame(PyFunctionObject *function, Slot *slot, Arguments arguments)
 {
     PyObject *answer = NULL;
@@ -276,11 +279,12 @@ static PyObject *take(PyThreadState *tstate, Frame *frame, Slot *slot)
     PyObject *answer = locals != NULL && function->func_closure == NULL
         ? answer_frame(function, slot, (Arguments){locals, count})
         : answer_with_copies(frame, slot, count);
-    if (answer == PLAIN) {
+    if (answer == PLAIN || answer == PLAIN_INSIDE) {
+        int alone = answer == PLAIN_INSIDE;
         statistics.plain++;
         Py_DECREF(answer);
         observed = before; /* the work of a capture is not the program's */
-        return evaluate_unanswered(tstate, frame, find_slot(frame_code(frame)));
+        return alone ? evaluate_alone(tstate, frame) : evaluate_unanswered(tstate, frame, find_slot(frame_code(frame)));
     }
     captured_operations += observed.operations - before.operations;
     observed = before; /* work that is already captured */

@@ -45,7 +45,7 @@ struct Statistics { unsigned long long hooked, hits, misses, plain; };
 extern struct Statistics statistics;
 
 /* An entry returns these if its guards do not hold, and if Python must run the frame. */
-extern PyObject *MISS, *PLAIN;
+extern PyObject *MISS, *PLAIN, *PLAIN_INSIDE;
 
 typedef struct {
     PyObject *const *items; /* borrowed from the frame and its function */

@@ -24,6 +24,7 @@ static PyTypeObject SentinelType = {
 
 PyObject *MISS;
 PyObject *PLAIN;
+PyObject *PLAIN_INSIDE;
 
 static PyObject *new_sentinel(const char *name)
 {
@@ -382,7 +383,8 @@ static int prepare(void)
     }
     MISS = new_sentinel("MISS");
     PLAIN = new_sentinel("PLAIN");
-    return MISS != NULL && PLAIN != NULL ? 0 : -1;
+    PLAIN_INSIDE = new_sentinel("PLAIN_INSIDE");
+    return MISS != NULL && PLAIN != NULL && PLAIN_INSIDE != NULL ? 0 : -1;
 }
 
 static int add_clock_api(PyObject *module)
@@ -398,6 +400,7 @@ PyMODINIT_FUNC PyInit__hook(void)
     PyObject *module = prepare() == 0 ? PyModule_Create(&definition) : NULL;
     if (module != NULL && (PyModule_AddObjectRef(module, "MISS", MISS) < 0
                            || PyModule_AddObjectRef(module, "PLAIN", PLAIN) < 0
+                           || PyModule_AddObjectRef(module, "PLAIN_INSIDE", PLAIN_INSIDE) < 0
                            || PyModule_AddObjectRef(module, "Tail", (PyObject *)&TailType) < 0
                            || PyModule_AddObjectRef(module, "Callback", (PyObject *)&CallbackType) < 0
                            || PyModule_AddObjectRef(module, "Direct", (PyObject *)&DirectType) < 0

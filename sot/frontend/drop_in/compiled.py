@@ -48,7 +48,7 @@ class CompileTranslator(Translator):
         self.first_calls: CodeTable[list[dict[Origin, int]]] = CodeTable(lambda code: [])
         self.ahead: Translator | None = None        # used for the first call in the stance "aot_eager_then_compile"
 
-    def answer(self, function: FunctionType, inputs: Inputs) -> Callable | None:
+    def answer(self, function: FunctionType, inputs: Inputs) -> Callable | _hook.Sentinel | None:
         now, code = Stance() if self.is_forced else stance(), function.__code__
         if setting("disable", False) or now.name in NO_CAPTURE:
             return None

@@ -33,6 +33,11 @@ WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow
 # They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
 OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor", "float_Tensor")}
 TORCHS_OWN = frozenset(("aten", "prim", "prims"))
+# Kernels that want tensors of one dtype. Others that compute no element by itself may mix these dtypes.
+OF_ONE_DTYPE = frozenset(("mm", "mv", "bmm", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm", "linear",
+                          "convolution"))
+MIXED = frozenset((torch.float32, torch.bfloat16, torch.float16))
+CONVERTING = frozenset(("copy", "where", "type_as"))
 
 
 def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
@@ -84,9 +89,20 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if any(not fits(a, first.dtype) for first in args[:1] if isinstance(first, torch.Tensor)
            for a in (*args[1:], *(kwargs or {}).values())):
         return True
+    if refuses_dtypes(kernel, args):
+        return True
     if kernel.overloadpacket in BOOLS_REFUSED:      # which fakes do not tell
         return any(isinstance(a, bool) or (isinstance(a, torch.Tensor) and a.dtype is torch.bool) for a in args)
     return False
+
+
+def refuses_dtypes(kernel: Any, args: tuple) -> bool:
+    """Whether its tensors may have dtypes that do not go together. Many fakes do not check that."""
+    dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor) and (a.is_floating_point() or a.is_complex())}
+    if len(dtypes) < 2 or torch.Tag.pointwise in kernel.tags:
+        return False
+    name = kernel._schema.name.partition("::")[2].rstrip("_")
+    return name in OF_ONE_DTYPE or not (dtypes <= MIXED or name in CONVERTING)
 
 
 def refuses_by_name(kernel: Any, args: tuple) -> bool:

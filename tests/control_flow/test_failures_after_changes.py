@@ -1,7 +1,7 @@
 """A loss whose targets are out of range, after a change of an input: the input, and all other effects, are Python's."""
 import pytest
 import torch
-from harness import Counter
+from harness import Counter, check
 from torch import nn
 from torch.nn import functional as F
 
@@ -93,3 +93,28 @@ def test_targets_that_the_loss_ignores_are_no_failure(backend, refused):
     want = run(ignoring, None, refused)
     got = run(ignoring, backend, refused)
     torch.testing.assert_close(got, want)
+
+
+OF_ONE_DTYPE = {
+    "mm": lambda x, w: x @ w, "mv": lambda x, w: x @ w[:, 0], "vm": lambda x, w: x[0] @ w,
+    "bmm": lambda x, w: torch.bmm(x[None], w[None]), "addmm": lambda x, w: torch.addmm(w[0], x, w),
+    "linear": lambda x, w: F.linear(x, w.T), "bias": lambda x, w: F.linear(x, x, w[0]),
+    "layer_norm": lambda x, w: F.layer_norm(x, (4,), w[:, 0]),
+    "loss": lambda x, w: F.cross_entropy(x, CLASSES, w[:, 0]),
+    "index_add": lambda x, w: x.index_add(0, CLASSES, w), "cdist": torch.cdist}
+CLASSES = torch.zeros(4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("operation", OF_ONE_DTYPE.values(), ids=[*OF_ONE_DTYPE])
+def test_an_operation_that_refuses_a_dtype_is_caught(operation, dtype):
+    """Many fake kernels do not compare dtypes."""
+    def fn(x, w):
+        w.mul_(2)
+        try:
+            y = operation(x, w)
+        except RuntimeError:
+            w.add_(1)
+            y = x
+        return y + 1
+    check(fn, torch.arange(16.0).reshape(4, 4), torch.ones(4, 4, dtype=dtype))

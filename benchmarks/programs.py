@@ -2,9 +2,9 @@
 
 ``enable`` runs a program unchanged with SOT_ENABLE=1, ``static`` with to_static around its model. The programs are
 those of ../shared/scripts/programs, which need its packages, or of another folder (``--programs``). A process of its
-own for each sample; figures are CPU seconds of the whole process. A settled step is the lower quartile of the second
-half of a program's steps, beside the one of the plain run that takes turns with it, step by step (stepwise/harness.py).
-Each figure is the median of ``--turns``.
+own for each sample; figures are CPU seconds of the whole process, and ``total`` is their ratio to the plain run's. A
+settled step is the lower quartile of the second half of a program's steps, beside the one of the plain run that takes
+turns with it, step by step (stepwise/harness.py). Each figure is the median of ``--turns``.
 """
 from __future__ import annotations
 
@@ -77,11 +77,15 @@ def measure(program: Path, how: list[str], turns: int, scripts: Path) -> dict[st
 def compare(plain: list[dict[str, Any]], runs: list[dict[str, Any]]) -> dict[str, Any]:
     """The figures of translated runs beside those of plain ones."""
     captures = runs[0]["captures"]
-    ratios = [settled(run["steps"]) / settled(other["steps"]) for run, other in zip(runs, plain, strict=True)]
+    pairs = [*zip(runs, plain, strict=True)]
+    steps = [settled(run["steps"]) / settled(other["steps"]) for run, other in pairs]
+    totals = [run["cpu"] / other["cpu"] for run, other in pairs]
     return {
         "same": all((run["values"], run["extra"]) == (plain[0]["values"], plain[0]["extra"]) for run in runs),
         "seconds": cpu_seconds(runs),
-        "step": round(statistics.median(ratios), 3),
+        "total": round(statistics.median(totals), 3),
+        "step": round(statistics.median(steps), 3),
+        "steps": [round(step, 3) for step in steps],
         "captures": {"first step": captures[0], "half": captures[len(captures) // 2], "end": captures[-1]},
     }
 
@@ -119,8 +123,8 @@ def main() -> None:
         for mode in options.how:
             found = row[mode]
             print(f"{program.stem:16} {mode:6} {'same' if found['same'] else 'NOT THE SAME'}  "
-                  f"plain {row['plain']:.1f} s, translated {found['seconds']:.1f} s, settled step {found['step']:.2f}, "
-                  f"captures {[*found['captures'].values()]}", flush=True)
+                  f"plain {row['plain']:.1f} s, translated {found['seconds']:.1f} s ({found['total']:.2f}), "
+                  f"settled step {found['step']:.2f}, captures {[*found['captures'].values()]}", flush=True)
         if options.out:
             options.out.write_text(json.dumps({"turns": options.turns, "programs": rows}, indent=1) + "\n")
 

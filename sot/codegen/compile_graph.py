@@ -65,7 +65,8 @@ class GraphCompiler:
         backend: compiles the graphs.
         check: the share of calls that are compared with plain Python.
         strict: whether errors of a compiled graph are raised. Otherwise the graph is run as it is.
-        cuts: whether a graph with independent results is compiled as several.
+        cuts: whether a graph may be compiled as several: pieces between what a compiled graph would lose, or
+            independent results.
     """
 
     def __init__(self, backend: Backend, check: float, strict: bool, cuts: bool = True) -> None:
@@ -138,7 +139,7 @@ class GraphCompiler:
     def ask_about_leaves(self, graph: Graph) -> Callable[..., Any]:
         """The same for a graph that a backend may have to get in pieces."""
         examples = [*graph.examples]
-        if not graph.numpy and not graph.has_generator and not any(
+        if not (graph.numpy and self.cuts) and not graph.has_generator and not any(
                 graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
         ) and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
@@ -149,7 +150,7 @@ class GraphCompiler:
                     return compiled
             except BackendError:
                 pass
-        if graph.can_be_cut and not marks_tensors(graph.module):
+        if self.cuts and graph.can_be_cut and not marks_tensors(graph.module):
             if (pieces := in_pieces(graph.module, self.backend, ONLY_AS_IT_IS)) is not None:
                 return pieces
         raise RestartCapture(COMPILES, compiles=True)

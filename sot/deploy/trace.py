@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
@@ -105,9 +106,9 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
     try:
         result = call(*args, **kwargs)
         graphs = call.graphs
-        if not recorder.runs or len(graphs) != 1:
+        if len(recorder.runs) != 1 or len(graphs) != 1:
             raise SaveError("it has no operation on tensors" if not recorder.runs else
-                            f"it is {len(graphs)} graphs, not one")
+                            f"it is {max(len(graphs), len(recorder.runs))} graphs, not one")
         guards = [guard for record in call.captures for guard in record.guards]
         refuse_values(guards, inspect.signature(fn).parameters)
         description = Description(recorder.runs[0], graphs[0].origins, owner, (args, kwargs), state)
@@ -180,6 +181,8 @@ class Description:
             return "weight", self.number(origin).key
         if isinstance(origin, Computed) and isinstance(value, torch.Tensor):
             return "float", self.number(origin)
+        if isinstance(value, np.ndarray):       # torch.export makes constants of what is computed from it
+            return "value", value
         if isinstance(value, torch.Tensor):
             name = self.names.setdefault(id(value), f"constant_{len(self.weights)}")
             return "weight", self.weight(name, value)

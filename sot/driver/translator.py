@@ -75,7 +75,7 @@ class Translator:
         shows_stages: whether records of captures contain the intermediate form of each step as text.
         takes_first_calls: whether a call is compiled although no later call is like it.
         exits: emits the exits of traces.
-        whole_graphs: whether the backend gets each graph as one. Otherwise graphs with independent results are cut.
+        whole_graphs: whether the backend gets each graph as one.
     """
 
     def __init__(self, backend: Backend, *, full_graph: bool = False, strict: bool | None = None,

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from functorch.compile import aot_module_simplified, make_boxed_func
 from harness import Programs, tensors
@@ -70,6 +71,18 @@ def test_what_lies_between_is_compiled(fn):
         torch.testing.assert_close(seen(translated), seen(fn))
         count = len(graphs)
     assert count == len(graphs) > 1
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_sizes_may_vary(dynamic):
+    def fn(x):
+        return (x.sin() * torch.from_numpy(np.arange(3.0, dtype=np.float32))).sum(0) * x.shape[0]
+
+    translated = sot.to_static(fn, backend="aot_eager", dynamic=dynamic)
+    for n in range(2, 7):
+        x = torch.randn(n, 3)
+        torch.testing.assert_close(translated(x), fn(x))
+    assert not any(capture.stopped for capture in translated.captures) and len(translated.captures) <= 2
 
 
 def test_a_generator_that_a_backend_would_trace_is_left_to_pytorch():

@@ -6,6 +6,7 @@ import zipfile
 from collections import namedtuple
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -202,6 +203,43 @@ def test_hooks_are_part_of_what_is_saved(saved):
     net.register_forward_hook(lambda module, args, output: output * 10)
     loaded = saved(net, [InputSpec((2, 4))])
     same(loaded(torch.ones(2, 4)), net(torch.ones(2, 4)))
+
+
+def test_arrays_of_a_model_become_constants(saved):
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scales = np.arange(4, dtype=np.float32)
+
+        def forward(self, x):
+            return x * torch.from_numpy(self.scales) + torch.as_tensor(self.scales * 2)
+
+    model = Scaled()
+    loaded = saved(model, [InputSpec((None, 4))])
+    model_scales, x = model.scales.copy(), torch.randn(3, 4)
+    want = model(x)
+    model.scales[:] = 0
+    assert torch.equal(loaded(x), want) and not model.scales.any() and model_scales.any()
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: x + torch.rand(4, generator=torch.Generator().manual_seed(0)),
+    lambda x: torch.manual_seed(3) and x + torch.rand(4),
+])
+def test_random_states_of_the_program_are_refused(tmp_path, fn):
+    with pytest.raises(SaveError, match="random"):
+        sot.save(fn, tmp_path / "m", input_spec=[torch.randn(3, 4)])
+
+
+def test_a_mask_is_no_constant(saved):
+    """``to_static`` takes the values of a small tensor for a constant at first."""
+    def fn(x, mask):
+        return x[:, mask].sum(-1), x[0][mask]
+
+    loaded = saved(fn, [InputSpec((None, 4)), InputSpec((4,), torch.bool)])
+    for mask in (torch.tensor([True, False, True, True]), torch.tensor([False, False, True, False])):
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(loaded(x, mask), fn(x, mask))
 
 
 def test_results_without_a_common_history(saved):

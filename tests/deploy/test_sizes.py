@@ -100,12 +100,16 @@ def test_a_size_that_cannot_differ_is_named_with_its_line(saved):
     assert "11" in str(failed.value)
 
 
-def test_a_method_of_some_values_only_is_refused(saved):
+def test_a_method_of_the_values_of_an_example_is_refused(saved):
     def f(x, n):
         return x[:, :int(n.max()) + 1]
 
+    x = torch.randn(2, 4)
     with pytest.raises(SaveError, match=r"test_sizes.py"):
-        saved(f, [InputSpec((2, 4)), InputSpec((3,), torch.long)])
+        saved(f, [InputSpec((2, 4)), torch.tensor([0, 1, 2])])
+    loaded = saved(f, [InputSpec((2, 4)), InputSpec((3,), torch.long)])
+    for n in ([0, 1, 2], [0, 0, 0], [3, 1, 0]):
+        assert torch.equal(loaded(x, torch.tensor(n)), f(x, torch.tensor(n)))
 
 
 def test_arguments_may_be_left_out_between_others(saved):

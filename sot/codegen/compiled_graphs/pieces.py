@@ -59,7 +59,7 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
         place |= {function: number for function in node.all_input_nodes if function.op == "get_attr"}
     if all(kinds.values()):
         return None
-    whole = split_module(module, module, place.__getitem__, keep_original_order=True)
+    whole = split(module, place)
     for name, part in [*whole.named_children()]:
         at = name.removeprefix("submod_")
         if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[int(at)]:
@@ -68,6 +68,29 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
             setattr(whole, name, Called(Piece(backend, part)))
     whole.recompile()
     return lambda *args: whole.forward(*args)
+
+
+def split(module: fx.GraphModule, place: dict[fx.Node, int]) -> fx.GraphModule:
+    """The graph as a graph of parts. ``split_module`` would pass each symbol of an example to the parts, and raises for
+    symbols that are no inputs, and for examples that have none. Our parts need no symbols: sizes that are used are
+    nodes.
+    """
+    examples = {node.name: node.meta.pop("example_value") for node in module.graph.nodes
+                if "example_value" in node.meta}
+    try:
+        whole = split_module(module, module, place.__getitem__, keep_original_order=True)
+    finally:
+        give_examples(module, examples)
+    for part in whole.children():
+        if isinstance(part, fx.GraphModule):
+            give_examples(part, examples)
+    return whole
+
+
+def give_examples(module: fx.GraphModule, examples: dict[str, Any]) -> None:
+    for node in module.graph.nodes:
+        if node.name in examples:
+            node.meta["example_value"] = examples[node.name]
 
 
 class Called(torch.nn.Module):

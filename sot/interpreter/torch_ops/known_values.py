@@ -3,7 +3,7 @@
 Positions, lengths, masks and the edges of graphs are such tensors. If a program reads their values
 (``lengths.max().item()``, ``if ids.eq(0).any()``, ``x[mask]``), the operations are run on copies of the inputs, and
 the values of these inputs are guarded. Like a number, such an input is a constant until its values have changed once.
-From then on reading it is a break.
+From then on, and for a tensor of an input_spec, reading it is a break.
 
 The results are static: a number, an index of known positions, or a copy of a tensor that the entry holds.
 """
@@ -160,7 +160,7 @@ def source_origin(m: Machine, ref: TensorRef) -> Any:
     if hasattr(origin, "held"):
         return None
     if real.is_floating_point() or real.is_complex() or real.numel() > SOURCE_LIMIT or (
-            origin in m.varies.origins or is_symbolic(ref.fake)):
+            origin in m.varies.origins or str(origin) in m.varies.named or is_symbolic(ref.fake)):
         raise NotKnown
     return origin
 

@@ -19,6 +19,7 @@ DISABLED = torch._C._disabled_torch_function_impl       # what a class has that 
 NoSubclasses: Any = torch._C.DisableTorchFunctionSubclass
 push_mode, pop_mode = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 count_modes, mode_at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
+count_dispatch_modes = torch._C._len_torch_dispatch_stack
 has_modes, asks_subclasses = torch._C._is_torch_function_mode_enabled, torch._C._is_torch_function_enabled
 
 # ---- torch.func

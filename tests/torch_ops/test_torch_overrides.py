@@ -1,7 +1,7 @@
 """Objects with ``__torch_function__``, subclasses of Tensor among them: the protocol is followed in the graph."""
 import pytest
 import torch
-from harness import Counter, Programs, same
+from harness import Counter, Programs, check, same
 from torch.nn import functional as F
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
@@ -380,3 +380,8 @@ def test_the_getter_of_an_attribute_is_known_by_what_it_is(asks):
 
     x = X.as_subclass(Ten)
     same(sot.to_static(fn, backend="eager")(x), fn(x))
+
+
+def test_modes_that_see_each_operation_are_counted():
+    check(lambda x: x + len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()), torch.ones(2), graphs=1,
+          breaks=0)

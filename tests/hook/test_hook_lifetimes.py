@@ -312,12 +312,14 @@ def other_thread(context):
 
 def test_an_evaluator_that_removes_the_hook_when_it_leaves_does_so_until_the_next_callback():
     with_entries(hooked, lambda x: "entry")
+    before = evaluator()
     with contextlib.ExitStack() as other:
         with evaluator_of_torch():
             other.enter_context(other_thread(callback_set))
         assert not is_installed()    # torch has set back what was there before it
         with callback_set():
             assert hooked(0) == "entry"
+    assert evaluator() == before
 
 
 def test_a_chain_of_evaluators_that_is_a_cycle_ends():

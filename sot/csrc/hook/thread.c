@@ -85,7 +85,7 @@ static void install(PyInterpreterState *interp)
     if (current != evaluate) {
         asleep = 0;
         evaluate_before = current;
-        if (!in_chain) {
+        if (!in_chain || current == _PyEval_EvalFrameDefault) { /* another may have removed us */
             evaluate_first = current;
             in_chain = 1;
         }

@@ -101,7 +101,7 @@ class Translator:
         policy = program.policy if program is not None else None
         self.tools = Tools(
             self.compiler, self.states, self.callback, self.learn, policy, full_graph, shows_stages,
-            is_known_to_compile(backend) and not takes_first_calls, exits)
+            is_known_to_compile(backend) and not (takes_first_calls or full_graph), exits)
         _translators.add(self)
         weakref.finalize(self, drop_entries, self.states).atexit = False
         load()

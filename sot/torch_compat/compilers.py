@@ -127,7 +127,7 @@ def compiling(mode: FakeTensorMode) -> Iterator[None]:
 
 
 class RefuseFakeGenerators(TorchFunctionMode):
-    """Raise where a trace calls an operation with its stand-in for a random generator. Torch 2.12 to 2.15 read memory
+    """Raise where a trace calls an operation with its stand-in for a random generator. Torch 2.13 reads memory
     out of bounds there.
     """
 

@@ -86,7 +86,7 @@ def test_sizes_may_vary(dynamic):
 
 
 def test_a_generator_that_a_backend_would_trace_is_left_to_pytorch():
-    """The tracer of torch 2.12 to 2.15 reads memory out of bounds for a random generator."""
+    """The tracer of torch 2.13 reads memory out of bounds for a random generator."""
     def fn(x):
         return (x * 2).sin() + torch.rand(3, generator=G) * torch.empty(3).uniform_(generator=G)
 

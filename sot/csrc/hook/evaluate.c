@@ -9,7 +9,8 @@
        (hook/tail.c), the frame's result is that of the Tail. The exception is code that passes Tails on,
        such as the code that a Tail calls.
      - without a result of an entry, the callback is called with (function, arguments). It returns None (run
-       the frame unchanged), PLAIN_INSIDE (the same, and leave alone what the frame calls), a callable that is then called like an entry, or it raises for the frame.
+       the frame unchanged), PLAIN_INSIDE (the same, and leave alone what the frame calls), a callable that is
+       then called like an entry, or it raises for the frame.
      - default evaluation, by the evaluator that was installed before.
 
    Invariants:

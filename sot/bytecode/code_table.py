@@ -29,9 +29,8 @@ class CodeTable(Generic[S]):
         row = self._rows.get(id(code))
         if row is None:
             made = self._make(code)
-            # A new code object may get the same address. A Python callback would run while a frame is being cleared,
-            # and
-            # a profiler that looks at the frame's code then would crash CPython 3.11.
+            # A new code object may get the same address. The callback is no Python function: one would run while a
+            # frame is being cleared, and a profiler that looks at that frame's code would crash CPython 3.11.
             row = self._rows[id(code)] = weakref.ref(code, partial(self._rows.pop, id(code))), made
         return row[1]
 
@@ -43,6 +42,10 @@ class CodeTable(Generic[S]):
     def put(self, code: CodeType, state: S) -> None:
         """Take back what was taken."""
         self._rows[id(code)] = weakref.ref(code, partial(self._rows.pop, id(code))), state
+
+    def has(self, code: CodeType) -> bool:
+        """Whether there is a value for a code object already."""
+        return id(code) in self._rows
 
     def codes(self) -> Iterator[CodeType]:
         """The code objects that are alive."""

@@ -54,9 +54,16 @@ class WholeProgram:
         if is_loading_data():
             stop()
             return None
-        if not _hook.get_entries(code) and self.policy.verdict(code, self.may_capture) is not Verdict.CAPTURE:
+        if not self.has_captured(code) and self.policy.verdict(code, self.may_capture) is not Verdict.CAPTURE:
             return None
         return self.load().answer(function, inputs)
+
+    def has_captured(self, code: CodeType) -> bool:
+        """Whether this program has entries for the code. The hook's may belong to a model given to to_static."""
+        if self.translator is None:
+            return False
+        states = self.translator.states
+        return states.has(code) and bool(states.of(code).entries)
 
     def gain(self) -> Gain:
         """The gain so far."""

@@ -13,6 +13,7 @@ from hooked import NET
 from rich.console import Console
 from whole_programs import enabled_program
 
+import sot
 from sot import _hook
 from sot.driver.capture_policy import Policy, Work
 from sot.driver.gain import tell
@@ -77,6 +78,16 @@ def test_what_loses_is_run_by_python_again(program):
     code = space["Net"].forward.__code__
     assert _hook.get_entries(code) and _hook.is_skipped(code, made.callback)
     assert any(left.reason == "Python ran it faster than the captured code" for left in made.gain().left_out)
+
+
+def test_a_layer_that_is_translated_elsewhere_is_decided_on_like_any_other(program):
+    layer = sot.to_static(torch.nn.Linear(3, 3), backend="eager")
+    layer(X)
+    assert _hook.get_entries(torch.nn.Linear.forward.__code__)
+    made, model = program(eager), net()["Net"]()
+    for _ in range(50):
+        model(X)
+    assert [capture.name for capture in made.translator.captures] == ["Net.forward"]
 
 
 def test_calls_that_are_compared_are_calls_of_the_same_kind(program):

@@ -11,6 +11,7 @@ os.environ.setdefault("SOT_VERIFY", "1")        # scheduled programs of kernels,
 import pytest
 import torch
 from harness import Counter
+from versions import skip_what_needs_newer_versions
 
 import sot
 from sot import _hook
@@ -21,6 +22,10 @@ from sot.torch_compat.global_state import autocast_nesting
 def pytest_configure():
     """What is compiled against torch is there before the first test."""
     native.build("tensors", "tally")
+
+
+def pytest_collection_modifyitems(items):
+    skip_what_needs_newer_versions(items)
 
 
 @pytest.fixture

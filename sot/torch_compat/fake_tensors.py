@@ -36,6 +36,13 @@ def forget_constant(fake: Any) -> None:
         fake.constant = None
 
 
+# The second and third results of these are integers. Fake kernels of torch 2.11 give them the dtype of the input, and
+# compilers that use these kernels compute with it.
+_aten = torch.ops.aten
+POSITIONS_AND_COUNTS = frozenset({_aten._unique2.default, _aten.unique_dim.default, _aten.unique_consecutive.default,
+                                  _aten.unique_dim_consecutive.default})
+
+
 class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
@@ -56,7 +63,10 @@ class RecordingFakeMode(FakeTensorMode):
         elif op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {}):
             self.note_refusal()
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        result: Any = super().__torch_dispatch__(func, types, args, kwargs)
+        if func in POSITIONS_AND_COUNTS and any(number.dtype is not torch.int64 for number in result[1:]):
+            raise DynamicOutputShapeException(func)
+        return result
 
     def run_operator(self, operator: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
         """An operator that takes functions. torch looks up its rule by the exact class of the mode. The rule may ask

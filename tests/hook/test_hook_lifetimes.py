@@ -235,8 +235,11 @@ def test_torch_compile_works_above_and_below_the_hook():
         graphs.append(graph_module)
         return graph_module
 
+    disabled = torch._dynamo.disable(leave)
+    _hook.reset(disabled.__code__)     # a capture that has met this wrapper of torch's leaves alone what it calls
+
     def fn(x):
-        return x + 1, torch._dynamo.disable(leave)(x)
+        return x + 1, disabled(x)
 
     with_entries(hooked, lambda x: "entry")
     compiled = torch.compile(fn, backend=backend)

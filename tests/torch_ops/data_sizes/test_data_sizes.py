@@ -302,6 +302,15 @@ def test_backends_that_compile(fn):
     assert [str(c.stopped) for c in captures if c.stopped] == [] and len(captures) == 1
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("unique", [torch.unique, torch.unique_consecutive], ids=lambda f: f.__name__)
+def test_positions_and_counts_are_integers(unique, backend):
+    def fn(x):
+        _, where, counts = unique(x, return_inverse=True, return_counts=True)
+        return where.dtype, counts.dtype, where / 2, counts // 2
+    compared(fn, [(torch.tensor([3.0, 1.0, 1.0, 2.0]),)], backend=backend)
+
+
 def test_sizes_that_vary_beside_sizes_of_data():
     def fn(x):
         y = x[x > 0]

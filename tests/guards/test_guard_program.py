@@ -85,6 +85,17 @@ def warm(model):
     return backend
 
 
+@pytest.fixture
+def versions():
+    """CPython 3.13 and newer give a class at most 1,000 versions, and each trace of torch.fx changes nn.Module twice.
+    Guards on a class without a version are checked at every call.
+    """
+    if sys.version_info >= (3, 13):
+        nn.Module.forward       # a lookup gives the class a version, if there is one left
+        if pytest.importorskip("_testcapi").type_get_version(nn.Module) == 0:
+            pytest.skip("this process has changed torch.nn.Module too often")
+
+
 # ---- what is seen
 def set_global(value):
     globals()["FACTOR"] = value
@@ -171,7 +182,7 @@ def test_a_change_is_seen_by_the_next_call(what, restored):
         assert not same(*outcomes), what
 
 
-def test_an_unchanged_model_is_not_looked_at_again():
+def test_an_unchanged_model_is_not_looked_at_again(versions):
     model = Model()
     warm(model)
     entry = entries_of(Model.forward)[0]
@@ -182,7 +193,7 @@ def test_an_unchanged_model_is_not_looked_at_again():
     assert after["entered"] == before and after["nodes"] > 40, after
 
 
-def test_a_new_argument_costs_a_look_at_the_argument_only():
+def test_a_new_argument_costs_a_look_at_the_argument_only(versions):
     model = Model()
     warm(model)
     entry = entries_of(Model.forward)[0]
@@ -192,7 +203,7 @@ def test_a_new_argument_costs_a_look_at_the_argument_only():
     assert entry.statistics()["entered"] == before + 5
 
 
-def test_a_change_that_does_not_matter_costs_a_look_at_what_has_changed():
+def test_a_change_that_does_not_matter_costs_a_look_at_what_has_changed(versions):
     model = Model()
     backend = warm(model)
     entry = entries_of(Model.forward)[0]

@@ -76,7 +76,7 @@ class GraphBuilder:
             with self.graph.inserting_before(self._anchor):
                 ref.node = self.graph.create_node("placeholder", identifier(ref.label), (), {})
             ref.node.target = ref.node.name     # names of nodes are unique
-            ref.node.meta["example_value"] = ref.fake
+            ref.node.meta["example_value"] = ref.example
             self.inputs.append(ref)
         return ref.node
 

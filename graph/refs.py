@@ -26,6 +26,11 @@ class TensorRef:
         self.fake, self.node, self.real, self.label = fake, node, real, label
         self.version, self.seen = version_of(fake), False
 
+    @property
+    def example(self) -> Any:
+        """What the node of this input records about it."""
+        return self.fake
+
     def see(self) -> None:
         self.seen = True
         if self.node is not None:

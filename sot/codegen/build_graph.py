@@ -113,6 +113,11 @@ class Graph:
                     or any(isinstance(v, torch.SymFloat) for v in self.examples))
 
     @property
+    def has_numpy(self) -> bool:
+        """Whether it calls NumPy, or takes arrays or numbers of NumPy."""
+        return bool(self.numpy) or any(isinstance(given, (np.ndarray, np.generic)) for given in self.examples)
+
+    @property
     def has_generator(self) -> bool:
         return any(isinstance(given, torch.Generator) for given in self.examples)
 

@@ -139,7 +139,7 @@ class GraphCompiler:
     def ask_about_leaves(self, graph: Graph) -> Callable[..., Any]:
         """The same for a graph that a backend may have to get in pieces."""
         examples = [*graph.examples]
-        if not (graph.numpy and self.cuts) and not graph.has_generator and not any(
+        if not (graph.has_numpy and self.cuts) and not graph.has_generator and not any(
                 graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
         ) and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)

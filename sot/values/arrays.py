@@ -93,6 +93,11 @@ class ArrayRef(TensorRef):
         self.value: Value | None = None
         self.fake: Any = layout if layout.is_array else layout.kind(1).item()
 
+    @property
+    def example(self) -> Layout:
+        """The layout, also for a number: a compiler would take it for a Python number, and make it a constant."""
+        return self.layout
+
 
 class ArrayValue(Value):
     """An array, or a number that NumPy returns. The layout of an existing one is guarded when it is read."""

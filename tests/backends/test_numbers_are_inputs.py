@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -183,3 +184,13 @@ def test_options_and_mode_are_passed_on():
     assert lookup_backend("inductor").with_options({"epilogue-fusion": True}).options == {"epilogue_fusion": True}
     with pytest.raises(sot.backends.OptionsError, match="both"):
         sot.to_static(lambda x: x, backend="inductor", options={"epilogue_fusion": True}, mode="max-autotune")
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8])
+def test_a_numpy_number_that_differs_is_no_constant_of_a_compiled_graph(kind):
+    def scaled(x, number):
+        return (x * number).relu(), x + number, torch.clamp(x, max=number)
+    translated, x = sot.to_static(scaled, backend="aot_eager"), torch.arange(4.0) - 1
+    for number in (1, 2, 3, 5):
+        for got, want in zip(translated(x, kind(number)), scaled(x, kind(number)), strict=True):
+            assert torch.equal(got, want) and got.dtype is want.dtype

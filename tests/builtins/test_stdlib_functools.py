@@ -7,7 +7,10 @@ import operator
 
 import pytest
 import torch
-from harness import check
+from harness import Counter, check, same
+from torch import nn
+
+import sot
 
 X = torch.arange(1.0, 4.0)
 
@@ -198,3 +201,112 @@ def test_in_one_graph(fn):
 @pytest.mark.parametrize("fn", [lru_, local_lru, singledispatchmethod], ids=lambda fn: fn.__name__)
 def test_with_breaks(fn):
     check(fn, X, again=False)
+
+
+# ---- caches: the program gets the object that the cache has, and the body runs once
+IMAGE = torch.arange(6.0).reshape(2, 3)
+
+
+@functools.cache
+def noise(size):
+    print("noise", size)
+    return torch.rand(size)
+
+
+@functools.lru_cache(maxsize=4, typed=True)
+def scale_of(x, *, factor=1):
+    print("scale", factor)
+    return x * factor
+
+
+SETTINGS = {"scale": 1}
+
+
+@functools.cache
+def current_settings():
+    return dict(SETTINGS)
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = 1
+
+    @functools.lru_cache  # noqa: B019
+    def mask(self, size):
+        print("mask", size)
+        return torch.rand(size)
+
+    @functools.lru_cache  # noqa: B019
+    def first_factor(self):
+        return self.factor
+
+    def forward(self, x):
+        self.factor += 1
+        mask = self.mask(3)
+        mask += 1
+        return x * mask * self.first_factor(), mask is self.mask(3)
+
+
+def prints_and_draws_before(x):
+    print("before")
+    return x + torch.rand(3) + noise(3)
+
+
+def by_name(x):
+    return scale_of(x, factor=2), scale_of(x, factor=2) is scale_of(x, factor=2), scale_of(x)
+
+
+def several_calls(fn, backend, count=4):
+    made = sot.to_static(fn, backend=backend) if backend else fn
+    return [made(x) for x in [IMAGE] * count]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("make", [Layer, lambda: prints_and_draws_before, lambda: by_name])
+def test_calls_are_those_of_python(make, backend, capsys):
+    found = []
+    for used in (None, backend):
+        for cached in (noise, scale_of, Layer.mask, Layer.first_factor):
+            cached.cache_clear()
+        torch.manual_seed(0)
+        found.append((several_calls(make(), used), capsys.readouterr().out))
+    assert same(*found) is None
+
+
+def test_a_cached_method_is_in_the_graph():
+    layer, backend = Layer(), Counter()
+    layer(IMAGE)
+    translated = sot.to_static(layer, backend=backend)
+    translated(IMAGE)
+    assert len(backend.graphs) == 1 and not sot.explain(layer)(IMAGE).breaks
+
+
+def test_a_cleared_cache_is_noticed():
+    def f(x):
+        return x * current_settings()["scale"]
+    made = sot.to_static(f, backend="eager")
+    for scale in (1, 2, 3, 3):
+        SETTINGS["scale"] = scale
+        current_settings.cache_clear()
+        for _ in range(2):
+            assert torch.equal(made(IMAGE), IMAGE * scale)
+        SETTINGS["scale"] = 7
+        assert torch.equal(made(IMAGE), IMAGE * scale)
+
+
+def test_new_objects_are_found_to_be_not_cached():
+    class Shape:
+        def __init__(self, size) -> None:
+            self.size = size
+
+        @functools.lru_cache  # noqa: B019
+        def ones(self):
+            return torch.ones(self.size)
+
+    def f(x):
+        return x + Shape(3).ones()
+    made = sot.to_static(f, backend="eager")
+    for _ in range(3):
+        assert torch.equal(made(IMAGE), IMAGE + 1)
+    assert Shape.ones.cache_info().misses == 3

@@ -6,13 +6,15 @@ import copy
 import enum
 import functools
 import operator
+import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.guards.guards import IsGuard, ResultGuard
-from sot.guards.origin import Attr, known
+from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_of
+from sot.guards.guards import IsGuard, ResultGuard, TypeGuard
+from sot.guards.origin import Origin, known
 from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
 from sot.interpreter.objects.tensor_facts import fact
 from sot.interpreter.torch_ops.torch_calls import torch_call
@@ -20,8 +22,9 @@ from sot.interpreter.wrapping import is_plain_class, per_call
 from sot.polyfills import functional as polyfill
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import BY_CODE, HANDLERS, handles
-from sot.values.base import ABSENT, Const, Value, boolean
+from sot.values.base import ABSENT, Const, NotConstant, Value, boolean
 from sot.values.callables import FunctionValue
+from sot.values.constants import is_library
 from sot.values.iterators import (
     DictIterator,
     GeneratorValue,
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 partial = functools.partial
-lru_cache_type: Any = type(functools.lru_cache(len))
 
 
 # ---- partial --------------------------------------------------------------------------------------------------
@@ -86,11 +88,10 @@ def call_partial(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
 
 
 # ---- functools --------------------------------------------------------------------------------------------------
-@handles(lru_cache_type.__call__)
+@handles(CACHED.__call__)
 def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A call of a cached function. If the arguments are constants or global, it is called now: one call is enough, and
-    it may warn or look for a package. Otherwise the wrapped function is called anew. Either its result is the same, or
-    the program cannot tell the difference.
+    """A call of a cached function. What the cache has is read under a guard, so that the program gets that object. If
+    the cache does not have it, the function is called now, or at a break where the program could see the order.
     """
     self_, *rest = args
     real = self_.real
@@ -98,13 +99,52 @@ def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
         raise Break(Reason.OPAQUE_VALUE, str(self_))
     if self_.origin is not None and per_call(self_.origin):     # the next call has another cache
         raise Break(Reason.OPAQUE_CALL, f"{self_}, a cache that is made in the call,")
-    if all(is_global(a) for a in (*rest, *kwargs.values())):
+    if is_library(real.__module__) and all(is_global(a) for a in (*rest, *kwargs.values())):
         return remembered(m, real, rest, kwargs)
-    if not hasattr(real, "__wrapped__"):
-        raise Break(Reason.UNSUPPORTED, f"{self_}, which no longer has its wrapped function,")
-    function = wrap_known(m, real.__wrapped__) if self_.origin is None else wrap(m, 
-        real.__wrapped__, Attr(self_.origin, "__wrapped__"))
-    return function.call(m, rest, kwargs)
+    origin = self_.origin or known(real, real.__qualname__)
+    given = [argument_of_cached(m, a) for a in (*rest, *kwargs.values())]
+    m.guard(TypeGuard(origin, CACHED))
+    reading = CachedResult(origin, tuple(o for o, _ in given), tuple(kwargs))
+    positional, named = [v for _, v in given[:len(rest)]], {
+        name: v for name, (_, v) in zip(kwargs, given[len(rest):], strict=True)}
+    try:
+        result = result_of(real, *positional, **named)
+    except (LookupError, TypeError):
+        raise Break(Reason.OPAQUE_CALL, f"{self_}, whose cache cannot be read,") from None
+    if result is NOT_CACHED:
+        result = first_result(m, reading, real, positional, named)
+    return wrap(m, result, reading)
+
+
+def argument_of_cached(m: Machine, value: Value) -> tuple[Origin, Any]:
+    """An argument of a cached function. Its hash must not run user code, because guards look for it in the cache."""
+    if isinstance(value, Const) or value.origin is None or value.real is ABSENT:
+        try:
+            real = value.host(m)
+        except NotConstant:
+            raise Break(Reason.OPAQUE_CALL, f"a cached function of {value}") from None
+        return known(real, repr(real)), real
+    kind = type(value.real)
+    if issubclass(kind, tuple) or any(isinstance(f, types.FunctionType) and not is_library(f.__module__)
+                                      for f in (kind.__hash__, kind.__eq__)):
+        raise Break(Reason.OPAQUE_CALL, f"a cached function of {value}")
+    m.guard(TypeGuard(value.origin, kind))
+    return value.origin, value.real
+
+
+def first_result(m: Machine, reading: CachedResult, real: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a cached function whose cache does not have the result. Its body may do anything, so the trace must not
+    have done anything before.
+    """
+    builder = m.builder
+    if m.effects or m.mutated or m.draws.calls or m.modes or m.watch is not None or builder.region is not None or (
+            builder.fake_mode.draws or builder.changed_inputs() or builder.changes_traceless):
+        m.guard(IsGuard(reading, NOT_CACHED))
+        raise Break(Reason.OPAQUE_CALL, f"{reading}, whose result is not cached yet,")
+    try:
+        return real(*args, **kwargs)
+    except Exception as e:
+        raise PyRaise(ExceptionValue(type(e), [wrap_new(m, a) for a in e.args])) from None
 
 
 def is_global(value: Value) -> bool:

@@ -10,6 +10,7 @@ from sot import _hook
 from sot.guards.assumptions import Assumptions
 from sot.guards.guards import CodeGuard, Guard, IsGuard, TypeGuard
 from sot.guards.origin import Inputs
+from sot.guards.reading import readable
 from sot.interpreter.trace import Line
 from sot.reports.records import Capture, RecompileReason
 from sot.torch_compat.global_state import GlobalState
@@ -31,13 +32,15 @@ class CachedEntry:
     state: GlobalState
     has_graph: bool = False
 
-    def program(self) -> list[Guard]:
-        """The guards on the functions and classes that the code calls. With different ones it is a different
-        program.
-        """
-        return [g for g in self.guards if isinstance(g, CodeGuard)
-                or isinstance(g, IsGuard) and isinstance(g.value, (FunctionType, type))
-                or type(g) is TypeGuard and "__module__" in vars(g.cls)]
+    def has_program_of(self, inputs: Inputs) -> bool:
+        """Whether a call uses the functions and classes that the entry was captured for."""
+        return not any(is_of_program(guard) and guard.explain(inputs) for guard in readable(self.guards, inputs))
+
+
+def is_of_program(guard: Guard) -> bool:
+    """Whether the guard is on a function or class that the code calls. With another one it is another program."""
+    return (isinstance(guard, CodeGuard) or isinstance(guard, IsGuard) and isinstance(guard.value, (FunctionType, type))
+            or type(guard) is TypeGuard and "__module__" in vars(guard.cls))
 
 
 @dataclass(eq=False)
@@ -98,7 +101,7 @@ class CodeState:
 
     def same_program(self, inputs: Inputs) -> list[CachedEntry]:
         """The entries for the functions and classes that this call uses."""
-        return [entry for entry in self.entries if not any(guard.explain(inputs) for guard in entry.program())]
+        return [entry for entry in self.entries if entry.has_program_of(inputs)]
 
 
 def new_state(code: CodeType) -> CodeState:

@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any
 
 from sot.codegen.entry import make_plain_entry
-from sot.driver.code_state import CachedEntry, CodeState
+from sot.driver.code_state import CachedEntry, CodeState, is_of_program
 from sot.guards.guard_program import GuardProgram
 from sot.guards.guards import (
     CodeGuard,
@@ -50,7 +50,7 @@ def leave_program(state: CodeState, code: CodeType, inputs: Inputs, callback: An
     """Let Python run each call of this program that no entry fits. Returns False if the program cannot be told apart
     from the other programs of this code.
     """
-    guards = list(dict.fromkeys(g for entry in state.same_program(inputs) for g in entry.program()))
+    guards = list(dict.fromkeys(g for entry in state.same_program(inputs) for g in entry.guards if is_of_program(g)))
     if not guards or len(state.entries) >= limit.of_code:
         return False
     torch_state, lines = GlobalState(), dict.fromkeys(guards, (code.co_filename, code.co_firstlineno))

@@ -15,6 +15,7 @@ from sot.driver.code_state import CachedEntry
 from sot.guards.assumptions import Assumptions
 from sot.guards.guards import EqualsGuard, Guard, LengthGuard, RelationGuard, StateGuard
 from sot.guards.origin import Inputs, Length, Origin
+from sot.guards.reading import readable
 from sot.guards.tensor_guards import ArrayGuard, TensorGuard, ValuesGuard
 from sot.guards.terms import leaves
 from sot.reports import wording
@@ -31,7 +32,7 @@ def reasons(entries: Iterable[CachedEntry], inputs: Inputs, code: CodeType) -> l
     """
     found: list[RecompileReason] = []
     for entry in entries:
-        if not any(wording.is_structure(g) and g.explain(inputs) for g in entry.guards):
+        if not any(wording.is_structure(g) and g.explain(inputs) for g in readable(entry.guards, inputs)):
             reason = first_failure(entry, inputs, min((r.failed for r in found), default=float("inf")))
             found.append(replace(reason, text=wording.said(reason.text, wording.names_in(entry.guards, code))))
     return sorted(found, key=lambda reason: reason.failed)
@@ -40,14 +41,14 @@ def reasons(entries: Iterable[CachedEntry], inputs: Inputs, code: CodeType) -> l
 def first_failure(entry: CachedEntry, inputs: Inputs, most: float) -> RecompileReason:
     """The first guard that does not hold for these inputs. At most ``most`` failures are counted."""
     first, failed = None, 0
-    guards: list[Any] = [StateGuard(entry.state), *entry.guards]
+    guards: list[Any] = [StateGuard(entry.state), *readable(entry.guards, inputs)]
     for guard in guards:
         if failed > most:
             break
         if text := guard.explain(inputs):
             failed += 1
             first = first or RecompileReason(text, guard, *entry.guards.get(guard, ("", 0)))
-    return first.counted(failed, len(guards)) if first else RecompileReason(ALIASED, None, of=len(guards))
+    return first.counted(failed, len(entry.guards) + 1) if first else RecompileReason(ALIASED, None, of=len(guards))
 
 
 def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:
@@ -57,7 +58,7 @@ def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:
     """
     varying, specialized, lengths = set[Origin](), set[Origin](), Counter[Origin]()
     for entry in entries:
-        for guard in entry.guards:
+        for guard in readable(entry.guards, inputs):
             if isinstance(guard, TensorGuard):
                 varying.update(guard.differs(inputs))
             elif isinstance(guard, LengthGuard | ArrayGuard):

@@ -358,6 +358,48 @@ def test_a_number_that_has_become_something_else_is_explained():
     assert all("capture failed" not in str(c.stopped) for c in translated.captures)
 
 
+class Loud:
+    """Shows each use of it."""
+
+    def __getitem__(self, index):
+        print("item", index)
+        if index:
+            raise RuntimeError
+        return self
+
+    def __len__(self):
+        print("len")
+        return 3
+
+    @property
+    def factor(self):
+        print("factor")
+        return 4.0
+
+
+@pytest.mark.parametrize("use", [
+    lambda x, v: x * len(v),
+    lambda x, v: x * v[0].factor,
+    lambda x, v: x * v[0][0].factor,
+    lambda x, v: x * v.factor,
+])
+@pytest.mark.parametrize("quiet", [
+    [types.SimpleNamespace(factor=2.0)], [[types.SimpleNamespace(factor=2.0), 1]], types.SimpleNamespace(factor=2.0),
+    [Loud(), Loud()],
+], ids=["list", "nested", "object", "loud"])
+def test_an_explanation_runs_no_code_of_the_program(use, quiet, capsys):
+    values, found = [quiet, Loud(), (Loud(),), quiet, torch.ones(1, 1), {0: Loud()}, {1: 1}], []
+    for function in (use, sot.to_static(use, backend="eager")):
+        found.append(([], []))
+        for value in values:
+            try:
+                found[-1][0].append(function(X, value))
+            except Exception as e:  # noqa: BLE001 - to be compared
+                found[-1][0].append(type(e))
+            found[-1][1].append(capsys.readouterr().out)
+    assert not same(*found), same(*found)
+
+
 # ---- torch's own modules ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("owner, name, patch", [
     (torch.nn.Tanh, "forward", lambda self, x: x * 100),

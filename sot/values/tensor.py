@@ -85,13 +85,18 @@ class TensorValue(Value):
 
 
 class GradFn(Value):
-    """The ``grad_fn`` of a tensor. Capture knows that it exists, and its type."""
+    """The ``grad_fn`` of a tensor. Capture knows that it exists, and its type. Python reads all else of the node,
+    because a graph that is compiled gives its results a node of its own.
+    """
 
     def __init__(self, tensor: TensorValue) -> None:
         self.tensor, self.pytype = tensor, type(tensor.fake.grad_fn)
 
     def truth(self, m: Machine) -> bool | None:
         return True
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn")
 
     def key(self) -> Any:
         raise Break(Reason.UNSUPPORTED, "hashing a grad_fn")

@@ -317,3 +317,18 @@ def test_a_change_of_data_after_an_error_that_is_caught():
             return x * 2
     for index in (OUTSIDE, torch.tensor([0, 1])):
         check(f, X, index)
+
+
+# ---- nodes of autograd
+def test_the_node_of_a_result_is_read_as_it_is():
+    check(lambda x: ((x * 2).grad_fn.name(), [n.name() for n, _ in (x * 2).exp().grad_fn.next_functions]), G)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_compiled_graph_has_a_node_of_its_own(backend):
+    def f(x):
+        y = (x * 2).exp()
+        return y, y.grad_fn.name(), [n.name() for n, _ in y.grad_fn.next_functions], y.grad_fn is not None
+    y, name, below, has_node = sot.to_static(f, backend=backend)(G)
+    assert name == y.grad_fn.name() == "CompiledFunctionBackward" and has_node
+    assert below == ["torch::autograd::AccumulateGrad"]

@@ -6,6 +6,7 @@ They expect the environment of torch.compile: fake inputs of one mode, and a tra
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,19 @@ def _further_arguments(compile_graph: Callable[..., Any]) -> list[str]:
     return required[2:]
 
 
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise OptionsError for an option that inductor does not have, or a value of another type."""
+    known = compilers.known_options()
+    for name, value in options.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            raise OptionsError(f"inductor has no option {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+        kind = compilers.kind_of_option(name)
+        if kind is not None and not isinstance(value, kind):
+            wanted = getattr(kind, "__name__", kind)
+            raise OptionsError(f"inductor's option {name!r} is {wanted}, not {value!r} ({type(value).__name__})")
+
+
 @dataclass(frozen=True)
 class DynamoBackend:
     """A backend of torch.compile by its name there, with the options of its mode."""
@@ -69,11 +83,25 @@ class DynamoBackend:
     def with_options(self, options: Mapping[str, Any]) -> DynamoBackend:
         """The same with options. For inductor these are names of its configuration; others raise OptionsError."""
         chosen = {name.replace("-", "_"): value for name, value in options.items()}
-        if self.name == "inductor" and (unknown := compilers.unknown_options(chosen)):
-            raise OptionsError(f"inductor has no option {unknown[0]!r}")
+        if self.name == "inductor":
+            check_options(chosen)
         return DynamoBackend(self.name, chosen)
 
+    @property
+    def keeps_constants(self) -> bool:
+        """Whether a graph compiled now, for inference, may compute with the values of weights."""
+        return self.name == "inductor" and compilers.freezes_weights(self.options) and not torch.is_grad_enabled()
+
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        if not self.keeps_constants:
+            return self.compiled(gm, example_inputs)
+        frozen, left = compilers.with_constants(gm, example_inputs)
+        if len(left) == len(example_inputs):
+            return self.compiled(gm, example_inputs)
+        compiled = self.compiled(frozen, [example_inputs[i] for i in left])
+        return lambda *args: compiled(*[args[i] for i in left])
+
+    def compiled(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         check_requirements(self.name)
         compile_graph = compilers.dynamo_backend(self.name)
         mode, fakes = compilers.fake_inputs(gm, example_inputs)

@@ -127,7 +127,8 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     """Compile a graph. Any failure of the backend becomes a `BackendError` that names it."""
     name = backend_name(backend)
     if not selection.is_known_to_interpret(backend):
-        compilers.add_source_lines(gm)
+        compilers.tell_source_lines(gm)
+        compilers.tell_static_inputs(gm)
     try:
         with kept_random_states(), compilers.compiling_graph(gm, example_inputs):
             compiled = _hook.with_signals(backend, gm, list(example_inputs))

@@ -19,6 +19,7 @@ from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separat
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
 from sot.guards.assumptions import RestartCapture
+from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
@@ -28,7 +29,7 @@ from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
-from sot.torch_compat.compilers import mark_static_inputs, tracing_recurrence
+from sot.torch_compat.compilers import mark_weights, tracing_recurrence
 from sot.torch_compat.global_state import (
     FLAGS,
     REGIONS,
@@ -51,11 +52,13 @@ COMPILES = "the backend compiles its graph, and would lose leaves that the graph
 @dataclass(frozen=True)
 class Compiled:
     """``call`` takes the inputs of a graph and returns its outputs. ``is_unchanged``: whether it runs the nodes of the
-    graph as they are, so that PyTorch treats the inputs as in the program.
+    graph as they are, so that PyTorch treats the inputs as in the program. ``constants``: the weights whose values are
+    part of it.
     """
 
     call: Callable[..., Any]
     is_unchanged: bool
+    constants: tuple[Origin, ...] = ()
 
 
 class GraphCompiler:
@@ -91,9 +94,10 @@ class GraphCompiler:
     def compile_as_given(self, graph: Graph, record: Capture) -> Compiled:
         record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
         before, count = nodes_of(graph.module), number_of_results(graph.module)
-        mark_static_inputs(graph.module, graph.weights)
         # The backend may trace with proxies, for whose class torch must look for overrides.
         grad = graph.turns_grad_on or torch.is_grad_enabled()
+        constants = () if grad else constant_inputs(graph, self.backend)
+        mark_weights(graph.module, graph.weights, constants)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), tracing_recurrence(has_recurrence(graph.module))):
             made = self.ask_backend(graph)
@@ -108,7 +112,8 @@ class GraphCompiler:
         call = self.wrapped(made, graph, as_it_is, record)
         if number_of_results(graph.module) > count:
             call = first_results(call, count)
-        return Compiled(call, as_it_is and nodes_of(graph.module) == before)
+        return Compiled(call, as_it_is and nodes_of(graph.module) == before,
+                        () if as_it_is else tuple(map(graph.inputs.__getitem__, constants)))
 
     def ask_backend(self, graph: Graph) -> Callable[..., Any]:
         """The callable that the backend makes of a graph, whose end is changed for a backend that compiles. Raises
@@ -191,6 +196,16 @@ class GraphCompiler:
         if any(given is not tensor for given, tensor in zip(graph.examples, graph.real, strict=True)):
             call = asking_no_class(call, as_it_is)
         return call
+
+
+def constant_inputs(graph: Graph, backend: Backend) -> list[int]:
+    """The weights that a backend may take for constants, if it does so: those whose changes show. A change within
+    inference mode does not.
+    """
+    if not getattr(backend, "keeps_constants", False):
+        return []
+    changed = set(graph.changes.inputs)
+    return [i for i in sorted(graph.weights) if graph.inputs[i] not in changed and not graph.real[i].is_inference()]
 
 
 def marks_tensors(module: torch.fx.GraphModule) -> bool:

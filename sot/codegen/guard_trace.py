@@ -3,12 +3,14 @@ superfluous.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from sot.codegen.build_graph import Graph, is_weight
 from sot.codegen.compile_graph import Compiled
 from sot.guards.guards import Guard
-from sot.guards.tensor_guards import AnyTensorGuard, TensorGuard
+from sot.guards.origin import Origin
+from sot.guards.tensor_guards import AnyTensorGuard, ConstantGuard, TensorGuard
 from sot.interpreter.trace import Line, Trace
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.values.classes import is_of_made_class
@@ -19,7 +21,15 @@ def guards_of(trace: Trace, graph: Graph | None, compiled: Compiled | None) -> M
     guards = trace.guards
     if graph is not None and compiled is not None and compiled.is_unchanged and graph.can_free_weights:
         guards = with_free_weights(guards, trace)
-    return {**guards, **{guard: trace.line for guard in backend_assumptions(trace) if guard not in guards}}
+    more = [*backend_assumptions(trace), *constant_weights(trace, compiled.constants if compiled is not None else ())]
+    return {**guards, **{guard: trace.line for guard in more if guard not in guards}}
+
+
+def constant_weights(trace: Trace, origins: Iterable[Origin]) -> Iterator[Guard]:
+    """Weights whose values the compiled graph has: they are the same objects, and nothing has changed them."""
+    for origin in origins:
+        weight: Any = origin.read(trace.inputs)
+        yield ConstantGuard(origin, weight, weight._version)
 
 
 def backend_assumptions(trace: Trace) -> list[Guard]:

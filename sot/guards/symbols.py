@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -22,6 +22,8 @@ from sot.torch_compat.tensors import Layout
 # Replaces a function of numbers where numbers may be symbols. Graph nodes are made of these.
 ON_SYMBOLS = {"int": torch.sym_int, "float": torch.sym_float, "min": torch.sym_min, "max": torch.sym_max,
               "math.sqrt": torch.sym_sqrt, "not": torch.sym_not, "and": operator.and_, "or": operator.or_}
+
+Limits = tuple[int, int | None]     # the least and the greatest size
 
 
 class Symbols:
@@ -49,27 +51,31 @@ class Symbols:
         self._made: list[RelationGuard] = []
 
     # ---- making symbols
-    def number(self, origin: Origin, example: int) -> Any:
-        """The SymInt of an origin."""
+    def number(self, origin: Origin, example: int, limits: Limits | None = None) -> Any:
+        """The SymInt of an origin. A size is within the limits."""
         found = self.numbers.get(origin)
         if found is None:
             is_size = isinstance(origin, TensorPart)
             if isinstance(origin, Dim) and origin.label:        # a name is that of its first symbol
                 origin = Dim(origin.base, origin.index) if origin.label in self._labels else origin
                 self._labels.add(origin.label)
-            symbol, found = self.torch.new_symbol(self.env, f"n{len(self.origins)}", example, is_size)
+            symbol, found = self.torch.new_symbol(self.env, f"n{len(self.origins)}", example, is_size, limits)
             self.origins[symbol], self.numbers[origin] = origin, found
             if is_size:
-                self._made.append(RelationGuard(origin, ">=", origin, 2))
+                least, most = limits or (2, None)
+                self._made.append(RelationGuard(origin, ">=", origin, least))
+                if most is not None:
+                    self._made.append(RelationGuard(origin, "<=", origin, most))
         return found
 
     def tensor(self, real: torch.Tensor, origin: Origin, dims: dict[int, Dim],
-               free: dict[int, Stride]) -> tuple[FakeTensor, Layout]:
-        """A fake tensor with symbols for some dimensions and strides, and its layout.
+               free: dict[int, Stride], ranges: Mapping[int, Limits]) -> tuple[FakeTensor, Layout]:
+        """A fake tensor with symbols for some dimensions and strides, and its layout. ``ranges``: the limits of its
+        sizes, where they are known.
 
         The strides of a dense tensor follow from the sizes. Other strides stay constants.
         """
-        sizes = [self.number(dims[i], n) if i in dims else n for i, n in enumerate(real.shape)]
+        sizes = [self.number(dims[i], n, ranges.get(i)) if i in dims else n for i, n in enumerate(real.shape)]
         strides: list[Any] = list(real.stride())
         derived: dict[int, Any] = {}
         for i in sorted(range(real.dim()), key=lambda i: (real.stride(i), -i)):

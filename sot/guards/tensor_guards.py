@@ -2,7 +2,8 @@
 
 The guard depends on how capture has used the tensor. ``TensorGuard`` compares everything that operations depend on.
 ``AnyTensorGuard`` is for a weight that only went into operations of a graph that PyTorch runs one by one.
-``ValuesGuard`` is for integer tensors whose values were read.
+``ValuesGuard`` is for integer tensors whose values were read, ``ConstantGuard`` for weights that a compiler has taken
+for constants.
 """
 from __future__ import annotations
 
@@ -120,6 +121,34 @@ class ValuesGuard(Guard):
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ValuesGuard) and self.origin == other.origin
+
+
+@dataclass(frozen=True)
+class ConstantGuard(Guard):
+    """A weight is the same tensor, and nothing has changed it in place."""
+
+    tensor: torch.Tensor
+    version: int
+    after_tensors = True
+
+    def test(self, emit: Emit) -> str:
+        tensor = emit.ref(self.origin)
+        return f"{tensor} is {emit.const(self.tensor)} and {tensor}._version == {self.version}"
+
+    def holds(self, value: object) -> bool:
+        return value is self.tensor and self.tensor._version == self.version
+
+    def seen(self, value: object) -> str:
+        return "new values" if value is self.tensor else f"another object: {short(value)}"
+
+    def __str__(self) -> str:
+        return f"{self.origin} is the constant of the compiled graph"
+
+    def __hash__(self) -> int:
+        return hash(self.origin)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstantGuard) and self.origin == other.origin
 
 
 ASK = plain(ask)

@@ -46,6 +46,7 @@ from sot.values.text import ShownTensor
 from sot.values.wrapping import wrap, wrap_new
 
 DEPTH_LIMIT = 200
+SHOWN = 8       # frames in the stack of a node
 
 
 class Machine:
@@ -282,8 +283,9 @@ class Machine:
 
     def stack_trace(self) -> str:
         """The user's stack in the form that fx keeps on nodes."""
+        frames = [f for f in self.frames if not is_own(f.native.co_filename)]
         return "".join(f'  File "{f.native.co_filename}", line {f.line}, in {f.native.co_name}\n'
-                       for f in self.frames[-6:] if not is_own(f.native.co_filename))
+                       for f in (frames if len(frames) <= SHOWN else frames[:1] + frames[1 - SHOWN:]))
 
 
 def refuse_drawn(guard: RelationGuard) -> None:

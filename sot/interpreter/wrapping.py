@@ -24,6 +24,7 @@ from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, Raw
 from sot.guards.tensor_guards import TensorGuard
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
+from sot.torch_compat.dynamo.marks import dynamic_ranges
 from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException
 from sot.torch_compat.functions import DISABLED, is_in_transform
 from sot.torch_compat.tensors import Layout, plain_tensor
@@ -246,7 +247,7 @@ def symbolic_fake(m: Machine, real: torch.Tensor, origin: Origin) -> tuple[FakeT
     if not dims and not strides or real.is_conj() or real.is_neg() or (
             plain_tensor(real) is not real):    # guards would ask its class for its sizes
         return None, None
-    fake, layout = m.symbols.tensor(real, origin, dims, strides)
+    fake, layout = m.symbols.tensor(real, origin, dims, strides, dynamic_ranges(real))
     m.varying_numbers.update({dims[i]: real.shape[i] for i in dims})
     m.varying_numbers.update({strides[i]: real.stride(i) for i in strides})
     m.note_assumptions()

@@ -36,6 +36,7 @@ from sot.support.errors import Reason
 from sot.support.places import Place, is_installed
 from sot.support.version import VERSION
 from sot.torch_compat import native
+from sot.torch_compat.compilers import whole_stack
 from sot.torch_compat.global_state import LEAVING, STATE_PAIRS, STATE_SETTERS
 
 FRAME = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in (?P<function>.*)')
@@ -100,7 +101,7 @@ def graph_of(record: GraphRecord, capture: Capture, runs: Runs) -> Graph:
 def operation_of(node: Any) -> Operation:
     target = node.target
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    trace = node.meta.get("stack_trace") or ""
+    trace = whole_stack(node)
     return Operation(name, innermost(trace), OPTIMIZERS in trace)
 
 

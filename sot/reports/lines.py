@@ -19,6 +19,7 @@ from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord, 
 from sot.reports.wording import is_call, is_structure, names_in, said
 from sot.support.errors import Reason
 from sot.support.places import Place, shortened
+from sot.torch_compat.compilers import whole_stack
 from sot.values.constants import is_library, module_of
 
 INDENT = "    "
@@ -139,7 +140,7 @@ OUTERMOST = re.compile(r'\s*File "(?P<file>.*?)", line (?P<line>\d+), in ')  # o
 
 def lines_of(record: GraphRecord) -> list[int]:
     """The lines of the captured function that the graph's operations come from, in order."""
-    frames = (OUTERMOST.match(node.meta.get("stack_trace") or "") for node in record.module.graph.nodes)
+    frames = (OUTERMOST.match(whole_stack(node)) for node in record.module.graph.nodes)
     return sorted({int(f["line"]) for f in frames if f and f["file"] == record.place.file})
 
 

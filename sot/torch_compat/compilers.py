@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 import importlib
 import linecache
+import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, UnionType
 from typing import Any
 
 import torch
+from torch import fx
 from torch._guards import TracingContext, tracing
 from torch._library.fake_class_registry import FakeScriptObject
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -45,10 +48,15 @@ def dynamo_modes(name: str) -> dict[str, dict[str, Any]]:
     return dict(_import("torch._inductor").list_mode_options()) if name == "inductor" else {}
 
 
-def unknown_options(options: Collection[str]) -> list[str]:
-    """The options that inductor's configuration does not have."""
-    known = _import("torch._inductor").list_options()
-    return [name for name in options if name not in known]
+def known_options() -> list[str]:
+    """The names of inductor's configuration."""
+    return list(_import("torch._inductor").list_options())
+
+
+def kind_of_option(name: str) -> Any:
+    """The class of an option's values; None if they may be of several."""
+    kind = _import("torch._inductor.config").get_type(name)
+    return kind if isinstance(kind, type | UnionType) else None
 
 
 # ---- example inputs ----
@@ -142,50 +150,107 @@ class RefuseFakeGenerators(TorchFunctionMode):
 def compiling_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Iterator[None]:
     """The context of ``compiling`` for a backend that gets real inputs and makes them fake itself.
 
-    A mode without a ShapeEnv makes every shape static, as in a graph without symbols.
+    A mode without a ShapeEnv makes every shape static, as in a graph without symbols. With symbols the fakes are
+    capture's own: new ones would have new symbols, about which the entry has no guards.
     """
     has_generator = any(isinstance(value, torch.Generator) for value in example_inputs)
     mode = symbolic_mode(gm) or (
         static_mode() if depends_on_data(gm) else FakeTensorMode(allow_non_fake_inputs=True))
+    if mode.shape_env is not None and not mode.static_shapes:
+        for given, recorded in zip(example_inputs, placeholder_values(gm), strict=True):
+            if isinstance(recorded, FakeTensor) and not isinstance(given, FakeTensor):
+                mode.fake_tensor_converter.set_tensor_memo(given, recorded)
     with compiling(mode), RefuseFakeGenerators() if has_generator else nullcontext():
         yield
 
 
-def mark_static_inputs(gm: GraphModule, which: Collection[int]) -> None:
+STATIC_INPUT = "tensor_dict"     # where torch.compile has the mark on a placeholder
+CONSTANT = "constant"            # a mark of ours: whether the input is a constant of the compiled graph
+
+
+def mark_weights(gm: GraphModule, weights: Collection[int], constant: Collection[int] = ()) -> None:
     """Mark the inputs of a graph that are parameters and buffers, which are the same tensors at each call.
 
-    AOTAutograd reads this where torch.compile stores it, and passes it to inductor. These inputs are not copied for
-    CUDA graphs, and their alignment is not checked.
+    AOTAutograd passes the marks on to inductor. These inputs are not copied for CUDA graphs, and their alignment is not
+    checked. The ``constant`` ones do not change either, so that a compiler may compute with their values.
     """
-    if not which:
+    for i, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        if i in weights:
+            node.meta[STATIC_INPUT] = {"_dynamo_static_input_type": "unguarded"}
+            node.meta[CONSTANT] = i in constant
+
+
+def tell_static_inputs(gm: GraphModule) -> None:
+    """Make AOTAutograd read the marks of inputs, which it does in a graph of torch.compile."""
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    if not any(STATIC_INPUT in node.meta for node in placeholders):
         return
     gm.meta["dynamo_compile_id"] = None
     gm._param_name_to_source = {}  # type: ignore[assignment]
-    for i, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+    for node in placeholders:
         node._dynamo_source = None
-        if i in which:
-            node.meta["tensor_dict"] = {"_dynamo_static_input_type": "unguarded"}
+
+
+def freezes_weights(options: Mapping[str, Any]) -> bool:
+    """Whether inductor is asked to take weights for constants, by its options or its configuration."""
+    return bool(options.get("freezing", _import("torch._inductor.config").freezing))
+
+
+def with_constants(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[GraphModule, list[int]]:
+    """The graph with its constant inputs as buffers of the module, and the indices of the inputs that it still takes.
+
+    torch.compile hands weights over in this way if inductor's option ``freezing`` is set.
+    """
+    frozen = GraphModule(gm, fx.Graph())
+    copies: dict[fx.Node, fx.Node] = {}
+    left: list[int] = []
+    for i, node in enumerate(gm.graph.find_nodes(op="placeholder")):
+        value = example_inputs[i]
+        if not node.meta.get(CONSTANT) or type(value) not in (torch.Tensor, torch.nn.Parameter):
+            left.append(i)
+            copies[node] = frozen.graph.node_copy(node)
+            continue
+        name = f"constant_{i}"
+        frozen.register_buffer(name, value)
+        copies[node] = frozen.graph.get_attr(name)
+        copies[node].meta.update(node.meta)
+    for node in gm.graph.nodes:
+        if node not in copies:
+            copies[node] = frozen.graph.node_copy(node, copies.__getitem__)
+    frozen.recompile()
+    return frozen, left
 
 
 FRAME = re.compile(r'^ *File "(?P<file>.*)", line (?P<line>\d+), in .*$', re.M)
+TORCH = str(Path(torch.__file__).parent) + os.sep
+WHOLE_STACK = "whole_stack"
 
 
-def add_source_lines(gm: GraphModule) -> None:
-    """Complete the stack of each node with the lines of source, as a traceback has them.
+def tell_source_lines(gm: GraphModule) -> None:
+    """Complete the stack of each node with the lines of source, as a traceback has them, and leave out torch's own
+    frames, so that the last line is the program's. The stack as it was is kept.
 
-    torch reads a stack only with them. It copies stacks to the graphs that it makes, and shows them in its logs, in
-    generated kernels and in errors.
+    torch reads a stack only with them. It copies stacks to the graphs that it makes, and shows the last line in its
+    logs, in generated kernels and in errors.
     """
     completed = functools.cache(_with_source_lines)
     for part in gm.modules():
         for node in part.graph.nodes if isinstance(part, GraphModule) else ():
             if trace := node.meta.get("stack_trace"):
-                node.meta["stack_trace"] = completed(trace)
+                whole = node.meta.setdefault(WHOLE_STACK, trace)
+                node.meta["stack_trace"] = completed(whole)
+
+
+def whole_stack(node: fx.Node) -> str:
+    """The stack of a node with torch's frames; empty if it has none."""
+    return node.meta.get(WHOLE_STACK) or node.meta.get("stack_trace") or ""
 
 
 def _with_source_lines(trace: str) -> str:
+    frames = [*FRAME.finditer(trace)]
+    programs = [frame for frame in frames if not frame["file"].startswith(TORCH)]
     return "".join(f"{frame[0]}\n    {linecache.getline(frame['file'], int(frame['line'])).strip()}\n"
-                   for frame in FRAME.finditer(trace))
+                   for frame in programs or frames)
 
 
 @contextmanager

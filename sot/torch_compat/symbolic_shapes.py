@@ -17,7 +17,9 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source
 from torch._logging import trace_structured
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StrictMinMaxConstraint
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
 
 SymInt = torch.SymInt
 # torch's structured log removes its handler at the first record if nothing is logged. The record of the first symbol
@@ -70,10 +72,17 @@ def shape_env_of(mode: FakeTensorMode) -> ShapeEnv:
     return mode.shape_env
 
 
-def new_symbol(env: ShapeEnv, name: str, example: int, is_size: bool) -> tuple[Any, Any]:
-    """A symbol and its SymInt. A size is at least 2, as 0 and 1 are never symbols; a number may be any."""
+def new_symbol(env: ShapeEnv, name: str, example: int, is_size: bool, limits: tuple[int, int | None] | None
+               ) -> tuple[Any, Any]:
+    """A symbol and its SymInt. A size is within the limits and at least 2, as 0 and 1 are never symbols. A number may
+    be any.
+    """
     make = env.create_symbol if is_size else env.create_unspecified_symbol
-    symbol = make(example, Named(name), dynamic_dim=DimDynamic.DYNAMIC)
+    within: dict[str, Any] = {}
+    if limits is not None:
+        least, most = limits
+        within["constraint_dim"] = StrictMinMaxConstraint(False, ValueRanges(least, int_oo if most is None else most))
+    symbol = make(example, Named(name), dynamic_dim=DimDynamic.DYNAMIC, **within)
     return symbol, env.create_symintnode(symbol, hint=example, source=Named(name))
 
 

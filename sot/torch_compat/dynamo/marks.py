@@ -58,6 +58,18 @@ def dynamic_dims(tensor: torch.Tensor) -> frozenset[int]:
                 "_dynamo_strict_unbacked_indices")
 
 
+def dynamic_ranges(tensor: torch.Tensor) -> dict[int, tuple[int, int | None]]:
+    """The least and the greatest size of dimensions that torch._dynamo.mark_dynamic has been given, if the tensor's
+    sizes are in between.
+    """
+    found = {}
+    for marked in vars(tensor).get("_dynamo_dynamic_range", ()):
+        size, least, most = tensor.shape[marked.dim], max(marked.min or 2, 2), marked.max
+        if (least > 2 or most is not None) and least != most and least <= size and (most is None or size <= most):
+            found[marked.dim % tensor.dim()] = least, most
+    return found
+
+
 def static_dims(tensor: torch.Tensor) -> frozenset[int]:
     """torch._dynamo.mark_static: the dimensions that are captured anew for each size."""
     return dims(tensor, "_dynamo_static_indices")

@@ -90,6 +90,68 @@ def test_readable_graphs_have_the_users_source_as_torchs_have():
         assert "No stacktrace" not in text
 
 
+def test_the_last_line_of_a_node_is_the_programs_as_with_torch():
+    model, lines = Counting(), {}
+
+    def backend(gm, inputs):
+        def forward(gm, inputs):
+            shown = [n.meta["stack_trace"] for n in gm.graph.nodes if n.op == "call_function"]
+            lines[compile_] = {text.rpartition('File "')[2].splitlines()[1].strip() for text in shown}
+            return gm.forward
+        return aot_module_simplified(gm, inputs, fw_compiler=forward)
+    with torch.no_grad():
+        for compile_ in (sot.compile, torch.compile):
+            compile_(model, backend=backend)(X)
+    assert lines[sot.compile] == lines[torch.compile] == {
+        "self.count.add_(1)", "return self.linear(x) * self.count"}
+
+
+def test_the_range_of_a_marked_dimension_is_that_of_its_symbol():
+    found = []
+
+    def forward(gm, inputs):
+        found.append([str(r) for r in TracingContext.get().fake_mode.shape_env.var_to_range.values()])
+        return gm.forward
+    for compile_ in (sot.compile, torch.compile):
+        x = torch.ones(4, 3)
+        torch._dynamo.mark_dynamic(x, 0, min=3, max=64)
+        torch._dynamo.reset()
+        compile_(lambda x: x * 2, backend=lambda gm, inputs: aot_module_simplified(gm, inputs, fw_compiler=forward))(x)
+    assert found == [["VR[3, 64]"], ["VR[3, 64]"]]
+
+
+def test_a_function_that_traces_its_graphs_compiles_for_all_sizes():
+    model, graphs = nn.Sequential(nn.Linear(3, 3), nn.ReLU()), []
+
+    def forward(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+
+    def f(x):
+        y = model(x)
+        return y[:x.shape[0] - 1].view(-1, 3) + x.sum(1)[1:, None]
+    compiled = sot.compile(f, backend=lambda gm, inputs: aot_module_simplified(gm, inputs, fw_compiler=forward))
+    with torch.no_grad():
+        for rows in range(3, 10):
+            x = torch.rand(rows, 3)
+            torch.testing.assert_close(compiled(x), f(x))
+    assert len(graphs) == 2
+
+
+def test_a_size_outside_of_the_marked_range_is_captured_again():
+    ranges = []
+
+    def backend(gm, inputs):
+        ranges.append(gm)
+        return gm.forward
+    f = sot.compile(lambda x: x * 2 if x.shape[0] <= 64 else x * 3, backend=backend)
+    for rows, most, graphs in ((4, 64, 1), (64, 64, 1), (65, 100, 2), (101, 200, 3), (90, 100, 3), (7, 5, 3)):
+        x = torch.ones(rows, 3)
+        torch._dynamo.mark_dynamic(x, 0, min=2, max=most)
+        assert torch.equal(f(x), x * 2 if rows <= 64 else x * 3)
+        assert len(ranges) == graphs
+
+
 def test_dimensions_that_vary_are_symbols_of_the_backends_inputs():
     shapes = []
 

@@ -51,6 +51,33 @@ def in_constructors(x):
     return torch.full((2,), random.random()), torch.tensor(random.random()), x.roll(random.randint(0, 2), 0)
 
 
+@program
+def arrays_of_numpy(x):
+    noise = OF_NUMPY.normal(size=x.shape).astype(np.float32)
+    noise *= 2
+    order = OF_NUMPY.permutation(x.shape[1])
+    return x[:, torch.from_numpy(order)] + torch.from_numpy(noise), np.random.randn(2), OF_NUMPY.choice(5, size=3)
+
+
+@program
+def whole_numbers_of_numpy(x):
+    return x * OF_NUMPY.integers(5) + OF_NUMPY.random(), OF_NUMPY.integers(1, 9, dtype=np.int32)
+
+
+@program
+def arrays_of_a_seeded_generator(x):
+    made = np.random.default_rng(7)
+    found = made.normal(size=3)
+    found += 1
+    return x + torch.from_numpy(found.astype(np.float32)), found, made.random(2)
+
+
+@program
+def a_seed_of_numpy_and_an_array(x):
+    np.random.seed(4)
+    return x + torch.from_numpy(np.random.rand(3))
+
+
 def seed_all():
     random.seed(3)
     np.random.seed(3)

@@ -162,6 +162,31 @@ def changes_arguments(x, a):
     return x + 1
 
 
+@whole(X, np.array(2.5), np.array([3]))
+def numbers_of_arrays(x, scale, one):
+    a = (x * 2).numpy()
+    best = int(np.argmax(a))
+    return (x * scale.item() + float(scale) - one.item(), x * a.item(0, 1) - a.item(-1) * a.item(2), a[0, 0].item(),
+            x.reshape(-1)[best], best, x * (scale * 2).item(), torch.zeros(int((a > 1).sum())), bool((a > 1).any()))
+
+
+@whole(X, np.zeros(()))
+def a_number_is_read_before_a_change(x, total):
+    made = total * 1.0 + np.zeros(())
+    copied = np.array(0.5)
+    before = copied.item()
+    copied[...] = x.numpy()[0, 1]
+    return x * before, x * copied.item(), x + float(made), before
+
+
+@whole(X)
+def a_check_of_an_array(x):
+    a = x.numpy()
+    if np.isnan(a).any():
+        raise ValueError("not a number")
+    return x * 2
+
+
 @pytest.mark.parametrize("fn, args", whole.all, ids=lambda v: getattr(v, "__name__", ""))
 def test_one_graph(fn, args):
     check(fn, *args, graphs=1, breaks=0)
@@ -171,6 +196,12 @@ def test_one_graph(fn, args):
 @broken(A)
 def results_of_values(a):
     return a[a > 0], np.nonzero(a), np.unique(a), [v for v in a[0] if v > 0], np.array_equal(a, a), a.tolist()
+
+
+@broken(A, np.array([np.nan, np.inf]))
+def numbers_that_cannot_be_read(a, b):
+    return (caught(lambda: a.item()), caught(lambda: a.item(99)), caught(lambda: a.item(0, 9)), caught(float, a),
+            caught(lambda: int(b[0])), caught(lambda: int(b[1])), caught(bool, a), a.item(-1), bool(b[0]))
 
 
 @broken(np.array([1.0, 0.0]), np.float64(-1))

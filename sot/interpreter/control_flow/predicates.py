@@ -10,12 +10,14 @@ from sot.bytecode.flow import flow_of, ways
 from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import no_keywords, take
 from sot.interpreter.control_flow import failures
+from sot.interpreter.numpy_ops import numpy_functions
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.fake_tensors import DataDependentOutputException
+from sot.values.arrays import ArrayValue
 from sot.values.base import ENTERED, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.objects import TupleValue
@@ -29,6 +31,8 @@ def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
     """``bool(value)``: the known truth, ENTERED, or a TensorBool if the branch becomes part of the graph. A branch
     with one side that raises always does.
     """
+    if isinstance(value, ArrayValue):
+        value = numpy_functions.item(m, value)
     if isinstance(value, DeferredScalar) and value.is_in_graph:
         return truth_of_number(m, value)
     if not isinstance(value, (TensorValue, TensorNumber)):
@@ -108,6 +112,9 @@ def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return boolean(False)
     if len(args) > 1:
         m.throw(TypeError, f"bool expected at most 1 argument, got {len(args)}")
+    if isinstance(args[0], ArrayValue):
+        number = numpy_functions.item(m, args[0])
+        return graph_numbers.as_truth(m, number) if isinstance(number, DeferredScalar) else number
     result = decide(m, args[0])
     if not isinstance(result, TensorBool):
         return result if result is ENTERED else boolean(result)

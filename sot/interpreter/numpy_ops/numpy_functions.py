@@ -18,6 +18,7 @@ from sot.interpreter.builtins.pure import NUMPY
 from sot.interpreter.entering import make_generator
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.torch_ops import deferred_scalars
+from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills.iteration import by_index
 from sot.support.errors import Break, Reason
@@ -295,15 +296,20 @@ def fits(obj: ArrayValue, value: Value) -> bool:
 
 
 # ---- single elements --------------------------------------------------------------------------------------------
-def item(m: Machine, value: ArrayValue, to: type | None = None) -> Value:
-    """``float(number)``, ``int(number)`` or ``number.item()``, after the graph."""
+def item(m: Machine, given: ArrayValue, to: type | None = None) -> Value:
+    """``float(number)``, ``int(number)`` or ``number.item()``: read after the graph, or a number of the graph."""
+    value: Any = given
     kind = {"f": float, "i": int, "u": int, "b": bool}.get(value.layout.dtype.kind)
+    if value.is_array and kind is not None and not value.layout.shape:
+        value = numpy_arrays.array_call(m, "call_function", operator.getitem, [value, TupleValue([])], {})
     point = deferred_scalars.here(m)
-    if value.is_array or kind is None or not deferred_scalars.can_read(m, point) or to is int and kind is float:
+    if value.is_array or kind is None or not deferred_scalars.can_read(m, point):
         raise Break(Reason.TENSOR_VALUE, f"the value of {value}")
     deferred_scalars.count(m, point)
-    template = "{}.item()" if to is None else f"{to.__name__}({{}})"
-    return DeferredScalar(to or kind, frozenset({point}), lambda e: template.format(e.value(value)))
+    points = frozenset({point})
+    found = DeferredScalar(kind, points, lambda e: f"{e.value(value)}.item()",
+                           number=lambda m: graph_numbers.read_numpy(m, value.ref, kind, points))
+    return found if to in (None, kind) else deferred_scalars.reckoned(m, to, [found], {})
 
 
 def shown(m: Machine, value: Value) -> Value:
@@ -318,9 +324,24 @@ def shown(m: Machine, value: Value) -> Value:
 
 @handles(np.ndarray.item, np.generic.item)
 def item_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args and isinstance(args[0], ArrayValue) and args[0].is_array and args[0].layout.shape and not kwargs:
+        return item(m, element(m, args[0], args[1:]))
     if len(args) != 1 or kwargs or not isinstance(args[0], ArrayValue):
         return not_ours(m, np.generic.item, args, kwargs, "item")
     return item(m, args[0])
+
+
+def element(m: Machine, value: ArrayValue, index: list[Value]) -> Any:
+    """The element of ``array.item(*index)``; without an index the only one."""
+    shape, given = value.layout.shape, [fixed(m, part).constant() for part in index]
+    try:
+        place = given[0] if len(given) == 1 else np.ravel_multi_index(given, shape) if given else 0
+        at = np.unravel_index(place + value.layout.specimen().size if place < 0 else place, shape)
+    except (TypeError, ValueError):
+        at = None
+    if at is None or not given and value.layout.specimen().size != 1:
+        raise Break(Reason.OPERATION_FAILED, f"item() of {value}")
+    return numpy_arrays.array_call(m, "call_function", operator.getitem, [value, Const(tuple(map(int, at)))], {})
 
 
 @handles(np.ndarray.__len__)

@@ -52,6 +52,19 @@ def read(m: Machine, tensor: TensorRef, kind: type, index: tuple[int, ...], poin
     return made
 
 
+def read_numpy(m: Machine, number: TensorRef, kind: type, points: frozenset[Point]) -> NumberRef:
+    """The Python number of a number of NumPy."""
+    if not may_be(m):
+        raise NeededNow(points)
+    dtype = {int: torch.int64, float: torch.float64, bool: torch.bool}[kind]
+    with m.symbols.admitted():
+        fake = m.builder.run("call_function", lambda: torch.empty((), dtype=dtype).item(), (), {})
+    made = NumberRef(fake, EXAMPLES[kind], "", kind, (number,))
+    define(m, fake, made, points)
+    m.builder.compute(made)
+    return made
+
+
 def element(tensor: torch.Tensor, *index: int) -> Any:
     """The target of the node that reads a number of ``tensor.tolist()``."""
     return tensor[index].item()

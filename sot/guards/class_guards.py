@@ -1,11 +1,12 @@
-"""Guards on properties of classes."""
+"""Guards that hold what they compare with weakly: the subclasses of a class, the object of a weak reference."""
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
 from sot._hook import plain
-from sot.guards.guards import Guard
+from sot.guards.guards import Guard, short
 from sot.guards.origin import ById, Emit
 
 
@@ -32,3 +33,25 @@ class SubclassesGuard(Guard):
 
     def __str__(self) -> str:
         return f"{self.origin} has {len(self.subclasses)} direct subclasses, which are those of the capture"
+
+
+@dataclass(frozen=True)
+class RefersGuard(Guard):
+    """The value is the object that a weak reference refers to. Entries must not keep that object alive."""
+
+    reference: weakref.ref[Any]
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.ref(self.origin)} is {emit.const(self.reference)}()"
+
+    def holds(self, value: object) -> bool:
+        return value is self.reference()
+
+    def __str__(self) -> str:
+        return f"{self.origin} is {short(self.reference())}"
+
+    def __hash__(self) -> int:
+        return hash((self.origin, id(self.reference)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RefersGuard) and self.origin == other.origin and self.reference is other.reference

@@ -10,11 +10,14 @@ import enum
 import inspect
 import types
 import typing
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
 import torch
-from harness import check
+from harness import caught, check
+
+import sot
 
 X = torch.arange(1.0, 4.0)
 
@@ -358,3 +361,38 @@ def test_in_one_graph(fn):
 )
 def test_with_breaks(fn):
     check(fn, X, again=False)
+
+
+# ---- weak keys
+class Named:
+    def __init__(self, factor) -> None:
+        self.factor = factor
+
+
+FIRST, SECOND = Named(2.0), Named(3.0)
+FACTORS = weakref.WeakKeyDictionary({FIRST: 5.0, SECOND: 7.0})
+
+
+def weak_keys(x):
+    total = sum(named.factor * factor for named, factor in FACTORS.items())
+    return (x * FACTORS[FIRST] + FACTORS.get(SECOND, 0) + total, len(FACTORS), FIRST in FACTORS,
+            [named.factor for named in FACTORS], caught(lambda: FACTORS[weak_keys])[0])
+
+
+def test_weak_keys_are_read_in_the_graph():
+    check(weak_keys, torch.ones(2), graphs=1, breaks=0)
+
+
+def test_entries_do_not_keep_a_weak_key_alive():
+    held = [Named(1.0)]
+    counts = weakref.WeakKeyDictionary()
+
+    def count(x):
+        counts[held[0]] = counts.get(held[0], 0) + 1
+        return x * counts[held[0]]
+    translated = sot.to_static(count, backend="eager")
+    for wanted in (1, 2, 3):
+        assert torch.equal(translated(torch.ones(2)), torch.ones(2) * wanted)
+    held[0] = Named(2.0)
+    assert len(counts) == 0
+    assert torch.equal(translated(torch.ones(2)), torch.ones(2))

@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.guards.class_guards import RefersGuard
 from sot.guards.origin import Arg, Identity, Item, Referent
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import handles
-from sot.values.base import ABSENT, Const, LazyConst, NotConstant, Value
+from sot.values.base import ABSENT, NONE, Const, LazyConst, NotConstant, Value
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import TupleValue
 from sot.values.objects.identities import IdentityNumber, has_identity_number
+from sot.values.objects.references import WeakReference
 from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap, wrap_new
 
@@ -90,9 +92,32 @@ def hash_of_object(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
     return identity_number(m, hash, args[0])
 
 
+@handles(weakref.ReferenceType.__new__)
+def new_reference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``ref(obj)`` for an object that lives longer than the call, as WeakKeyDictionary makes it for a key."""
+    cls, target, *callback = args
+    if cls.constant() is not weakref.ReferenceType or kwargs or any(v is not NONE for v in callback) or (
+            isinstance(target, Const) or target.origin is None or target.real is ABSENT):
+        raise Break(Reason.WATCHES, "a weak reference to an object of the call")
+    try:
+        m.guard(RefersGuard(target.origin, weakref.ref(target.real)))
+    except TypeError as e:
+        return m.throw(TypeError, *e.args)
+    return WeakReference(target)
+
+
+@handles(weakref.ReferenceType.__init__)
+def init_reference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if not isinstance(args[0], WeakReference):
+        raise Break(Reason.WATCHES, "a weak reference to an object of the call")
+    return NONE
+
+
 @handles(weakref.ReferenceType.__call__)
 def referent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``ref()`` of a weak reference that existed before."""
+    if isinstance(args[0], WeakReference):
+        return args[0].target
     if args[0].origin is None:
         raise Break(Reason.OPAQUE_CALL, "a weak reference")
     return wrap(m, args[0].real(), Referent(args[0].origin))

@@ -5,7 +5,6 @@ and equals only itself.
 """
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +16,7 @@ from sot.support.registry import handles
 from sot.torch_compat.hooks import take_hook_id
 from sot.values.base import ABSENT, NONE, Value
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
+from sot.values.objects.references import WeakReference
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -36,21 +36,6 @@ class HookId(Value):
 
     def __str__(self) -> str:
         return "the number of a new hook"
-
-
-class WeakReference(Value):
-    """A weak reference, made during capture, to an object that lives as long as its module."""
-
-    pytype = weakref.ReferenceType
-
-    def __init__(self, target: Value) -> None:
-        self.target = target
-
-    def call(self, m: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        return self.target
-
-    def rebuild(self, e: Emitter) -> str:
-        return e.variable(self, f"{e.const(weakref.ref)}({e.value(self.target)})")
 
 
 @handles(*(f for name, f in vars(torch.nn.Module).items() if name.startswith("register_") and "backward" in name))

@@ -241,7 +241,8 @@ def draws_in_a_branch(x):
 def draws_of_numpy(x):
     np.random.seed(0)
     generator = np.random.default_rng(1)
-    return x * float(np.random.rand()) + float(generator.random()), np.random.randint(9), generator.integers(5)
+    shares = np.random.multinomial(5, [0.5, 0.5])
+    return x * float(np.random.rand()) + float(generator.random()), np.random.randint(9), generator.integers(5), shares
 
 
 @pytest.mark.parametrize("fn", [draws, draws_in_a_branch, draws_of_numpy])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import array
 import bisect
 import collections
 import heapq
+import io
 import itertools
 import operator
+import struct
 from typing import NamedTuple
 
 import pytest
 import torch
-from harness import check
+from harness import Programs, caught, check
 
 import sot
 
@@ -249,3 +252,85 @@ def test_a_set_that_existed_before_is_popped_by_python():
     def fn(x, numbers):
         return x + numbers.pop(), numbers
     check(fn, X, set(range(20)), breaks=1)
+
+
+# ---- buffers and streams in memory
+buffers = Programs()
+
+
+@buffers
+def a_bytearray(x):
+    made = bytearray(b"abc")
+    same = made
+    same += b"d"
+    held = {"key": made}
+    held["key"].append(5)
+    made[0] = 1
+    made[1:2] = b"zz"
+    del made[2]
+    for value in made:
+        if value == 99:
+            break
+    return (x * made[0] + len(same), made, same is made, held, value, bytes(made), made.find(b"d"), 5 in made,
+            b"q" + made, made + b"q", b"a" < made, sum(made), [*reversed(made)], made.decode("latin1").upper(),
+            caught(lambda: made[50]), caught(lambda: made.append(300)), bool(bytearray()))
+
+
+@buffers
+def an_array(x):
+    made = array.array("f", [1, 2.5])
+    made.extend([3])
+    made[0] = 0.1
+    return (x * made[0], made, made[1:], made.typecode, made.tolist(), 2.5 in made, len(made), sum(made),
+            caught(lambda: made.append("x")), caught(lambda: array.array("Q", [-1])))
+
+
+@buffers
+def a_stream_of_text(x):
+    log = io.StringIO()
+    log.write(f"shape {tuple(x.shape)}")
+    print("and", 3, sep="-", end="!", file=log)
+    lines = io.StringIO("1\n2\n3\n4")
+    for line in lines:
+        x = x * int(line)
+        if line.startswith("2"):
+            break
+    with lines as opened:
+        rest = [int(line) for line in opened]
+    return x, log.getvalue(), rest, lines.closed, iter(log) is log, caught(lines.read), caught(lambda: log.write(3))
+
+
+@buffers
+def a_stream_of_bytes(x):
+    made = io.BytesIO(struct.pack("<if", 3, 1.5))
+    number, factor = struct.unpack("<if", made.read())
+    made.seek(0)
+    made.write(b"zz")
+    return x * number + factor, made.tell(), made.getvalue(), caught(lambda: made.seek(-5))
+
+
+@buffers.each
+def test_buffers_are_known(fn):
+    check(fn, X, graphs=1, breaks=0)
+
+
+def test_a_stream_is_new_at_each_call_and_goes_on_after_a_break():
+    def f(x):
+        log = io.StringIO()
+        log.write("a")
+        y = x * 2
+        sot.graph_break()
+        log.write("b")
+        return y, log
+    translated = sot.to_static(f, backend="eager")
+    first, second = translated(X)[1], translated(X)[1]
+    assert first is not second and first.getvalue() == second.getvalue() == "ab" and first.tell() == 2
+
+
+def test_a_stream_with_what_only_the_graph_knows():
+    def f(x):
+        log = io.StringIO()
+        print(x * 2, file=log)
+        log.write(f"{x.sum().item():.2f}")
+        return x + 1, log.getvalue()
+    check(f, X)

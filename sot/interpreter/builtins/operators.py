@@ -26,6 +26,7 @@ from sot.interpreter.builtins.common import (
     slot,
     take,
 )
+from sot.interpreter.builtins.containers import hosted
 from sot.interpreter.numpy_ops import numpy_arrays, numpy_functions
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
@@ -42,6 +43,7 @@ from sot.values.constants import is_constant
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, ObjectValue, SetValue, TupleValue
+from sot.values.objects.hosted import HostedValue
 from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue, is_tensor
 from sot.values.text import TextValue, joined, made_later, percent_of_numbers
@@ -83,6 +85,8 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return joined([a, b])
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
         return run_native(m, INPLACE[symbol][0] if inplace else function, a.real, b.real)
+    if isinstance(a, Const) and isinstance(b, HostedValue):
+        return hosted.after_constant(m, function, a, b)
     if plain == "%" and a.pytype is str and isinstance(b, TensorValue):
         return HANDLERS[str.__mod__](m, [a, b], {})
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
@@ -214,6 +218,8 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return numbers.compare(m, symbol, a, b)
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
         return run_native(m, function, a.real, b.real)
+    if isinstance(a, Const) and isinstance(b, HostedValue) and not b.is_stream:
+        return hosted.after_constant(m, function, a, b)
     if isinstance(a, TensorValue) or isinstance(b, TensorValue):
         result = tensor_operator(m, function, a, b)
         if result is not None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.interpreter.builtins.common import slot, take
+from sot.interpreter.builtins.common import hosts, slot, take, throw_like
+from sot.interpreter.builtins.containers import hosted
 from sot.interpreter.numpy_ops import numpy_functions
 from sot.polyfills import output as polyfill
 from sot.support.errors import Break, Reason
@@ -23,6 +24,7 @@ from sot.values.base import NONE, Const, NotConstant, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, TupleValue
+from sot.values.objects.hosted import HostedValue
 from sot.values.tensor import TensorValue
 from sot.values.text import ShownTensor, TextValue, layout, varies
 from sot.values.wrapping import wrap_new
@@ -112,6 +114,8 @@ def replay(m: Machine, call: Write) -> Value:
 def print_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """An object with its own ``__str__`` is formatted now. For a file of the user, its ``write`` is called."""
     file = kwargs.get("file", NONE)
+    if isinstance(file, HostedValue):
+        return print_to_hosted(m, file, args, {k: v for k, v in kwargs.items() if k != "file"})
     if not is_none(file) and not is_standard(file):
         if not isinstance(slot(m, file, "write"), types.FunctionType):
             raise Break(Reason.SIDE_EFFECT, "print to a file")
@@ -125,6 +129,19 @@ def print_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not is_none(file):
         options["file"] = lambda e: e.value(file)
     return replay(m, called(print, [deferred(m, a, what) for a in args], options))
+
+
+def print_to_hosted(m: Machine, file: HostedValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``print`` to a stream that the program has made: its text has to be known."""
+    text, values = io.StringIO(), hosts(m, [*args, *kwargs.values()])
+    if values is None or any(says_itself(m, a) for a in args):
+        raise Break(Reason.SIDE_EFFECT, "print to a file")
+    try:
+        print(*values[:len(args)], **dict(zip(kwargs, values[len(args):], strict=True)), file=text)
+    except Exception as e:
+        return throw_like(m, e)
+    hosted.called(m, type(file.hosted).write, file, [Const(text.getvalue())], {})
+    return NONE
 
 
 def is_none(value: Value) -> bool:
@@ -163,6 +180,8 @@ def is_dropped(m: Machine) -> bool:
 
 @handles(io.StringIO.write, io.TextIOWrapper.write)
 def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args and isinstance(args[0], HostedValue):
+        return hosted.called(m, io.StringIO.write, args[0], args[1:], kwargs)
     stream = on_standard(m, args, "write")
     text, = take("write", args[1:], kwargs, "s", required=1)
     if text.pytype is not str:
@@ -177,11 +196,15 @@ def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(io.StringIO.writelines, io.TextIOWrapper.writelines)
 def writelines(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args and isinstance(args[0], HostedValue):
+        return hosted.called(m, io.StringIO.writelines, args[0], args[1:], kwargs)
     on_standard(m, args, "writelines")
     return m.enter(polyfill.writelines, args, kwargs)
 
 
 @handles(io.StringIO.flush, io.TextIOWrapper.flush)
 def flush(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if args and isinstance(args[0], HostedValue):
+        return hosted.called(m, io.StringIO.flush, args[0], args[1:], kwargs)
     stream = on_standard(m, args, "flush")
     return replay(m, lambda e: f"{e.value(stream)}.flush()")

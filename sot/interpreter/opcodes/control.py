@@ -22,6 +22,7 @@ from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.numbers import VaryingRange
 from sot.values.objects import ExceptionValue, ObjectValue, TupleValue
+from sot.values.objects.hosted import HostedValue
 from sot.values.tensor import TensorBool
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def for_iter(m: Machine, frame: Frame, instr: Instr) -> None:
         return
     if isinstance(iterator, GeneratorValue):
         value = ABSENT
-    elif isinstance(iterator, IteratorValue):
+    elif isinstance(iterator, (IteratorValue, HostedValue)):
         value = iterator.step(m)
         if value is not ABSENT and is_module(value):
             frame.rounds.clear()    # over the layers of a model each iteration has another body, so all are unrolled
@@ -246,7 +247,8 @@ def before_with(m: Machine, frame: Frame, instr: Instr) -> None:
     leave = attributes.special(m, manager, "__exit__")
     if enter is None or leave is None:
         raise Break(Reason.OPERATION_FAILED, f"{manager} is not a context manager")
-    if not isinstance(leave, BoundMethod) or not (isinstance(manager, ObjectValue) or manager.pytype is torch.device):
+    if not isinstance(leave, BoundMethod) or not (
+            isinstance(manager, (ObjectValue, HostedValue)) or manager.pytype is torch.device):
         raise Break(Reason.OPAQUE_CALL, f"the context manager {manager}")
     frame.stack.append(leave)
     if instr.arg:       # since 3.14 there is a slot for self

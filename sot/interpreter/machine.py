@@ -33,6 +33,7 @@ from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.support.errors import PyRaise, Reason, Skip
 from sot.support.limits import unrolling
 from sot.support.own_code import is_own
+from sot.torch_compat.fake_tensors import forget_tensors
 from sot.torch_compat.global_state import GlobalState, StateLog
 from sot.values.base import ABSENT, ENTERED, Const, Lazy, Value
 from sot.values.callables import CellValue, FunctionValue, known_function
@@ -124,7 +125,7 @@ class Machine:
         """Drop all references, among them those to the user's objects, because values refer to each other in
         cycles.
         """
-        self.builder.fake_mode.forget_tensors()
+        forget_tensors(self.builder.fake_mode)
         for frame in self.frames:
             frame.stack.clear()
             frame.locals.clear()

@@ -26,6 +26,8 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.traceback import preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
+from sot.torch_compat.fake_tensors import forget_tensors
+
 
 def _import(name: str) -> ModuleType:
     return importlib.import_module(name)
@@ -130,8 +132,11 @@ def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Fa
 def compiling(mode: FakeTensorMode) -> Iterator[None]:
     """Set the context in which torch.compile calls a backend. AOTAutograd and inductor read it."""
     admitted = nullcontext() if mode.shape_env is None else _import("sot.torch_compat.data_symbols").admitted(mode)
-    with tracing(TracingContext(mode)), admitted:
-        yield
+    try:
+        with tracing(TracingContext(mode)), admitted:
+            yield
+    finally:
+        forget_tensors(mode)
 
 
 class RefuseFakeGenerators(TorchFunctionMode):

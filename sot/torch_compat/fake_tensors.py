@@ -22,7 +22,7 @@ from sot.torch_compat import op_effects
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
            "RecordingFakeMode", "UnsupportedFakeTensorException", "UnsupportedOperatorException",
-           "enable_python_dispatcher", "forget_constant", "is_symbolic", "new_fake_mode", "quiet"]
+           "enable_python_dispatcher", "forget_constant", "forget_tensors", "is_symbolic", "new_fake_mode", "quiet"]
 
 
 def is_symbolic(fake: torch.Tensor) -> bool:
@@ -92,13 +92,14 @@ class RecordingFakeMode(FakeTensorMode):
             return isinstance(result, torch.Tensor) and not torch.can_cast(result.dtype, args[0].dtype)
         return False
 
-    def forget_tensors(self) -> None:
-        """Drop the weak references to tensors with fakes, because ``swap_tensors`` refuses a tensor with weak
-        references.
-        """
-        describer = self.fake_tensor_converter.meta_converter.describer
-        describer.lookup_tensor.data.clear()
-        describer.lookup_storage.data.clear()
+
+def forget_tensors(mode: FakeTensorMode) -> None:
+    """Drop a mode's weak references to tensors with fakes, because ``swap_tensors`` refuses a tensor with weak
+    references.
+    """
+    describer = mode.fake_tensor_converter.meta_converter.describer
+    describer.lookup_tensor.data.clear()
+    describer.lookup_storage.data.clear()
 
 
 def new_fake_mode() -> RecordingFakeMode:

@@ -88,10 +88,17 @@ def test_what_interrupts_the_setting_back_is_raised_when_it_is_done():
     assert _hook.undisturbed(lambda: None, int, "3") == 3
 
 
-def test_weights_can_be_swapped_after_a_capture():
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_weights_can_be_swapped_after_a_capture(backend, trains, dynamic):
     m = torch.nn.Linear(3, 4)
-    g = sot.to_static(m, backend="eager")
+    g = sot.to_static(m, backend=backend, dynamic=dynamic)
     for _ in range(3):
-        g(X)
+        y = g(X)
+        if trains:
+            y.sum().backward()
+    m.zero_grad()
+    del y
     torch.utils.swap_tensors(m.weight, torch.nn.Parameter(torch.ones(4, 3)))
     torch.testing.assert_close(g(X), torch.nn.functional.linear(X, torch.ones(4, 3), m.bias))

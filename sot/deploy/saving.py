@@ -30,14 +30,13 @@ CONSTANTS = (bool, int, float, str)
 
 
 @public()
-def save(model_or_fn: Any, path: str | os.PathLike[str], *, input_spec: Any = None,
+def save(model_or_fn: Any, path: str | os.PathLike[str], input_spec: Any = None, *,
          methods: Mapping[str, Any] | None = None) -> Path:
     """Capture a model or a function, and write it to ``path + ".pt2"``, in torch.export's format.
 
     Arguments:
         model_or_fn: a torch.nn.Module (its ``forward`` is saved), or a function. It is captured in its current mode:
-            call
-            ``eval()`` first for a model that will be served.
+            call ``eval()`` first for a model that will be served.
         path: the name of the file, with or without its ending.
         input_spec: for each argument, in order or by name: an InputSpec, an example tensor, or a list, tuple or dict
             of these. Any other value is a constant in the file. Dimensions of None, or with a name, may differ in

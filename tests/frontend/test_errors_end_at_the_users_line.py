@@ -47,6 +47,9 @@ ERRORS = {
     "a backend that gives no function": lambda folder: sot.to_static(adds, backend=lambda gm, inputs: 3)(X),
     "an unknown backend": lambda folder: sot.to_static(adds, backend="egaer"),
     "an unknown backend for all": lambda folder: sot.enable(backend="egaer"),
+    "a backend whose graph returns no tuple": lambda folder: sot.to_static(adds, backend=lambda gm, x: lambda *x: 3)(X),
+    "an unknown mode of compile": lambda folder: sot.compile(adds, mode="fast"),
+    "an unknown mode of compile, as a decorator": lambda folder: sot.compile(mode="fast")(adds),
     "no function": lambda folder: sot.to_static(3),
     "no function, with settings": lambda folder: sot.to_static(full_graph=True)(3),
     "save": lambda folder: sot.save(Reading(), folder / "x", input_spec=[sot.InputSpec((4,))]),
@@ -98,6 +101,10 @@ def test_what_the_program_raises_keeps_its_traceback(folder):
     (lambda: sot.enable(backends="eager"), "Did you mean 'backend'?"),
     (lambda: sot.explain(adds, X), "Did you mean sot.explain(f)(x)?"),
     (lambda: sot.InputSpec([-1, 4]), "Did you mean None?"),
+    (lambda: sot.compile(adds, full_graph=True), "Did you mean 'fullgraph'?"),
+    (lambda: sot.compile(adds, backend="inductr"), "Did you mean 'inductor'?"),
+    (lambda: sot.compile(backend="inductr")(adds), "Did you mean 'inductor'?"),
+    (lambda: sot.compile(adds, options={"epilogue_fusio": True}), "Did you mean 'epilogue_fusion'?"),
     (lambda: sot.InputSpec([4], dtyp="int64"), "Did you mean 'dtype'?"),
 ])
 def test_a_mistake_is_answered_with_what_was_meant(call, meant):

@@ -86,6 +86,11 @@ def test_a_backend_that_fails_is_named(bad, message, backend):
         sot.to_static(scale, backend=bad)(X)
 
 
+def test_a_compiled_graph_that_returns_no_tuple_is_refused(backend):
+    with pytest.raises(TypeError, match="the backend has compiled returned int instead of a tuple or list"):
+        sot.to_static(scale, backend=lambda gm, inputs: lambda *values: 3)(X)
+
+
 def test_full_graph_raises_where_capture_would_break(backend):
     with pytest.raises(sot.CaptureError, match=r"as a Python number: item.*test_refusals.py:\d+"):
         sot.to_static(lambda x: x + len([0] * int(x.sum().item())), backend=backend, full_graph=True)(X)

@@ -145,7 +145,13 @@ static PyObject *run_graph(Entry *self)
 /* An item of the graph's results, which are a tuple or list. Takes over the reference. */
 static PyObject *pick(const Entry *self, PyObject *results)
 {
-    PyObject *fast = PySequence_Fast(results, "a graph returns a tuple or list");
+    if (!PyTuple_Check(results) && !PyList_Check(results)) {
+        PyErr_Format(PyExc_TypeError, "the graph that the backend has compiled returned %.100s instead of a tuple or list",
+                     Py_TYPE(results)->tp_name);
+        Py_DECREF(results);
+        return NULL;
+    }
+    PyObject *fast = PySequence_Fast(results, "");
     Py_DECREF(results);
     if (fast == NULL) {
         return NULL;

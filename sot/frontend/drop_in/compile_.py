@@ -20,6 +20,7 @@ from sot.frontend.drop_in.compiled import (
     refuse_stance,
     stance_changed,
 )
+from sot.support.tracebacks import public
 from sot.support.user_annotations import is_not_to_static
 from sot.torch_compat.dynamo import state
 from sot.torch_compat.dynamo.modules import compiled_module, inside
@@ -37,6 +38,7 @@ def compile(model: F, *, fullgraph: bool = False, dynamic: bool | None = None,
             backend: str | Backend | None = None, mode: str | None = None, options: Mapping[str, Any] | None = None,
             name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
             isolate_recompiles: bool = False, shapes_spec: Any = None) -> F: ...
+@public(hint="The settings are keyword arguments: compile(f, fullgraph=True)")
 def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None,
             backend: str | Backend | None = None, mode: str | None = None, options: Mapping[str, Any] | None = None,
             name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
@@ -68,6 +70,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     return compiled(model, arguments=arguments)
 
 
+@public()
 def compiled(model: Any, *, arguments: Arguments) -> Any:
     """The compiled function, method, module or class. Raises TargetError."""
     if not callable(model):

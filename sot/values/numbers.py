@@ -7,7 +7,9 @@ constant.
 """
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 
 ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**"))
 NUMBER_TYPES = (int, float)
+LARGEST, MODERATE = 1000.0, 30.0     # exponents of 2: of the largest power, and of a base that varies
+KEY_LIMIT = 32      # a number is compared with at most so many keys of a container
+COMPARED = frozenset((int, float, bool, str, bytes, type(None)))     # their comparison with a number calls no code
 DEPTH_LIMIT = 20    # greatest depth of a term; a number that is computed in more steps is a constant
 
 
@@ -211,13 +216,43 @@ def power_of_known_type(base: Term, exponent: Term) -> bool:
 
 def is_float_power(m: Machine, base: Value, exponent: Value) -> bool:
     """Guard that ``base ** exponent`` is a float in Python, and that it is not too large."""
-    if is_dynamic(base) and is_dynamic(exponent):
+    (left, _), (right, _) = operands(base, exponent) or ((0, 0), (0, 0))
+    if float not in (type(left), type(right)):
         return False
+    if is_dynamic(base) and is_dynamic(exponent):
+        return within(m, base, 2.0 ** -MODERATE, 2.0 ** MODERATE) and within(
+            m, exponent, -LARGEST / MODERATE, LARGEST / MODERATE)
     if is_dynamic(exponent):
-        decays = base.pytype is float and 0 < base.real <= 1
-        return decays and bool(compare(m, ">=", exponent, Const(0)).real)
-    is_root = exponent.pytype is float and abs(exponent.real) <= 1
-    return is_root and bool(compare(m, ">=" if exponent.real > 0 else ">", base, Const(0)).real)
+        if not left > 0:
+            return False
+        bits = math.log2(left)
+        return within(m, exponent, LARGEST / bits if bits < 0 else -INFINITE, LARGEST / bits if bits > 0 else INFINITE)
+    least, most = 2.0 ** (LARGEST / right) if right < 0 else 0.0, 2.0 ** (LARGEST / right) if right > 1 else INFINITE
+    return within(m, base, least, most)
+
+
+def within(m: Machine, value: Value, least: float, most: float) -> bool:
+    """Guard that a number is between two others, if it is now."""
+    (example, _), _ = operands(value, Const(0)) or ((0, 0), 0)
+    if not least <= example <= most:
+        return False
+    limits = ((">=", least), ("<=", most))
+    return all(compare(m, symbol, value, Const(limit)).real for symbol, limit in limits if abs(limit) < INFINITE)
+
+
+def is_among(m: Machine, value: Any, keys: Collection[Any]) -> bool | None:
+    """``value in keys``, decided by the example and guarded; None if the number itself is needed to know."""
+    found = [key for key in keys if isinstance(key, NUMBER_TYPES)]
+    if len(found) > KEY_LIMIT or not all(type(key) in COMPARED for key in keys):
+        return None
+    same = [key for key in found if key == value.example]
+    if not same:
+        return not all(compare(m, "!=", value, Const(key)).real for key in found)
+    if value.is_size or len(found) == 1:
+        return bool(compare(m, "==", value, Const(same[0])).real)
+    terms: list[Term] = [("==", value.term, key) for key in found]
+    m.guard(RelationGuard(value.origin, "or", functools.reduce(lambda a, b: ("or", a, b), terms[1:]), terms[0]))
+    return True
 
 
 def computed(m: Machine, example: Any, term: Term) -> Value | None:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -128,6 +129,98 @@ def test_an_integer_is_compiled_twice_from_nought_on():
     for n in range(6):
         torch.testing.assert_close(translated(n), step(n))
     assert backend.graphs <= 2
+
+
+MILESTONES, FACTORS = Counter([3, 6, 9]), {0: 0.5, 5: 0.25}
+
+
+def a_milestone(n):
+    return X * 0.5 ** MILESTONES[n] if n in MILESTONES else X
+
+
+def a_missing_count(n):
+    return X * MILESTONES.get(n, 0)
+
+
+def a_member_of_a_set(n):
+    return X * (2 if n in {2, 4} else 3)
+
+
+def an_item_of_a_tuple(n):
+    return X * (2 if n in (2, 7, 9) else 3)
+
+
+def an_item_of_a_list(n):
+    return X * (2 if n in [2, 7, 9] else 3)
+
+
+def a_member_by_another_type(n):
+    return X * (2 if n / 2 in {1, 3.0, "a", None} else 3)
+
+
+@pytest.mark.parametrize("fn", [a_milestone, a_missing_count, a_member_of_a_set, an_item_of_a_tuple, an_item_of_a_list,
+                                a_member_by_another_type])
+def test_a_number_looked_for_among_others_is_compiled_once_for_either_answer(fn):
+    backend = Compiling()
+    translated = sot.to_static(fn, backend=backend)
+    for n in range(1, 12):
+        assert torch.equal(translated(n), fn(n))
+    assert backend.graphs <= 3
+
+
+def test_a_number_that_chooses_among_different_values_stays_right():
+    def f(n):
+        return X * FACTORS.get(n, 1.0)
+    translated = sot.to_static(f, backend=Compiling())
+    for n in range(8):
+        assert torch.equal(translated(n), f(n))
+
+
+def test_a_container_that_changes_between_calls_counts():
+    days = {3: 1, 5: 1}
+
+    def f(n):
+        return X * 2 if n in days else X
+    translated = sot.to_static(f, backend=Compiling())
+    for n in range(4):
+        assert torch.equal(translated(n), f(n))
+    days[7] = 1
+    for n in range(4, 8):
+        assert torch.equal(translated(n), f(n))
+
+
+POWERS = {
+    "of a constant": lambda n: 2.0 ** (n - 1), "of a fraction": lambda n: 0.999 ** n,
+    "of a number": lambda n: (1.0 - n / 20) ** 2.0, "of two numbers": lambda n: (n + 1.0) ** (0.5 * n),
+    "negative": lambda n: (n + 0.5) ** -2.0, "of an integer": lambda n: (n + 1) ** 1.5, "root": lambda n: n ** 0.5}
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_a_power_is_compiled_twice(name):
+    def f(n):
+        return X * POWERS[name](n)
+    backend = Compiling()
+    translated = sot.to_static(f, backend=backend)
+    for n in range(20):
+        assert torch.equal(translated(n), f(n))
+    assert backend.graphs <= 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", POWERS)
+def test_a_power_that_is_too_large_or_complex_is_pythons(name, backend):
+    def f(n):
+        return POWERS[name](n), X + n
+
+    def outcome(f, n):
+        try:
+            number, tensor = f(n)
+        except (OverflowError, ZeroDivisionError) as error:
+            return repr(error)
+        return type(number), repr(number), repr(tensor.tolist())
+    translated = sot.to_static(f, backend=backend)
+    for n in (1.0, 2.0, 3.0, 5000.0, 1e200, -1e200, -0.5, -2.5, 0.0, -3.0, 1e-320, 30.0, float("inf"), float("nan")):
+        assert outcome(translated, n) == outcome(f, n)
 
 
 def test_a_number_that_is_needed_as_it_is_stays_right():

@@ -125,6 +125,47 @@ def test_the_table_has_each_optimizer():
     assert found - {"Optimizer"} <= set(FORMS) | LEFT_TO_PYTHON
 
 
+# The graphs of 16 steps: the first step, the second, and one for each way that the schedule takes through its branches.
+SCHEDULES = {
+    "MultiStepLR": (4, {"milestones": [3, 6, 9, 12], "gamma": 0.5}),
+    "StepLR": (4, {"step_size": 3}),
+    "ExponentialLR": (3, {"gamma": 0.9}),
+    "CosineAnnealingLR": (3, {"T_max": 20}),
+    "CyclicLR": (4, {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 3, "mode": "triangular2"}),
+    "PolynomialLR": (3, {"total_iters": 20, "power": 2.0}),
+    "OneCycleLR": (4, {"max_lr": 0.1, "total_steps": 20}),
+    "LinearLR": (4, {"start_factor": 0.1, "total_iters": 8}),
+    "LambdaLR": (3, {"lr_lambda": lambda epoch: 0.95 ** epoch}),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_step_of_a_schedule_is_in_the_graph(name):
+    graphs, options = SCHEDULES[name]
+
+    def train(translate):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        schedule = getattr(lr_scheduler, name)(optimizer, **options)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            return loss.detach()
+        step, found = translate(step), []
+        for i in range(16):
+            found += [step(torch.full((4, 3), i / 8)), torch.tensor(optimizer.param_groups[0]["lr"])]
+        return [*found, *model.parameters()]
+    backend = Counting(lookup_backend("aot_eager"))
+    got = train(lambda step: sot.to_static(step, backend=backend))
+    torch.testing.assert_close(got, train(lambda step: step), rtol=1e-5, atol=1e-5)
+    assert backend.graphs <= graphs
+
+
 def test_steps_that_are_left_to_python_are_right():
     def train(translate):
         torch.manual_seed(0)

@@ -26,6 +26,7 @@ from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles, polyfills
 from sot.values.base import ABSENT, FALSE, NONE, Const, Value, boolean
 from sot.values.iterators import SequenceIterator
+from sot.values.numbers import KEY_LIMIT, NUMBER_TYPES, is_among, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, MappingProxy, SetValue, TupleValue
 from sot.values.wrapping import wrap_new
 
@@ -171,10 +172,30 @@ for _cls in (dict, OrderedDict, defaultdict):
 
 
 # ---- items
+def is_key(m: Machine, table: DictValue, number: Any) -> bool | None:
+    """Whether a number that varies is a key; None if the number itself is needed to know."""
+    return is_among(m, number, table.keys(m)) if len(table.base) <= KEY_LIMIT else None
+
+
+def value_under(m: Machine, table: DictValue, key: Value) -> Any:
+    """The value under a key, or ABSENT. A number that varies stays one if the values under all numbers are equal
+    constants.
+    """
+    if is_dynamic(key):
+        known = is_key(m, table, key)
+        if known is False:
+            return ABSENT
+        if known:
+            found = [table.get(m, k) for k in table.keys(m) if isinstance(k, NUMBER_TYPES)]
+            if all(isinstance(v, Const) and not is_dynamic(v) and v.real is found[0].real for v in found):
+                return found[0]
+    return table.get(m, key_of(m, key))
+
+
 @handles(*both("__getitem__"))
 def getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, key = take("__getitem__", args, kwargs, "self", "key", required=2)
-    found = table_of(self_).get(m, key_of(m, key))
+    found = value_under(m, table_of(self_), key)
     if found is not ABSENT:
         return found
     if self_.pytype in (dict, OrderedDict):
@@ -220,13 +241,15 @@ def delitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(*both("__contains__"))
 def contains(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, key = take("__contains__", args, kwargs, "self", "key", required=2)
-    return boolean(table_of(self_).get(m, key_of(m, key)) is not ABSENT)
+    table = table_of(self_)
+    known = is_key(m, table, key) if is_dynamic(key) else None
+    return boolean(table.get(m, key_of(m, key)) is not ABSENT if known is None else known)
 
 
 @handles(*both("get"))
 def get(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, key, default = take("get", args, kwargs, "self", "key", "default", required=2)
-    found = table_of(self_).get(m, key_of(m, key))
+    found = value_under(m, table_of(self_), key)
     return (default or NONE) if found is ABSENT else found
 
 

@@ -10,6 +10,7 @@ from sot.polyfills import containers as fill
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
+from sot.values.numbers import is_among, is_dynamic
 from sot.values.objects import ExceptionValue, MappingProxy, SetValue
 from sot.values.objects.identities import IdentityNumber, refuse_among_others
 from sot.values.wrapping import wrap_new
@@ -192,7 +193,9 @@ def contains(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         refuse_among_others(key_of(m, item, ELEMENT) if isinstance(item, IdentityNumber) else None)
     if isinstance(item, SetValue) and item.pytype is not frozenset:
         return boolean(frozenset(item.items) in own_members(m, self_))
-    return boolean(key_of(m, item, ELEMENT) in own_members(m, self_))
+    members = own_members(m, self_)
+    known = is_among(m, item, members) if is_dynamic(item) else None
+    return boolean(key_of(m, item, ELEMENT) in members if known is None else known)
 
 
 # ---- operations: on members, for the method (any iterable) and the operator (sets only)

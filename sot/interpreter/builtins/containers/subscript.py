@@ -31,7 +31,7 @@ from sot.support.registry import HANDLERS, handles
 from sot.values.base import ANSWERS, NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
-from sot.values.numbers import is_dynamic
+from sot.values.numbers import is_among, is_dynamic
 from sot.values.objects import TupleValue
 from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
@@ -215,6 +215,9 @@ def contains_by_steps(m: Machine, container: Value, item: Value) -> Value:
 @ANSWERS.add((Const, "contains"))
 def constant_contains(m: Machine, container: Const, item: Value) -> Value:
     if foldable(container, "__contains__"):
+        elements_ = container.real if is_dynamic(item) else None
+        if isinstance(elements_, (tuple, frozenset)) and (known := is_among(m, item, elements_)) is not None:
+            return boolean(known)
         try:
             found = item.host(m)
         except NotConstant:
@@ -244,7 +247,12 @@ def among(m: Machine, items: list[Value], item: Value) -> bool | None:
 def contains_in_sequence(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``list.__contains__`` and similar methods."""
     container, item = take("__contains__", args, kwargs, "self", "item", required=2)
-    found = among(m, container.items_list(m) or [], item)
+    items = container.items_list(m) or []
+    found = None
+    if is_dynamic(item) and all(isinstance(v, Const) and not is_dynamic(v) for v in items):
+        found = is_among(m, item, [v.real for v in items])
+    if found is None:
+        found = among(m, items, item)
     return m.enter(polyfill.contains, [container, item]) if found is None else boolean(found)
 
 

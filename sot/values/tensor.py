@@ -132,6 +132,10 @@ class TensorBool(TensorNumber):
     def __init__(self, ref: TensorRef) -> None:
         super().__init__(ref, bool)
 
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> bool:
+        """An operation takes a bool only if it is the same for all values of tensors."""
+        return ANSWERS.of(TensorBool, "known_truth")(m, self)
+
 
 def see_both(a: Value, b: Value) -> None:
     """Two values were compared by identity. An operation may return its argument, depending on the dtype."""

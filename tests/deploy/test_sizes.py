@@ -1,6 +1,7 @@
 """Sizes that may differ when a file is used: what layers take any size, and dimensions that must be equal."""
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import sot
@@ -20,6 +21,23 @@ class Masked(nn.Module):
         return x * (torch.arange(x.shape[1])[None] < lengths[:, None])[..., None]
 
 
+class Translator(nn.Module):
+    """The mask is made inside, and torch compares it with a causal one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+
+    def forward(self, source, target):
+        mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1])
+        return self.model(source, target, tgt_mask=mask)
+
+
+class TrueForSmallSizes(nn.Module):
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x, is_causal=bool((torch.arange(x.shape[1]) < 50).all()))
+
+
 class Pairs(nn.Module):
     def forward(self, batch):
         return torch.cat([batch["a"] + batch["b"], batch["c"]], dim=1)
@@ -30,6 +48,21 @@ def test_dimensions_that_must_be_equal_are_found(saved):
     for n, length in (3, 5), (2, 9):
         x, lengths = torch.randn(n, length, 8), torch.arange(1, n + 1)
         assert torch.equal(loaded(x, lengths), Masked()(x, lengths))
+
+
+def test_a_condition_on_a_mask_that_is_made_inside(saved):
+    model = Translator().eval()
+    loaded = saved(model, [InputSpec(("batch", None, 8)), InputSpec(("batch", None, 8))])
+    for n, before, after in (3, 5, 4), (2, 4, 9), (2, 7, 7):
+        source, target = torch.randn(n, before, 8), torch.randn(n, after, 8)
+        torch.testing.assert_close(loaded(source, target), model(source, target))
+
+
+def test_a_condition_on_sizes_that_does_not_hold_is_an_error(saved):
+    loaded, x = saved(TrueForSmallSizes(), [InputSpec((1, None, 4))]), torch.randn(1, 4, 4)
+    torch.testing.assert_close(loaded(x), TrueForSmallSizes()(x))
+    with pytest.raises(RuntimeError, match="condition on sizes is False, and was True"):
+        loaded(torch.randn(1, 60, 4))
 
 
 def test_more_than_two_of_them(saved):

@@ -16,14 +16,13 @@ import inspect
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from sot.bytecode.flow import Flow, flow_of, ways
 from sot.graph import NumberRef
 from sot.graph.regions import Region
 from sot.guards.assumptions import Point
 from sot.interpreter.control_flow import loops
 from sot.interpreter.control_flow.join import at, join, refuse_symbols, settle_truth
+from sot.interpreter.control_flow.predicates import assert_tensor
 from sot.interpreter.control_flow.speculate import (
     ARRIVED,
     RAISED,
@@ -36,7 +35,6 @@ from sot.interpreter.control_flow.speculate import (
 )
 from sot.interpreter.frame import Frame
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
-from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import ExceptionValue
@@ -111,24 +109,16 @@ def raises(m: Machine, frame: Frame, test: TensorBool, way: Way, when: bool) -> 
 
 
 def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | None = None) -> None:
-    """An assertion node. It is computed on the CPU, because a failed assertion on a GPU ends the process.
-
-    The node raises torch's RuntimeError. Python then runs the frame again and raises the program's exception. If
-    inputs have been changed, Python cannot run the frame again. Then the exception ``raised`` of the other side
-    replaces torch's, if it consists of constants.
+    """An assertion node. It raises torch's RuntimeError. Python then runs the frame again and raises the program's
+    exception. If inputs have been changed, Python cannot run the frame again. Then the exception ``raised`` of the
+    other side replaces torch's, if it consists of constants.
     """
     if (isinstance(raised, ExceptionValue) and raised.real is ABSENT and all(isinstance(a, Const) for a in raised.args)
             and not isinstance(inspect.getattr_static(raised.pytype, "__init__"), FunctionType)):
         m.asserted[text] = raised.pytype, tuple(a.constant() for a in raised.args)
     if isinstance(test.ref, NumberRef):
         return graph_numbers.check(m, test.ref, holds, text)
-    value: Value = TensorValue(test.ref)
-    if not holds:
-        value = torch_call(m, "call_function", torch.logical_not, [value], {})
-    if test.ref.fake.device.type != "cpu":
-        value = torch_call(m, "call_method", "cpu", [value], {})
-    torch_call(m, "call_function", torch._assert_async, [value, Const(text)], {})
-    return None
+    return assert_tensor(m, TensorValue(test.ref), holds, text)
 
 
 def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]) -> Any:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.bytecode.flow import flow_of, ways
+from sot.graph import NumberRef
 from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import no_keywords, take
 from sot.interpreter.control_flow import failures
 from sot.interpreter.numpy_ops import numpy_functions
+from sot.interpreter.torch_ops import known_values
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
@@ -18,7 +20,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.fake_tensors import DataDependentOutputException
 from sot.values.arrays import ArrayValue
-from sot.values.base import ENTERED, Value, boolean
+from sot.values.base import ANSWERS, ENTERED, Const, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.objects import TupleValue
 from sot.values.tensor import TensorBool, TensorNumber, TensorValue
@@ -50,6 +52,26 @@ def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
         except DataDependentOutputException:
             return as_truth(m, value)
     return as_truth(m, value) if isinstance(value, TensorNumber) else operators.truth(m, value)
+
+
+@ANSWERS.add((TensorBool, "known_truth"))
+def by_sizes(m: Machine, value: TensorBool) -> bool:
+    """A truth that follows from sizes and constants is that of this call, and the graph asserts it for others."""
+    found = None if isinstance(value.ref, NumberRef) else known_values.truth_by_sizes(m, value.ref)
+    if found is None:
+        raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a tensor operation")
+    text = f"a condition on sizes is {not found}, and was {found} when the program was captured"
+    assert_tensor(m, TensorValue(value.ref), found, text)
+    return found
+
+
+def assert_tensor(m: Machine, value: Value, holds: bool, text: str) -> None:
+    """An assertion node. It is computed on the CPU, because a failed assertion on a GPU ends the process."""
+    if not holds:
+        value = torch_call(m, "call_function", torch.logical_not, [value], {})
+    if isinstance(value, TensorValue) and value.fake.device.type != "cpu":
+        value = torch_call(m, "call_method", "cpu", [value], {})
+    torch_call(m, "call_function", torch._assert_async, [value, Const(text)], {})
 
 
 def truth_of_number(m: Machine, value: DeferredScalar) -> bool | TensorBool:

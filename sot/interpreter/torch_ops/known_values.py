@@ -9,13 +9,13 @@ The results are static: a number, an index of known positions, or a copy of a te
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from sot.graph import TensorRef
+from sot.graph import NumberRef, TensorRef
 from sot.guards.origin import known
 from sot.guards.tensor_guards import ValuesGuard
 from sot.torch_compat.fake_tensors import is_symbolic
@@ -146,6 +146,29 @@ def values_of(m: Machine, refs: Iterable[TensorRef]) -> list[torch.Tensor]:
     return [copies[id(ref)] if id(ref) in copies else env[ref.node] for ref in refs]
 
 
+def truth_by_sizes(m: Machine, ref: TensorRef) -> bool | None:
+    """The truth of a tensor that the program makes of sizes and constants alone, such as the comparison of a mask with
+    a causal one. Sizes are those of the captured call. None if it depends on anything else.
+    """
+    numbers: dict[Any, Any] = {node: found.real for node, found in m.builder.computed.items()}
+    numbers |= {found.node: found.real for found in m.builder.inputs if isinstance(found, NumberRef)}
+    if ref.node is None or m.builder.region is not None or m.array_memory.is_written:
+        return None
+    try:
+        needed = slice_of(m, [ref.node], numbers)
+        env = {node: numbers[node] for node in needed if node in numbers}
+        if None in env.values() or any(node.op == "placeholder" for node in needed - env.keys()):
+            return None
+        with torch.no_grad():
+            for node in m.builder.nodes:
+                if node in needed and node not in env:
+                    args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
+                    env[node] = call(node.op, node.target, args, kwargs)
+        return bool(env[ref.node])
+    except Exception:  # noqa: BLE001 - NotKnown, or an operation that does not go this way
+        return None
+
+
 def copy_of(ref: TensorRef) -> torch.Tensor:
     assert ref.real is not None
     return ref.real.detach().clone()
@@ -165,24 +188,31 @@ def source_origin(m: Machine, ref: TensorRef) -> Any:
     return origin
 
 
-def slice_of(m: Machine, wanted: list[fx.Node]) -> set[fx.Node]:
-    """The nodes that values depend on: through arguments, and through in-place changes of memory."""
+def slice_of(m: Machine, wanted: list[fx.Node], numbers: Container[fx.Node] = ()) -> set[fx.Node]:
+    """The nodes that values depend on: through arguments, and through in-place changes of memory. ``numbers`` are
+    known, and so sizes may be symbols.
+    """
     changing = [node for node in m.builder.nodes if "changes" in node.meta]
     needed: set[fx.Node] = set()
     while True:
-        follow(wanted, needed)
+        follow(wanted, needed, numbers)
         memory = {storage_id(fake) for node in needed for fake in fakes_of(node)} if changing else set()
         wanted = [node for node in changing if node not in needed and node.meta["changes"] & memory]
         if not wanted:
             return needed
 
 
-def follow(wanted: list[fx.Node], needed: set[fx.Node]) -> None:
+def follow(wanted: list[fx.Node], needed: set[fx.Node], numbers: Container[fx.Node]) -> None:
     while wanted:
         node = wanted.pop()
         if node in needed:
             continue
-        if node.meta.get("draws") or len(needed) > STEP_LIMIT or not all(map(is_small, fakes_of(node))):
+        if node in numbers:
+            needed.add(node)
+            continue
+        if node.meta.get("draws") or len(needed) > STEP_LIMIT or not (
+                numbers and all(isinstance(fake, torch.Tensor) for fake in fakes_of(node))
+                or all(map(is_small, fakes_of(node)))):
             raise NotKnown
         needed.add(node)
         wanted += node.all_input_nodes

@@ -147,5 +147,9 @@ def is_about(guard: Any, tensor: str, dim: int) -> bool:
 
 
 def line_of(record: GuardRecord) -> str:
-    code = linecache.getline(record.file, record.line).strip()
-    return f"{record.file}:{record.line}" + (f" ({code})" if code else "")
+    return line_at(record.file, record.line)
+
+
+def line_at(file: str, line: int) -> str:
+    code = linecache.getline(file, line).strip()
+    return f"{file}:{line}" + (f" ({code})" if code else "")

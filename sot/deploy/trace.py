@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from sot.deploy.errors import SaveError
 from sot.deploy.module import Captured, Condition, Leaf, Plan, Source, Update
-from sot.deploy.sizes import line_of, refuse_values
+from sot.deploy.sizes import line_at, line_of, refuse_values
 from sot.deploy.state import FloatOf, IntOf, SavedState
 from sot.deploy.structure import Shape, plain
 from sot.driver.translator import Translator
@@ -27,6 +28,7 @@ from sot.reports.records import GuardRecord
 from sot.support.errors import CaptureError, article
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.autocast import with_regions
+from sot.torch_compat.exporting.stores import with_views
 
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
@@ -111,6 +113,7 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
                             f"it is {max(len(graphs), len(recorder.runs))} graphs, not one")
         guards = [guard for record in call.captures for guard in record.guards]
         refuse_values(guards, inspect.signature(fn).parameters)
+        refuse_numpy(recorder.runs[0].module)
         description = Description(recorder.runs[0], graphs[0].origins, owner, (args, kwargs), state)
         value, kept = result
         captured, shape = description.captured(value, kept, guards, inspect.signature(fn))
@@ -122,6 +125,15 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
         state.restore()
         call.end()
     return Capture(captured, shape, state.dropped, guards)
+
+
+def refuse_numpy(module: GraphModule) -> None:
+    """Raise SaveError if NumPy computes with what the file computes."""
+    for node in module.graph.find_nodes(op="call_method", target="numpy"):
+        place = re.findall(r'File "(.+)", line (\d+)', node.meta.get("stack_trace", ""))
+        where = f" ({line_at(place[-1][0], int(place[-1][1]))})" if place else ""
+        raise SaveError(f"it computes with NumPy on a tensor{where}, and a file has only operations of torch. Use "
+                        "torch's function of that name")
 
 
 def called(target: Any, signature: inspect.Signature, given: Iterable[str]) -> FunctionType:
@@ -172,7 +184,7 @@ class Description:
             updates.append(Update(change.name, self.result(value)))
         spec = pytree.tree_structure(tree, is_leaf=lambda part: part is None)
         plan = Plan(sources, results, spec, updates, self.conditions(guards), signature)
-        return Captured(with_regions(self.run.module), plan, self.weights, self.transient), shape
+        return Captured(with_regions(with_views(self.run.module)), plan, self.weights, self.transient), shape
 
     def source(self, value: Any, origin: Any) -> Source:
         if id(value) in self.positions:

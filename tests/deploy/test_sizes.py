@@ -203,3 +203,13 @@ def test_a_batch_may_be_larger_than_a_kernel_was_chosen_for(saved):
     model = nn.Conv1d(3, 4, 3).eval()
     loaded, x = saved(model, [InputSpec((None, 3, None))]), torch.randn(40, 3, 9)
     torch.testing.assert_close(loaded(x), model(x))
+
+
+class Clipped(nn.Module):
+    def forward(self, x):
+        return torch.from_numpy(x.numpy().clip(0, 1) * 2)
+
+
+def test_numpy_on_a_tensor_is_refused_with_its_line(tmp_path):
+    with pytest.raises(SaveError, match=r"computes with NumPy on a tensor \(.*x.numpy\(\).*Use torch's function"):
+        sot.save(Clipped(), tmp_path / "m", input_spec=[InputSpec((2, 3))])

@@ -230,3 +230,34 @@ def test_an_object_comes_back_as_a_record(saved):
     assert torch.equal(got["cache"].layers[0][1], x * 2) and got["cache"].updated == {0: True}
     assert torch.equal(got["top"].indices, x.max(1).indices) and torch.equal(got["top"][0], x.max(1)[0])
     assert torch.equal(got["cache"][0][0][0], x)
+
+
+class Cached(nn.Module):
+    """A cache of keys with a position that is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+        self.register_buffer("keys", torch.zeros(1, 6, 4))
+        self.register_buffer("marks", torch.zeros(2, 6))
+        self.position = 0
+
+    def forward(self, x):
+        self.keys[:, self.position] = self.project(x)
+        self.keys[..., self.position - 6, :] = self.project(x) * 2
+        self.marks[1, self.position] = 1.5
+        self.position += 1
+        return self.keys.sum(1), self.marks.clone()
+
+
+def test_a_cache_is_written_at_a_kept_position(saved):
+    model = Cached().eval()
+    loaded = saved(model, [InputSpec((1, 4))])
+    for _ in range(4):
+        x = torch.randn(1, 4)
+        for got, want in zip(loaded(x), model(x), strict=True):
+            torch.testing.assert_close(got, want)
+    for _ in range(2):
+        loaded(x)
+    with pytest.raises(IndexError):
+        loaded(x)

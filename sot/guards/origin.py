@@ -412,6 +412,22 @@ class Identity(Origin):
 
 
 @origin
+class Address(Origin):
+    """``base.data_ptr()``"""
+
+    base: Origin
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}.data_ptr()"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.base.read(inputs).data_ptr()  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return f"{self.base}.data_ptr()"
+
+
+@origin
 class TensorPart(Origin):
     """A number in a tensor's layout, for one of its dimensions."""
 

@@ -147,3 +147,48 @@ def test_a_lazy_module_breaks_at_its_first_call_only():
     translated(X)
     whole = [n for n in backend.graphs[-1].graph.nodes if n.op.startswith("call_")]
     assert len(backend.graphs) == count and len(whole) >= 4
+
+
+# ---- addresses
+def test_tied_weights_are_found_by_their_address():
+    first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+    second.weight = first.weight
+
+    def f(x):
+        return second(first(x)) * len({p.data_ptr() for p in [*first.parameters(), *second.parameters()]})
+    check(f, torch.randn(2, 3), graphs=1, breaks=0)
+
+
+def test_weights_at_other_addresses():
+    first, second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+    def f(x):
+        return second(first(x)), first.weight.data_ptr() == second.weight.data_ptr()
+    translated, x = sot.to_static(f, backend="eager"), torch.randn(2, 3)
+
+    def tie():
+        second.weight = first.weight
+
+    def untie():
+        second.weight.data = torch.ones(3, 3)
+
+    def replace():
+        second.weight = torch.nn.Parameter(torch.zeros(3, 3))
+    for change in (tie, untie, replace, tie, replace):
+        change()
+        for _ in range(2):
+            got, want = translated(x), f(x)
+            assert torch.equal(got[0], want[0]) and got[1] is want[1]
+
+
+def test_an_address_after_a_change_of_memory():
+    def f(x):
+        weight, other = torch.ones(3), HELD["other"]
+        held = HELD["weight"]
+        before = held.data_ptr() == other.data_ptr()
+        held.set_(other)
+        return x + held + weight, before, held.data_ptr() == other.data_ptr()
+    HELD = {"weight": torch.ones(3), "other": torch.zeros(3)}
+    translated = sot.to_static(f, backend="eager")
+    assert translated(torch.ones(3))[1:] == (False, True)
+    assert translated(torch.ones(3))[1:] == (True, True)

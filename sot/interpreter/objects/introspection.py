@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.guards.class_guards import RefersGuard
-from sot.guards.origin import Arg, Identity, Item, Referent
+from sot.guards.origin import Address, Arg, Identity, Item, Referent
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
@@ -60,14 +60,32 @@ def identity(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) != 1 or kwargs:
         raise Break(Reason.UNSUPPORTED, "id()")
     value = args[0]
-    place = value.origin.base if isinstance(value.origin, Item) else value.origin
-    is_argument = isinstance(value, TensorValue) and isinstance(place, Arg)
-    if not isinstance(value, Const) and value.origin is not None and not is_argument:
+    if not isinstance(value, Const) and value.origin is not None and not is_tensor_argument(value):
         real = value.ref.real if isinstance(value, TensorValue) else value.real
         origin = Identity(value.origin)
         if real is not ABSENT and real is not None and not m.varies.number(origin):
             return LazyConst(m, id(real), origin)
     return identity_number(m, id, value)
+
+
+def is_tensor_argument(value: Value) -> bool:
+    """Whether it is a tensor that each call passes anew."""
+    place = value.origin.base if isinstance(value.origin, Item) else value.origin
+    return isinstance(value, TensorValue) and isinstance(place, Arg)
+
+
+@handles(torch.Tensor.data_ptr)
+def data_ptr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The address of a weight's memory is a constant until it differs. Programs find tied weights by it."""
+    value = args[0] if len(args) == 1 and not kwargs else None
+    builder = m.builder
+    if isinstance(value, TensorValue) and value.origin is not None and value.ref.real is not None and not (
+            is_tensor_argument(value) or m.modes or overrides_operations(value.pytype) or builder.changed_inputs()
+            or builder.changes_traceless or builder.changes_untracked()):
+        origin = Address(value.origin)
+        if not m.varies.number(origin):
+            return LazyConst(m, value.ref.real.data_ptr(), origin)
+    raise Break(Reason.TENSOR_VALUE, "data_ptr")
 
 
 def identity_number(m: Machine, function: Any, value: Value) -> Value:

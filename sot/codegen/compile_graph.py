@@ -33,6 +33,7 @@ from sot.torch_compat.compilers import mark_weights, tracing_recurrence
 from sot.torch_compat.global_state import (
     FLAGS,
     REGIONS,
+    SET_DEFAULT_DTYPE,
     SET_GRAD,
     STATE_SETTERS,
     StateChange,
@@ -44,7 +45,8 @@ from sot.torch_compat.global_state import (
 from sot.torch_compat.tensors import asking_no_class, overrides_enabled
 
 # A backend that compiles loses these.
-ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS)
+ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
+                 SET_DEFAULT_DTYPE)
 ALL = frozenset(("",))      # optimizers
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
 

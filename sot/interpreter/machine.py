@@ -21,7 +21,7 @@ from sot.bytecode.resume_origin import argument_count
 from sot.graph import GraphBuilder, NumberRef
 from sot.guards.assumptions import Assumptions, Point
 from sot.guards.draws import Drawn, Draws
-from sot.guards.guards import Guard, RelationGuard
+from sot.guards.guards import Guard, IsGuard, RelationGuard
 from sot.guards.origin import Arg, Origin, known
 from sot.guards.symbols import Symbols
 from sot.guards.terms import leaves
@@ -68,6 +68,8 @@ class Machine:
         self.effects: list[Callable] = []
         self.draws = Draws()
         self.warns_always = False       # does torch show each warning again?
+        self.shows_warning: Any = None      # the program's warnings.showwarning
+        self.has_warned = False
         self.warned: list[tuple[Any, Any]] = []     # the warnings of an operation, see torch_warnings.py
         self.shown: list[ShownTensor] = []      # tensors in output and text made after the graph
         self.array_memory = ArrayMemory()
@@ -257,13 +259,17 @@ class Machine:
         return [self.settle_at(items, i) for i in range(len(items))]
 
     def namespace(self, namespace: dict) -> DictValue:
-        """The Value of a module's globals."""
-        found = self.namespaces.get(id(namespace))
-        if found is None:
+        """The Value of a function's globals. The program may have read the same dict before."""
+        key = id(namespace)
+        if key not in self.namespaces and key in self.by_id:
+            found: Any = self.by_id[key][1]
+            self.guard(IsGuard(found.origin, namespace))
+            self.namespaces[key] = found
+        elif key not in self.namespaces:
             origin = known(namespace, namespace.get("__name__", "globals") + " globals")
-            found = self.namespaces[id(namespace)] = DictValue(dict, namespace, origin)
-            found.namespace = True
-        return found
+            self.namespaces[key] = DictValue(dict, namespace, origin)
+            self.namespaces[key].namespace = True
+        return self.namespaces[key]
 
     def user_frames(self) -> list[Frame]:
         """The user's frames, the innermost first."""

@@ -22,6 +22,7 @@ from sot.graph import GeneratorRef
 from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
 from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, known
 from sot.guards.tensor_guards import TensorGuard
+from sot.guards.warning_logs import NoLogGuard, gets_warnings
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
 from sot.torch_compat.dynamo.marks import dynamic_ranges
@@ -118,11 +119,23 @@ def shared(m: Machine, real: Any, origin: Origin) -> Value:
         if value.origin != origin and value.origin is not None:
             m.guard(SameGuard(origin, value.origin))
         return value
+    if id(real) in m.namespaces:        # the globals of a function
+        m.guard(IsGuard(origin, real))
+        return m.namespaces[id(real)]
+    if m.has_warned and type(real) is list:
+        refuse_log(m, real, origin)
     value = _existing(m, real, origin)
     if isinstance(value, ObjectValue):
         _keep_apart(m, real, value)
     m.by_id[id(real)] = (real, value)
     return value
+
+
+def refuse_log(m: Machine, real: list, origin: Origin) -> None:
+    """Break if the list gets the warnings of this capture, which come later."""
+    if gets_warnings(real):
+        raise Break(Reason.SIDE_EFFECT, "a warning in a list that the program reads")
+    m.guard(NoLogGuard(origin))
 
 
 def _keep_apart(m: Machine, real: Any, value: ObjectValue) -> None:
@@ -267,9 +280,8 @@ def function(m: Machine, real: types.FunctionType, origin: Origin) -> Value:
             m.guard(IsGuard(origin, real))
         value = FunctionValue.existing(m, real, known(real, real.__qualname__))
     else:
-        m.guard(CodeGuard(origin, real) if per_call(origin) else IsGuard(origin, real))
-        if not per_call(origin):
-            m.guard(CodeGuard(origin, real))
+        m.guard(IsGuard(Attr(origin, "__globals__"), real.__globals__) if per_call(origin) else IsGuard(origin, real))
+        m.guard(CodeGuard(origin, real))
         value = FunctionValue.existing(m, real, origin)
     m.by_id[key] = (real, value)
     return value

@@ -102,10 +102,14 @@ def _setter_table() -> dict:
         torch.set_autocast_enabled: lambda *a: (a[0], torch.is_autocast_enabled(a[0])) if len(a) == 2 else None,
         torch.set_autocast_dtype: lambda *a: (a[0], torch.get_autocast_dtype(a[0])),
         torch.set_autocast_cache_enabled: lambda *a: (torch.is_autocast_cache_enabled(),),
-        c._set_default_dtype: lambda *a: (torch.get_default_dtype(),),
+        SET_DEFAULT_DTYPE: lambda *a: (torch.get_default_dtype(),),
         functorch.set_inplace_requires_grad_allowed: lambda *a: (functorch.get_inplace_requires_grad_allowed(),),
         refuse_saved_tensors_hooks: lambda *a: (c._autograd._saved_tensors_hooks_get_disabled_error_message(),),
     }
+
+
+# Operations without a dtype read it when they run. A compiled graph does not.
+SET_DEFAULT_DTYPE = torch._C._set_default_dtype
 
 
 def _flag_table() -> dict:
@@ -311,7 +315,7 @@ class Before:
             return
         dtype, collects, levels = self.shared
         if torch.get_default_dtype() is not dtype:
-            c._set_default_dtype(dtype)
+            SET_DEFAULT_DTYPE(dtype)
         if gc.isenabled() != collects:
             (gc.enable if collects else gc.disable)()
         for log, level in levels:

@@ -61,3 +61,20 @@ def test_the_state_after_each_call(fn, backend):
     want = fn(x), states()
     for _ in range(3):
         assert not same((translated(x), states()), want)
+
+
+def default_dtype(x):
+    torch.set_default_dtype(torch.float64)
+    try:
+        return torch.ones(2) + 1, torch.arange(3) / 2, x * torch.tensor(2.0), torch.get_default_dtype()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_operations_have_the_default_dtype_that_the_function_sets(backend):
+    x = torch.ones(2)
+    translated = sot.to_static(default_dtype, backend=backend)
+    for _ in range(2):
+        assert same(translated(x), default_dtype(x)) is None
+        assert torch.get_default_dtype() is torch.float32

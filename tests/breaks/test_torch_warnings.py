@@ -69,3 +69,54 @@ def test_capture_changes_no_filter_and_leaves_the_programs_function_for_warnings
     before = warnings.showwarning, [*warnings.filters], torch.is_warn_always_enabled()
     sot.to_static(called, backend="eager")(X)
     assert (warnings.showwarning, [*warnings.filters], torch.is_warn_always_enabled()) == before
+
+
+# ---- warnings that the program records and reads
+def warns(x):
+    warnings.warn("of the program")
+    return x + 1
+
+
+def reads_what_it_records(x, action):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter(action)
+        y = warns(warns(x))
+        texts = [(str(w.message), w.category, w.lineno) for w in found]
+    return y, texts, len(found)
+
+
+def reads_a_list(x, found):
+    return warns(x), len(found)
+
+
+@pytest.mark.parametrize("action", ["always", "default", "once", "ignore"])
+def test_a_warning_is_in_the_list_when_the_program_reads_it(action):
+    translated = sot.to_static(reads_what_it_records, backend="eager")
+    for _ in range(3):
+        seen = []
+        for run in (reads_what_it_records, translated):
+            globals().pop("__warningregistry__", None)
+            warnings.onceregistry.clear()
+            seen.append(run(X, action)[1:])
+        assert seen[0] == seen[1]
+
+
+def test_a_list_that_gets_warnings_later_is_looked_at_again():
+    translated = sot.to_static(reads_a_list, backend="eager")
+    with pytest.warns(UserWarning, match="of the program"):
+        assert translated(X, [])[1] == 0
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        assert translated(X, found)[1] == 1
+
+
+def test_a_function_of_the_program_shows_each_warning_in_time(monkeypatch):
+    shown = []
+
+    def fn(x):
+        y = warns(x)
+        return y, len(shown)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda *args: shown.append(args))
+        assert [sot.to_static(fn, backend="eager")(X)[1] for _ in range(2)] == [1, 2]

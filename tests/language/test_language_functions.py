@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 
+import pytest
 import torch
-from harness import Programs, caught, check
+from harness import Programs, caught, check, same
 
 import sot
 
@@ -429,3 +431,40 @@ def coroutines_are_left_to_python(x):
         c.send(None)
     except StopIteration as e:
         return e.value, x * 2
+
+
+# ---- globals that are a dict of the program
+INCREMENTS = compile("def f(x):\n global N\n N += 1\n return x * N", "made", "exec").co_consts[0]
+
+
+def called_with_globals(x, f, names):
+    before = names["N"]
+    y = f(x)
+    names["N"] += 10
+    return before, y, f(x), names["N"], f.__globals__ is names
+
+
+def made_with_globals(x, f, names):
+    made = {"N": names["N"]}
+    exec("def g(x):\n global N\n N += 1\n return x * N", made)
+    return made["g"](x), made["N"], f(x)
+
+
+def called_then_looked_up(x, f, names):
+    return f(x), f.__globals__["N"], f(x), names.get("N"), len(names)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [called_with_globals, made_with_globals, called_then_looked_up],
+                         ids=lambda f: f.__name__)
+def test_a_function_with_a_dict_of_the_program_as_its_globals(fn, backend):
+    translated = sot.to_static(fn, backend=backend)
+    for n in (1, 5, 1, 7):
+        outcomes = []
+        for run in (fn, translated):
+            names = {"N": n}
+            outcomes.append((run(X, types.FunctionType(INCREMENTS, names), names), names["N"]))
+        assert same(outcomes[1], outcomes[0]) is None
+    one, another = {"N": 1}, {"N": 2}
+    assert same(translated(X, types.FunctionType(INCREMENTS, one), another),
+                fn(X, types.FunctionType(INCREMENTS, {"N": 1}), {"N": 2})) is None

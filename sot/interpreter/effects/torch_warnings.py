@@ -62,6 +62,7 @@ def without_warnings(m: Machine) -> Iterator[None]:
         forget(shown)
         if is_own(shown.file):
             m.warned.append((shown, place_of(m)))
+    m.shows_warning = warnings.showwarning
     always = m.warns_always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)     # without it, torch would not warn a second time
     try:

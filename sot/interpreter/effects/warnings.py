@@ -3,18 +3,20 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from sot.guards.guards import Guard
+from sot.guards.guards import Guard, IsGuard
 from sot.guards.origin import Attr, Emit, known
 from sot.interpreter.effects.output import UNKNOWN, Write, defer, deferred, replay
 from sot.interpreter.frame import Frame
+from sot.interpreter.wrapping import refuse_log
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import Const, Value
+from sot.values.constants import is_library
 from sot.values.objects import ExceptionValue, ObjectValue
 from sot.values.text import varies
-from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -65,6 +67,20 @@ def refuse_errors(m: Machine, category: type[Warning], message: Value) -> None:
     m.guard(guard)
 
 
+def refuse_readers(m: Machine) -> None:
+    """Break if the program could see that the warning comes late: it has the list that gets it, or has replaced
+    ``warnings.showwarning``.
+    """
+    show = m.shows_warning
+    if type(show) is FunctionType and not is_library(show.__module__):
+        raise Break(Reason.SIDE_EFFECT, "a warning for a function of the program in place of warnings.showwarning")
+    m.guard(IsGuard(Attr(known(warnings, "warnings"), "showwarning"), show))
+    m.has_warned = True
+    for real, value in [*m.by_id.values()]:
+        if type(real) is list and value.origin is not None:
+            refuse_log(m, real, value.origin)
+
+
 @handles(warnings.warn)
 def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The warning names the user's line and is recorded there, as by ``warnings.warn``."""
@@ -80,6 +96,7 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     shown = deferred(m, message, UNKNOWN.format("a warning")) if message.pytype is str else lambda e: e.value(message)
     kind = category or UserWarning
     refuse_errors(m, kind, message)
+    refuse_readers(m)
     if level > len(m.frames):       # the entry runs at the place of the outermost frame
         outer = level - len(m.frames) + 1
         return replay(m, lambda e: f"{e.const(warnings.warn)}({shown(e)}, {e.const(kind)}, {outer})")
@@ -87,11 +104,12 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def warn_at(m: Machine, frame: Frame, shown: Write, kind: type[Warning]) -> Value:
-    registry = wrap_known(m, frame.namespace.setdefault("__warningregistry__", {}))
+    names = frame.namespace     # the program may replace the record of warnings in it
     where = [Const(frame.native.co_filename), Const(frame.line), Const(frame.namespace.get("__name__"))]
 
     def call(e: Emitter) -> str:
-        parts = [shown(e), e.const(kind), *map(e.value, where), e.value(registry)]
+        registry = f"{e.const(names)}.setdefault('__warningregistry__', {{}})"
+        parts = [shown(e), e.const(kind), *map(e.value, where), registry]
         return f"{e.const(warnings.warn_explicit)}({', '.join(parts)})"
     return replay(m, call)
 

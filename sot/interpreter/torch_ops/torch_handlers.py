@@ -30,6 +30,7 @@ from sot.torch_compat.global_state import (
     FLAGS_READ,
     LEAVING,
     PURE_STATE_READS,
+    SET_DEFAULT_DTYPE,
     STATE_PAIRS,
     STATE_SETTERS,
     are_tied,
@@ -92,6 +93,8 @@ def has_hooks(m: Machine, module: ObjectValue) -> bool:
 def _set_state(setter: Any) -> None:
     @handles(setter)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if setter is SET_DEFAULT_DTYPE and (m.assumptions.compiles or m.builder.region is not None):
+            raise Break(Reason.SIDE_EFFECT, "torch.set_default_dtype()")
         return torch_calls.set_state(m, setter, args)
 
 

@@ -47,11 +47,14 @@ EXPRESSIONS = {
         "<int>.bit_length()", "eval('a')", "globals()['LIMIT']", "type(box).made_count", "x.element_size()",
         "int(Number(<int>))", "w.output_nr", "len(dataclasses.asdict(Pair(<int>, items)))", "keyworded(<int>)",
         "keyworded(<int>, extra=<int>)", "defaulted(<int>)", "described.part",
+        "packed(<list>)[<int>]", "sum(packed(items))",
+        "int(x.detach().numpy().argmax())", "int((x.detach().numpy() > <float>).sum())",
     ],
     "float": [
         "r", "0.5", "float(<int>)", "r * 0.5", "<int> / 2", "r + <int>", "math.sqrt(abs(r))", "float(<scalar>)",
         "<scalar>.item()", "round(r, 1)", "random.random()", "<int> / <int>", "x.tolist()[0]", "abs(r) ** 0.5",
         "-0.0", "float('nan')", "float('inf')", "math.copysign(1, <float>)", "-<float>", "<float> % 1", "r * 0",
+        "float(x.detach().numpy().sum())", "x.detach().numpy().item(<int>)",
         "complex(<float>, 1).imag", "complex(<float>, -0.0).real", "math.fsum(items)", "min(r, 0.0)",
     ],
     "bool": [
@@ -61,6 +64,7 @@ EXPRESSIONS = {
         "x.requires_grad", "<str>", "<int> <relop> <int> <relop> <int>", "hasattr(box, 'extra')",
         "<str>.startswith(<str>)", "seen", "<int> in seen", "bool((<vec> > <num>).any())", "(<scalar> <relop> <num>)",
         "<scalar> > 0", "box == Box(<int>)", "box", "<float> > 1", "<int> in box", "<any> is None",
+        "bool((x.detach().numpy() > <float>).any())", "packed(<list>) == b'a'",
         "torch.is_grad_enabled()", "callable(box)", "(<vec> == <vec>).all()", "x.is_leaf",
         "torch.equal(<vec>, <vec>)", "<str> < <str>", "<dict> == table", "seen <= {1, 2}", "pair == (a, b)",
         "x is pair[-1]", "net.scale is net.scale.float()", "net.scale.requires_grad",
@@ -73,6 +77,7 @@ EXPRESSIONS = {
         "x.is_shared()", "w.is_leaf", "isinstance(<dict>, collections.OrderedDict)", "type(n) is int", "<bool> is True",
     ],
     "str": [
+        "logged(<str>, <any>)", "logged(a, items, s)",
         "s", "t", "<text>", "f'{<int>}-{<str>!r:>6}'", "(<str> + <str>)[:8]", "<str>[::-1]", "<str>.upper()",
         "str(<int>)", "','.join(map(str, <list>))", "repr(<list>)", "type(box).__name__", "<str>[1:3]",
         "<str>.replace('k', 'mm')[:6]", "'%d:%s' % (<int>, <str>)", "'{0}{1!r}'.format(<int>, <str>)", "str(x.shape)",

@@ -248,6 +248,21 @@ def cached(n):
     return n + 1
 
 
+def packed(values):
+    made = bytearray(b"a")
+    for value in values:
+        made.append(value)
+    made[0] += 1
+    return made
+
+
+def logged(*parts):
+    stream = io.StringIO("+", newline=None)
+    stream.seek(0, 2)
+    print(*parts, sep="|", file=stream)
+    return stream.getvalue()
+
+
 @contextlib.contextmanager
 def manager(log, n):
     log.append("in")

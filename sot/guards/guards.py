@@ -19,7 +19,7 @@ import torch
 
 from sot._hook import plain
 from sot.guards.containers import has_key, keys_of, length_of
-from sot.guards.origin import Emit, Held, Inputs, Origin, TensorPart, hash_of_key, same_key
+from sot.guards.origin import Element, Emit, Held, Inputs, Origin, TensorPart, hash_of_key, same_key
 from sot.guards.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.support.errors import article
 from sot.torch_compat.global_state import GlobalState
@@ -397,8 +397,8 @@ class RelationGuard(Guard):
     of_operator: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        sizes = any(isinstance(o, TensorPart) for o in leaves((self.symbol, self.left, self.right)))
-        object.__setattr__(self, "after_tensors", sizes)
+        of_tensors = any(isinstance(o, TensorPart | Element) for o in leaves((self.symbol, self.left, self.right)))
+        object.__setattr__(self, "after_tensors", of_tensors)
 
     def test(self, emit: Emit) -> str:
         text = f"{term_code(self.left, emit)} {self.symbol} {term_code(self.right, emit)}"

@@ -428,6 +428,22 @@ class Address(Origin):
 
 
 @origin
+class Element(Origin):
+    """The number in a tensor of one element."""
+
+    base: Origin
+
+    def expr(self, emit: Emit) -> str:
+        return f"{emit.ref(self.base)}.item()"
+
+    def read(self, inputs: Inputs) -> object:
+        return self.base.read(inputs).item()  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return f"{self.base}.item()"
+
+
+@origin
 class TensorPart(Origin):
     """A number in a tensor's layout, for one of its dimensions."""
 

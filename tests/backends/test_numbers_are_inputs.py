@@ -189,6 +189,90 @@ def test_a_container_that_changes_between_calls_counts():
         assert torch.equal(translated(n), f(n))
 
 
+def a_first_call(n):
+    y = X * 2 if n == 0 else X * 3
+    n.add_(1)
+    return y
+
+
+def a_branch_after_counting(n):
+    n.add_(1)
+    return X * 2 if n > 4 else X * 3
+
+
+def every_third_call(n):
+    n += 1
+    return X * (5 if int(n) % 3 == 0 else 1)
+
+
+def a_share(n):
+    n.add_(1)
+    share = 1.0 / float(n)
+    return X * share, share
+
+
+def a_read_number(n):
+    n.sub_(-1)
+    return X * (2 if n.item() < 4 else 7), n.item()
+
+
+def a_number_through_a_view(n):
+    n.view(()).add_(1)
+    return X * (2 if n < 4 else 7)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [a_first_call, a_branch_after_counting, every_third_call, a_share, a_read_number])
+def test_a_tensor_that_counts_is_a_number_that_varies(fn, backend):
+    mine, plain, compiling = torch.tensor(0), torch.tensor(0), Compiling(backend)
+    translated = sot.to_static(fn, backend=compiling)
+    for _ in range(8):
+        torch.testing.assert_close(translated(mine), fn(plain))
+        assert mine == plain
+    assert compiling.graphs <= 3 and not any(capture.stopped for capture in translated.captures)
+
+
+@pytest.mark.parametrize("start", [2 ** 63 - 2, -2 ** 63])
+def test_a_count_that_wraps_around_is_torchs(start):
+    mine, plain = torch.tensor(start), torch.tensor(start)
+    translated = sot.to_static(a_branch_after_counting, backend="eager")
+    for _ in range(5):
+        assert torch.equal(translated(mine), a_branch_after_counting(plain))
+        assert mine == plain
+
+
+def test_counters_that_share_memory_stay_right():
+    def f(a, b):
+        b.add_(1)
+        return X * 2 if a > 3 else X * 3
+    mine, plain = torch.tensor([0]), torch.tensor([0])
+    translated = sot.to_static(f, backend="eager")
+    view = sot.to_static(a_number_through_a_view, backend="eager")
+    for _ in range(6):
+        assert torch.equal(translated(mine, mine.view(1)), f(plain, plain.view(1)))
+    mine, plain = torch.tensor(0), torch.tensor(0)
+    for _ in range(6):
+        assert torch.equal(view(mine), a_number_through_a_view(plain))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_cumulative_average_of_batch_norm_is_compiled_twice(backend):
+    def made():
+        torch.manual_seed(0)
+        return torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3, momentum=None))
+    mine, plain, compiling = made(), made(), Compiling(backend)
+    translated = sot.to_static(lambda x: mine(x), backend=compiling)
+    for i in range(5):
+        x = torch.randn(4, 2, generator=torch.Generator().manual_seed(i))
+        results = translated(x), plain(x)
+        torch.testing.assert_close(*results)
+        for result in results:
+            result.square().sum().backward()
+    torch.testing.assert_close(mine.state_dict(), plain.state_dict())
+    torch.testing.assert_close(mine[0].weight.grad, plain[0].weight.grad, rtol=1e-3, atol=1e-3)    # nearly 0
+    assert compiling.graphs <= 2
+
+
 POWERS = {
     "of a constant": lambda n: 2.0 ** (n - 1), "of a fraction": lambda n: 0.999 ** n,
     "of a number": lambda n: (1.0 - n / 20) ** 2.0, "of two numbers": lambda n: (n + 1.0) ** (0.5 * n),

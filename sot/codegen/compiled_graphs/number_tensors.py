@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import fx
 
 from sot.codegen.build_graph import Graph
@@ -111,6 +112,8 @@ class Writer:
         name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).strip("_")
         if name in FILLED:
             return self.fill(node)
+        if name == "batch_norm":
+            return self.average(node)
         cast = self.cast_to(node)
         kwargs = dict(node.kwargs)
         args = list(node.args)
@@ -147,6 +150,22 @@ class Writer:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: zero.get(n) if n in zero else self.nodes[n])
         memory = self.new.create_node(node.op, node.target, args, {**kwargs, "dtype": value.dtype})
         self.put(node, "call_method", "fill_", (memory, self.nodes[numbers[0]]), {})
+
+    def average(self, node: fx.Node) -> None:
+        """A batch norm whose momentum is a number: new statistics are moved into the running ones afterwards."""
+        names = "input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"
+        given: dict[str, Any] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+        momentum, running = given.get("momentum"), [given["running_mean"], given["running_var"]]
+        if node.target is not F.batch_norm or momentum not in self.numbers or given.get("training") is not True or (
+                None in running):
+            raise NoTensor
+        fresh = [self.new.call_function(torch.zeros_like, (self.nodes[v],)) for v in running]
+        moved = {key: self.moved(v) for key, v in given.items() if key != "momentum"}
+        self.put(node, "call_function", F.batch_norm, (), {
+            **moved, "running_mean": fresh[0], "running_var": fresh[1], "momentum": 1.0})
+        for old, new in zip(running, fresh, strict=True):
+            weight = self.new.call_method("to", (self.nodes[momentum], old.meta["example_value"].dtype))
+            self.new.call_method("lerp_", (self.nodes[old], new, weight))
 
     def put(self, node: fx.Node, kind: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         made = self.nodes[node] = self.new.create_node(kind, target, args, kwargs, name=node.name)

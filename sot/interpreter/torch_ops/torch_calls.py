@@ -66,7 +66,8 @@ READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the grap
 VALUE_INDEPENDENT = frozenset(name for n in (
     "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
     "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
-    "select", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul", "addcdiv")
+    "select", "batch_norm", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul",
+    "addcdiv")
     for name in (n, "i" + n, "r" + n))
 SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
@@ -148,10 +149,11 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     graph_kwargs = {k: v.graph_argument(m, found, numbers) for k, v in kwargs.items()}
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     refuse_numpy(name, args)
-    if m.modes or any(overrides.asked(m, value) for value in found.values()):
-        answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found)
-        if answer is not None:
-            return answer
+    is_asked = m.modes or any(overrides.asked(m, value) for value in found.values())
+    answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found) if is_asked else (
+        known_values.counter(m, name, args, kwargs))
+    if answer is not None:
+        return answer
     refuse_others(found)
     if name == "requires_grad_" and m.assumptions.compiles and not transformed(args[0]):
         return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]

@@ -139,14 +139,16 @@ def refuse_log(m: Machine, real: list, origin: Origin) -> None:
 
 
 def _keep_apart(m: Machine, real: Any, value: ObjectValue) -> None:
-    """Break, because an object and its ``__dict__`` would be two Values that do not see each other's changes."""
+    """Break, because an object and its ``__dict__``, or two objects with one ``__dict__``, would be Values that do not
+    see each other's changes.
+    """
     if type(real) is dict:
         owner, held = m.dict_owners.get(id(real)), real
     elif value.pytype.__dictoffset__ == 0:
         return
     else:
         held = object.__getattribute__(real, "__dict__")
-        owner = value if id(held) in m.by_id else None
+        owner = m.dict_owners.get(id(held), value if id(held) in m.by_id else None)
         m.dict_owners[id(held)] = value
     if owner is not None:
         raise Break(Reason.UNSUPPORTED, f"the __dict__ of {owner} beside the object")

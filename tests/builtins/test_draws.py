@@ -247,3 +247,25 @@ def test_what_a_generator_refuses(bad):
     translated = sot.to_static(fn)
     for _ in range(2):
         assert same(translated(torch.ones(3)), fn(torch.ones(3)), "result") is None
+
+
+def array_before_a_break(x):
+    drawn = np.random.rand(2)
+    sot.graph_break()
+    return drawn, x + 1
+
+
+def array_that_only_python_reads(x):
+    return np.random.rand(2).tolist(), np.random.permutation(3).tolist(), np.random.choice(5, 2), x + 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [array_before_a_break, array_that_only_python_reads], ids=lambda f: f.__name__)
+def test_an_array_of_random_numbers_that_no_graph_takes(fn, backend):
+    translated = sot.to_static(fn, backend=backend)
+    for seed in range(3):
+        outcomes = []
+        for run in (translated, fn):
+            np.random.seed(seed)
+            outcomes.append((run(torch.ones(3)), np.random.rand()))
+        assert same(*outcomes) is None

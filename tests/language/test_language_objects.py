@@ -272,6 +272,26 @@ def list_iterators_across_a_break(x):
     return out, [*it], [*both], [*it], x + 1
 
 
+@with_breaks
+def two_objects_with_one_dict(x):
+    a, b = Box(), Box()
+    a.n = 1
+    b.__dict__ = a.__dict__
+    b.later = 9
+    a.n += 1
+    return a.later, b.n, vars(a) is vars(b), x * a.n
+
+
+@with_breaks
+def an_object_with_the_dict_of_another(x):
+    a, b = Box(), Box()
+    held = vars(a)
+    b.__dict__ = held
+    held["n"] = 3
+    b.m = 4
+    return a.n, a.m, held is vars(b), x * b.n
+
+
 # ---- guards ---------------------------------------------------------------------------------------------------------
 class Loud:
     def __init__(self, n):

@@ -88,7 +88,9 @@ def array_input(m: Machine, real: Any, layout: Layout, origin: Origin) -> ArrayV
     """An array or a number of NumPy that is made for the call: nothing else has its memory, and it needs no guard."""
     ref = ArrayRef(layout, Memory() if layout.is_array else None, None, real, str(origin))
     m.input_origins[id(ref)] = origin
-    return ArrayValue(layout.kind, ref)
+    made = ArrayValue(layout.kind, ref)
+    made.origin = origin        # where there is no graph, a break reads it there
+    return made
 
 
 def note(m: Machine, generator: Value, method: Any, args: tuple) -> int:

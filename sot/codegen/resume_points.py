@@ -7,7 +7,7 @@ from types import CodeType, FunctionType
 from typing import Protocol
 
 from sot import _hook
-from sot.bytecode.frame_layout import LASTI, NULL, SAVED, VALUE, Layout, argument_order
+from sot.bytecode.frame_layout import CALL, LASTI, NULL, SAVED, SLOT, VALUE, Layout, argument_order
 from sot.bytecode.liveness import bound_names, live_names, read_cells
 from sot.bytecode.plain_loops import loop_code
 from sot.bytecode.resume import can_resume, generator_code
@@ -49,8 +49,8 @@ def restored(e: Writer, frame: Suspended, code: CodeType, pc: int, exception: Va
     stack = frame.stack
     live, bound = live_names(code, pc), bound_names(code, pc)
     layout = Layout(tuple(SLOT_KINDS.get(type(v), VALUE) for v in stack),
-                    tuple(n for n, v in frame.locals.items() if n in live or all_names or end_shows(v)
-                          or n in bound and costs_nothing(v)))
+                    tuple(n for n, v in frame.locals.items() if is_programs(n) and (
+                        n in live or all_names or end_shows(v) or n in bound and costs_nothing(v))))
     handled = handled_by_slot(stack, exception)
     args = []
     for kind, which in argument_order(code, layout):
@@ -63,6 +63,11 @@ def restored(e: Writer, frame: Suspended, code: CodeType, pc: int, exception: Va
             raise NotRebuildable(f"{name}, which has no value and may be read, and which inner functions share")
     cells = [e.value(frame.cells[n]) for n in (*code.co_cellvars, *code.co_freevars)]
     return layout, joined(args), joined(cells)
+
+
+def is_programs(name: str) -> bool:
+    """Whether it is a variable of the program, and not a parameter of resume code for a slot of the stack."""
+    return not name.startswith((SLOT, CALL))
 
 
 def costs_nothing(value: Value | Lazy) -> bool:

@@ -39,6 +39,10 @@ from sot.torch_compat.global_state import (
     StateChange,
     autocast_as_before,
     autocast_nesting,
+    enter_inference_mode,
+    exit_inference_mode,
+    inference_modes_left,
+    leaving_inference_modes,
     nest_autocast,
     net_states,
 )
@@ -101,7 +105,8 @@ class GraphCompiler:
         constants = () if grad else constant_inputs(graph, self.backend)
         mark_weights(graph.module, graph.weights, constants)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
-              unheard(warnings_of(graph.module)), tracing_recurrence(has_recurrence(graph.module))):
+              unheard(warnings_of(graph.module)), leaving_inference_modes(),
+              tracing_recurrence(has_recurrence(graph.module))):
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
@@ -185,6 +190,8 @@ class GraphCompiler:
             call = with_spent_results(call, graph.spent)
         if not as_it_is:
             call = leaving_states(call, graph.states, graph.turns_grad_on)
+            if modes := inference_modes_left(graph.states):
+                call = entering(call, modes)
         if any(graph.numpy):
             call = raising(call)
         if places := warnings_of(graph.module):
@@ -234,15 +241,18 @@ def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
 def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
     """Change the end of a graph where a backend that compiles needs it. None if there is nothing to change.
 
-    After a compiled graph the states of autocast are set in any case (``leaving_states``).
+    After a compiled graph the states of autocast are set in any case (``leaving_states``), and inference modes are
+    entered (``entering``).
     """
     draws = unused_draws(graph.module) if graph.draws else []
     autocast, spent = autocast_as_before(graph.states), [i for i, _ in graph.spent.leaves] if has_backward else []
-    if not (draws or autocast or spent):
+    modes = inference_modes_left(graph.states)
+    if not (draws or autocast or spent or modes):
         return None
     end = GraphEnd(graph.module)
     end.also_return(draws)
     end.call(autocast)
+    end.call([(exit_inference_mode, ())] * len(modes))
     end.detach(spent)
     return end
 
@@ -296,6 +306,16 @@ def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -
             nest_autocast(nesting)
         for setter, values in states:
             setter(*values)
+        return results
+    return call
+
+
+def entering(compiled: Callable, modes: Sequence[tuple]) -> Callable:
+    """The compiled graph of a trace that leaves inference modes entered. They are entered after the run."""
+    def call(*args: Any) -> Any:
+        results = compiled(*args)
+        for given in modes:
+            enter_inference_mode(*given)
         return results
     return call
 

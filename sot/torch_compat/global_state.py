@@ -5,7 +5,7 @@ import contextlib
 import gc
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -271,6 +271,34 @@ def nest_autocast(depth: int) -> None:
     while autocast_nesting() > depth:
         if torch.autocast_decrement_nesting() == 0:
             torch.clear_autocast_cache()        # it may have casts of weights that change later
+
+
+@contextlib.contextmanager
+def leaving_inference_modes() -> Iterator[None]:
+    """Leave the inference modes that a compiler enters while it traces a graph, and does not leave. Such a mode sets
+    back the dispatch keys of the time when it was entered. Then the compiler's Python dispatcher was on.
+    """
+    c, depth = torch._C, len(_inference_modes)
+    key = c.DispatchKey.PythonDispatcher
+    dispatches = c._dispatch_tls_is_dispatch_key_included(key)
+    try:
+        yield
+    finally:
+        while len(_inference_modes) > depth:
+            exit_inference_mode()
+        if c._dispatch_tls_is_dispatch_key_included(key) != dispatches:
+            c._dispatch_tls_set_dispatch_key_included(key, dispatches)
+
+
+def inference_modes_left(log: Sequence[StateChange]) -> list[tuple]:
+    """The arguments of each ``enter_inference_mode`` of a trace that does not leave the mode."""
+    entered: list[tuple] = []
+    for setter, values, _ in log:
+        if setter is enter_inference_mode:
+            entered.append(values)
+        elif setter is exit_inference_mode and entered:
+            entered.pop()
+    return entered
 
 
 def leave_regions() -> None:

@@ -48,8 +48,23 @@ def left_set(x):
     return y.sin(), x * 3
 
 
+def inference_mode(x):
+    with torch.inference_mode():
+        y = x @ x
+        sot.graph_break()
+        seen = [torch.is_inference_mode_enabled()]
+        with torch.inference_mode(False):
+            z = x * 2
+            sot.graph_break()
+            seen.append(torch.is_inference_mode_enabled())
+        w = y @ x
+        sot.graph_break()
+    return w + 1, z, seen, torch.is_inference_mode_enabled()
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("fn", [no_grad, autocast, left_by_an_exception, left_set], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [no_grad, autocast, left_by_an_exception, left_set, inference_mode],
+                         ids=lambda f: f.__name__)
 def test_the_state_after_each_call(fn, backend):
     def states():
         found = (torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu"),
@@ -78,3 +93,19 @@ def test_operations_have_the_default_dtype_that_the_function_sets(backend):
     for _ in range(2):
         assert same(translated(x), default_dtype(x)) is None
         assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_an_error_in_inference_mode_leaves_torch_as_it_was(backend):
+    model = torch.nn.Linear(3, 3)
+
+    def step(x):
+        with torch.inference_mode():
+            loss = model(x).sum()
+            loss.backward()
+    translated = sot.to_static(step, backend=backend)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            translated(torch.ones(2, 3))
+        assert not torch.is_inference_mode_enabled()
+        assert (torch.ones(2) + 1).tolist() == [2, 2]

@@ -48,12 +48,27 @@ class RecordingFakeMode(FakeTensorMode):
 
     indices: Sequence[tuple] | None = ()     # for which kernels may raise; None: for something else, too
     draws = draws_now = may_refuse = changes_unversioned = False
+    is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
     while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, HigherOrderOperator):
             return self.run_operator(func, args, kwargs or {})
+        if self.is_inside:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        self.note(func, args, kwargs)
+        self.is_inside = True
+        try:
+            result: Any = super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self.is_inside = False
+        if func in POSITIONS_AND_COUNTS and any(number.dtype is not torch.int64 for number in result[1:]):
+            raise DynamicOutputShapeException(func)
+        return result
+
+    def note(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Record the effects of an operation that is about to run."""
         self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)
         self.draws = self.draws or self.draws_now
         if op_effects.may_refuse(func, args, kwargs):
@@ -63,10 +78,6 @@ class RecordingFakeMode(FakeTensorMode):
         elif op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {}):
             self.note_refusal()
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
-        result: Any = super().__torch_dispatch__(func, types, args, kwargs)
-        if func in POSITIONS_AND_COUNTS and any(number.dtype is not torch.int64 for number in result[1:]):
-            raise DynamicOutputShapeException(func)
-        return result
 
     def run_operator(self, operator: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
         """An operator that takes functions. torch looks up its rule by the exact class of the mode. The rule may ask

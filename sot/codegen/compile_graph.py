@@ -42,7 +42,7 @@ from sot.torch_compat.global_state import (
     enter_inference_mode,
     exit_inference_mode,
     inference_modes_left,
-    leaving_inference_modes,
+    leaving_regions,
     nest_autocast,
     net_states,
 )
@@ -105,7 +105,7 @@ class GraphCompiler:
         constants = () if grad else constant_inputs(graph, self.backend)
         mark_weights(graph.module, graph.weights, constants)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
-              unheard(warnings_of(graph.module)), leaving_inference_modes(),
+              unheard(warnings_of(graph.module)), leaving_regions(),
               tracing_recurrence(has_recurrence(graph.module))):
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)

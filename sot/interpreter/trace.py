@@ -17,6 +17,7 @@ from sot.guards.draws import Draws
 from sot.guards.guards import DistinctGuard, EqualsGuard, Guard, HasKeyGuard, IsGuard, TypeGuard
 from sot.guards.origin import Arg, Attr, Inputs, Known, Origin
 from sot.guards.symbols import Symbols
+from sot.guards.tensor_guards import FactGuard
 from sot.support.errors import Break
 from sot.torch_compat.global_state import StateChange
 from sot.values.base import Const, Lazy, Null, Value
@@ -141,7 +142,7 @@ class Trace:
 def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
     """The trace up to an exit that the machine has reached."""
     line = m.user_position()[:2]
-    more = (guard for guard in distinct_guards(m) if not is_of_made_class(guard, m.made_classes))
+    more = (guard for guard in (*distinct_guards(m), *leaf_guards(m)) if not is_of_made_class(guard, m.made_classes))
     guards = without_repeated({**m.guards, **{guard: line for guard in more if guard not in m.guards}})
     return Trace(
         m.code, m.inputs, exit, line, guards, dict(m.examples), m.builder, dict(m.input_origins),
@@ -167,6 +168,16 @@ def distinct_guards(m: Machine) -> Iterator[DistinctGuard]:
             yield DistinctGuard(origins[0], tuple(origins[1:]))
     if dict in matters:
         yield from guards_of_dicts_and_owners(m)
+
+
+def leaf_guards(m: Machine) -> Iterator[FactGuard]:
+    """A changed input with a history is no leaf at the next call. Autograd refuses to change a leaf that requires
+    gradients, and the error of a graph leaves the function without leaving the regions that Python has entered.
+    """
+    for ref in m.builder.changed_inputs():
+        origin, real = m.input_origins.get(id(ref)), ref.real
+        if origin is not None and isinstance(real, torch.Tensor) and real.requires_grad and not real.is_leaf:
+            yield FactGuard(origin, "is_leaf", False)
 
 
 def guards_of_dicts_and_owners(m: Machine) -> Iterator[DistinctGuard]:

@@ -274,11 +274,12 @@ def nest_autocast(depth: int) -> None:
 
 
 @contextlib.contextmanager
-def leaving_inference_modes() -> Iterator[None]:
-    """Leave the inference modes that a compiler enters while it traces a graph, and does not leave. Such a mode sets
-    back the dispatch keys of the time when it was entered. Then the compiler's Python dispatcher was on.
+def leaving_regions() -> Iterator[None]:
+    """Leave the inference modes and regions of autocast that a compiler enters while it traces a graph, and does not
+    leave. An inference mode sets back the dispatch keys of the time when it was entered. Then the compiler's Python
+    dispatcher was on.
     """
-    c, depth = torch._C, len(_inference_modes)
+    c, depth, nesting = torch._C, len(_inference_modes), autocast_nesting()
     key = c.DispatchKey.PythonDispatcher
     dispatches = c._dispatch_tls_is_dispatch_key_included(key)
     try:
@@ -286,6 +287,7 @@ def leaving_inference_modes() -> Iterator[None]:
     finally:
         while len(_inference_modes) > depth:
             exit_inference_mode()
+        nest_autocast(nesting)
         if c._dispatch_tls_is_dispatch_key_included(key) != dispatches:
             c._dispatch_tls_set_dispatch_key_included(key, dispatches)
 

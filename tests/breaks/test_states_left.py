@@ -5,6 +5,7 @@ from harness import same
 
 import sot
 from sot.torch_compat.global_state import autocast_nesting
+from sot.torch_compat.hooks import has_saved_tensors_hooks
 
 
 def no_grad(x):
@@ -109,3 +110,23 @@ def test_an_error_in_inference_mode_leaves_torch_as_it_was(backend):
             translated(torch.ones(2, 3))
         assert not torch.is_inference_mode_enabled()
         assert (torch.ones(2) + 1).tolist() == [2, 2]
+
+
+def changes_in_regions(x):
+    y = x * 2
+    with torch.autograd.graph.save_on_cpu():
+        with torch.autocast("cpu", torch.bfloat16):
+            y = y @ y
+        x.mul_(2)
+    return y
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_leaf_that_is_refused_leaves_the_regions(backend):
+    translated = sot.to_static(changes_in_regions, backend=backend)
+    for _ in range(2):
+        leaf = torch.rand(3, 3, requires_grad=True)
+        assert not same(translated(leaf * 1), changes_in_regions(leaf * 1))
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            translated(leaf)
+        assert autocast_nesting() == 0 and not has_saved_tensors_hooks()

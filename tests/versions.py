@@ -11,8 +11,6 @@ NEEDS_TORCH_2_12 = {
     "-gradients_of_gradients]": "its jacrev() reads numbers out of a tensor, so that capture breaks",
     "-jacobians]": "its jacrev() reads numbers out of a tensor, so that capture breaks",
     "have_the_default_dtype_that_the_function_sets[inductor]": "its inductor divides integers in float32",
-    "error_in_inference_mode_leaves_torch_as_it_was[aot_eager]": "the error leaves its dispatcher unusable",
-    "error_in_inference_mode_leaves_torch_as_it_was[inductor]": "the error leaves its dispatcher unusable",
     "test_an_operator_is_eagers[fft.fft]": "its rule for FFTs has wrong strides",
     "test_an_operator_is_eagers[narrow_copy]": "it does not decompose this operator",
 }

@@ -42,9 +42,9 @@ from sot.torch_compat.global_state import (
     enter_inference_mode,
     exit_inference_mode,
     inference_modes_left,
-    leaving_regions,
     nest_autocast,
     net_states,
+    undoing_regions,
 )
 from sot.torch_compat.tensors import asking_no_class, overrides_enabled
 
@@ -105,7 +105,7 @@ class GraphCompiler:
         constants = () if grad else constant_inputs(graph, self.backend)
         mark_weights(graph.module, graph.weights, constants)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
-              unheard(warnings_of(graph.module)), leaving_regions(),
+              unheard(warnings_of(graph.module)), undoing_regions(),
               tracing_recurrence(has_recurrence(graph.module))):
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
@@ -259,6 +259,8 @@ def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
 
 def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
     """Restart the capture without what the backend probably does not support."""
+    if any(setter is enter_inference_mode for setter, _, _ in graph.states):
+        raise RestartCapture(str(error), plain_inference=True) from None
     if has_backward and graph.optimizers:
         raise RestartCapture(str(error), plain_optimizers=ALL) from None
     if has_backward:

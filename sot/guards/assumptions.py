@@ -104,6 +104,7 @@ class Assumptions:
         plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
         plain_changes: whether changes of weights in place are left to Python, because the backend cannot compile them
             after an operation that has saved the weight for the backward pass.
+        plain_inference: whether ``torch.inference_mode`` is left to Python, because the backend cannot compile it.
         read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
         plain_sizes: whether operations with sizes and numbers that depend on data are left to Python.
         told: whether ``torch.compiler.is_compiling()`` is true for the program, as under torch.compile.
@@ -123,6 +124,7 @@ class Assumptions:
     plain_gradients: bool = False
     plain_optimizers: frozenset[str] = frozenset()
     plain_changes: bool = False
+    plain_inference: bool = False
     read_at_once: frozenset[Point] = frozenset()
     plain_sizes: bool = False
     told: bool = False
@@ -141,7 +143,7 @@ class Assumptions:
         """The assumptions that hold for one code object: its numbers, and what its backend cannot compile."""
         return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized,
                            plain_gradients=self.plain_gradients, plain_changes=self.plain_changes,
-                           plain_sizes=self.plain_sizes)
+                           plain_inference=self.plain_inference, plain_sizes=self.plain_sizes)
 
     @property
     def of_program(self) -> Assumptions:

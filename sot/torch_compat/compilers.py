@@ -170,7 +170,7 @@ def compiling_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Iterator[
 
 
 STATIC_INPUT = "tensor_dict"     # where torch.compile has the mark on a placeholder
-CONSTANT = "constant"            # a mark of ours: whether the input is a constant of the compiled graph
+CONSTANT = "constant"            # SOT's own mark: a compiler may take the values of this input for constants
 
 
 def mark_weights(gm: GraphModule, weights: Collection[int], constant: Collection[int] = ()) -> None:

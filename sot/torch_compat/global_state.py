@@ -274,22 +274,19 @@ def nest_autocast(depth: int) -> None:
 
 
 @contextlib.contextmanager
-def leaving_regions() -> Iterator[None]:
+def undoing_regions() -> Iterator[None]:
     """Leave the inference modes and regions of autocast that a compiler enters while it traces a graph, and does not
-    leave. An inference mode sets back the dispatch keys of the time when it was entered. Then the compiler's Python
-    dispatcher was on.
+    leave. Its dispatch keys are dropped: an inference mode sets back those of the time when it was entered, and an
+    error may leave others.
     """
     c, depth, nesting = torch._C, len(_inference_modes), autocast_nesting()
-    key = c.DispatchKey.PythonDispatcher
-    dispatches = c._dispatch_tls_is_dispatch_key_included(key)
-    try:
-        yield
-    finally:
-        while len(_inference_modes) > depth:
-            exit_inference_mode()
-        nest_autocast(nesting)
-        if c._dispatch_tls_is_dispatch_key_included(key) != dispatches:
-            c._dispatch_tls_set_dispatch_key_included(key, dispatches)
+    with c._ForceDispatchKeyGuard(c._dispatch_tls_local_include_set(), c._dispatch_tls_local_exclude_set()):
+        try:
+            yield
+        finally:
+            while len(_inference_modes) > depth:
+                exit_inference_mode()
+            nest_autocast(nesting)
 
 
 def inference_modes_left(log: Sequence[StateChange]) -> list[tuple]:

@@ -34,10 +34,13 @@ class Interrupter:
 
     def __init__(self, exception, n, monkeypatch):
         self.exception, self.left = exception, n
+        # Kept alive: CPython 3.11 calls a borrowed trace function after it has made the frame's object, and finalizers
+        # that the garbage collector runs there may end tracing by an exception.
+        self.tracer = self.trace
         captured = Translator.take_turn
 
         def take_turn(*args):
-            sys.settrace(self.trace)
+            sys.settrace(self.tracer)
             try:
                 return captured(*args)
             finally:

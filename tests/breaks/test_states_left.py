@@ -63,8 +63,17 @@ def inference_mode(x):
     return w + 1, z, seen, torch.is_inference_mode_enabled()
 
 
+def layer_in_inference_mode(x):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 2)
+    with torch.inference_mode():
+        y = model(x)
+    return y + 1
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("fn", [no_grad, autocast, left_by_an_exception, left_set, inference_mode],
+@pytest.mark.parametrize("fn", [no_grad, autocast, left_by_an_exception, left_set, inference_mode,
+                                layer_in_inference_mode],
                          ids=lambda f: f.__name__)
 def test_the_state_after_each_call(fn, backend):
     def states():

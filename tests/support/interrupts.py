@@ -53,6 +53,7 @@ class Points:
 
     def __init__(self, visit: Callable[[int], None]) -> None:
         self.visit, self.count = visit, 0
+        self.tracer = self.trace    # kept alive: CPython 3.11 calls a borrowed one
 
     def __enter__(self) -> Points:
         self.answer = answer = Translator.answer
@@ -60,7 +61,7 @@ class Points:
         def traced(*args):
             if sys.gettrace() is not None:      # a capture within a capture
                 return answer(*args)
-            sys.settrace(self.trace)
+            sys.settrace(self.tracer)
             try:
                 return answer(*args)
             finally:

@@ -35,7 +35,7 @@ OF_PYTHON = ("random", "uniform", "randint", "randrange", "getrandbits", "triang
              "weibullvariate", "binomialvariate", "seed")
 OF_NUMPY = ("rand", "random", "random_sample", "uniform", "randint", "randn", "standard_normal", "normal",
             "exponential", "beta", "gamma", "poisson", "binomial", "integers", "seed", "permutation", "choice",
-             "laplace", "lognormal", "gumbel", "standard_exponential", "triangular", "chisquare")
+            "laplace", "lognormal", "gumbel", "standard_exponential", "triangular", "chisquare")
 CLASSES = ((_random.Random, OF_PYTHON), (random.Random, OF_PYTHON), (np.random.RandomState, OF_NUMPY),
            (np.random.Generator, OF_NUMPY))
 EXACT = (random.Random, np.random.RandomState, np.random.Generator)

@@ -31,6 +31,7 @@ from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
+    from sot.support.registry import Handler
     from sot.values.protocols import Emitter
 
 Write = Callable[["Emitter"], str]
@@ -172,16 +173,26 @@ def on_standard(m: Machine, args: list[Value], name: str) -> Value:
     return args[0]
 
 
+def of_stream(in_memory: Any, of_file: Any) -> Callable[[Handler], Handler]:
+    """Registers the handler of a method for standard streams. Streams that the program has made have it, too."""
+    def register(handler: Handler) -> Handler:
+        @handles(in_memory, of_file)
+        def either(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+            if args and isinstance(args[0], HostedValue):
+                return hosted.called(m, in_memory, args[0], args[1:], kwargs)
+            return handler(m, args, kwargs)
+        return either
+    return register
+
+
 def is_dropped(m: Machine) -> bool:
     """Whether the program drops the result of the current call."""
     frame = m.frames[-1]
     return frame.instrs[frame.pc].op == "POP_TOP"
 
 
-@handles(io.StringIO.write, io.TextIOWrapper.write)
+@of_stream(io.StringIO.write, io.TextIOWrapper.write)
 def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if args and isinstance(args[0], HostedValue):
-        return hosted.called(m, io.StringIO.write, args[0], args[1:], kwargs)
     stream = on_standard(m, args, "write")
     text, = take("write", args[1:], kwargs, "s", required=1)
     if text.pytype is not str:
@@ -194,17 +205,13 @@ def write(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return NONE if length is None else wrap_new(m, len(length.constant()))
 
 
-@handles(io.StringIO.writelines, io.TextIOWrapper.writelines)
+@of_stream(io.StringIO.writelines, io.TextIOWrapper.writelines)
 def writelines(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if args and isinstance(args[0], HostedValue):
-        return hosted.called(m, io.StringIO.writelines, args[0], args[1:], kwargs)
     on_standard(m, args, "writelines")
     return m.enter(polyfill.writelines, args, kwargs)
 
 
-@handles(io.StringIO.flush, io.TextIOWrapper.flush)
+@of_stream(io.StringIO.flush, io.TextIOWrapper.flush)
 def flush(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if args and isinstance(args[0], HostedValue):
-        return hosted.called(m, io.StringIO.flush, args[0], args[1:], kwargs)
     stream = on_standard(m, args, "flush")
     return replay(m, lambda e: f"{e.value(stream)}.flush()")

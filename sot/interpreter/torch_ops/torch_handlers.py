@@ -194,6 +194,8 @@ class EnteredInferenceMode(Value):
 
 @handles(torch.inference_mode.__enter__)
 def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if m.assumptions.plain_inference:
+        raise Break(Reason.SIDE_EFFECT, "torch.inference_mode()")
     torch_calls.set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
     args[0].set_attr(m, "_inference_mode_context", EnteredInferenceMode())
     return NONE

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 def renewed(hosted: Any) -> Any:
     """Another object of the same class in the same state."""
-    if isinstance(hosted, memoryview):
-        return hosted[:]
     if not getattr(hosted, "closed", False):
         return copy.copy(hosted)
     made = type(hosted)()

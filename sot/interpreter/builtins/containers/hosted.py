@@ -6,15 +6,16 @@ made of values that only the graph knows is left to Python.
 from __future__ import annotations
 
 import array
+import functools
 import io
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.builtins.common import SLOT_TYPES, throw_like
+from sot.interpreter.builtins.common import SLOT_TYPES, hosts, throw_like
 from sot.interpreter.entering import make_generator
 from sot.polyfills.iteration import by_index
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values.base import ANSWERS, Const, NotConstant, Value
+from sot.values.base import ANSWERS, Const, Value
 from sot.values.callables import known_function
 from sot.values.objects.hosted import HostedValue
 from sot.values.wrapping import wrap_new
@@ -32,8 +33,6 @@ OTHERS = frozenset(("__new__", "__init__", "__del__", "__repr__", "__getattribut
                     "readinto1", "detach", "fileno", "buffer_info", "fromfile", "tofile"))
 # Iteration of buffers is that of sequences.
 SEQUENCES = bytearray, array.array
-
-
 OF_OUTPUT = frozenset((io.StringIO.write, io.StringIO.writelines, io.StringIO.flush))    # in sot/interpreter/effects
 
 
@@ -43,27 +42,27 @@ def made(m: Machine, result: Any) -> Value:
     return HostedValue(result) if type(result) in CLASSES else wrap_new(m, result)
 
 
-def called(m: Machine, method: Any, self_: HostedValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The result of a method of the object."""
+def computed(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value], name: str) -> Any:
+    """The result of a function of C for known values. The program gets its exceptions."""
+    values = hosts(m, [*args, *kwargs.values()])
+    if values is None:
+        raise Break(Reason.OPAQUE_CALL, f"{name} of a value that is not known during capture")
     try:
-        given, named = [v.host(m) for v in args], {k: v.host(m) for k, v in kwargs.items()}
-    except (NotConstant, RecursionError):
-        raise Break(Reason.OPAQUE_CALL, f"{method.__qualname__} of a value that is not known during capture") from None
-    m.touch(self_)
-    try:
-        result = method(self_.hosted, *given, **named)
+        return function(*values[:len(args)], **dict(zip(kwargs, values[len(args):], strict=True)))
     except Exception as e:
         return throw_like(m, e)
+
+
+def called(m: Machine, method: Any, self_: HostedValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The result of a method of the object."""
+    m.touch(self_)
+    result = computed(m, functools.partial(method, self_.hosted), args, kwargs, method.__qualname__)
     return self_ if result is self_.hosted else made(m, result)
 
 
 def after_constant(m: Machine, function: Any, a: Const, b: HostedValue) -> Value:
     """``a <operator> b``"""
-    try:
-        result = function(a.real, b.hosted)
-    except Exception as e:
-        return throw_like(m, e)
-    return made(m, result)
+    return made(m, computed(m, function, [a, b], {}, function.__name__))
 
 
 @ANSWERS.add((HostedValue, "iterate"))
@@ -82,14 +81,7 @@ def method_of(method: Any) -> Handler:
 def _made_by(kind: Any) -> None:
     @handles(kind)
     def make(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        try:
-            given, named = [v.host(m) for v in args], {k: v.host(m) for k, v in kwargs.items()}
-        except (NotConstant, RecursionError):
-            raise Break(Reason.OPAQUE_CALL, f"{kind.__name__}() of a value that is not known during capture") from None
-        try:
-            return HostedValue(kind(*given, **named))
-        except Exception as e:
-            return throw_like(m, e)
+        return HostedValue(computed(m, kind, args, kwargs, f"{kind.__name__}()"))
 
 
 for _class in CLASSES:

@@ -20,6 +20,14 @@ def has_key(mapping: Mapping, key: object) -> bool:
     return dict.__contains__(mapping, key) if issubclass(type(mapping), dict) else key in mapping
 
 
+def stored_item(mapping: dict, key: object) -> object:
+    """The value of a key, also in a subclass, whose ``__missing__`` (of a defaultdict) could add the key. KeyError."""
+    found = dict.get(mapping, key, mapping)
+    if found is mapping and not dict.__contains__(mapping, key):
+        raise KeyError(key)
+    return found
+
+
 def length_of(container: Collection) -> int:
     base: Any = next((base for base in BUILTIN if issubclass(type(container), base)), None)
     return len(container) if base is None else base.__len__(container)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from sot import _hook
+from sot.guards.containers import stored_item
 from sot.guards.guards import (
     NO_HOOK_DICTS,
     CodeGuard,
@@ -161,7 +162,7 @@ class GuardProgram:
 
     def item(self, base: Node, key: Any) -> Node:
         """An item of a dict. An override in a subclass is ignored."""
-        get = base.value.__getitem__ if base.step == "type_dict" else functools.partial(dict.__getitem__, base.value)
+        get = base.value.__getitem__ if base.step == "type_dict" else functools.partial(stored_item, base.value)
         if not is_constant(key):
             raise NotInC
         try:

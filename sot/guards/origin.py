@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar, dataclass_transform
 
 import torch
 
-from sot.guards.containers import keys_of
+from sot.guards.containers import keys_of, stored_item
 
 
 class Emit(Protocol):
@@ -265,10 +265,12 @@ class RawItem(Item):
 
     def expr(self, emit: Emit) -> str:
         key = repr(self.key) if type(self.key) in (int, str, bool) else emit.const(self.key)
-        return f"{self.kind.__name__}.__getitem__({emit.ref(self.base)}, {key})"
+        get = emit.const(stored_item) if self.kind is dict else f"{self.kind.__name__}.__getitem__"
+        return f"{get}({emit.ref(self.base)}, {key})"
 
     def read(self, inputs: Inputs) -> object:
-        return self.kind.__getitem__(self.base.read(inputs), self.key)  # type: ignore[index]
+        get: Any = stored_item if self.kind is dict else self.kind.__getitem__  # type: ignore[index]
+        return get(self.base.read(inputs), self.key)
 
     def __hash__(self) -> int:
         return super().__hash__()

@@ -14,6 +14,15 @@ def binary_answer(candidates, message):
     raise TypeError(message)
 
 
+def repetition(candidates, sequence, count):
+    """``sequence * count``: first the count's ``__mul__`` or ``__rmul__``, then its ``__index__``."""
+    for method, argument in candidates:
+        result = method(argument)
+        if result is not NotImplemented:
+            return result
+    return sequence * count.__index__()
+
+
 def equality_answer(candidates, default):
     """The same for == and !=, which fall back to identity."""
     for method, argument in candidates:

@@ -371,3 +371,18 @@ def test_a_method_of_c_code_is_bound_with_the_type_of_its_object(tmp_path):
         return found, x + 1
 
     check(names, X)
+
+
+# ---- sequences repeated by an object ------------------------------------------------------------------------------
+class Times:
+    def __index__(self):
+        return 2
+
+    def __mul__(self, other):
+        return NotImplemented if isinstance(other, str) else "mine"
+
+
+@program
+def sequences_repeated_by_an_index_of_python(x):
+    t = Times()
+    return x * 2, t * "ab", "ab" * t, [x] * t, (1,) * t, b"c" * t, t * [1], caught(lambda: t - [1])

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from harness import check
@@ -123,3 +124,16 @@ def test_percent_with_no_values():
         except TypeError as e:
             return x + 1, str(e), [text % Nothing() for text in texts]
     check(f, torch.ones(2), ("a%%b", "ab", ""))
+
+
+def test_text_made_under_other_print_options():
+    def f(x):
+        before = repr(x / 3)
+        torch.set_printoptions(precision=2)
+        np.set_printoptions(precision=1)
+        try:
+            return before, repr(x / 3), str((x / 3).numpy())
+        finally:
+            torch.set_printoptions(profile="default")
+            np.set_printoptions(precision=8)
+    check(f, X)

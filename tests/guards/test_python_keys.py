@@ -1,4 +1,5 @@
 """Keys and members whose ``__hash__`` and ``__eq__`` are Python code: probed as a real dict probes them."""
+import collections
 import dataclasses
 
 import pytest
@@ -139,6 +140,17 @@ def test_an_unhashable_object_raises():
         except TypeError as e:
             return str(e), x + 1
     check(fn, X, graphs=1, breaks=0)
+
+
+def test_asking_for_a_key_of_another_call_adds_none():
+    """The keys of the first call's dict are asked of the second's, whose ``__missing__`` would add them."""
+    def total(found):
+        return sum(value["x"] for value in found.values())
+    translated = sot.to_static(total, backend="eager")
+    for _ in range(3):
+        found = collections.defaultdict(dict)
+        found[torch.ones(2)]["x"], found[torch.ones(2)]["x"] = X, X + 1
+        assert not same(translated(found), 2 * X + 1) and len(found) == 2
 
 
 def test_tensors_are_keys_by_identity():

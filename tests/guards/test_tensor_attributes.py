@@ -160,3 +160,19 @@ def test_after_a_change():
         for make in (lambda: torch.ones(4), lambda: torch.ones(9)[2:6]):
             y = torch.ones(4, requires_grad=True)
             assert sot.to_static(fn, backend="eager")(make(), y * 2) == fn(make(), y * 2)
+
+
+@pytest.mark.parametrize("had", [False, True], ids=["it was not there", "it was there"])
+def test_an_attribute_that_is_set_and_deleted_is_gone(had):
+    def program(x):
+        x.label = {"rows": 3}
+        y = x * x.label["rows"]
+        del x.label
+        return y, hasattr(x, "label")
+    translated = sot.to_static(program, backend="eager")
+    for present in (had, not had):
+        x = torch.ones(2)
+        if present:
+            x.label = 1
+        y, after = translated(x)
+        assert y.tolist() == [3.0, 3.0] and not after and not hasattr(x, "label")

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import dataclasses
 import io
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -138,8 +139,15 @@ def same(a: Any, b: Any, path: str = "result", seen: set | None = None) -> str |
     if (id(a), id(b)) in seen:
         return None
     seen.add((id(a), id(b)))
-    if type(a) is not type(b):
+    if type(a) is not type(b) and not made_for_one_object(type(a), type(b)):
         return f"{path}: {type(a)} is not {type(b)}"
+    if isinstance(a, weakref.ref):
+        return same(a(), b(), f"{path}()", seen)
+    if isinstance(a, torch.Generator):
+        return same(a.get_state(), b.get_state(), f"{path}.get_state()", seen)
+    if isinstance(a, torch.Tensor) and (parts := parts_of(a)) is not None:
+        return same((a.dtype, a.dim(), a.requires_grad, *parts), (b.dtype, b.dim(), b.requires_grad, *parts_of(b)),
+                    path, seen)
     if isinstance(a, torch.Tensor):
         if (a.dtype, a.shape, a.requires_grad, a.stride()) != (b.dtype, b.shape, b.requires_grad, b.stride()):
             return f"{path}: {a.dtype} {a.shape} {a.requires_grad} is not {b.dtype} {b.shape} {b.requires_grad}"
@@ -153,7 +161,7 @@ def same(a: Any, b: Any, path: str = "result", seen: set | None = None) -> str |
             return f"{path}: length {len(a)} is not {len(b)}"
         return first(same(p, q, f"{path}[{i}]", seen) for i, (p, q) in enumerate(zip(a, b)))
     if isinstance(a, dict):
-        if list(a) != list(b) and not all(isinstance(k, type) or k == l for k, l in zip(a, b)):
+        if len(a) != len(b) or not all(isinstance(k, type) or same_key(k, l, seen) for k, l in zip(a, b)):
             return f"{path}: keys {list(a)} are not {list(b)}"
         return first(same(p, q, f"{path}[{k!r}]", seen) for (k, p), q in zip(a.items(), b.values()))
     if isinstance(a, BaseException):
@@ -164,6 +172,29 @@ def same(a: Any, b: Any, path: str = "result", seen: set | None = None) -> str |
         return same(vars(a), vars(b), f"{path}.__dict__", seen) if not callable(a) or isinstance(
             a, torch.nn.Module) else None
     return None if a == b or (a != a and b != b) else f"{path}: {a!r} is not {b!r}"
+
+
+def made_for_one_object(a: type, b: type) -> bool:
+    """Is it one class by its name, made anew for each of its objects (a traced module, a parametrized one)?"""
+    return issubclass(a, torch.nn.Module) and (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
+
+
+def same_key(a: Any, b: Any, seen: set) -> bool:
+    return not same(a, b, "key", seen) if isinstance(a, torch.Tensor) else a == b
+
+
+def parts_of(t: torch.Tensor) -> list[Any] | None:
+    """The tensors that make up one that is not strided, or that wraps others; otherwise None."""
+    if t.layout is torch.sparse_coo:
+        return [t.shape, t._indices(), t._values(), t.is_coalesced()]
+    if t.layout in (torch.sparse_csr, torch.sparse_csc):
+        return [t.shape, t.values(), t.to_dense()]
+    if t.is_nested:
+        return list(t.unbind())
+    if hasattr(t, "__tensor_flatten__"):
+        names, context = t.__tensor_flatten__()
+        return [t.shape, context, *(getattr(t, name) for name in names)]
+    return None
 
 
 def first(found: Any) -> str | None:

@@ -45,6 +45,7 @@ SLOT_TYPES = (types.WrapperDescriptorType, types.MethodDescriptorType, types.Bui
               types.ClassMethodDescriptorType)
 EXACT = frozenset({list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict,
                    collections.defaultdict, str, bytes, int, float, bool, complex, range, slice, type(None)})
+SEQUENCES = (list, tuple, str, bytes)
 HOST_LIMIT = 200_000
 
 
@@ -327,6 +328,19 @@ def has_own_index(m: Machine, value: Value) -> bool:
         return False
     raw = slot(m, value, "__index__")
     return raw is not None and not is_native(raw)
+
+
+def unsupported(symbol: str, a: Value, b: Value) -> str:
+    for kind in SEQUENCES:
+        if symbol in ("+", "+=") and issubclass(a.pytype, kind):
+            if kind is bytes:
+                return f"can't concat {b.pytype.__name__} to bytes"
+            return f'can only concatenate {kind.__name__} (not "{b.pytype.__name__}") to {kind.__name__}'
+    if symbol in ("*", "*=") and (issubclass(a.pytype, SEQUENCES) or issubclass(b.pytype, SEQUENCES)):
+        other = b if issubclass(a.pytype, SEQUENCES) else a
+        return f"can't multiply sequence by non-int of type {other.pytype.__name__!r}"
+    symbol = "** or pow()" if symbol == "**" else symbol
+    return (f"unsupported operand type(s) for {symbol}: {a.pytype.__name__!r} and {b.pytype.__name__!r}")
 
 
 def is_none(value: Value | None) -> bool:

@@ -15,16 +15,19 @@ from sot.interpreter.builtins import tensor_numbers
 from sot.interpreter.builtins.common import (
     EXACT,
     NOT_IMPLEMENTED,
+    SEQUENCES,
     call_slot,
     equal,
     fold,
     foldable,
+    has_own_index,
     identical,
     is_native,
     overridden,
     run_native,
     slot,
     take,
+    unsupported,
 )
 from sot.interpreter.builtins.containers import hosted
 from sot.interpreter.numpy_ops import numpy_arrays, numpy_functions
@@ -61,7 +64,6 @@ COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__",
            ">": (operator.gt, "__gt__", "__lt__"), ">=": (operator.ge, "__ge__", "__le__")}
 UNARY = {"-": (operator.neg, "__neg__"), "~": (operator.invert, "__invert__"), "+": (operator.pos, "__pos__")}
 NUMBERS = (int, float, complex, np.number)
-SEQUENCES = (list, tuple, str, bytes)
 
 
 # ---- binary -------------------------------------------------------------------------------------------------
@@ -94,6 +96,11 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         result = tensor_operator(m, in_graph, a, b)
         if result is not None:
             return result
+    sequence, count = (a, b) if issubclass(a.pytype, SEQUENCES) else (b, a)
+    if symbol == "*" and issubclass(sequence.pytype, SEQUENCES) and has_own_index(m, count):
+        methods = [c for c in ordered(m, a, b, name, reflected) if c[1] is count]
+        bound = TupleValue([TupleValue([bound_method(m, *c), c[2]]) for c in methods])
+        return m.enter(polyfill.repetition, [bound, sequence, count])
     candidates = ordered(m, a, b, name, reflected)
     if inplace:
         candidates = [*candidate(m, a, INPLACE[symbol][1], b), *candidates]
@@ -102,19 +109,6 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return result
     refuse_opaque(a, b)
     return m.throw(TypeError, unsupported(symbol, a, b))
-
-
-def unsupported(symbol: str, a: Value, b: Value) -> str:
-    for kind in SEQUENCES:
-        if symbol in ("+", "+=") and issubclass(a.pytype, kind):
-            if kind is bytes:
-                return f"can't concat {b.pytype.__name__} to bytes"
-            return f'can only concatenate {kind.__name__} (not "{b.pytype.__name__}") to {kind.__name__}'
-    if symbol in ("*", "*=") and (issubclass(a.pytype, SEQUENCES) or issubclass(b.pytype, SEQUENCES)):
-        other = b if issubclass(a.pytype, SEQUENCES) else a
-        return f"can't multiply sequence by non-int of type {other.pytype.__name__!r}"
-    symbol = "** or pow()" if symbol == "**" else symbol
-    return (f"unsupported operand type(s) for {symbol}: {a.pytype.__name__!r} and {b.pytype.__name__!r}")
 
 
 def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | None:

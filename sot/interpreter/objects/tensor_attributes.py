@@ -153,6 +153,20 @@ def store_attr(m: Machine, tensor: TensorValue, name: str, value: Value | None) 
     before = dict(tensor.attrs)
     m.touch(tensor, lambda: setattr(tensor, "attrs", before))
     tensor.attrs = {**before, name: DELETED if value is None else value}
+    if value is None and not had_attr(m, tensor, name):
+        del tensor.attrs[name]      # set by the trace itself
+
+
+def had_attr(m: Machine, tensor: TensorValue, name: str) -> bool:
+    """Has the program's tensor an attribute of its own of that name, before the frame?"""
+    real = tensor.ref.real
+    if real is None:
+        return False
+    if tensor.origin is None:
+        raise Break(Reason.SIDE_EFFECT, f"deleting .{name} of {tensor}")
+    had = name in real.__dict__
+    m.guard(HasKeyGuard(Attr(tensor.origin, "__dict__"), name, had))
+    return had
 
 
 def may_be_grad(tensor: TensorValue, value: Value) -> bool:

@@ -18,7 +18,7 @@ from sot.deploy.saving import FORMAT, METADATA
 from sot.deploy.sizes import check, check_conditions
 from sot.deploy.structure import restored
 from sot.support.tracebacks import public
-from sot.torch_compat.exporting.archive import read_archive
+from sot.torch_compat.exporting.archive import read_archive, with_examples
 
 
 class Method:
@@ -76,7 +76,7 @@ class LoadedModel(torch.nn.Module):
 
     @property
     def programs(self) -> dict[str, Any]:
-        return {method: call.program for method, call in self._sot_calls.items()}
+        return {method: with_examples(call.program) for method, call in self._sot_calls.items()}
 
     @public(every=True)
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -16,13 +15,12 @@ import torch
 from sot import _hook
 from sot.support import user_annotations
 from sot.support.own_code import FOLDERS
-from sot.support.places import is_installed
+from sot.support.places import STDLIB, is_installed
 from sot.torch_compat.dynamo.marks import disables_all
 
 TORCH = os.path.join(Path(torch.__file__).parent, "")
 LAYERS = os.path.join(TORCH, "nn", "modules", "")
 ROOTS = (TORCH, os.path.join(Path(np.__file__).parent, ""), *FOLDERS)
-STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
 # A compiled backward pass, which autograd calls, and the code that compiles it at its first call.
 COMPILERS = tuple(os.path.join(TORCH, *path) for path in (
     ("_functorch", "_aot_autograd", ""), ("_functorch", "aot_autograd.py"), ("_inductor", "")))

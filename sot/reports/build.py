@@ -33,7 +33,7 @@ from sot.reports.recording import OPTIMIZERS, Recording, Runs, Work, users_file
 from sot.reports.records import BreakRecord, Capture, GraphRecord
 from sot.reports.scopes import Scope, scope_of
 from sot.support.errors import Reason
-from sot.support.places import Place, is_installed
+from sot.support.places import Place, is_of_library
 from sot.support.version import VERSION
 from sot.torch_compat import native
 from sot.torch_compat.compilers import whole_stack
@@ -262,13 +262,13 @@ def files_of(graphs: Iterable[Graph], breaks: Iterable[Break], in_python: Counte
     for place, count in in_python.items():
         python_runs[place.file][place.line] += count
     files = []
-    for path in sorted({*graph_runs, *python_runs, *broken}, key=lambda path: (is_installed(path), path)):
+    for path in sorted({*graph_runs, *python_runs, *broken}, key=lambda path: (is_of_library(path), path)):
         text = linecache.getlines(path)
         if text and users_file(path):
-            whole = not is_installed(path) and len(text) <= WHOLE
+            whole = not is_of_library(path) and len(text) <= WHOLE
             near = {i for found in (graph_runs, python_runs, broken) for n in found[path]
                     for i in range(n - AROUND, n + AROUND + 1)}
-            files.append(SourceFile(path, is_installed(path), [
+            files.append(SourceFile(path, is_of_library(path), [
                 source_line(i, line.rstrip("\n"), i in broken[path], graph_runs[path][i], python_runs[path][i])
                 for i, line in enumerate(text, 1) if whole or i in near]))
     return files

@@ -24,13 +24,14 @@ from sot import _hook
 from sot.reports.gain import Gain
 from sot.reports.records import Capture
 from sot.support.own_code import FOLDERS
-from sot.support.places import Place
+from sot.support.places import STDLIB, Place, is_installed
 from sot.torch_compat import native
 from sot.torch_compat.global_state import in_backward
 
 TORCH = str(Path(torch.__file__).parent) + "/"
 SHOWING = TORCH + "_tensor_str.py"      # torch's code that makes the text of a tensor
 OPTIMIZERS = TORCH + "optim/"
+NOT_USERS = (*FOLDERS, TORCH, "<frozen")
 EVENTS = 4096       # of a timeline: the last ones
 NUMBERS = itertools.count()     # of clocks
 
@@ -78,7 +79,7 @@ class Work:
 
 
 class Recording:
-    """All actions of the translator between ``start()`` and ``stop()``. Also a context manager."""
+    """All actions of the translator between ``start()`` and ``stop()``, or inside of ``recorded``."""
 
     def __init__(self, program: str) -> None:
         self.program = program
@@ -189,8 +190,8 @@ def capturing(capture: Capture) -> Iterator[None]:
 
 
 def users_file(file: str) -> bool:
-    """Whether the file belongs neither to torch nor to this package."""
-    return not file.startswith((*FOLDERS, TORCH, "<frozen"))
+    """Whether the file belongs neither to torch nor to this package nor to the standard library."""
+    return not file.startswith(NOT_USERS) and (not file.startswith(STDLIB) or is_installed(file))
 
 
 def users_place(frame: FrameType | None) -> tuple[Place | None, list[str]]:

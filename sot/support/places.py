@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import linecache
 import os
+import sysconfig
 from dataclasses import dataclass
 
 SITE_PACKAGES = os.path.join("", "site-packages", "")
+STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class Place:
 def is_installed(file: str) -> bool:
     """Whether a file belongs to an installed package."""
     return SITE_PACKAGES in file
+
+
+def is_of_library(file: str) -> bool:
+    """Whether a file belongs to an installed package or to the standard library."""
+    return is_installed(file) or file.startswith(STDLIB)
 
 
 def shortened(file: str) -> str:

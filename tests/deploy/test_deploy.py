@@ -390,6 +390,24 @@ def test_onnx_gives_equal_results(tmp_path):
     torch.testing.assert_close(torch.from_numpy(got[0]), net(x), rtol=1e-4, atol=1e-5)
 
 
+def test_a_loaded_program_has_example_inputs_for_aotinductor(tmp_path):
+    class Two(nn.Module):
+        def forward(self, x, scale, *, bias):
+            return {"y": x * scale + bias}
+
+    spec = {"x": InputSpec((None, 4)), "scale": 2.0, "bias": InputSpec((4,), "float64")}
+    program = sot.load(sot.save(Two(), tmp_path / "m", input_spec=spec)).programs["forward"]
+    args, kwargs = program.example_inputs
+    (x,), bias = [a for a in args if isinstance(a, torch.Tensor)], kwargs["bias"]
+    assert x.dtype is torch.float32 and x.ndim == 2 and x.shape[0] > 1 and x.shape[1] == 4
+    assert bias.dtype is torch.float64 and bias.shape == (4,)
+    assert program.module()(*args, **kwargs)["y"].shape == x.shape
+    package = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "compiled.pt2"))
+    served = torch._inductor.aoti_load_package(package)
+    given = torch.randn(3, 4)
+    same(served(given, *args[1:], bias=kwargs["bias"] + 1)["y"], given.double() * 2 + 1)
+
+
 @pytest.mark.parametrize("text", [
     "Pow(Pow(Integer(9), Integer(9)), Integer(9))", "9**9**9", "s0**99999", "1+" * 3000 + "1"])
 def test_expressions_that_would_take_for_ever_are_refused(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,7 +17,9 @@ import resnet
 import text
 
 EXAMPLES = Path(demo.__file__).parent
-NEEDS = {"serving": ("fastapi", "httpx"), "generation": ("transformers",), "export": ("onnxruntime", "onnxscript")}
+NEEDS = {"serving": ("fastapi", "httpx"), "generation": ("transformers",), "export": ("onnxruntime", "onnxscript"),
+         "lightning_module": ("lightning",)}
+COMPILED = ("aotinductor",)     # these need a C++ compiler
 PROGRAMS = {path.stem: path for path in EXAMPLES.rglob("*.py") if path.stem not in ("demo", "resnet", "text")}
 
 
@@ -24,6 +27,8 @@ PROGRAMS = {path.stem: path for path in EXAMPLES.rglob("*.py") if path.stem not 
 def test_an_example_runs(name, monkeypatch):
     for needed in NEEDS.get(name, ()):
         pytest.importorskip(needed)
+    if name in COMPILED and shutil.which("g++") is None:
+        pytest.skip("needs a C++ compiler")
     monkeypatch.syspath_prepend(PROGRAMS[name].parent)
     monkeypatch.setenv("SOT_CHECK_DIR", "")     # which an example sets: afterwards it is as before
     importlib.import_module(name).main()

@@ -1,17 +1,20 @@
 """The page of a report in a real browser: Debian's Chromium, driven by Selenium."""
-import shutil
-
 import pytest
 import torch
 
 import sot
+from sot.reports.views import page as pages
+from sot.reports.views.room import Room
 
-webdriver = pytest.importorskip("selenium.webdriver")
-WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Debian's chromium and chromium-driver")
-ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-             "--disable-background-networking", "--disable-component-update", "--window-size=1200,900")
+pytest.importorskip("selenium")
+import chromium
+from selenium.webdriver.support.wait import WebDriverWait
+
+pytestmark = pytest.mark.skipif(not (chromium.CHROMIUM and chromium.DRIVER),
+                                reason="needs Debian's chromium and chromium-driver")
+
+
+OPEN_IS_UNPACKED = "return !document.querySelector('details[open] > div > [data-html], main > [data-html]')"
 
 
 def inner(x):
@@ -27,32 +30,32 @@ def outer(x):
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for argument in (*ARGUMENTS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver = chromium.launch(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
+@pytest.fixture(scope="module", params=[Room, lambda plain, compressed: Room(0, compressed)],
+                ids=["plain", "compressed"])
+def url(tmp_path_factory, request):
+    """A page whose long parts are plain, and one in which they are compressed."""
     sot.reset()
     path = tmp_path_factory.mktemp("report") / "report.html"
-    sot.explain(outer)(torch.ones(3)).report.save(path)
+    report = sot.explain(outer)(torch.ones(3)).report
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "Room", request.param)
+        report.save(path)
     return path.as_uri()
 
 
 @pytest.fixture
 def page(browser, url):
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    chromium.as_usual(browser)
     browser.get("about:blank")
     browser.get(url)
+    WebDriverWait(browser, 10).until(lambda _: browser.execute_script(OPEN_IS_UNPACKED))
     yield browser
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert chromium.errors(browser) == []
 
 
 def find(page, selector):
@@ -61,11 +64,6 @@ def find(page, selector):
 
 def shown(page, selector):
     return [element for element in find(page, selector) if element.is_displayed()]
-
-
-def unfold(page):
-    """Open all folds. A break that took less than a hundredth of the time is in one."""
-    page.execute_script("document.querySelectorAll('details').forEach(fold => fold.open = true)")
 
 
 def test_it_has_every_section(page):
@@ -80,7 +78,7 @@ def test_it_asks_the_network_for_nothing(page):
 
 
 def test_a_break_shows_its_line_marked(page):
-    unfold(page)
+    chromium.unfold(page)
     marked = find(page, "details .row.here")
     assert any("if y.mean() > 0:" in row.text for row in marked)
 
@@ -132,28 +130,23 @@ def test_a_link_to_a_line_opens_the_source_there(page):
 
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_it_fits_a_small_screen(page, width):
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                         {"width": width, "height": 800, "deviceScaleFactor": 2, "mobile": True})
-    assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    assert chromium.as_wide_as(page, width) <= width
 
 
 def test_it_is_dark_where_that_is_wished(page):
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                         {"features": [{"name": "prefers-color-scheme", "value": "dark"}]})
+    chromium.in_scheme(page, "dark")
     colours = page.execute_script("const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]")
     back, fore = (sum(int(n) for n in c[c.index("(") + 1:-1].split(",")[:3]) for c in colours)
     assert back < 150 < 500 < fore
 
 
 def test_every_link_leads_somewhere(page):
-    missing = page.execute_script(
-        "return [...document.querySelectorAll('a[href^=\"#\"]')].map(a => decodeURIComponent(a.hash.slice(1)))"
-        ".filter(id => !document.getElementById(id))")
-    assert missing == []
+    chromium.unfold(page)
+    assert chromium.missing_targets(page) == []
 
 
 def test_a_reason_explains_itself_when_its_link_is_followed(page):
-    unfold(page)
+    chromium.unfold(page)
     link = shown(page, "a[href='#reason-TENSOR_TRUTH']")[0]
     page.execute_script("arguments[0].click()", link)
     WebDriverWait(page, 10).until(lambda _: "torch.where" in page.find_element("id", "reason-TENSOR_TRUTH").text)
@@ -169,14 +162,6 @@ def test_the_code_of_a_graph_is_unpacked_when_it_is_opened(page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read(page, scheme):
     """The contrast of texts with their backgrounds is 4.5 or more, as WCAG AA asks."""
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                         {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-    assert page.execute_script("""
-        const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => (v /= 255) <= .03928 ? v / 12.92
-            : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
-        const behind = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor;
-            if (!c.endsWith(", 0)") && c !== "transparent") return c; } return "rgb(255, 255, 255)"; };
-        return [...document.querySelectorAll("p, span, td, th, a, summary, b, li, h1, h2")].filter(e => {
-            const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
-            return e.textContent.trim() && (a + .05) / (b + .05) < 4.5; }).map(e => e.outerHTML.slice(0, 100));
-    """) == []
+    chromium.in_scheme(page, scheme)
+    chromium.unfold(page)
+    assert chromium.faint_texts(page) == []

@@ -1,4 +1,5 @@
 """The data of a report, its JSON, its page, and what differs between two."""
+import copy
 import json
 import os
 
@@ -59,6 +60,15 @@ def test_an_operation_that_python_runs_is_counted_at_its_line(report):
     assert (lines[line("if y.mean() > 0:")].state, lines[line("if y.mean() > 0:")].in_python) == ("break", 1)
     assert lines[line("y = torch.sin(x) * 2")].state == "graph"
     assert lines[line("y = torch.sin(x) * 2")].in_graphs == 2
+
+
+def test_an_operation_within_the_standard_library_counts_for_the_line_that_called_it():
+    recording = Recording("copies")
+    with recorded(recording):
+        copy.deepcopy(UP)
+    report = report_of(recording)
+    assert report.in_python > 0 and [file.path for file in report.files] == [__file__]
+    assert [s.text.strip() for s in report.files[0].lines if s.in_python] == ["copy.deepcopy(UP)"]
 
 
 def test_a_break_has_its_line_its_callers_and_a_remedy(report):

@@ -1,16 +1,10 @@
-"""The HTML page of a report. It needs no other file and no network.
-
-Long texts (the code of graphs, the source of kernels) are in the page in compressed form, up to ``PACKED`` bytes of
-them. The browser unpacks one when it is opened.
-"""
+"""The HTML page of a report. It needs no other file and no network, and has at most 500 KB (see ``room``)."""
 from __future__ import annotations
 
-import base64
 import functools
 import html
 import itertools
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -25,6 +19,7 @@ from sot.reports.advice import first_change, is_small, losses
 from sot.reports.gain import gain_lines
 from sot.reports.lines import count, milliseconds
 from sot.reports.model import Graph, Guard, Line, Operation, Report, SourceFile, SourceLine
+from sot.reports.views.room import LEFT_OUT, Room
 from sot.reports.views.timeline import captures, step
 from sot.support.places import shortened
 
@@ -33,16 +28,18 @@ AROUND = 2          # source lines shown before and after a marked line
 GUARDS_SHOWN = 40   # of a group
 LINES_SHOWN = 200   # of the table of a graph
 ROWS = 100          # of other tables and lists
-PACKED = 150_000    # bytes of long texts in a page
 REASONS = Path(__file__).parent / "reasons"     # the pages of docs/breaks
 INDEX = re.compile(r"\.\d+(?=\.)")      # of a block in the path of a module
 
 
 def page(report: Report) -> str:
     """The page, as text."""
-    return str(template().render(
+    listings = listings_of(report, Room(60_000, 60_000))
+    return str(template("page.html.j2").render(
         report=report, guards=guards_by_group(report.guards), timeline=captures(report), step=step(report),
-        first=first_change(report), losses=losses(report), packed=Packer().pack, links=Links(report),
+        first=first_change(report), losses=losses(report), overview=Room(60_000, 50_000).part,
+        part=Room(40_000, 40_000).part, packed=Room(0, 50_000).packed, listings=listings,
+        links=Links(report, listings),
         breaks=[b for b in report.stops if not is_small(report, b)],
         small=[b for b in report.stops if is_small(report, b)],
         reasons={reason: explained(reason) for reason in dict.fromkeys(b.reason for b in report.stops)}))
@@ -55,14 +52,14 @@ def frame(report: Report) -> str:
 
 
 @functools.cache
-def template() -> Any:
+def template(name: str) -> Any:
     environment = Environment(loader=PackageLoader("sot.reports.views", ""), autoescape=True,
                               undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"count": count, "duration": milliseconds, "percent": percent, "short": shortened,
                             "at": at, "folds": folds, "lines_of": lines_of}
     environment.globals |= {"excerpt": excerpt, "gain_lines": gain_lines, "GUARDS_SHOWN": GUARDS_SHOWN,
-                            "LINES_SHOWN": LINES_SHOWN, "ROWS": ROWS}
-    return environment.get_template("page.html.j2")
+                            "LINES_SHOWN": LINES_SHOWN, "ROWS": ROWS, "LEFT_OUT": LEFT_OUT}
+    return environment.get_template(name)
 
 
 # ---- small things ---------------------------------------------------------------------------------------
@@ -78,27 +75,12 @@ def at(line: Line) -> str:
 class Links:
     """The anchors of the lines that the page shows."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, listings: list[Markup | None]) -> None:
         self.anchors = {(file.path, line.number): f"f{i}-{line.number}"
-                        for i, file in enumerate(report.files) for line in file.lines}
+                        for i, file in enumerate(report.files) if listings[i] is not None for line in file.lines}
 
     def to(self, file: str, line: int) -> str | None:
         return self.anchors.get((file, line))
-
-
-class Packer:
-    """Compresses long texts, until ``PACKED`` bytes are used up."""
-
-    def __init__(self) -> None:
-        self.left = PACKED
-
-    def pack(self, text: str) -> str | None:
-        """The text as zlib's bytes in base 64; None if there is no room for it."""
-        packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-        if len(packed) > self.left:
-            return None
-        self.left -= len(packed)
-        return packed
 
 
 def explained(reason: str) -> Markup:
@@ -110,6 +92,11 @@ def explained(reason: str) -> Markup:
 
 
 # ---- the parts of the page ------------------------------------------------------------------------------
+def listings_of(report: Report, room: Room) -> list[Markup | None]:
+    """The source of each file, the user's files first; None for a file for which there is no room."""
+    return [room.fitted(template("listing.html.j2").render(file=file, number=i)) for i, file in enumerate(report.files)]
+
+
 def excerpt(report: Report, line: Line) -> list[tuple[int, str, bool]]:
     """The source around a line: number, text, and whether it is that line."""
     file = next((f for f in report.files if f.path == line.file), None)

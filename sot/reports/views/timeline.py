@@ -9,7 +9,7 @@ from typing import Any
 from sot.reports.model import Event, Report, Stage
 
 CAPTURES_SHOWN = 50
-BARS = 400
+BARS = 400          # as many can be told apart
 THIN = 1 / 2000     # of the width: shorter bars are not drawn
 LARGE = 0.1         # of the time of the graph that takes most: a graph that marks steps takes at least this
 
@@ -36,7 +36,7 @@ def step(report: Report) -> Step | None:
         start, end = max(event.start, first), min(event.start + event.seconds, last)
         if end - start > THIN * length:
             threads[event.thread].append((event, 100 * (start - first) / length, 100 * (end - start) / length))
-    return Step(length, len(starts) < 2, [longest(bars) for bars in threads.values()])
+    return Step(length, len(starts) < 2, [longest(bars, BARS // len(threads)) for bars in threads.values()])
 
 
 def marks(events: list[Event]) -> list[float]:
@@ -53,9 +53,9 @@ def marks(events: list[Event]) -> list[float]:
     return [event.start for event in min(large, key=len, default=[])]
 
 
-def longest(bars: list[tuple[Event, float, float]]) -> list[tuple[Event, float, float]]:
-    """As many bars as can be told apart. Outer ones come first, so inner ones are drawn over them."""
-    kept = sorted(bars, key=lambda bar: -bar[2])[:BARS]
+def longest(bars: list[tuple[Event, float, float]], count: int) -> list[tuple[Event, float, float]]:
+    """The ``count`` longest bars. Outer ones come first, so inner ones are drawn over them."""
+    kept = sorted(bars, key=lambda bar: -bar[2])[:count]
     return sorted(kept, key=lambda bar: (bar[1], -bar[2]))
 
 

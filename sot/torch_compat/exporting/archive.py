@@ -5,6 +5,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.utils import _pytree as pytree
+
 PACKAGE = "torch.export.pt2_archive._package"      # a second to import, so only when needed
 
 
@@ -18,3 +21,22 @@ def write_archive(path: Path, programs: dict[str, Any], extra: dict[str, str]) -
 def read_archive(path: Path) -> dict[str, Any]:
     """The programs of an archive."""
     return import_module(PACKAGE).load_pt2(str(path)).exported_programs
+
+
+def with_examples(program: Any) -> Any:
+    """The program with example inputs, which AOTInductor asks for: zeros of the dtypes and sizes of its capture."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    leaves = [zeros(values[name]) if name in values else name for name in program.graph_signature.user_inputs]
+    program._example_inputs = pytree.tree_unflatten(leaves, program.call_spec.in_spec)
+    return program
+
+
+def zeros(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return hint(value)
+    return torch.zeros([hint(size) for size in value.shape], dtype=value.dtype, device=value.device)
+
+
+def hint(number: Any) -> Any:
+    """The value that a symbol had in the capture."""
+    return number.node.hint if isinstance(number, torch.SymInt | torch.SymFloat) else number

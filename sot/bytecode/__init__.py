@@ -12,6 +12,7 @@
 ``resume``          resume and composed code: the rest of a function as a separate function
 ``step``            step code: runs one instruction in the middle of a function, then leaves for resume code
 ``plain_loops``     step code of a whole loop
+``suspensions``     a generator or coroutine as a function that returns where the original suspends
 """
 
 from sot.bytecode.decode import VERSION, decode

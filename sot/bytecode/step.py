@@ -207,13 +207,9 @@ def _begin_with(emit: Emit) -> list[Instr]:
             emit("PUSH_NULL"), emit("SWAP", 2), emit("PUSH_NULL"), emit("CALL", (0, ()))]
 
 
-def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = None) -> list[Instr]:
-    """Return the Tail. It empties the stack into variables (STORE_FAST can store a NULL), undoes PUSH_EXC_INFO, and
-    passes the variables on after the globals, the cells and the locals. An exception among them has a traceback that
-    refers to this frame. The frame therefore deletes the variables, or both would keep each other alive.
-    """
+def emptying(emit: Emit, layout: Layout) -> list[Instr]:
+    """Move the stack into variables (STORE_FAST can store a NULL), and undo PUSH_EXC_INFO."""
     instrs: list[Instr] = []
-    pc, layout = place
     for index, kind in reversed([*enumerate(layout.slots)]):
         if kind == LASTI != VALUE:
             instrs.append(emit("POP_TOP"))
@@ -221,12 +217,28 @@ def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = No
         saved = kind == SAVED
         instrs += [*push_callable(emit, sys.exception), emit("CALL", (0, ()))] * saved
         instrs += [emit("STORE_FAST", slot_parameter(index)), *[emit("POP_EXCEPT")] * saved]
+    return instrs
+
+
+def pushing_cells(emit: Emit, code: CodeType) -> list[Instr]:
+    """Push the tuple of the cells, or None if there are none."""
+    cells = cells_of(code)
+    if not cells:
+        return [emit("LOAD_CONST", None)]
+    return [*(emit("LOAD_CLOSURE", name) for name in cells), emit("BUILD_TUPLE", len(cells))]
+
+
+def leave_for(emit: Emit, code: CodeType, place: Place, point: Point | None = None) -> list[Instr]:
+    """Return the Tail. It passes the variables on after the globals, the cells and the locals.
+
+    An exception among them has a traceback that refers to this frame. The frame therefore deletes the variables, or
+    both would keep each other alive.
+    """
+    pc, layout = place
+    instrs = emptying(emit, layout)
     tail = (point or _point(code, pc, layout)).tail
     instrs += [*push_callable(emit, tail), *push_callable(emit, globals), emit("CALL", (0, ()))]
-    if cells := cells_of(code):
-        instrs += [*(emit("LOAD_CLOSURE", name) for name in cells), emit("BUILD_TUPLE", len(cells))]
-    else:
-        instrs.append(emit("LOAD_CONST", None))
+    instrs += pushing_cells(emit, code)
     names = parameters(code, layout)
     for name in names:
         instrs += [emit("LOAD_FAST", name), emit("DELETE_FAST", name)]

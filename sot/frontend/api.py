@@ -18,7 +18,9 @@ import torch
 
 from sot._hook import Direct, plain
 from sot.backends import Backend, OptionsError, backend_name, lookup_backend, with_mode, with_options
+from sot.bytecode.suspensions import NoPieces, pieces_of
 from sot.checking.calls import beside_python, call_module, rate_of
+from sot.driver.suspending import SuspendingCall, is_suspending
 from sot.driver.translator import Translator
 from sot.frontend.input_spec import CallCheck, InputSpecError
 from sot.frontend.inspection import Inspected
@@ -165,10 +167,12 @@ class StaticFunction(Translation, Translated):
         Translated.__init__(self, fn)
         translator = translator or settings.translator()
         call = python_call(fn)
-        direct = Direct(call, translator.callback, call if isinstance(call, FunctionType) else None)
+        direct: Callable[..., Any] = SuspendingCall(fn, translator.callback) if is_suspending(fn) else Direct(
+            call, translator.callback, call if isinstance(call, FunctionType) else None)
         static = checked(settings.argument_check(fn, translator), direct)
         self.settings, self.translator, self.python = settings, translator, call
-        self.captured = beside_python(static, name_of(fn), call, rate_of(settings.check))
+        rate = 0.0 if is_suspending(fn) else rate_of(settings.check)     # what suspends cannot run twice
+        self.captured = beside_python(static, name_of(fn), call, rate)
         self.begin()
 
     @property
@@ -219,7 +223,8 @@ class StaticModule(Translation, InModule):
         return module
 
 
-def checked(check: Callable[..., None] | None, call: Direct, owner: weakref.ref | None = None) -> Callable[..., Any]:
+def checked(check: Callable[..., None] | None, call: Callable[..., Any],
+            owner: weakref.ref | None = None) -> Callable[..., Any]:
     """A call that first checks its arguments, if there is a check. ``owner`` is the module that precedes the
     arguments.
     """
@@ -356,8 +361,15 @@ def refuse(who: str, target: object) -> NoReturn:
                       f"({type(target).__name__}){hint}")
 
 
-def refuse_suspending(target: Any, who: str = "to_static") -> None:
-    """Raises TargetError for generator and coroutine functions."""
+def refuse_suspending(target: Any, who: str = "to_static", cut: bool = True) -> None:
+    """Raises TargetError for generator and coroutine functions, but for those that to_static can cut into pieces."""
+    if who == "to_static" and cut and is_suspending(target):
+        try:
+            pieces_of(getattr(target, "__func__", target).__code__)
+        except NoPieces as e:
+            raise TargetError(f"to_static cannot translate {name_of(target)}{position(target)}: {e}. Translate the "
+                              f"functions that it calls.") from None
+        return
     for fn in (target, getattr(type(target), "__call__", None)):  # noqa: B004
         for is_one, kind, remedy in SUSPENDING:
             if is_one(fn):
@@ -374,7 +386,7 @@ def position(fn: Any) -> str:
 def refuse_unreachable(module: torch.nn.Module) -> None:
     """Raises TargetError for a module whose forward does not run, or is not called by torch.nn.Module."""
     cls, call = type(module), type(module).__call__
-    refuse_suspending(getattr(cls.forward, "__wrapped__", cls.forward))
+    refuse_suspending(getattr(cls.forward, "__wrapped__", cls.forward), cut=False)
     if isinstance(module, torch.jit.ScriptModule):
         raise TargetError(f"to_static was given a {cls.__qualname__}: TorchScript has compiled it already")
     code = getattr(inspect.unwrap(call), "__code__", None)     # a closure may call the function that it decorates

@@ -1,0 +1,118 @@
+"""Calls of a translated generator function, coroutine function or async generator function.
+
+Python's own generator or coroutine runs one of the drivers below. A driver calls the pieces of the function
+(``sot/bytecode/suspensions.py``), each as a captured function, and suspends between them. So ``send``, ``throw``,
+``close`` and ``await`` are Python's.
+"""
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import AsyncGenerator, Callable, Generator
+from types import FunctionType, MethodType
+from typing import Any, TypeGuard
+
+from sot import _hook
+from sot._hook import Direct
+from sot.bytecode.frame_layout import GENERATORS
+from sot.bytecode.suspensions import DELEGATES, STEPS, YIELDS, Point, pieces_of
+
+State = tuple[Any, ...]
+
+
+def is_suspending(fn: object) -> TypeGuard[FunctionType | MethodType]:
+    """Whether it is a Python function or method whose calls suspend."""
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    return isinstance(fn, FunctionType | MethodType) and code is not None and bool(code.co_flags & GENERATORS)
+
+
+class SuspendingCall:
+    """Calls a suspending function with its pieces captured. Raises NoPieces if it cannot be cut."""
+
+    def __init__(self, fn: FunctionType | MethodType, callback: Any) -> None:
+        self.fn = fn
+        self.function: FunctionType = fn.__func__ if isinstance(fn, MethodType) else fn  # type: ignore[assignment]
+        self.own = (fn.__self__,) if isinstance(fn, MethodType) else ()
+        pieces, function = pieces_of(self.function.__code__), self.function
+        first = FunctionType(pieces.code, function.__globals__, function.__name__, function.__defaults__,
+                             function.__closure__)
+        first.__kwdefaults__ = function.__kwdefaults__
+        self.points, self.first, self.call = pieces.points, first, Direct(_hook.run, callback)
+        self.driver = next(driver for flag, driver in DRIVERS if function.__code__.co_flags & flag)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        unused = self.fn(*args, **kwargs)       # raises what Python raises for arguments that do not fit
+        if hasattr(unused, "close"):
+            unused.close()
+        made = self.driver(self, self.own + args, kwargs)
+        made.__name__, made.__qualname__ = unused.__name__, unused.__qualname__
+        return made
+
+    def begin(self, args: tuple, kwargs: dict[str, Any]) -> State:
+        return self.call(_called, self.first, args, kwargs) if kwargs else self.call(self.first, *args)
+
+    def go_on(self, point: Point, cells: tuple | None, values: list[Any], sent: Any, thrown: Any) -> State:
+        rest = FunctionType(point.rest, self.function.__globals__, self.function.__name__, None, cells)
+        if thrown is not None:      # Python handles it, and captures go on at the next suspension
+            return _hook.plain(rest)(*values, sent, thrown)
+        return self.call(rest, *values, sent, thrown)
+
+
+def _called(function: Callable[..., State], args: tuple, kwargs: dict[str, Any]) -> State:
+    return function(*args, **kwargs)
+
+
+_hook.skip(_called.__code__)
+
+
+def _generator(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
+    state: Any = call.begin(args, kwargs)
+    del args, kwargs
+    while state[0] is not None:
+        point, passed, cells, values = call.points[state[0]], [state[1]], state[2], [*state[3:]]
+        sent = thrown = state = None
+        try:
+            sent = (yield from passed.pop()) if point.does == DELEGATES else (yield passed.pop())
+        except BaseException as e:  # noqa: BLE001 - the program may handle any
+            thrown = e
+        state = call.go_on(point, cells, values, sent, thrown)
+    return state[1]
+
+
+async def _coroutine(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> Any:
+    state: Any = call.begin(args, kwargs)
+    del args, kwargs
+    while state[0] is not None:
+        point, passed, cells, values = call.points[state[0]], [state[1]], state[2], [*state[3:]]
+        sent = thrown = state = None
+        try:
+            sent = await (_steps(passed.pop()) if point.does == STEPS else passed.pop())
+        except BaseException as e:  # noqa: BLE001 - the program may handle any
+            thrown = e
+        state = call.go_on(point, cells, values, sent, thrown)
+    return state[1]
+
+
+async def _async_generator(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> AsyncGenerator[Any, Any]:
+    state: Any = call.begin(args, kwargs)
+    del args, kwargs
+    while state[0] is not None:
+        point, passed, cells, values = call.points[state[0]], [state[1]], state[2], [*state[3:]]
+        sent = thrown = state = None
+        try:
+            if point.does == YIELDS:
+                sent = yield passed.pop()
+            else:
+                sent = await (_steps(passed.pop()) if point.does == STEPS else passed.pop())
+        except BaseException as e:  # noqa: BLE001 - the program may handle any
+            thrown = e
+        state = call.go_on(point, cells, values, sent, thrown)
+
+
+@types.coroutine
+def _steps(iterator: Any) -> Generator[Any, Any, Any]:
+    return (yield from iterator)
+
+
+DRIVERS: tuple[tuple[int, Callable[..., Any]], ...] = (
+    (inspect.CO_COROUTINE, _coroutine), (inspect.CO_ASYNC_GENERATOR, _async_generator), (GENERATORS, _generator))

@@ -18,7 +18,15 @@ from sot._hook import plain
 from sot.guards.guards import Guard, TypeGuard, short
 from sot.guards.origin import Dim, Emit, Inputs, Origin, Stride, TensorPart
 from sot.support.errors import article
-from sot.torch_compat.tensors import Layout, TensorChecks, ask, plain_tensor, tensor_spec, tensor_summary
+from sot.torch_compat.tensors import (
+    Layout,
+    TensorChecks,
+    ask,
+    plain_tensor,
+    rule_of_changes,
+    tensor_spec,
+    tensor_summary,
+)
 
 
 @dataclass(frozen=True)
@@ -172,6 +180,29 @@ class FactGuard(Guard):
 
     def __str__(self) -> str:
         return f"{self.origin}.{self.name} == {self.value}"
+
+
+RULE_OF_CHANGES = plain(rule_of_changes)
+
+
+@dataclass(frozen=True)
+class ChangeGuard(Guard):
+    """Autograd has this rule for changes of a tensor in place."""
+
+    rule: str
+    after_tensors = True
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(RULE_OF_CHANGES)}({emit.ref(self.origin)}) == {self.rule!r}"
+
+    def holds(self, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and rule_of_changes(value) == self.rule
+
+    def seen(self, value: object) -> str:
+        return rule_of_changes(value) if isinstance(value, torch.Tensor) else short(value)
+
+    def __str__(self) -> str:
+        return f"{self.origin} is a {self.rule} to autograd"
 
 
 OWNS_DATA = 4       # a flag of arrays that has no influence on results

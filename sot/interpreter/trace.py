@@ -17,9 +17,10 @@ from sot.guards.draws import Draws
 from sot.guards.guards import DistinctGuard, EqualsGuard, Guard, HasKeyGuard, IsGuard, TypeGuard
 from sot.guards.origin import Arg, Attr, Inputs, Known, Origin
 from sot.guards.symbols import Symbols
-from sot.guards.tensor_guards import FactGuard
+from sot.guards.tensor_guards import ChangeGuard
 from sot.support.errors import Break
 from sot.torch_compat.global_state import StateChange
+from sot.torch_compat.tensors import rule_of_changes
 from sot.values.base import Const, Lazy, Null, Value
 from sot.values.callables import CellValue
 from sot.values.classes import ClassValue, is_of_made_class
@@ -142,7 +143,7 @@ class Trace:
 def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
     """The trace up to an exit that the machine has reached."""
     line = m.user_position()[:2]
-    more = (guard for guard in (*distinct_guards(m), *leaf_guards(m)) if not is_of_made_class(guard, m.made_classes))
+    more = (guard for guard in (*distinct_guards(m), *change_guards(m)) if not is_of_made_class(guard, m.made_classes))
     guards = without_repeated({**m.guards, **{guard: line for guard in more if guard not in m.guards}})
     return Trace(
         m.code, m.inputs, exit, line, guards, dict(m.examples), m.builder, dict(m.input_origins),
@@ -170,14 +171,14 @@ def distinct_guards(m: Machine) -> Iterator[DistinctGuard]:
         yield from guards_of_dicts_and_owners(m)
 
 
-def leaf_guards(m: Machine) -> Iterator[FactGuard]:
-    """A changed input with a history is no leaf at the next call. Autograd refuses to change a leaf that requires
-    gradients, and the error of a graph leaves the function without leaving the regions that Python has entered.
+def change_guards(m: Machine) -> Iterator[ChangeGuard]:
+    """Autograd refuses changes of leaves, and of some views. The error of a graph comes before the effects of the
+    function, and leaves it without leaving the regions that Python has entered.
     """
     for ref in m.builder.changed_inputs():
         origin, real = m.input_origins.get(id(ref)), ref.real
-        if origin is not None and isinstance(real, torch.Tensor) and real.requires_grad and not real.is_leaf:
-            yield FactGuard(origin, "is_leaf", False)
+        if (origin is not None and isinstance(real, torch.Tensor) and ref.fake.requires_grad and not ref.fake.is_leaf):
+            yield ChangeGuard(origin, rule_of_changes(real))
 
 
 def guards_of_dicts_and_owners(m: Machine) -> Iterator[DistinctGuard]:

@@ -174,6 +174,15 @@ def ask(tensor: torch.Tensor, name: str) -> Any:
         return ASKED[name](tensor)
 
 
+def rule_of_changes(tensor: torch.Tensor) -> str:
+    """The rule by which autograd takes or refuses a change of this tensor in place."""
+    with without_subclasses():
+        if not tensor._is_view() or tensor._base is None:
+            return "leaf" if tensor.is_leaf else "result"
+        base = "leaf" if tensor._base.is_leaf and tensor._base.requires_grad else "result"
+        return f"view of a {base}, {torch._C._autograd._get_creation_meta(tensor).name}"
+
+
 # Left to Python: memory, counts, history, hooks, values.
 LEFT = frozenset({
     # where the memory is, and what shares it

@@ -139,3 +139,36 @@ def test_a_leaf_that_is_refused_leaves_the_regions(backend):
         with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
             translated(leaf)
         assert autocast_nesting() == 0 and not has_saved_tensors_hooks()
+
+
+def one_of_several(values):
+    return torch.cat([values, values]).requires_grad_().split(values.shape[0])[1]
+
+
+def made_without_gradients(values):
+    with torch.no_grad():
+        return (values.requires_grad_() * 1)[:]
+
+
+REFUSED = {"one of several views": one_of_several, "a view of a leaf": lambda values: values.requires_grad_()[:],
+           "a view made without gradients": made_without_gradients}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_printed_before_a_refused_change_stays(kind, backend, capsys):
+    def program(x, w):
+        y = w * 2
+        print("before")
+        x[1:] = y.sum()
+        return y
+
+    def run(fn):
+        got = []
+        for make in (lambda values: values, lambda values: values.requires_grad_() * 1, REFUSED[kind]):
+            try:
+                got.append(fn(make(torch.arange(4.0)), torch.ones(2, requires_grad=True)).tolist())
+            except RuntimeError as e:
+                got.append(str(e).partition(".")[0])
+        return got, capsys.readouterr()
+    assert run(sot.to_static(program, backend=backend)) == run(program)

@@ -31,6 +31,12 @@ def parameters(x):
 
 
 @whole
+def parameters_and_numbers_of_arrays(x):
+    p = nn.Parameter(torch.ones(4) * 2)
+    return x * p, x.detach().numpy().sum() > 1, bool((x.detach().numpy() > 5).any())
+
+
+@whole
 def buffers(x):
     b = nn.Buffer(torch.ones(4), persistent=False)
     return x * b, isinstance(b, nn.Buffer), b.persistent, type(b)

@@ -111,7 +111,7 @@ class GraphCompiler:
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
         if as_it_is and graph.optimizers:
-            raise RestartCapture("the backend runs its graph as it is", plain_optimizers=ALL)
+            raise RestartCapture("the backend runs its graph as it is", exact_optimizers=True)
         if graph.floats and not as_it_is:
             return self.compile(graph, record)
         if not as_it_is and graph.shows_leaves:

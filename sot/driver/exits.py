@@ -71,7 +71,8 @@ def execute(machine: Machine, record: Capture, full_graph: bool,
             cause = Break(Reason.UNSUPPORTED, str(e))
     else:
         cause = done.cause
-    if step := optimizers.followed(machine):
+    step = optimizers.followed(machine)
+    if step and step not in machine.assumptions.plain_optimizers:
         raise RestartCapture(str(cause), plain_optimizers=frozenset({step}))
     record.stopped = describe(machine, cause)
     if full_graph and cause.reason is not Reason.UNCAUGHT:

@@ -22,7 +22,7 @@ from sot.backends.selection import is_known_to_compile, is_known_to_interpret
 from sot.bytecode.code_table import CodeTable
 from sot.bytecode.frame_layout import SLOT
 from sot.bytecode.resume_origin import origin, whole_code
-from sot.codegen.compile_graph import ALL, GraphCompiler
+from sot.codegen.compile_graph import GraphCompiler
 from sot.codegen.exit import Exit, write_exit
 from sot.driver import recompile_limit
 from sot.driver.capture_policy import Policy, work_of
@@ -90,7 +90,7 @@ class Translator:
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
                                     control_flow=control_flow or full_graph, plain_sizes=not data_sizes,
-                                    plain_optimizers=ALL if is_known_to_interpret(backend) else frozenset())
+                                    exact_optimizers=is_known_to_interpret(backend))
         self.learnt = Assumptions()                     # holds for all code
         self.named: dict[CodeType, dict[str, tuple]] = {}   # sizes of arguments that an input_spec names
         self.states = CodeTable(new_state)

@@ -102,6 +102,8 @@ class Assumptions:
         left_to_python: loops (by their first instructions) and calls that run long without an operation.
         plain_gradients: whether ``backward()`` is left to Python, because the backend cannot compile a graph with it.
         plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
+        exact_optimizers: whether the steps of optimizers compute as plain PyTorch does, with Python's floats, because
+            the backend runs its graph as it is.
         plain_changes: whether changes of weights in place are left to Python, because the backend cannot compile them
             after an operation that has saved the weight for the backward pass.
         plain_inference: whether ``torch.inference_mode`` is left to Python, because the backend cannot compile it.
@@ -123,6 +125,7 @@ class Assumptions:
     left_to_python: frozenset[Point] = frozenset()
     plain_gradients: bool = False
     plain_optimizers: frozenset[str] = frozenset()
+    exact_optimizers: bool = False
     plain_changes: bool = False
     plain_inference: bool = False
     read_at_once: frozenset[Point] = frozenset()
@@ -151,7 +154,7 @@ class Assumptions:
         inline.
         """
         return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once,
-                           plain_optimizers=self.plain_optimizers)
+                           plain_optimizers=self.plain_optimizers, exact_optimizers=self.exact_optimizers)
 
 
 class RestartCapture(Exception):

@@ -146,3 +146,24 @@ def test_what_else_there_is_in_a_training_step(make):
     assert same(called(translate), called(lambda f: f)) is None
     stops = [c.stopped for c in sot.translation_of(translations[0]).captures if c.stopped]
     assert not [s for s in stops if s.reason.name == "INTERNAL" or "forward" in str(s)], list(map(str, stops))
+
+
+@pytest.mark.parametrize("kind, settings", [
+    row for row in EVERY if row[0] in (optim.SGD, optim.RMSprop, optim.Adadelta)])
+@pytest.mark.parametrize("one", [step, step_with_schedule])
+def test_a_step_without_counters_is_in_the_graph_bit_for_bit(kind, settings, one):
+    def graphs(made):
+        translations.append(sot.to_static(made, backend="eager"))
+        return translations[-1]
+    translations = []
+    plain, mine = trained(lambda fn: fn, kind, settings, one), trained(graphs, kind, settings, one)
+    assert all(torch.equal(p, q) for p, q in zip(plain[1], mine[1]))
+    stops = [c.stopped for c in sot.translation_of(translations[0]).captures if c.stopped is not None]
+    assert len(stops) <= (one is step_with_schedule and "foreach" in settings)
+
+
+def test_a_step_that_reads_counters_is_left_to_python_below_a_schedule():
+    def twice(fn):
+        return sot.to_static(fn, backend="eager")
+    plain, mine = (trained(how, optim.Adam, {"foreach": True}, step_with_schedule) for how in (lambda fn: fn, twice))
+    assert all(torch.equal(p, q) for p, q in zip(plain[1], mine[1]))

@@ -1,8 +1,9 @@
-"""Steps of optimizers in captured code, for a backend that compiles.
+"""Steps of optimizers in captured code.
 
-torch.optim is executed in its form for torch.compile: the step counters stay tensors. Where plain PyTorch computes
-with Python floats, the graph computes with float64 tensors. The last bits differ from plain PyTorch, so a backend that
-runs its graph unchanged leaves the step to Python. A step that would break the graph is left to Python as well.
+For a backend that compiles, torch.optim is executed in its form for torch.compile: the step counters stay tensors.
+Where plain PyTorch computes with Python floats, the graph computes with float64 tensors, and the last bits differ. For
+a backend that runs its graph unchanged, torch.optim is executed as it is, and a step that reads a counter (Adam's) is
+left to Python. So is a step that would break the graph.
 """
 from __future__ import annotations
 
@@ -43,7 +44,13 @@ def follow(m: Machine, function: FunctionValue) -> None:
     left = m.assumptions.plain_optimizers
     if "" in left or outermost in left:
         raise Break(Reason.OPTIMIZER, function.name)
-    m.optimizers.add(outermost)
+    if not m.assumptions.exact_optimizers:
+        m.optimizers.add(outermost)
+
+
+def compiled(m: Machine) -> str | None:
+    """The same if it is executed in its form for a backend that compiles."""
+    return followed(m) if not m.assumptions.exact_optimizers else None
 
 
 def followed(m: Machine) -> str | None:
@@ -64,7 +71,8 @@ def set_gradients(m: Machine, function: FunctionValue, args: list[Value], kwargs
 def step_of_scaler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The step of a GradScaler. Plain PyTorch branches on an infinite gradient; a graph computes both outcomes."""
     known = len(args) > 1 and str(args[1].pytype.__module__).startswith(MODULE)
-    return m.enter(scaled_step if known and "" not in m.assumptions.plain_optimizers else scaler_step, args, kwargs)
+    return m.enter(scaled_step if known and "" not in m.assumptions.plain_optimizers and (
+        not m.assumptions.exact_optimizers) else scaler_step, args, kwargs)
 
 
 @handles(leave_to_python)
@@ -76,7 +84,7 @@ def without_branches(step: Any) -> None:
     @handles(step)
     def call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         function, form = known_function(m, step), kwargs.get("capturable")
-        if form is None or form.constant():
+        if form is None or form.constant() or compiled(m) is None:
             return m.enter(function, args, kwargs)
         return m.enter(step_without_branches, [function, *inside_step(m, args)], kwargs)
 
@@ -100,14 +108,14 @@ def counters(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch.Tensor.item)
 def item(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if followed(m) is None or kwargs or len(args) != 1 or not isinstance(args[0], TensorValue):
+    if compiled(m) is None or kwargs or len(args) != 1 or not isinstance(args[0], TensorValue):
         return operation(m, torch.Tensor.item, args, kwargs)
     return torch_call(m, "call_method", "double", args, {})
 
 
 def extreme(m: Machine, name: str, values: list[Value]) -> Value | None:
     """``min`` or ``max`` of numbers of which a step has some in tensors; None elsewhere. A NaN is no greater number."""
-    if not any(isinstance(value, TensorValue) and value.fake.dim() == 0 for value in values) or followed(m) is None:
+    if not any(isinstance(value, TensorValue) and value.fake.dim() == 0 for value in values) or compiled(m) is None:
         return None
     best, *others = values
     for value in others:
@@ -117,7 +125,7 @@ def extreme(m: Machine, name: str, values: list[Value]) -> Value | None:
 
 
 def inside_step(m: Machine, args: list[Value]) -> list[Value]:
-    if followed(m) is None:
+    if compiled(m) is None:
         raise Break(Reason.OPTIMIZER, "a part")
     return args
 
@@ -143,7 +151,7 @@ def foreach(function: Any) -> Handler:
         lists = [v.items_list(m) if isinstance(v, (ListValue, TupleValue)) else None for v in args]
         length = max((len(found) for found in lists if found is not None), default=0)
         known = all(found is None or len(found) == length for found in lists)
-        if plain is None or not known or followed(m) is None:
+        if plain is None or not known or compiled(m) is None:
             return torch_call(m, "call_function", function, args, kwargs)
         results = []
         for i in range(length):

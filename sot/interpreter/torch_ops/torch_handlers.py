@@ -318,7 +318,10 @@ def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
 def compiling(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The answer depends on the caller. A library function that only passes the answer on is skipped."""
     asking = next((f for f in reversed(m.frames) if not is_question(f.code.code.co_name)), m.frames[0])
-    return boolean(is_told(str(asking.namespace.get("__name__")), m.assumptions.told))
+    module = str(asking.namespace.get("__name__"))
+    if module.startswith("torch.optim") and m.assumptions.exact_optimizers:
+        return boolean(False)
+    return boolean(is_told(module, m.assumptions.told))
 
 
 @handles(*functions.LOG_API_USAGE)

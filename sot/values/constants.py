@@ -24,6 +24,7 @@ IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescr
                   types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
                   types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
                   functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
+                  torch.torch_version.TorchVersion,
                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
                   np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
 # These and their subclasses.

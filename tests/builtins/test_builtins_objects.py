@@ -386,3 +386,20 @@ class Times:
 def sequences_repeated_by_an_index_of_python(x):
     t = Times()
     return x * 2, t * "ab", "ab" * t, [x] * t, (1,) * t, b"c" * t, t * [1], caught(lambda: t - [1])
+
+
+# ---- facts of the process, and names with underscores ---------------------------------------------------------------
+@program
+def versions_and_capabilities(x):
+    major, minor = (int(part) for part in torch.__version__.split(".")[:2])
+    return x * major, minor, torch.__version__ >= "1.0", torch.get_num_interop_threads() > 0, (
+        torch.backends.cpu.get_cpu_capability())
+
+
+@program
+def attributes_of_functions_with_underscores(x):
+    def f(v):
+        return v * 2
+    f.__marked = 3
+    f.__other__ = 4
+    return f(x), f.__marked, f.__other__, f

@@ -69,7 +69,8 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
          torch.cuda.is_available, torch.cuda.device_count, torch.cuda.get_device_capability, torch.cuda.is_initialized,
          torch.backends.mps.is_available, torch.backends.mps.is_built, torch.backends.cudnn.is_available,
          torch.backends.mkldnn.is_available, torch.backends.mkl.is_available, torch.backends.cuda.is_built,
-         torch.distributed.is_available, torch.typename,
+         torch.distributed.is_available, torch.typename, torch.get_num_interop_threads,
+         torch.backends.cpu.get_cpu_capability, torch.backends.openmp.is_available,
          torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
          torch.jit.is_scripting, torch.jit.is_tracing, *CONFIGURATION, torch.onnx.is_in_onnx_export)
 

@@ -64,7 +64,7 @@ def set_of_function(m: Machine, obj: FunctionValue, name: str, value: Value | No
         fields = obj.fields
         m.undoable(lambda: setattr(obj, "fields", fields))
         obj.fields = {**fields, name: value}
-    elif not name.startswith("__") or name in ("__wrapped__", "__isabstractmethod__"):
+    elif not hasattr(types.FunctionType, name) or name in ("__wrapped__", "__isabstractmethod__"):
         function_attrs(obj).attrs.set(m, name, value)
     else:
         set_elsewhere(m, obj, name, value)

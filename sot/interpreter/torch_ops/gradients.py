@@ -163,7 +163,8 @@ def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> b
     """
     if any(leaf.ref.real is not None for leaf in made.values()):
         return True
-    tensors = [ref.fake for ref in outputs if isinstance(ref.fake, torch.Tensor)]       # others are numbers
+    # the others are numbers
+    tensors: list[torch.Tensor] = [ref.fake for ref in outputs if isinstance(ref.fake, torch.Tensor)]
     return bool(made) and any(leaf is not None and id(leaf) in made for leaf, _ in history(tensors))
 
 

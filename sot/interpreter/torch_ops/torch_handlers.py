@@ -144,6 +144,8 @@ def set_flag(m: Machine, setter: Any, *values: Any) -> Value:
     """Change a flag that kernels read when they run. A compiled graph does not read it."""
     if m.assumptions.compiles or m.builder.region is not None:
         raise Break(Reason.SIDE_EFFECT, setter.__name__)
+    if setter in FLAG_READERS and FLAG_READERS[setter](*values[:-1]) is None:
+        raise Break(Reason.SIDE_EFFECT, f"{setter.__name__} of what has no single value")     # it could not be undone
     return torch_calls.set_state(m, setter, [Const(value) for value in values])
 
 

@@ -100,3 +100,10 @@ def test_a_flag_that_has_changed_is_read_again(always):
     finally:
         torch.set_warn_always(False)
         torch.backends.cudnn.benchmark = False
+
+
+def test_flags_of_which_one_has_no_single_value():
+    def off(x):
+        with torch.backends.mkldnn.flags(enabled=False):
+            return torch.nn.functional.linear(x, x), torch.backends.mkldnn.enabled
+    check(off, torch.randn(4, 3))

@@ -16,6 +16,7 @@ from sot.guards.assumptions import Assumptions
 from sot.guards.guards import EqualsGuard, Guard, LengthGuard, RelationGuard, StateGuard
 from sot.guards.origin import Inputs, Length, Origin
 from sot.guards.reading import readable
+from sot.guards.remedies import remedy
 from sot.guards.tensor_guards import ArrayGuard, TensorGuard, ValuesGuard
 from sot.guards.terms import leaves
 from sot.reports import wording
@@ -34,7 +35,9 @@ def reasons(entries: Iterable[CachedEntry], inputs: Inputs, code: CodeType) -> l
     for entry in entries:
         if not any(wording.is_structure(g) and g.explain(inputs) for g in readable(entry.guards, inputs)):
             reason = first_failure(entry, inputs, min((r.failed for r in found), default=float("inf")))
-            found.append(replace(reason, text=wording.said(reason.text, wording.names_in(entry.guards, code))))
+            names = wording.names_in(entry.guards, code)
+            found.append(replace(reason, text=wording.said(reason.text, names),
+                                 remedy=wording.said(reason.remedy, names)))
     return sorted(found, key=lambda reason: reason.failed)
 
 
@@ -47,8 +50,10 @@ def first_failure(entry: CachedEntry, inputs: Inputs, most: float) -> RecompileR
             break
         if text := guard.explain(inputs):
             failed += 1
-            first = first or RecompileReason(text, guard, *entry.guards.get(guard, ("", 0)))
-    return first.counted(failed, len(entry.guards) + 1) if first else RecompileReason(ALIASED, None, of=len(guards))
+            first = first or RecompileReason(text, guard, *entry.guards.get(guard, ("", 0)),
+                                             remedy=remedy(guard, inputs))
+    return first.counted(failed, len(entry.guards) + 1) if first else RecompileReason(
+        ALIASED, None, of=len(guards), remedy="pass tensors that do not alias each other")
 
 
 def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:

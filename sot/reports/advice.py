@@ -1,8 +1,8 @@
 """What to change first: the losses of a run, the largest first.
 
 A loss is time that a change of the program can win: what Python ran after a break, the tensor operations of a function
-that Python runs, repeated captures of one function, the checks of guards. Losses below ``SMALL`` of the time need no
-action.
+that Python runs or of code outside of functions, repeated captures of one function, the checks of guards. Losses below
+``SMALL`` of the time need no action, and neither do those whose remedy is to do nothing.
 """
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sot.reports.lines import count
 from sot.reports.model import Break, Line, Recompile, Report
+from sot.reports.scopes import MODULE
+from sot.support.errors import NOTHING
 
 SMALL = 0.01        # of the time outside of captures; of recompiles: of the whole time
 
@@ -30,8 +33,8 @@ class Loss:
 
 def losses(report: Report) -> list[Loss]:
     """All losses that are worth an action, the largest first."""
-    return sorted((loss for loss in all_losses(report) if loss.seconds > SMALL * floor(report, loss)),
-                  key=lambda loss: -loss.seconds)
+    return sorted((loss for loss in all_losses(report) if loss.seconds > SMALL * floor(report, loss)
+                   and not loss.remedy.startswith(NOTHING)), key=lambda loss: -loss.seconds)
 
 
 def first_change(report: Report) -> Loss | None:
@@ -51,15 +54,18 @@ def running(report: Report) -> float:
 def all_losses(report: Report) -> Iterator[Loss]:
     for b in report.stops:
         yield Loss(b.message, b.hint, b.line, b.seconds, b)
-    again: defaultdict[tuple[str, Line], list[Recompile]] = defaultdict(list)
+    again: defaultdict[tuple[str, Line, str], list[Recompile]] = defaultdict(list)
     for recompile in report.recompiles:
-        again[recompile.name, recompile.function].append(recompile)
-    for (name, line), found in again.items():
+        again[recompile.name, recompile.function, recompile.remedy].append(recompile)
+    for (name, line, remedy), found in again.items():
         cause = f": {found[-1].causes[0]}" if found[-1].causes else ""
-        yield Loss(f"{name} was recompiled {len(found)} times{cause}" if len(found) > 1 else
-                   f"{name} was recompiled{cause}",
-                   "keep that value the same, pass it as a tensor, or mark a size that varies with sot.mark_dynamic",
-                   found[-1].begins or line, sum(r.seconds for r in found), found[-1])
+        times = f" {len(found)} times" if len(found) > 1 else ""
+        yield Loss(f"{name} was recompiled{times}{cause}", remedy, found[-1].begins or line,
+                   sum(r.seconds for r in found), found[-1])
+    for f in report.functions:
+        if f.name == MODULE:
+            yield Loss(f"{count(f.in_python, 'tensor operation')} outside of functions, which Python runs",
+                       "move them into a function: capture begins with a call", f.line, f.seconds)
     slowest = max(report.graphs, key=lambda graph: graph.checking, default=None)
     if slowest is not None:
         yield Loss(f"checking the guards of {slowest.name}", "capture a larger function, so that they are checked less "

@@ -107,7 +107,8 @@ def operation_of(node: Any) -> Operation:
 
 def recompile_of(capture: Capture) -> Recompile:
     return Recompile(capture.name, line_of(capture.place), begins(capture),
-                     [*lines.reason_lines(capture.recompile_reasons)], sum(capture.seconds.values()))
+                     [*lines.reason_lines(capture.recompile_reasons)], sum(capture.seconds.values()),
+                     capture.recompile_reasons[0].remedy)
 
 
 def begins(capture: Capture) -> Line | None:

@@ -115,7 +115,8 @@ class Guard:
 @dataclass(frozen=True)
 class Recompile:
     """A function that was recompiled. ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
-    line of the first operation, because resume code is captured separately. ``seconds``: of the capture.
+    line of the first operation, because resume code is captured separately. ``seconds``: of the capture. ``remedy``:
+    what to change so that the closest entry fits.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Recompile:
     begins: Line | None
     causes: list[str]
     seconds: float = 0.0
+    remedy: str = ""
 
 
 @dataclass(frozen=True)

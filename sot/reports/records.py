@@ -59,7 +59,7 @@ class GuardRecord:
 class RecompileReason:
     """Why an entry did not fit a call: the first guard that did not hold, as a sentence with the expected and the
     actual value, and the user's line that needed it. ``guard`` is None, and ``failed`` is 0, if each guard holds on
-    its own. ``of`` is the number of guards of the entry.
+    its own. ``of`` is the number of guards of the entry. ``remedy`` says what to change so that the guard holds.
     """
 
     text: str
@@ -68,6 +68,7 @@ class RecompileReason:
     line: int = 0
     failed: int = 0
     of: int = 0
+    remedy: str = ""
 
     def counted(self, failed: int, of: int) -> RecompileReason:
         return replace(self, failed=failed, of=of)

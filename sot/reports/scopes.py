@@ -7,6 +7,8 @@ import linecache
 from collections.abc import Iterator
 from typing import NamedTuple
 
+MODULE = "<module>"     # the name of the code of a file outside of its functions
+
 
 class Scope(NamedTuple):
     """A function, by the line where it begins; line 1 for code outside all functions."""
@@ -38,7 +40,7 @@ def scopes(text: str, file: str) -> list[tuple[int, int, Scope]]:
         return []
     if not text:
         return []
-    return [(1, text.count("\n") + 1, Scope(file, 1, "<module>")), *functions(tree, file, "")]
+    return [(1, text.count("\n") + 1, Scope(file, 1, MODULE)), *functions(tree, file, "")]
 
 
 def functions(node: ast.AST, file: str, prefix: str) -> Iterator[tuple[int, int, Scope]]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+NOTHING = "nothing to do"     # a hint that begins so asks for no action
+
 
 @dataclass(frozen=True)
 class Text:

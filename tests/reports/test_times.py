@@ -11,7 +11,7 @@ from sot.reports.advice import first_change, is_small
 from sot.reports.build import report_of
 from sot.reports.recording import Recording, recorded
 from sot.reports.views.page import page
-from sot.reports.views.timeline import step
+from sot.reports.views.timeline import step, whole_steps
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -256,3 +256,33 @@ def test_the_page_of_a_deep_model_is_as_large_as_that_of_one_block():
         model = torch.nn.Sequential(*(Block(4) for _ in range(depth)))
         sizes[depth] = len(page(sot.explain(model)(torch.ones(2, 4)).report))
     assert sizes[24] < 1.3 * sizes[2]
+
+
+# ---- runs that are not measured ---------------------------------------------------------------------------
+def test_short_graphs_are_measured_now_and_then_and_the_other_runs_count_with_the_mean():
+    clock, calls = _hook.Clock(1, True), 4000
+    for _ in range(calls):
+        clock.run(sum, range(20))
+    outside, start = _hook.Clock(2), time.perf_counter()
+    with outside:
+        for _ in range(calls):
+            clock.run(sum, range(20))
+    elapsed = (time.perf_counter() - start) * 1e9
+    assert clock.runs == 2 * calls
+    assert 0 < clock.own == clock.total < 2 * elapsed, "a run that is not measured counts, but only once"
+    assert outside.own < outside.total, "and is not time of the clock around it"
+
+
+def test_a_short_graph_that_becomes_long_is_measured_again():
+    clock = _hook.Clock(1, True)
+    for _ in range(1000):
+        clock.run(sum, ())
+    for _ in range(64):
+        clock.run(time.sleep, 0.001)
+    assert clock.total > 30 * 1e6
+
+
+def test_a_step_of_a_timeline_does_not_span_runs_that_were_not_measured():
+    starts = [0.0, 1.0, 2.0, 3.0, 10.0, 11.0, 12.0, 20.0]
+    assert whole_steps(starts)[-1] == (11.0, 12.0)
+    assert whole_steps([0.0, 5.0]) == [(0.0, 5.0)] and whole_steps([3.0]) == whole_steps([]) == []

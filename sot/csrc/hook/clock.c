@@ -3,7 +3,9 @@
 
    Clocks nest. A clock that runs while another one of the same thread runs takes its time from the other's `own`
    time, so the own times of all clocks add up. A clock also counts the calls of its entry and estimates the time of
-   guard checks: it measures the first checks and then one in CHECKS_PER_SAMPLE.
+   guard checks: it measures the first checks and then one in CHECKS_PER_SAMPLE. Of a graph that takes only
+   microseconds it measures the first RUNS_ALWAYS_MEASURED runs and then RUNS_MEASURED of RUNS_PER_SAMPLE, in a row; the
+   other runs count with the mean of the last ones.
 
    sot/csrc/torch/tally.cpp counts tensor operations into the innermost clock of a thread, if that one counts. It
    counts all of them for a while, and then only samples. `counts_all` says which, so that a clock knows how many of its
@@ -17,6 +19,11 @@
 #define CHECKS_ALWAYS_MEASURED 8
 #define CHECKS_PER_SAMPLE 32
 
+#define RUNS_ALWAYS_MEASURED 256
+#define RUNS_MEASURED 16
+#define RUNS_PER_SAMPLE 64
+#define SHORT_RUN 20000 /* nanoseconds */
+
 typedef struct {
     long id;
     unsigned long thread;
@@ -29,6 +36,12 @@ static PER_THREAD Clock *innermost;
 static int counts_all;
 static PER_THREAD unsigned long long inner; /* time of the clocks that have ended within the one that runs */
 
+static int measures_next_run(const Clock *clock)
+{
+    return !clock->counts || clock->mean >= SHORT_RUN || clock->runs < RUNS_ALWAYS_MEASURED
+           || clock->runs % RUNS_PER_SAMPLE < RUNS_MEASURED;
+}
+
 void clock_begin(struct Running *running, PyObject *clock)
 {
     running->clock = Py_NewRef(clock);
@@ -36,22 +49,30 @@ void clock_begin(struct Running *running, PyObject *clock)
     innermost = (Clock *)clock;
     running->inner_before = inner;
     inner = 0;
-    running->start = nanoseconds();
+    running->start = measures_next_run((Clock *)clock) ? nanoseconds() : 0;
 }
 
 void clock_end(struct Running *running)
 {
     Clock *clock = (Clock *)running->clock;
-    unsigned long long end = nanoseconds(), passed = end - running->start;
+    unsigned long long passed = clock->mean, own = clock->mean_own;
     innermost = (Clock *)running->outer;
     clock->runs++;
     clock->counted_runs += counts_all;
-    clock->total += passed;
-    clock->own += passed > inner ? passed - inner : 0;
-    inner = running->inner_before + passed;
-    if (capacity > 0) {
-        events[written++ % capacity] = (Event){clock->id, PyThread_get_thread_ident(), running->start, end};
+    if (running->start != 0) {
+        unsigned long long end = nanoseconds();
+        passed = end - running->start;
+        own = passed > inner ? passed - inner : 0;
+        unsigned long long before = clock->runs < 8 ? clock->runs - 1 : 7; /* so that a change is noticed */
+        clock->mean = (before * clock->mean + passed) / (before + 1);
+        clock->mean_own = (before * clock->mean_own + own) / (before + 1);
+        if (capacity > 0) {
+            events[written++ % capacity] = (Event){clock->id, PyThread_get_thread_ident(), running->start, end};
+        }
     }
+    clock->total += passed;
+    clock->own += own;
+    inner = running->inner_before + passed;
     Py_CLEAR(running->clock);
 }
 

@@ -245,13 +245,14 @@ PyObject *operations(PyObject *module, PyObject *unused);
 struct Running {
     PyObject *clock; /* NULL: none runs */
     PyObject *outer; /* the clock that ran before, borrowed */
-    unsigned long long start, inner_before;
+    unsigned long long start, inner_before; /* start 0: this run is not measured */
 };
 
 typedef struct {
     PyObject_HEAD
     long id;
     unsigned long long runs, total, own, calls, checks, checking;
+    unsigned long long mean, mean_own; /* of the last runs that were measured */
     unsigned long long operations, counted_runs; /* tensor operations of so many of the runs */
     int counts; /* do operations that run now belong to it? Otherwise Python runs them. */
     struct Running block; /* of a with statement */

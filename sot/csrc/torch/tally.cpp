@@ -29,7 +29,7 @@ namespace {
 
 constexpr long long ALL = 5000;                        /* operations that are counted before sampling */
 constexpr std::chrono::microseconds MOMENT{300};
-constexpr int LEAST_PAUSE = 10000, MOST_PAUSE = 30000; /* microseconds between moments */
+constexpr int LEAST_PAUSE = 20000, MOST_PAUSE = 60000; /* microseconds between moments */
 
 struct Api {
     unsigned long long *(*counter)(void);
@@ -46,6 +46,7 @@ thread_local bool telling = false;
 
 std::atomic<long long> all{0};                /* operations so far, before sampling */
 std::atomic<long long> seen{0}, seen_time{0}; /* of operations that Python called, in this moment; nanoseconds */
+std::atomic<long long> telling_time{0};       /* of this moment; nanoseconds */
 std::atomic<long long> untold{0}, untold_time{0};
 
 long long nanoseconds()
@@ -67,18 +68,23 @@ void sample()
     std::uniform_int_distribution<int> pause(LEAST_PAUSE, MOST_PAUSE);
     std::unique_lock<std::mutex> lock(mutex);
     long long last = nanoseconds();
+    double operations = 0, time = 0; /* of the last moment, in a nanosecond */
     while (!wakes.wait_for(lock, std::chrono::microseconds(pause(random)), [] { return ended; })) {
         long long start = nanoseconds();
-        seen = seen_time = 0;
+        seen = seen_time = telling_time = 0;
         at::reenableCallback(handle);
         std::this_thread::sleep_for(MOMENT);
         at::disableCallback(handle);
         long long now = nanoseconds();
-        double weight = double(now - last) / double(std::max(now - start, 1LL));
-        untold += (long long)(seen * weight);
-        untold_time += (long long)(seen_time * weight);
+        double length = double(std::max(now - start - telling_time, 1LL));
+        operations = seen / length;
+        time = seen_time / length;
+        untold += (long long)(operations * (now - last));
+        untold_time += (long long)(time * (now - last));
         last = now;
     }
+    untold += (long long)(operations * (nanoseconds() - last));
+    untold_time += (long long)(time * (nanoseconds() - last));
 }
 
 void begin_sampling()
@@ -155,7 +161,9 @@ void ends(const at::RecordFunction &, at::ObserverContext *)
     } else {
         seen_time += passed;
         if (seen++ == 0) {
+            long long start = nanoseconds();
             tell(0);
+            telling_time += nanoseconds() - start;
         }
     }
     telling = false;

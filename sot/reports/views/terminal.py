@@ -39,7 +39,8 @@ def summary(report: Report) -> Group:
         parts.append(Text("Recompiled", style="bold"))
         for again in report.recompiles[:RECOMPILES_SHOWN]:
             causes = "".join(f"\n  {cause}" for cause in again.causes)
-            text = Text(f"{again.name}, at {at(again.begins or again.function)}{causes}")
+            remedy = f"\n  to fix it: {again.remedy}" if again.remedy else ""
+            text = Text(f"{again.name}, at {at(again.begins or again.function)}{causes}{remedy}")
             parts.append(Padding(text, (0, 2), expand=False))
         parts += more(len(report.recompiles) - RECOMPILES_SHOWN, "function")
     if report.gain is not None:

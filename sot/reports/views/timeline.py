@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +28,8 @@ def step(report: Report) -> Step | None:
     """The last step: from one run of the graph that marks steps to its next run. Without one, all that is known."""
     if not report.events:
         return None
-    starts = marks(report.events)
-    first, last = starts[-2:] if len(starts) > 1 else (
+    steps = whole_steps(marks(report.events))
+    first, last = steps[-1] if steps else (
         report.events[0].start, max(event.start + event.seconds for event in report.events))
     length = max(last - first, 1e-9)
     threads: dict[int, list[tuple[Event, float, float]]] = defaultdict(list)
@@ -36,7 +37,14 @@ def step(report: Report) -> Step | None:
         start, end = max(event.start, first), min(event.start + event.seconds, last)
         if end - start > THIN * length:
             threads[event.thread].append((event, 100 * (start - first) / length, 100 * (end - start) / length))
-    return Step(length, len(starts) < 2, [longest(bars, BARS // len(threads)) for bars in threads.values()])
+    return Step(length, not steps, [longest(bars, BARS // len(threads)) for bars in threads.values()])
+
+
+def whole_steps(starts: list[float]) -> list[tuple[float, float]]:
+    """The steps between marks. Of short graphs not all runs are measured, so a much longer pause is several steps."""
+    steps = list(itertools.pairwise(starts))
+    longest = 1.5 * statistics.median(b - a for a, b in steps) if steps else 0.0
+    return [(a, b) for a, b in steps if b - a <= longest]
 
 
 def marks(events: list[Event]) -> list[float]:

@@ -1,7 +1,7 @@
 """Pages of reports on real models, in a real browser: their size, the time to open them, and whether they can be used.
 
-    python benchmarks/report_pages.py                   a model of each of 60 families, in eval and train mode
-    python benchmarks/report_pages.py --models 5 --package timm
+    python benchmarks/reports/pages.py                   a model of each of 60 families, in eval and train mode
+    python benchmarks/reports/pages.py --models 5 --package timm
 
 A page is at most 500 KB and opens in less than a second. At 400 pixels it does not scroll sideways, in light and dark
 its texts have enough contrast, its links lead somewhere, it works with the keyboard, and its scripts raise nothing.
@@ -19,6 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE.parent), str(ROOT / "tests" / "reports")]
+
 from common import Row, markdown
 
 import sot
@@ -27,7 +32,6 @@ from sot.reports.build import report_of
 from sot.reports.model import load
 from sot.reports.recording import Recording, recorded
 
-HERE = Path(__file__).resolve().parent
 MODES, STEPS, OPENINGS = ("eval", "train"), 3, 3
 KILOBYTES, SECONDS, WIDTH = 500, 1.0, 400
 KEYS = {"tab": "\ue004", "escape": "\ue00c", "enter": "\ue007"}
@@ -130,16 +134,15 @@ def problems(row: Row) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--zoo", type=Path, default=HERE.parent.parent / "shared" / "zoo", help="folder of zoo.py")
+    parser.add_argument("--zoo", type=Path, default=ROOT.parent / "shared" / "zoo", help="folder of zoo.py")
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--package", default="", help="only models whose name contains this")
-    parser.add_argument("--folder", type=Path, default=HERE.parent / "build" / "pages", help="of finished reports")
-    parser.add_argument("--out", type=Path, default=HERE / "results")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "pages", help="of finished reports")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "results")
     parser.add_argument("--make", nargs=3, metavar=("CASE", "MODE", "PATH"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.make:
         return make(options.zoo.resolve(), options.make[0], options.make[1], Path(options.make[2]))
-    sys.path.insert(0, str(HERE.parent / "tests" / "reports"))
     chromium = __import__("chromium")
     options.folder.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []

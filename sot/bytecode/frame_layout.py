@@ -13,7 +13,7 @@ from typing import Any
 
 from sot.bytecode.decode import VERSION
 from sot.bytecode.encode import encode
-from sot.bytecode.instr import Handler, Instr
+from sot.bytecode.instr import METHODS_OF_WITH, Handler, Instr
 from sot.bytecode.liveness import live_names
 from sot.bytecode.resume_origin import cells_of, origin
 from sot.bytecode.stack_effects import net_effect
@@ -78,7 +78,7 @@ def slots_after(instr: Instr, layout: Layout, jump: bool) -> list[str]:
         slots[-1] = NULL
     elif op in ("CALL", "CALL_FUNCTION_EX"):
         slots[-1] = VALUE
-    elif op == "BEFORE_WITH" and arg:       # see `lowered`
+    elif op in METHODS_OF_WITH and arg:       # see `lowered`
         slots[-2] = NULL
     elif op == "LOAD_METHOD" or op == "LOAD_SUPER_ATTR" and arg[1]:     # see `lowered` in sot/bytecode/step.py
         slots[-2 if NULL_FIRST else -1] = NULL

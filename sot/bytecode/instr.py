@@ -132,9 +132,12 @@ _SYMBOLS = ("+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^")
 BINARY_OPS = _SYMBOLS + tuple(symbol + "=" for symbol in _SYMBOLS)
 COMPARE_OPS = ("<", "<=", "==", "!=", ">", ">=")
 
+# What the instructions that begin a ``with`` call, and keep for its end.
+METHODS_OF_WITH = {"BEFORE_WITH": ("__enter__", "__exit__"), "BEFORE_ASYNC_WITH": ("__aenter__", "__aexit__")}
+
 # The opcodes that the interpreter may refuse, and why. They are decoded and encoded like the others.
 _ASYNC = "async code is left to Python"
 REFUSED: dict[str, str] = {
-    **dict.fromkeys("GET_AWAITABLE GET_AITER GET_ANEXT END_ASYNC_FOR BEFORE_ASYNC_WITH".split(), _ASYNC),
+    **dict.fromkeys("GET_AWAITABLE GET_AITER GET_ANEXT END_ASYNC_FOR".split(), _ASYNC),
     **dict.fromkeys("BUILD_INTERPOLATION BUILD_TEMPLATE".split(), "template strings are left to Python"),
 }

@@ -44,7 +44,7 @@ from sot.bytecode.frame_layout import (
     slot_parameter,
     slots_after,
 )
-from sot.bytecode.instr import NO_FALL_THROUGH, Handler, Instr
+from sot.bytecode.instr import METHODS_OF_WITH, NO_FALL_THROUGH, Handler, Instr
 from sot.bytecode.resume import composed_code, passing_tails, resume_code
 from sot.bytecode.resume_origin import alive, cells_of, per_place, place_of_call
 from sot.bytecode.stack_effects import net_effect
@@ -130,7 +130,7 @@ def step_code(code: CodeType, pc: int, layout: Layout) -> CodeType:
             landing = [Instr(instrs[target].op, pos=instr.pos)]  # CPython requires one at the target
             slots, target = slots[:net_effect(landing[0]) or None], target + 1
         jump = place_with(code, target, slots, names, kept)
-    return _leaving(code, pc, layout, _lowered(instr), following, jump, landing)
+    return _leaving(code, pc, layout, lowered(instr), following, jump, landing)
 
 
 def call_code(code: CodeType, pc: int, next_pc: int, layout: Layout, keep: bool) -> CodeType:
@@ -180,7 +180,7 @@ def _leaving(code: CodeType, pc: int, layout: Layout, body: list[Instr], followi
     return encode_as(code, layout, instrs, handlers, GENERATORS, extra)
 
 
-def _lowered(instr: Instr) -> list[Instr]:
+def lowered(instr: Instr) -> list[Instr]:
     """The instruction in a form whose result slots have known kinds and which takes any operand that the interpreter
     may have left. On 3.13, for example, a TO_BOOL has already made the condition a bool.
     """
@@ -190,20 +190,20 @@ def _lowered(instr: Instr) -> list[Instr]:
         return [emit("LOAD_ATTR", instr.arg), *null]
     if instr.op == "LOAD_SUPER_ATTR" and instr.arg[1]:
         return [emit("LOAD_SUPER_ATTR", (instr.arg[0], False, instr.arg[2])), *null]
-    if instr.op == "BEFORE_WITH" and instr.arg:
-        return _begin_with(emit)
+    if instr.op in METHODS_OF_WITH and instr.arg:
+        return _begin_with(emit, *METHODS_OF_WITH[instr.op])
     same = emit(instr.op, instr.arg)
     wants_bool = instr.op in ("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "UNARY_NOT") and "TO_BOOL" in dis.opmap
     return [emit("TO_BOOL"), same] if wants_bool else [same]
 
 
-def _begin_with(emit: Emit) -> list[Instr]:
+def _begin_with(emit: Emit, enter: str, leave: str) -> list[Instr]:
     """The manager -> its exit method, bound; NULL; the result of its enter method."""
     def method(name: str) -> list[Instr]:
         find = push_callable(emit, _hook.special_method)
         return [*find, emit("COPY", 3), emit("LOAD_CONST", name), emit("CALL", (2, ()))]
 
-    return [*method("__exit__"), emit("SWAP", 2), *method("__enter__"), emit("SWAP", 2), emit("POP_TOP"),
+    return [*method(leave), emit("SWAP", 2), *method(enter), emit("SWAP", 2), emit("POP_TOP"),
             emit("PUSH_NULL"), emit("SWAP", 2), emit("PUSH_NULL"), emit("CALL", (0, ()))]
 
 

@@ -19,6 +19,7 @@ from sot.bytecode.decode import decode
 from sot.bytecode.encode import encode, with_targets
 from sot.bytecode.frame_layout import (
     GENERATORS,
+    NULL,
     VALUE,
     Emit,
     Layout,
@@ -28,11 +29,11 @@ from sot.bytecode.frame_layout import (
     slot_parameter,
     slots_after,
 )
-from sot.bytecode.instr import NO_FALL_THROUGH, Handler, Instr
+from sot.bytecode.instr import METHODS_OF_WITH, NO_FALL_THROUGH, Handler, Instr
 from sot.bytecode.liveness import live_names
 from sot.bytecode.resume import can_resume, resume_code
 from sot.bytecode.resume_origin import argument_count, body_start, cells_of, per_place
-from sot.bytecode.step import emptying, pushing_cells
+from sot.bytecode.step import emptying, lowered, pushing_cells
 
 PASSED = "__passed"     # the variable for what is yielded or awaited
 YIELDS, DELEGATES, AWAITS, STEPS = "yields", "delegates", "awaits", "steps"     # what Python does at a point
@@ -94,12 +95,19 @@ class Cut:
         outer = {i for i, h in enumerate(self.handlers) if h.target is self.around(start - 1)}
         for instr in self.instrs:
             instr.handler = -1 if instr.handler in outer else instr.handler
+        lowers = any(NULL in layout.slots for pc, layout in self.layouts.items()
+                     if self.instrs[pc].op in ("YIELD_VALUE", "SEND"))
         for pc, instr in enumerate(self.instrs):
             if instr.op == "RETURN_GENERATOR":
                 self.replaced[pc] = self.replaced[pc + 1] = []
             elif instr.op == "RETURN_VALUE" and pc >= start:
                 emit = functools.partial(Instr, pos=instr.pos, handler=instr.handler)
                 self.replace(pc, [emit("LOAD_CONST", None), emit("SWAP", 2), emit("BUILD_TUPLE", 2), instr])
+            elif lowers and self.is_lowered(instr):
+                new = lowered(instr)
+                for part in new:
+                    part.handler = instr.handler
+                self.replace(pc, new)
             elif instr.op == "SEND" and pc in self.layouts:
                 self.cut_delegation(pc)
             elif instr.op == "YIELD_VALUE" and self.instrs[pc - 1].op != "SEND" and pc in self.layouts:
@@ -111,6 +119,12 @@ class Cut:
         """The handler of an instruction."""
         at = self.instrs[pc].handler
         return self.handlers[at].target if at >= 0 else None
+
+    @staticmethod
+    def is_lowered(instr: Instr) -> bool:
+        """Whether an instruction leaves a slot that holds a value or NULL. Its other form always leaves a NULL."""
+        return instr.op == "LOAD_METHOD" or bool(instr.arg) and (
+            instr.op in METHODS_OF_WITH or instr.op == "LOAD_SUPER_ATTR" and instr.arg[1])
 
     def replace(self, pc: int, new: list[Instr]) -> None:
         """Put instructions in the place of one, which stays the first of them, because jumps lead to it."""

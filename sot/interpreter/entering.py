@@ -13,7 +13,7 @@ from sot.polyfills.rebuilt import REBUILT
 from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, ENTERED, Lazy, Value
 from sot.values.callables import FunctionValue
-from sot.values.iterators import GeneratorValue, PolyfilledGenerator
+from sot.values.iterators import CoroutineValue, GeneratorValue, PolyfilledGenerator
 from sot.values.objects import DictValue, TupleValue
 from sot.values.wrapping import wrap
 
@@ -93,8 +93,31 @@ def settled(m: Machine, value: Any) -> Value:
     return wrap(m, value.real, value.origin) if isinstance(value, Lazy) else value
 
 
+def make_coroutine(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A coroutine or async generator that has not begun. Emitted code always makes it: Python warns of a coroutine that
+    is never awaited.
+    """
+    awaited = function.code.co_flags & inspect.CO_COROUTINE
+    made = GeneratorValue(begun_frame(m, function, args, kwargs),
+                          types.CoroutineType if awaited else types.AsyncGeneratorType)
+    coroutine = CoroutineValue(made, function.name)
+    m.effect(lambda e: e.value(coroutine))
+    return coroutine
+
+
 def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A suspended generator, whose frame has run up to RETURN_GENERATOR."""
+    """A suspended generator."""
+    frame = begun_frame(m, function, args, kwargs)
+    of_c = REBUILT.get(function.code)
+    frame.generator = PolyfilledGenerator(frame, *of_c) if of_c else GeneratorValue(frame, types.GeneratorType)
+    if m.frames[-1].native.co_filename != contextlib.__file__:      # contextlib runs its generators to their end
+        m.generators.append(frame.generator)
+        m.undoable(m.generators.pop)
+    return frame.generator
+
+
+def begun_frame(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Frame:
+    """The frame of a call that suspends at once. It has run up to RETURN_GENERATOR."""
     frame = new_frame(m, function, args, kwargs, PUSH)
     for instr in frame.instrs:
         frame.pc += 1
@@ -103,9 +126,4 @@ def make_generator(m: Machine, function: FunctionValue, args: list[Value], kwarg
         elif instr.op == "RETURN_GENERATOR":
             break
     frame.last = frame.pc - 1
-    of_c = REBUILT.get(function.code)
-    frame.generator = PolyfilledGenerator(frame, *of_c) if of_c else GeneratorValue(frame, types.GeneratorType)
-    if m.frames[-1].native.co_filename != contextlib.__file__:      # contextlib runs its generators to their end
-        m.generators.append(frame.generator)
-        m.undoable(m.generators.pop)
-    return frame.generator
+    return frame

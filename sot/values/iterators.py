@@ -376,6 +376,19 @@ class GeneratorValue(Value):
         return e.generator(self)
 
 
+class CoroutineValue(Value):
+    """A coroutine or async generator that the trace has made, and that has not begun. Python awaits it."""
+
+    def __init__(self, made: GeneratorValue, name: str) -> None:
+        self.made, self.name, self.pytype = made, name, made.pytype
+
+    def truth(self, m: Machine) -> bool | None:
+        return True
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.generator(self.made)
+
+
 # Local variables die with the frame, whatever is stored there, for example None at the end of ``except ... as e``.
 PASSES_ON = frozenset(("PUSH_EXC_INFO", "BUILD_TUPLE", "CHECK_EXC_MATCH", "COPY", "POP_EXCEPT",
                        "LOAD_CONST", "STORE_FAST", "DELETE_FAST"))

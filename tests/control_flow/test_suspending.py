@@ -102,6 +102,9 @@ def inside_of_expressions(x):
     for _ in range(2):
         yield add(2), total, values
     yield functools.partial(add, 1)()
+    found = []
+    found.append((yield x * 3))
+    yield found, x.add((yield x), alpha=2) if found[0] is not None else x.sub((yield 1) or 1)
 
 
 @generator
@@ -221,6 +224,14 @@ async def awaiting(x):
     y = x * 2
     z = await later(y)
     return (z * y).sum(), await asyncio.gather(later(x), later(z))
+
+
+@coroutine
+async def inside_of_method_calls(x):
+    found = []
+    found.append(await later(x))
+    found.append(x.add(await later(x), alpha=2))
+    return found
 
 
 @coroutine

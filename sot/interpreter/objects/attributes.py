@@ -34,6 +34,7 @@ from sot.torch_compat.callables import PYBIND_METHOD
 from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue, SuperValue
 from sot.values.constants import cannot_change, is_library
+from sot.values.iterators import CoroutineValue
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 from sot.values.wrapping import wrap, wrap_attr, wrap_known
 
@@ -295,6 +296,11 @@ def load_module(m: Machine, obj: Const, name: str) -> Value:
         return wrap(m, real, Attr(known(module, module.__name__), name))
     m.guard(HasKeyGuard(held, name, False))     # a library's __getattr__ returns the same at each call
     return wrap_known(m, real)
+
+
+@ANSWERS.add((CoroutineValue, "load_attr"))
+def load_of_coroutine(m: Machine, obj: CoroutineValue, name: str) -> Value:
+    raise Break(Reason.SUSPENDS, obj.name)
 
 
 @ANSWERS.add((SuperValue, "load_attr"))

@@ -20,7 +20,7 @@ from sot.interpreter.builtins.common import fold
 from sot.interpreter.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
 from sot.interpreter.builtins.numbers_ import may_vary, of_numbers
 from sot.interpreter.builtins.pure import PURE
-from sot.interpreter.entering import make_generator
+from sot.interpreter.entering import make_coroutine, make_generator
 from sot.interpreter.frame import PUSH_WHOLE
 from sot.interpreter.objects import attributes, optimizers
 from sot.interpreter.objects.lookup import class_value, lookup
@@ -177,8 +177,10 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
         return BY_CODE[function.code](m, function, args, kwargs)
     refuse_watcher(function)
     flags = function.code.co_flags
-    if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE):
+    if flags & inspect.CO_ITERABLE_COROUTINE:
         raise Break(Reason.SUSPENDS, function.name)
+    if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        return make_coroutine(m, function, args, kwargs)
     if flags & inspect.CO_GENERATOR:
         return make_generator(m, function, args, kwargs)
     return m.enter(function, args, kwargs)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.bytecode import Instr
+from sot.bytecode.instr import METHODS_OF_WITH
 from sot.interpreter import loop, suspension, unroll_limit
 from sot.interpreter.builtins import iteration
 from sot.interpreter.control_flow import branches, predicates
@@ -240,11 +241,10 @@ def check_eg_match(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 # ---- with
-@op("BEFORE_WITH")
+@op("BEFORE_WITH", "BEFORE_ASYNC_WITH")
 def before_with(m: Machine, frame: Frame, instr: Instr) -> None:
     manager = frame.stack.pop()
-    enter = attributes.special(m, manager, "__enter__")
-    leave = attributes.special(m, manager, "__exit__")
+    enter, leave = (attributes.special(m, manager, name) for name in METHODS_OF_WITH[instr.op])
     if enter is None or leave is None:
         raise Break(Reason.OPERATION_FAILED, f"{manager} is not a context manager")
     if not isinstance(leave, BoundMethod) or not (

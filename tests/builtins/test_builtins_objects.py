@@ -403,3 +403,19 @@ def attributes_of_functions_with_underscores(x):
     f.__marked = 3
     f.__other__ = 4
     return f(x), f.__marked, f.__other__, f
+
+
+@program
+def contents_of_cells(x):
+    k = 5
+
+    def f(v):
+        return v * k
+    before = f.__closure__[0].cell_contents
+    k = x.sum()
+
+    def empty():
+        return later
+    found = f.__closure__[0].cell_contents, caught(lambda: empty.__closure__[0].cell_contents)
+    later = 1
+    return f(x), before, found, empty.__closure__[0].cell_contents

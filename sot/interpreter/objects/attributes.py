@@ -32,7 +32,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
 from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
-from sot.values.callables import BoundMethod, FunctionValue, SuperValue
+from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
 from sot.values.constants import cannot_change, is_library
 from sot.values.iterators import CoroutineValue
 from sot.values.objects import DictValue, ObjectValue, TupleValue
@@ -296,6 +296,14 @@ def load_module(m: Machine, obj: Const, name: str) -> Value:
         return wrap(m, real, Attr(known(module, module.__name__), name))
     m.guard(HasKeyGuard(held, name, False))     # a library's __getattr__ returns the same at each call
     return wrap_known(m, real)
+
+
+@ANSWERS.add((CellValue, "load_attr"))
+def load_of_cell(m: Machine, obj: CellValue, name: str) -> Value:
+    if name != "cell_contents":
+        return load(m, obj, name)
+    contents = obj.get(m)
+    return m.throw(ValueError, "Cell is empty") if contents is ABSENT else contents
 
 
 @ANSWERS.add((CoroutineValue, "load_attr"))

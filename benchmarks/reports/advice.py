@@ -108,8 +108,9 @@ def main() -> None:
         print(rows[-1], flush=True)
     date = datetime.date.today().isoformat()
     (options.out / f"{date}-report-advice.md").write_text(
-        f"# The first advice of reports, {date}\n\nThe least CPU time of {RUNS} runs of `sot explain`. Results are the "
-        f"same before and after, and no loss of the changed program is the one that the advice was about.\n\n"
+        f"# The first advice of reports, {date}\n\nThe least CPU time of {RUNS} runs of `sot explain`, with its "
+        f"captures. Results are the same before and after, and no loss of the changed program is the one that the "
+        f"advice was about.\n\n"
         f"{markdown(rows)}\n")
 
 

@@ -49,7 +49,7 @@ CallText = Annotated[str | None, typer.Option(
 WhyName = Annotated[str | None, typer.Option(
     metavar="NAME", help="Also print why this value of the program is guarded, and where it comes from.")]
 BackendName = Annotated[str, typer.Option("--backend", help="The backend of the graphs.")]
-Names = Annotated[str, typer.Option(help="Modules, with commas between them.")]
+Names = Annotated[str, typer.Option(help="Modules in which captures begin, or do not begin; with commas.")]
 Output = Annotated[Path | None, typer.Option("--report", help="Also write the report here: .html or .json.")]
 Json = Annotated[Path, typer.Argument(help="A report in JSON.", show_default=False)]
 

@@ -42,8 +42,9 @@ def enable(*, backend: str | Backend = "auto", include: Modules = (), exclude: M
 
     Arguments:
         backend: as for to_static.
-        include: modules, or their dotted names: only functions in these modules and packages are translated.
-        exclude: modules whose functions are left to Python, even if they are in ``include``.
+        include: modules, or their dotted names: captures begin only in functions of these modules and packages.
+        exclude: modules in whose functions no capture begins, even if they are in ``include``. A captured function
+            of another module may call them, and they are part of that capture: see ``ignore_module``.
 
     Raises UnknownBackendError or another BackendError for the backend, TargetError for an invalid module.
     """

@@ -17,7 +17,7 @@ from sot.guards.origin import Arg, CellContents, Global, Known, Origin
 from sot.reports.history import by_kind, history
 from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord, RecompileReason
 from sot.reports.wording import is_call, is_structure, names_in, said
-from sot.support.errors import Reason
+from sot.support.errors import NOTHING, Reason
 from sot.support.places import Place, shortened
 from sot.torch_compat.compilers import whole_stack
 from sot.values.constants import is_library, module_of
@@ -76,7 +76,7 @@ def break_lines(record: BreakRecord, number: int = 1) -> Lines:
     if len(record.stack) > 1:
         yield "called from"
         yield from call_lines(record.stack[:-1])
-    yield f"to fix it: {record.hint}"
+    yield to_fix(record.hint)
 
 
 def call_lines(stack: Sequence[Place]) -> Lines:
@@ -100,7 +100,7 @@ def fallback_lines(capture: Capture) -> Lines:
         if capture.stopped.place != capture.place:
             yield f"at {at(capture.stopped.place)}"
             yield INDENT + capture.stopped.place.source
-        yield f"to fix it: {capture.stopped.hint}"
+        yield to_fix(capture.stopped.hint)
 
 
 def fallbacks_lines(captures: Sequence[Capture]) -> Lines:
@@ -132,6 +132,11 @@ def reason_lines(reasons: Sequence[RecompileReason]) -> Lines:
         closest = ", the closest capture" if is_first and len(reasons) > 1 else ""
         more = f"; {reason.failed - 1} more of its {reason.of} guards fail" if reason.failed > 1 and is_first else ""
         yield f"{reason.text}{where}{closest}{more}"
+
+
+def to_fix(remedy: str) -> str:
+    """A remedy with the words that introduce it, unless it says that there is nothing to do."""
+    return remedy if remedy.startswith(NOTHING) else f"to fix it: {remedy}"
 
 
 # ---- graphs ---------------------------------------------------------------------------------------------

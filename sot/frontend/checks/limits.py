@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sot.reports.lines import count
+from sot.reports.lines import count, to_fix
 from sot.reports.model import Break, Line, Report, share
 from sot.reports.views.page import percent
 from sot.support.errors import Reason, SotError
@@ -111,7 +111,7 @@ def findings(report: Report) -> Iterator[Finding]:
 
 
 def finding_of(b: Break) -> Finding:
-    return Finding(b.reason, b.line, f"{b.message}. To fix it: {b.hint}", b.seconds)
+    return Finding(b.reason, b.line, f"{b.message}; {to_fix(b.hint)}", b.seconds)
 
 
 def annotation(finding: Finding) -> str:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from sot.reports.advice import first_change, is_small, losses
 from sot.reports.gain import gain_lines
-from sot.reports.lines import count, milliseconds
+from sot.reports.lines import count, milliseconds, to_fix
 from sot.reports.model import Graph, Guard, Line, Operation, Report, SourceFile, SourceLine
 from sot.reports.views.room import LEFT_OUT, Room
 from sot.reports.views.timeline import captures, step
@@ -56,7 +56,7 @@ def template(name: str) -> Any:
     environment = Environment(loader=PackageLoader("sot.reports.views", ""), autoescape=True,
                               undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"count": count, "duration": milliseconds, "percent": percent, "short": shortened,
-                            "at": at, "folds": folds, "lines_of": lines_of}
+                            "at": at, "to_fix": to_fix_sentence, "folds": folds, "lines_of": lines_of}
     environment.globals |= {"excerpt": excerpt, "gain_lines": gain_lines, "GUARDS_SHOWN": GUARDS_SHOWN,
                             "LINES_SHOWN": LINES_SHOWN, "ROWS": ROWS, "LEFT_OUT": LEFT_OUT}
     return environment.get_template(name)
@@ -70,6 +70,13 @@ def percent(part: float | None) -> str:
 
 def at(line: Line) -> str:
     return f"{shortened(line.file)}:{line.line}"
+
+
+def to_fix_sentence(remedy: str) -> Markup:
+    """What to change, as a sentence: the introduction is bold."""
+    text = to_fix(remedy)
+    lead, colon, rest = text.partition(": ") if text != remedy else ("", "", text)
+    return Markup("<b>{}{}</b>{}").format(lead.capitalize(), colon, rest if colon else rest[:1].upper() + rest[1:])
 
 
 class Links:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from sot.reports.advice import first_change
 from sot.reports.gain import gain_lines
-from sot.reports.lines import count, milliseconds
+from sot.reports.lines import count, milliseconds, to_fix
 from sot.reports.model import Break, Line, Report
 from sot.reports.views.page import percent
 from sot.support.places import shortened
@@ -39,7 +39,7 @@ def summary(report: Report) -> Group:
         parts.append(Text("Recompiled", style="bold"))
         for again in report.recompiles[:RECOMPILES_SHOWN]:
             causes = "".join(f"\n  {cause}" for cause in again.causes)
-            remedy = f"\n  to fix it: {again.remedy}" if again.remedy else ""
+            remedy = f"\n  {to_fix(again.remedy)}" if again.remedy else ""
             text = Text(f"{again.name}, at {at(again.begins or again.function)}{causes}{remedy}")
             parts.append(Padding(text, (0, 2), expand=False))
         parts += more(len(report.recompiles) - RECOMPILES_SHOWN, "function")
@@ -84,7 +84,7 @@ def break_text(b: Break) -> Padding:
     text = Text.assemble((b.message, "red"), f" ({often})\n", (f"at {at(b.line)} in {b.line.function}\n", "dim"))
     if b.line.source:
         text.append(f"    {b.line.source}\n")
-    return Padding(text.append(f"to fix it: {b.hint}"), (0, 2), expand=False)
+    return Padding(text.append(to_fix(b.hint)), (0, 2), expand=False)
 
 
 def more(number: int, noun: str) -> list[Text]:

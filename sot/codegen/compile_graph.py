@@ -18,11 +18,12 @@ from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
-from sot.guards.assumptions import RestartCapture
+from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
+from sot.interpreter.torch_ops.autograd import is_function_of_program
 from sot.interpreter.torch_ops.checkpoints import run_as_it_is
 from sot.interpreter.torch_ops.elements import element, set_element
 from sot.interpreter.torch_ops.tensor_hooks import make_place
@@ -145,7 +146,7 @@ class GraphCompiler:
             return graph.module.forward if end is not None or compiled == forward else compiled
         if has_backward and not graph.spent.is_known and not is_as_it_is(compiled, graph.module):
             raise RestartCapture("the backend compiles its graph, which changes what it has gone backward through",
-                                 plain_gradients=True)
+                                 plain=frozenset((Part.GRADIENTS,)))
         return compiled
 
     def ask_about_leaves(self, graph: Graph) -> Callable[..., Any]:
@@ -259,16 +260,18 @@ def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
 
 def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
     """Restart the capture without what the backend probably does not support."""
-    if any(setter is enter_inference_mode for setter, _, _ in graph.states):
-        raise RestartCapture(str(error), plain_inference=True) from None
+    nodes = graph.module.graph.nodes
+    parts = (
+        (Part.INFERENCE, any(setter is enter_inference_mode for setter, _, _ in graph.states)),
+        (Part.FUNCTIONS, any(is_function_of_program(node.target) for node in nodes)),
+        (Part.GRADIENTS, has_backward and not graph.optimizers),
+        (Part.SIZES, graph.has_data_sizes),
+        (Part.CHANGES, changes_weights(graph)))
     if has_backward and graph.optimizers:
         raise RestartCapture(str(error), plain_optimizers=ALL) from None
-    if has_backward:
-        raise RestartCapture(str(error), plain_gradients=True) from None
-    if graph.has_data_sizes:
-        raise RestartCapture(str(error), plain_sizes=True) from None
-    if changes_weights(graph):
-        raise RestartCapture(str(error), plain_changes=True) from None
+    for part, is_there in parts:
+        if is_there:
+            raise RestartCapture(str(error), plain=frozenset((part,))) from None
 
 
 def changes_weights(graph: Graph) -> bool:

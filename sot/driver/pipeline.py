@@ -29,7 +29,7 @@ from sot.driver.capture_policy import Policy
 from sot.driver.code_state import CachedEntry, CodeState
 from sot.driver.exits import executed
 from sot.driver.stages import stages_of
-from sot.guards.assumptions import Assumptions
+from sot.guards.assumptions import Assumptions, Part
 from sot.guards.guard_program import GuardProgram
 from sot.guards.guards import Guard
 from sot.guards.origin import Inputs
@@ -146,7 +146,7 @@ def give_up(reference: weakref.ref[CodeType], tools: Tools, cached: CachedEntry,
     state = tools.states.of(code)
     state.drop([cached])
     state.given_up.append(RecompileReason(why, None, *guess.line))
-    tools.learn(code, Assumptions(read_at_once=guess.points, plain_sizes=not guess.points))
+    tools.learn(code, Assumptions(read_at_once=guess.points, plain=frozenset(() if guess.points else (Part.SIZES,))))
 
 
 def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:

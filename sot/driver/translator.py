@@ -33,7 +33,7 @@ from sot.driver.plain_libraries import PlainLibraries
 from sot.driver.recompile_reasons import learnt_from, reasons
 from sot.driver.scope import EVERYTHING, Scope
 from sot.driver.whole_program import WholeProgram
-from sot.guards.assumptions import Assumptions, RestartCapture
+from sot.guards.assumptions import Assumptions, Part, RestartCapture
 from sot.guards.origin import Arg, Inputs
 from sot.interpreter.trace import Trace
 from sot.interpreter.watchers import watches
@@ -89,7 +89,8 @@ class Translator:
         unrolling()     # raises for an invalid value of SOT_UNROLL
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
-                                    control_flow=control_flow or full_graph, plain_sizes=not data_sizes,
+                                    control_flow=control_flow or full_graph,
+                                    plain=frozenset(() if data_sizes else (Part.SIZES,)),
                                     exact_optimizers=is_known_to_interpret(backend))
         self.learnt = Assumptions()                     # holds for all code
         self.named: dict[CodeType, dict[str, tuple]] = {}   # sizes of arguments that an input_spec names

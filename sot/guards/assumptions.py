@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import Enum
 from functools import cached_property
 from types import CodeType
 from typing import Any
@@ -18,6 +19,16 @@ from sot.support import user_annotations
 from sot.torch_compat.dynamo.marks import dynamic_dims, static_dims
 
 Point = tuple[CodeType, int]    # a code object and the index of an instruction
+
+
+class Part(Enum):
+    """A part of programs that some backends cannot compile. It is left to Python then."""
+
+    GRADIENTS = "backward()"
+    FUNCTIONS = "calls of autograd functions that the program defines"
+    CHANGES = "changes of weights in place, after an operation that has saved the weight for the backward pass"
+    INFERENCE = "torch.inference_mode()"
+    SIZES = "operations with sizes and numbers that depend on data"
 
 
 @dataclass(frozen=True)
@@ -100,15 +111,11 @@ class Assumptions:
         control_flow: whether branches on tensors become part of the graph.
         refused: the branches that do not, by the place of the jump, with the reason.
         left_to_python: loops (by their first instructions) and calls that run long without an operation.
-        plain_gradients: whether ``backward()`` is left to Python, because the backend cannot compile a graph with it.
+        plain: what is left to Python because the backend cannot compile it.
         plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
         exact_optimizers: whether the steps of optimizers compute as plain PyTorch does, with Python's floats, because
             the backend runs its graph as it is.
-        plain_changes: whether changes of weights in place are left to Python, because the backend cannot compile them
-            after an operation that has saved the weight for the backward pass.
-        plain_inference: whether ``torch.inference_mode`` is left to Python, because the backend cannot compile it.
         read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
-        plain_sizes: whether operations with sizes and numbers that depend on data are left to Python.
         told: whether ``torch.compiler.is_compiling()`` is true for the program, as under torch.compile.
         imported: the parts of libraries that were imported for this capture, with the names read from them.
     """
@@ -123,13 +130,10 @@ class Assumptions:
     control_flow: bool = False
     refused: Mapping[Point, str] = field(default_factory=dict)
     left_to_python: frozenset[Point] = frozenset()
-    plain_gradients: bool = False
+    plain: frozenset[Part] = frozenset()
     plain_optimizers: frozenset[str] = frozenset()
     exact_optimizers: bool = False
-    plain_changes: bool = False
-    plain_inference: bool = False
     read_at_once: frozenset[Point] = frozenset()
-    plain_sizes: bool = False
     told: bool = False
     imported: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
 
@@ -145,8 +149,7 @@ class Assumptions:
     def of_code(self) -> Assumptions:
         """The assumptions that hold for one code object: its numbers, and what its backend cannot compile."""
         return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized,
-                           plain_gradients=self.plain_gradients, plain_changes=self.plain_changes,
-                           plain_inference=self.plain_inference, plain_sizes=self.plain_sizes)
+                           plain=self.plain)
 
     @property
     def of_program(self) -> Assumptions:

@@ -19,6 +19,7 @@ from sot.guards.origin import Arg, Attr, Inputs, Known, Origin
 from sot.guards.symbols import Symbols
 from sot.guards.tensor_guards import ChangeGuard
 from sot.support.errors import Break
+from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.global_state import StateChange
 from sot.torch_compat.tensors import rule_of_changes
 from sot.values.base import Const, Lazy, Null, Value
@@ -177,7 +178,8 @@ def change_guards(m: Machine) -> Iterator[ChangeGuard]:
     """
     for ref in m.builder.changed_inputs():
         origin, real = m.input_origins.get(id(ref)), ref.real
-        if (origin is not None and isinstance(real, torch.Tensor) and ref.fake.requires_grad and not ref.fake.is_leaf):
+        if (origin is not None and isinstance(real, torch.Tensor) and not refused(ref.fake)
+                and ref.fake.requires_grad and not ref.fake.is_leaf):
             yield ChangeGuard(origin, rule_of_changes(real))
 
 

@@ -1,8 +1,10 @@
 """What the fuzzer has found, each as the small program that is left of it."""
 from __future__ import annotations
 
+import collections
 import collections.abc
 import gc
+import itertools
 import warnings
 
 import numpy as np
@@ -356,3 +358,38 @@ def test_a_number_that_does_not_fit_a_dtype_is_refused_after_an_effect(change):
         return change(x * 2, v)
     for v in (5e299, 1e20, 2.0):
         check(f, X, [1, 2], v)
+
+
+BIG = 10 ** 30
+WITH_BIG_NUMBERS = {
+    "insert": lambda: [1].insert(BIG, 2), "pop": lambda: [1].pop(BIG), "item": lambda: [1][BIG],
+    "slice": lambda: (1, 2)[-BIG:], "times": lambda: (1,) * -BIG, "empty times": lambda: [] * BIG,
+    "rotate": lambda: collections.deque([1]).rotate(-BIG), "maxlen": lambda: collections.deque([1], BIG),
+    "repeat": lambda: itertools.repeat(1, BIG), "product": lambda: itertools.product([1], repeat=BIG),
+    "negative product": lambda: itertools.product([1], repeat=-1),
+    "combinations": lambda: [*itertools.combinations([1], BIG)],
+    "stop of islice": lambda: [*itertools.islice([1], BIG)], "start of islice": lambda: [*itertools.islice([1], -1, 5)],
+    "step of islice": lambda: [*itertools.islice([1], 0, 5, 0)]}
+
+
+@pytest.mark.parametrize("what", WITH_BIG_NUMBERS)
+def test_a_number_that_does_not_fit_into_a_parameter_of_c(what):
+    function = WITH_BIG_NUMBERS[what]
+
+    def program(x):
+        try:
+            return function(), x + 1
+        except (OverflowError, ValueError, IndexError) as e:
+            return type(e).__name__, str(e), x - 1
+    same_for(program, (X,))
+
+
+def test_a_refused_view_is_changed_under_inference_mode():
+    def program(x):
+        with torch.inference_mode():
+            x.zero_()
+    for _ in range(2):
+        views = [torch.cat([X, X]).requires_grad_().split(4)[1] for _ in range(2)]
+        program(views[0])
+        sot.to_static(program, backend=Counter())(views[1])
+        assert views[0].detach().eq(views[1].detach()).all()

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 
 import pytest
 import torch
@@ -332,3 +333,41 @@ def test_a_compiled_graph_has_a_node_of_its_own(backend):
     y, name, below, has_node = sot.to_static(f, backend=backend)(G)
     assert name == y.grad_fn.name() == "CompiledFunctionBackward" and has_node
     assert below == ["torch::autograd::AccumulateGrad"]
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.largest = x.argmax()
+        ctx.mark_non_differentiable(ctx.largest)
+        return x * 2, ctx.largest
+
+    @staticmethod
+    def backward(ctx, g, _):
+        return g * float(ctx.largest)       # AOTAutograd cannot trace this
+
+
+def scaled_step(x):
+    x = x.detach().requires_grad_()
+    y, largest = Scaled.apply(x + 1)
+    y.sin().sum().backward()
+    return x.grad, largest
+
+
+def scaled_result(x):
+    return Scaled.apply(x.sin())[0].cos()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("fn", [scaled_step, scaled_result])
+def test_an_autograd_function_that_the_backend_cannot_compile_is_run_by_python(fn, backend):
+    x = torch.arange(4.0, requires_grad=True)
+    translated = sot.to_static(fn, backend=backend)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        torch.testing.assert_close(translated(x), fn(x))
+    assert not any("Error detected" in str(w.message) for w in shown)
+    if fn is scaled_result:
+        got, want = (torch.autograd.grad(f(x).sum(), x) for f in (translated, fn))
+        torch.testing.assert_close(got, want)
+    assert any("cannot compile Scaled" in str(b) for b in sot.explain(translated)(x).breaks)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import operator
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
@@ -320,6 +321,19 @@ def index_of(m: Machine, value: Value) -> int:
     if slot(m, value, "__index__") is None:
         m.throw(TypeError, f"{value.pytype.__name__!r} object cannot be interpreted as an integer")
     raise Break(Reason.UNSUPPORTED, f"{value} as an index")
+
+
+def fits(index: int) -> bool:
+    """Whether it fits into a ``Py_ssize_t``."""
+    return -sys.maxsize - 1 <= index <= sys.maxsize
+
+
+def count_of(m: Machine, value: Value) -> int:
+    """``operator.index(value)``, for a parameter that C holds in a ``Py_ssize_t``"""
+    index = index_of(m, value)
+    if not fits(index):
+        m.throw(OverflowError, "Python int too large to convert to C ssize_t")
+    return index
 
 
 def has_own_index(m: Machine, value: Value) -> bool:

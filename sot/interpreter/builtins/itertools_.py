@@ -8,7 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins import iteration
-from sot.interpreter.builtins.common import index_of, is_none, no_keywords, take
+from sot.interpreter.builtins.common import count_of, index_of, is_none, no_keywords, take, throw_like
 from sot.interpreter.builtins.iteration import generator, known_items
 from sot.polyfills import itertools_ as polyfill
 from sot.support.errors import Break, Reason
@@ -43,7 +43,7 @@ def count(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(itertools.repeat)
 def repeat(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, times = take("repeat", args, kwargs, "object", "times", required=1)
-    return CountIterator(itertools.repeat, value, limit=None if times is None else max(0, index_of(m, times)))
+    return CountIterator(itertools.repeat, value, limit=None if times is None else max(0, count_of(m, times)))
 
 
 # ---- everything at once: combinations ---------------------------------------------------------------------------
@@ -67,7 +67,9 @@ def product(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     pools = _pools(m, args)
     if pools is None:
         return m.enter(polyfill.product, [TupleValue(args), times or Const(1)])
-    repeat = 1 if times is None else index_of(m, times)
+    repeat = 1 if times is None else count_of(m, times)
+    if repeat < 0:
+        m.throw(ValueError, "repeat argument cannot be negative")
     return _listed(m, itertools.product(*pools, repeat=repeat), functools.partial(itertools.product, repeat=repeat),
                    [TupleValue(pool) for pool in pools])
 
@@ -81,7 +83,7 @@ def _choosing(native: Any, function: Any) -> None:
             return m.enter(function, [iterable, r or NONE])
         if is_none(r) and native is not itertools.permutations:
             raise Break(Reason.BAD_CALL, f"{native.__name__}()")
-        size = len(pools[0]) if r is None or is_none(r) else index_of(m, r)
+        size = len(pools[0]) if r is None or is_none(r) else count_of(m, r)
         if size < 0:
             m.throw(ValueError, "r must be non-negative")
         return _listed(m, native(pools[0], size), native, [TupleValue(pools[0]), Const(size)])
@@ -134,16 +136,16 @@ def islice(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     no_keywords("islice", kwargs)
     if not 2 <= len(args) <= 4:
         raise Break(Reason.BAD_CALL, "islice()")
-    start, stop, step = (NONE, args[1], NONE) if len(args) == 2 else (*args[1:], NONE)[:3]
-    if not all(is_none(v) or hasattr(v.pytype, "__index__") for v in (start, stop, step)):
+    if not all(is_none(v) or hasattr(v.pytype, "__index__") for v in args[1:]):
         raise Break(Reason.BAD_CALL, "islice()")
-    first = 0 if is_none(start) else index_of(m, start)
-    last = NONE if is_none(stop) else wrap_new(m, index_of(m, stop))
-    by = 1 if is_none(step) else index_of(m, step)
-    if first < 0 or by < 1 or (last is not NONE and last.constant() < 0):
-        m.throw(ValueError, "Indices for islice() must be None or an integer: 0 <= x <= sys.maxsize.")
+    limits = [None if is_none(v) else index_of(m, v) for v in args[1:]]
+    try:
+        itertools.islice((), *limits)       # checks them
+    except ValueError as e:
+        return throw_like(m, e)
+    start, stop, step = (None, *limits, None) if len(limits) == 1 else (*limits, None)[:3]
     iterator = args[0].iterate(m)
-    rest = [wrap_new(m, first), last, wrap_new(m, by)]
+    rest = [wrap_new(m, start or 0), NONE if stop is None else wrap_new(m, stop), wrap_new(m, step or 1)]
     if iterator is None:
         return m.enter(polyfill.over, [wrap_known(m, polyfill.islice), Const(0), args[0], *rest])
     return generator(m, polyfill.islice, iterator, *rest)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from sot.guards.assumptions import RestartCapture
 from sot.support.own_code import is_own
 
 if TYPE_CHECKING:
@@ -125,16 +126,19 @@ def warnings_of(module: torch.fx.GraphModule) -> dict[str, Where]:
 
 @contextmanager
 def unheard(places: Mapping[str, Where]) -> Iterator[None]:
-    """Suppress these warnings while a backend compiles, because it may run the operations on fakes again."""
-    if not places:
-        yield
-        return
+    """Suppress these warnings while a backend compiles, because it may run the operations on fakes again. All are
+    suppressed if the capture restarts without what the backend cannot compile.
+    """
     others: list[Shown] = []
     always = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)
+    torch.set_warn_always(always or bool(places))
     try:
         with put_down(lambda shown: forget(shown) if str(shown.message) in places else others.append(shown)):
             yield
+    except RestartCapture:
+        while others:
+            forget(others.pop())
+        raise
     finally:
         torch.set_warn_always(always)
         for shown in others:

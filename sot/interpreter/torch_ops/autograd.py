@@ -11,6 +11,7 @@ import torch
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules._functions import BackwardHookFunction
 
+from sot.guards.assumptions import Part
 from sot.interpreter.loop import trial
 from sot.interpreter.objects import attributes
 from sot.interpreter.torch_ops.torch_calls import torch_call
@@ -33,6 +34,8 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, inputs = args[0].real, args[1:]
     if kwargs or not isinstance(cls, type) or not issubclass(cls, Function):
         raise Break(Reason.OPAQUE_CALL, "autograd.Function.apply")
+    if Part.FUNCTIONS in m.assumptions.plain:
+        raise Break(Reason.GRADIENT, f"the backend cannot compile {cls.__name__}")
     refuse_instances(f"{cls.__name__}.apply", inputs)
     if cls is BackwardHookFunction:     # the module's hooks are put on this node
         if m.assumptions.compiles:
@@ -59,6 +62,12 @@ def node_target(cls: type) -> Callable[..., Any]:
         return cls.apply(*args)  # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = f"{cls.__name__}_apply"
     call.__module__ = cls.__module__
+    call.autograd_function = cls    # type: ignore[attr-defined]
     return call
+
+
+def is_function_of_program(target: Any) -> bool:
+    """Whether the target of a node calls an autograd function that the program defines."""
+    return hasattr(target, "autograd_function")
 
 

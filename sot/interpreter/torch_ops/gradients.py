@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import TensorRef
+from sot.guards.assumptions import Part
 from sot.guards.guards import IsGuard, LengthGuard
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
@@ -93,7 +94,7 @@ def gradients_of(m: Machine, outputs: Value, inputs: Value, given: dict[str, Val
 
 
 def refuse_plain(m: Machine) -> None:
-    if m.assumptions.plain_gradients:
+    if Part.GRADIENTS in m.assumptions.plain:
         raise Break(Reason.GRADIENT, "the backend cannot compile this one")
 
 

@@ -18,7 +18,7 @@ import torch
 
 from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
-from sot.guards.assumptions import RestartCapture
+from sot.guards.assumptions import Part, RestartCapture
 from sot.interpreter.control_flow import failures
 from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
@@ -171,7 +171,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
             return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
     refuse_changes(m, name)
-    if m.assumptions.plain_changes:
+    if Part.CHANGES in m.assumptions.plain:
         refuse_changed_weights(name, [v for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
     m.note_assumptions(of_operator=True)
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None

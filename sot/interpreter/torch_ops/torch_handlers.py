@@ -10,6 +10,7 @@ from torch.nn.modules import module as torch_module
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from sot import _hook
+from sot.guards.assumptions import Part
 from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
 from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import refuse, take
@@ -196,7 +197,7 @@ class EnteredInferenceMode(Value):
 
 @handles(torch.inference_mode.__enter__)
 def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if m.assumptions.plain_inference:
+    if Part.INFERENCE in m.assumptions.plain:
         raise Break(Reason.SIDE_EFFECT, "torch.inference_mode()")
     torch_calls.set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
     args[0].set_attr(m, "_inference_mode_context", EnteredInferenceMode())

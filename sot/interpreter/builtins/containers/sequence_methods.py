@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins import iteration, reductions
 from sot.interpreter.builtins.common import (
+    count_of,
     equal,
     index_of,
     is_none,
@@ -67,7 +68,7 @@ def extendleft(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 @handles(list.insert, deque.insert)
 def insert(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, at, value = take("insert", args, kwargs, "self", "index", "object", required=3)
-    target, index = mutable(self_), index_of(m, at)
+    target, index = mutable(self_), count_of(m, at)
     if target.maxlen is not None and len(target.items) >= target.maxlen:
         m.throw(IndexError, "deque already at its maximum size")
     m.touch(target)
@@ -111,7 +112,7 @@ def _pop_end(m: Machine, args: list[Value], kwargs: dict[str, Value], at: int) -
 @handles(deque.rotate)
 def rotate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, steps = take("rotate", args, kwargs, "self", "n", required=1)
-    items, count = items_of(m, self_), 1 if steps is None else index_of(m, steps)
+    items, count = items_of(m, self_), 1 if steps is None else count_of(m, steps)
     if items:
         count %= len(items)
         replace(m, mutable(self_), items[len(items) - count:] + items[:len(items) - count])

@@ -9,6 +9,8 @@ import torch
 from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import (
     NOT_IMPLEMENTED,
+    count_of,
+    fits,
     has_own_index,
     hosts,
     index_of,
@@ -130,7 +132,7 @@ def list_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def new_deque(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     iterable, maxlen = take("deque", args, kwargs, "iterable", "maxlen")
     made = ListValue([], deque)
-    made.maxlen = None if is_none(maxlen) else index_of(m, maxlen)
+    made.maxlen = None if is_none(maxlen) else count_of(m, maxlen)
     found = [] if iterable is None else iteration.known_items(m, iterable)
     if found is None:
         return m.enter(fill.new_deque, [iterable, maxlen or NONE])
@@ -150,7 +152,7 @@ def deque_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     if found is None:
         raise Break(Reason.UNSUPPORTED, "deque.__init__ of an iterator")
     m.touch(self_)
-    mutable(self_).maxlen = None if is_none(maxlen) else index_of(m, maxlen)
+    mutable(self_).maxlen = None if is_none(maxlen) else count_of(m, maxlen)
     replace(m, mutable(self_), list(found))
     return NONE
 
@@ -161,7 +163,9 @@ def position(m: Machine, key: Value, length: int, what: str) -> int:
         kind = key.pytype.__name__
         m.throw(TypeError, f"sequence index must be integer, not {kind!r}" if what == "deque" else
                 f"{what.split()[0]} indices must be integers or slices, not {kind}")
-    index = index_of(m, key)
+    index = count_of(m, key) if what == "pop" else index_of(m, key)
+    if not fits(index):
+        m.throw(IndexError, "cannot fit 'int' into an index-sized integer")
     if index < 0:
         index += length
     if not 0 <= index < length:
@@ -308,6 +312,8 @@ def iadd(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 def repeated(m: Machine, value: Value, count: Value) -> list[Value]:
     items, times = items_of(m, value), index_of(m, count)
+    if not fits(times):
+        m.throw(OverflowError, "cannot fit 'int' into an index-sized integer")
     if len(items) * times > COUNT_LIMIT:
         raise Break(Reason.UNSUPPORTED, f"{value} times {times}")
     return items * times

@@ -14,7 +14,7 @@ import torch
 
 from sot.bytecode.resume_origin import source
 from sot.graph import NumberRef, TensorRef
-from sot.guards.assumptions import Point
+from sot.guards.assumptions import Part, Point
 from sot.guards.symbols import on_numbers
 from sot.interpreter.control_flow import failures
 from sot.support.errors import Break, Reason
@@ -32,7 +32,7 @@ MAY_RAISE = frozenset(("/", "//", "%", "**", "int", "float"))
 
 def may_be(m: Machine) -> bool:
     """Whether numbers that depend on data may be part of the graph here."""
-    return not (m.assumptions.plain_sizes or m.modes or m.builder.region is not None or m.watch is not None)
+    return not (Part.SIZES in m.assumptions.plain or m.modes or m.builder.region is not None or m.watch is not None)
 
 
 # ---- where they come from ---------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
-from sot.torch_compat.compilers import mark_weights, tracing_recurrence
+from sot.torch_compat.compilers import DECOMPOSED_WRONGLY, mark_weights, tracing_recurrence
 from sot.torch_compat.global_state import (
     FLAGS,
     REGIONS,
@@ -49,9 +49,9 @@ from sot.torch_compat.global_state import (
 )
 from sot.torch_compat.tensors import asking_no_class, overrides_enabled
 
-# A backend that compiles loses these.
+# A backend that compiles loses these, or computes something else.
 ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
-                 SET_DEFAULT_DTYPE)
+                 SET_DEFAULT_DTYPE, *DECOMPOSED_WRONGLY)
 ALL = frozenset(("",))      # optimizers
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
 

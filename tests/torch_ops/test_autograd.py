@@ -371,3 +371,11 @@ def test_an_autograd_function_that_the_backend_cannot_compile_is_run_by_python(f
         got, want = (torch.autograd.grad(f(x).sum(), x) for f in (translated, fn))
         torch.testing.assert_close(got, want)
     assert any("cannot compile Scaled" in str(b) for b in sot.explain(translated)(x).breaks)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_targets_after_the_end_of_a_row_are_ignored(backend):
+    def loss(x, target):
+        return F.multilabel_margin_loss(x.sin(), target).exp()
+    got, want = (f(X, torch.tensor([[1, 2, -1, 0]] * 3)) for f in (sot.to_static(loss, backend=backend), loss))
+    torch.testing.assert_close(got, want)

@@ -34,7 +34,7 @@ $(VENV)/.torch:
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py $(wildcard sot/csrc/*/*)
-	$(RUN) -m pip install -qq --no-build-isolation --editable ".[test,lint,demo,bench]"
+	$(RUN) -m pip install -qq --no-build-isolation --editable ".[test,lint,demo,bench]" $(TORCH)
 	touch $@
 
 # Kept apart: beside a CPU build of torch torchvision imports only as the zoo does it.

@@ -67,6 +67,11 @@ class RecordingFakeMode(FakeTensorMode):
             raise DynamicOutputShapeException(func)
         return result
 
+    def from_tensor(self, tensor: torch.Tensor, *args: Any, **options: Any) -> FakeTensor:
+        fake: Any = super().from_tensor(tensor, *args, **options)
+        fake.item_memo = None       # torch 2.15 remembers the number in a tensor, which is another one at the next call
+        return fake
+
     def note(self, func: Any, args: Any, kwargs: Any) -> None:
         """Record the effects of an operation that is about to run."""
         self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)

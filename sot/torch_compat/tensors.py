@@ -191,7 +191,7 @@ LEFT = frozenset({
     "__cuda_array_interface__", "record_stream", "__sizeof__",
     # how often it was changed, and autograd's data
     "_version", "_base", "_grad", "_grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks", "grad_dtype",
-    "_rev_view_func_unsafe", "_view_func", "_view_func_unsafe",
+    "_has_grad_dtype_override", "_rev_view_func_unsafe", "_view_func", "_view_func_unsafe",
     # its values, in another form
     "numpy", "__array__", "__repr__", "__str__", "__format__", "__reversed__", "apply_", "map_", "map2_",
     # absent from strided tensors, or obsolete

@@ -18,13 +18,13 @@ from typing import Any
 
 import triton
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
 
 from sot.backends.errors import one_line
 from sot.backends.triton import runtime
 from sot.backends.triton.binaries import text_of
 from sot.backends.triton.launching import Launcher, launchers
 
-PTXAS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
 
@@ -52,13 +52,13 @@ def compiled(launcher: Launcher, architecture: int) -> dict[str, Any]:
 
 
 def resources(ptx: str, architecture: int) -> dict[str, int]:
-    """The resources of a kernel, from the assembler."""
+    """The resources of a kernel, from the assembler that Triton takes for this architecture."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx)
         name = f"sm_{architecture}{'a' if architecture == 90 else ''}"
-        done = subprocess.run([PTXAS, "-v", f"--gpu-name={name}", str(source), "-o", str(source) + ".cubin"],
-                              capture_output=True, text=True, check=True)
+        command = [get_ptxas(architecture).path, "-v", f"--gpu-name={name}", str(source), "-o", f"{source}.cubin"]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     spilled, registers = SPILLS.findall(done.stderr), REGISTERS.findall(done.stderr)
     return {"spilled": sum(int(a) + int(b) for a, b in spilled), "registers": max(map(int, registers))}
 

@@ -259,19 +259,18 @@ def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
 
 
 def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
-    """Restart the capture without what the backend probably does not support."""
-    nodes = graph.module.graph.nodes
-    parts = (
-        (Part.INFERENCE, any(setter is enter_inference_mode for setter, _, _ in graph.states)),
-        (Part.FUNCTIONS, any(is_function_of_program(node.target) for node in nodes)),
-        (Part.GRADIENTS, has_backward and not graph.optimizers),
-        (Part.SIZES, graph.has_data_sizes),
-        (Part.CHANGES, changes_weights(graph)))
-    if has_backward and graph.optimizers:
-        raise RestartCapture(str(error), plain_optimizers=ALL) from None
-    for part, is_there in parts:
+    """Restart the capture without what the backend probably does not support, the most likely part first."""
+    nodes, has_step = graph.module.graph.nodes, has_backward and bool(graph.optimizers)
+    parts: tuple[tuple[bool, dict[str, Any]], ...] = (
+        (has_step, {"plain_optimizers": ALL}),
+        (any(setter is enter_inference_mode for setter, _, _ in graph.states), {"plain": {Part.INFERENCE}}),
+        (any(is_function_of_program(node.target) for node in nodes), {"plain": {Part.FUNCTIONS}}),
+        (has_backward, {"plain": {Part.GRADIENTS}}),
+        (graph.has_data_sizes, {"plain": {Part.SIZES}}),
+        (changes_weights(graph), {"plain": {Part.CHANGES}}))
+    for is_there, assumption in parts:
         if is_there:
-            raise RestartCapture(str(error), plain=frozenset((part,))) from None
+            raise RestartCapture(str(error), **assumption) from None
 
 
 def changes_weights(graph: Graph) -> bool:

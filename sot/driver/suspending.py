@@ -51,7 +51,8 @@ class SuspendingCall:
     def begin(self, args: tuple, kwargs: dict[str, Any]) -> State:
         return self.call(_called, self.first, args, kwargs) if kwargs else self.call(self.first, *args)
 
-    def go_on(self, point: Point, cells: tuple | None, values: list[Any], sent: Any, thrown: Any) -> State:
+    def go_on(self, point: Point, kept: list[Any], sent: Any, thrown: Any) -> State:
+        cells, *values = kept
         rest = FunctionType(point.rest, self.function.__globals__, self.function.__name__, None, cells)
         if thrown is not None:      # Python handles it, and captures go on at the next suspension
             return _hook.plain(rest)(*values, sent, thrown)
@@ -65,48 +66,72 @@ def _called(function: Callable[..., State], args: tuple, kwargs: dict[str, Any])
 _hook.skip(_called.__code__)
 
 
+class Progress:
+    """How far a call has come: the point at which it is suspended, or None at its end, and the value that it hands
+    over there. It keeps no value that the program's own frame would not keep.
+    """
+
+    def __init__(self, call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> None:
+        self.call = call
+        self.note(call.begin(args, kwargs))
+
+    def note(self, state: State) -> None:
+        place, self.handed_over, *self.kept = state
+        self.point: Point | None = None if place is None else self.call.points[place]
+
+    def take(self) -> Any:
+        """What the call hands over, once."""
+        value, self.handed_over = self.handed_over, None
+        return value
+
+    def go_on(self, sent: Any, thrown: BaseException | None) -> None:
+        """Run the next piece, which gets what was sent, or the exception that was thrown."""
+        assert self.point is not None
+        kept, self.kept = self.kept, []
+        self.note(self.call.go_on(self.point, kept, sent, thrown))
+
+
 def _generator(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
-    state: Any = call.begin(args, kwargs)
+    at = Progress(call, args, kwargs)
     del args, kwargs
-    while state[0] is not None:
-        point, passed, cells, values = call.points[state[0]], [state[1]], state[2], [*state[3:]]
-        sent = thrown = state = None
+    while at.point is not None:
+        sent = thrown = None
         try:
-            sent = (yield from passed.pop()) if point.does == DELEGATES else (yield passed.pop())
+            sent = (yield from at.take()) if at.point.does == DELEGATES else (yield at.take())
         except BaseException as e:  # noqa: BLE001 - the program may handle any
             thrown = e
-        state = call.go_on(point, cells, values, sent, thrown)
-    return state[1]
+        at.go_on(sent, thrown)
+    return at.take()
 
 
 async def _coroutine(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> Any:
-    state: Any = call.begin(args, kwargs)
+    at = Progress(call, args, kwargs)
     del args, kwargs
-    while state[0] is not None:
-        point, passed, cells, values = call.points[state[0]], [state[1]], state[2], [*state[3:]]
-        sent = thrown = state = None
+    while at.point is not None:
+        sent = thrown = None
         try:
-            sent = await (_steps(passed.pop()) if point.does == STEPS else passed.pop())
+            sent = await awaitable(at)
         except BaseException as e:  # noqa: BLE001 - the program may handle any
             thrown = e
-        state = call.go_on(point, cells, values, sent, thrown)
-    return state[1]
+        at.go_on(sent, thrown)
+    return at.take()
 
 
 async def _async_generator(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> AsyncGenerator[Any, Any]:
-    state: Any = call.begin(args, kwargs)
+    at = Progress(call, args, kwargs)
     del args, kwargs
-    while state[0] is not None:
-        point, passed, cells, values = call.points[state[0]], [state[1]], state[2], [*state[3:]]
-        sent = thrown = state = None
+    while at.point is not None:
+        sent = thrown = None
         try:
-            if point.does == YIELDS:
-                sent = yield passed.pop()
-            else:
-                sent = await (_steps(passed.pop()) if point.does == STEPS else passed.pop())
+            sent = (yield at.take()) if at.point.does == YIELDS else await awaitable(at)
         except BaseException as e:  # noqa: BLE001 - the program may handle any
             thrown = e
-        state = call.go_on(point, cells, values, sent, thrown)
+        at.go_on(sent, thrown)
+
+
+def awaitable(at: Progress) -> Any:
+    assert at.point is not None
+    return _steps(at.take()) if at.point.does == STEPS else at.take()
 
 
 @types.coroutine

@@ -55,7 +55,7 @@ def in_a_comprehension(x):
 def in_with(x):
     with torch.no_grad():
         y = x * 2
-        n = bool(y[0] > 0)
+        n = "ny"[int(y[0] > 0)]
         y = y + 1
     return y * 3, n, torch.is_grad_enabled()
 
@@ -163,7 +163,7 @@ def in_a_subscript(x):
 
 def in_a_format(x):
     y = x * 2
-    return f"{bool(y.sum() > 0):>6} {y!r}", y + 1
+    return f"{'ny'[int(y.sum() > 0)]:>6} {y!r}", y + 1
 
 
 def in_a_match(x):
@@ -246,7 +246,7 @@ def test_a_recursion_deeper_than_capture_follows_is_pythons():
 # ---- calls
 def inner(x):
     x = x * 2
-    n = bool(x.sum() > 0)
+    n = "ny"[int(x.sum() > 0)]
     return x + 1, n
 
 

@@ -106,6 +106,22 @@ def by_distributions(x):
             Poisson(x.exp()).sample(), MultivariateNormal(torch.zeros(4), torch.eye(4)).log_prob(x))
 
 
+def all_finite(x):
+    return bool(torch.isfinite(x).all())
+
+
+@one_graph
+def through_bool_of_a_helper(x):
+    if not all_finite(x):
+        raise ValueError(f"not finite: {x}")
+    return x + 1
+
+
+@one_graph
+def bool_that_is_returned(x):
+    return x * 2, bool((x > 3).any()), bool(x.sum()), [bool(x[0, 0] < 0)]
+
+
 @one_graph.each
 @both
 def test_one_graph(fn, x):

@@ -1,6 +1,7 @@
 """Everything a program can see of values, as lines of text to compare: types, contents, which are one object."""
 from __future__ import annotations
 
+import re
 import traceback
 import types
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import torch
 PROGRAM = "<program>"      # the name of the file that programs are in
 
 ATOMS = (int, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.Size)
+NATIVE_STACK = re.compile(r"\nException raised from .*", re.DOTALL)     # the stack of C++ in a message
 SEQUENCES = (list, tuple, set, frozenset)
 
 
@@ -24,7 +26,8 @@ class Picture:
 
     def lines(self, path: str, value: Any) -> Iterator[str]:
         if isinstance(value, ATOMS):
-            yield f"{path} = {type(value).__name__} {value!r}"
+            shown = NATIVE_STACK.sub("", value) if type(value) is str else value
+            yield f"{path} = {type(value).__name__} {shown!r}"
         elif isinstance(value, (types.ModuleType, types.BuiltinFunctionType)):
             yield f"{path} = {value.__name__}"
         elif id(value) in self.seen:

@@ -13,10 +13,10 @@ import sot
 from sot.torch_compat import tensors as known
 
 CLASSIFIED = known.CONSTANT_ATTRIBUTES | known.CONSTANT_METHODS | known.VALUES | set(known.ASKED) | known.LEFT
-# Operations that have no operator of ATen's name, constructors, and what a class has for Python.
+# Operations that have no operator of ATen's name in some version, constructors, and what a class has for Python.
 OPERATIONS = frozenset("""
-    H T grad_fn as_subclass backward bfloat16 byte cdouble cfloat char double half ipu long mtia new new_tensor
-    register_hook register_post_accumulate_grad_hook retain_grad short to_sparse_coo unique xpu
+    H T cholesky qr grad_fn as_subclass backward bfloat16 byte cdouble cfloat char double half ipu long mtia
+    new new_tensor register_hook register_post_accumulate_grad_hook retain_grad short to_sparse_coo unique xpu
     __array_wrap__ __delitem__ __floordiv__ __getitem__ __iadd__ __idiv__ __ifloordiv__ __imod__ __imul__ __invert__
     __ipow__ __isub__ __iter__ __itruediv__ __mod__ __pos__ __radd__ __rdiv__ __rfloordiv__ __rlshift__ __rmatmul__
     __rmod__ __rmul__ __ror__ __rpow__ __rrshift__ __rtruediv__ __rxor__ __setitem__ __truediv__

@@ -12,7 +12,7 @@ from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import no_keywords, take
 from sot.interpreter.control_flow import failures
 from sot.interpreter.numpy_ops import numpy_functions
-from sot.interpreter.torch_ops import known_values
+from sot.interpreter.torch_ops import known_values, overrides
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
@@ -137,7 +137,12 @@ def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(args[0], ArrayValue):
         number = numpy_functions.item(m, args[0])
         return graph_numbers.as_truth(m, number) if isinstance(number, DeferredScalar) else number
-    result = decide(m, args[0])
+    try:
+        result = decide(m, args[0])
+    except Break as stop:
+        if stop.reason is not Reason.TENSOR_TRUTH or (later := truth_read_later(m, args[0])) is None:
+            raise
+        return later
     if not isinstance(result, TensorBool):
         return result if result is ENTERED else boolean(result)
     if not isinstance(args[0], TensorValue) or args[0].ref is not result.ref:
@@ -145,6 +150,16 @@ def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     copied = torch_call(m, "call_method", "clone", [args[0]], {})    # the tensor may change later
     assert isinstance(copied, TensorValue)
     return TensorBool(copied.ref)
+
+
+def truth_read_later(m: Machine, value: Value) -> Value | None:
+    """``bool(tensor)`` as a number that is read after the graph, or None if the program may need it before."""
+    if not isinstance(value, TensorValue) or value.fake.numel() != 1 or m.modes or overrides.asked(m, value):
+        return None
+    try:
+        return torch_call(m, "call_method", "item", [TensorValue(as_truth(m, value).ref)], {})
+    except Break:
+        return None
 
 
 @handles(operator.not_)

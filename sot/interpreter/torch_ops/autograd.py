@@ -69,5 +69,3 @@ def node_target(cls: type) -> Callable[..., Any]:
 def is_function_of_program(target: Any) -> bool:
     """Whether the target of a node calls an autograd function that the program defines."""
     return hasattr(target, "autograd_function")
-
-

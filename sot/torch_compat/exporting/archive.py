@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from sot.torch_compat.symbolic_shapes import example_of
+
 PACKAGE = "torch.export.pt2_archive._package"      # a second to import, so only when needed
 
 
@@ -33,10 +35,9 @@ def with_examples(program: Any) -> Any:
 
 def zeros(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
-        return hint(value)
-    return torch.zeros([hint(size) for size in value.shape], dtype=value.dtype, device=value.device)
+        return in_capture(value)
+    return torch.zeros([in_capture(size) for size in value.shape], dtype=value.dtype, device=value.device)
 
 
-def hint(number: Any) -> Any:
-    """The value that a symbol had in the capture."""
-    return number.node.hint if isinstance(number, torch.SymInt | torch.SymFloat) else number
+def in_capture(number: Any) -> Any:
+    return example_of(number) if isinstance(number, torch.SymInt | torch.SymFloat) else number

@@ -1,5 +1,7 @@
 """Where the time of a run goes: graphs, Python after breaks, captures, guards; and what to change first."""
 import json
+import os
+import signal
 import time
 
 import pytest
@@ -188,6 +190,23 @@ def test_many_operations_of_python_are_sampled():
             torch.sin(X)
     assert 30_000 < recording.in_python.operations.total() < 300_000
     assert recording.in_python.seconds.total() < recording.elapsed
+
+
+def test_a_process_forked_while_operations_are_sampled_can_run_operations():
+    pages = [bytes(4096) for _ in range(20_000)]    # a fork that takes longer meets the sampler more often
+    with recorded(Recording("forks")):
+        for _ in range(6000):
+            torch.sin(X)
+        for _ in range(100):
+            child = os.fork()
+            if child == 0:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.alarm(20)
+                torch.sin(X)
+                os._exit(0)
+            torch.sin(X)
+            assert os.waitpid(child, 0)[1] == 0
+    assert len(pages) == 20_000
 
 
 # ---- the timeline -------------------------------------------------------------------------------------------

@@ -10,6 +10,10 @@
    on a thread turns the observer on for a moment every few milliseconds, at random times. The operations of a moment
    stand for the whole time since the moment before.
 
+   The thread holds `mutex` while it turns the observer on and off, because torch has a lock of its own there. A fork
+   waits for `mutex`: a child that is born with torch's lock held would wait for ever at its next operation. In the child
+   the thread is missing and the observer is off.
+
    Only direct calls count, not the operations that an operation is made of, and not those of the autograd
    engine. An observer of torch does not change the program's results, as a mode would. The observer runs
    without the GIL, as operations do; only the callable needs it. */
@@ -17,6 +21,7 @@
 #include <Python.h>
 
 #include <ATen/record_function.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -110,6 +115,22 @@ void end_sampling()
     }
     sampler = nullptr;
     sampling = false;
+}
+
+void before_fork()
+{
+    mutex.lock();
+}
+
+void in_parent()
+{
+    mutex.unlock();
+}
+
+void in_child()
+{
+    sampler = nullptr;
+    mutex.unlock();
 }
 
 /* ---- the observer ------------------------------------------------------------------------------- */
@@ -224,5 +245,6 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_tally", "Counts operations, f
 PyMODINIT_FUNC PyInit__tally(void)
 {
     Py_AtExit(end_sampling);
+    pthread_atfork(before_fork, in_parent, in_child);
     return PyModule_Create(&definition);
 }

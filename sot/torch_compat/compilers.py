@@ -169,7 +169,7 @@ def compiling_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Iterator[
         yield
 
 
-# Operators that AOTAutograd decomposes wrongly (torch 2.11 to 2.15: targets after the first -1 are not ignored).
+# Operators that AOTAutograd decomposes wrongly: torch 2.11 to 2.13, but not 2.15, reads targets after the first -1.
 DECOMPOSED_WRONGLY = torch._C._nn.multilabel_margin_loss, torch.nn.functional.multilabel_margin_loss
 
 STATIC_INPUT = "tensor_dict"     # where torch.compile has the mark on a placeholder

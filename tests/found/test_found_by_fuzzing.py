@@ -362,7 +362,9 @@ def test_a_number_that_does_not_fit_a_dtype_is_refused_after_an_effect(change):
 
 BIG = 10 ** 30
 WITH_BIG_NUMBERS = {
-    "insert": lambda: [1].insert(BIG, 2), "pop": lambda: [1].pop(BIG), "item": lambda: [1][BIG],
+    "insert": lambda: [1].insert(BIG, 2), "pop": lambda: [1].pop(BIG),
+    "empty pop": lambda: [].pop(BIG), "pop of a name": lambda: [].pop("a"), "pop outside": lambda: [1].pop(1),
+    "item": lambda: [1][BIG],
     "slice": lambda: (1, 2)[-BIG:], "times": lambda: (1,) * -BIG, "empty times": lambda: [] * BIG,
     "rotate": lambda: collections.deque([1]).rotate(-BIG), "maxlen": lambda: collections.deque([1], BIG),
     "repeat": lambda: itertools.repeat(1, BIG), "product": lambda: itertools.product([1], repeat=BIG),
@@ -379,7 +381,7 @@ def test_a_number_that_does_not_fit_into_a_parameter_of_c(what):
     def program(x):
         try:
             return function(), x + 1
-        except (OverflowError, ValueError, IndexError) as e:
+        except (OverflowError, ValueError, IndexError, TypeError) as e:
             return type(e).__name__, str(e), x - 1
     same_for(program, (X,))
 

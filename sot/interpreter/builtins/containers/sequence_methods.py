@@ -16,7 +16,7 @@ from sot.interpreter.builtins.common import (
     take,
     truth_of,
 )
-from sot.interpreter.builtins.containers.sequences import items_of, mutable, position, replace
+from sot.interpreter.builtins.containers.sequences import items_of, mutable, replace
 from sot.polyfills import containers as fill
 from sot.polyfills import operators as polyfill
 from sot.support.registry import handles
@@ -79,10 +79,12 @@ def insert(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(list.pop)
 def pop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, at = take("pop", args, kwargs, "self", "index", required=1)
-    target = mutable(self_)
+    target, index = mutable(self_), -1 if at is None else count_of(m, at)
     if not target.items:
         m.throw(IndexError, "pop from empty list")
-    index = len(target.items) - 1 if at is None else position(m, at, len(target.items), "pop")
+    index += len(target.items) if index < 0 else 0
+    if not 0 <= index < len(target.items):
+        m.throw(IndexError, "pop index out of range")
     value = m.settle_at(target.items, index)
     m.touch(target)
     del target.items[index]

@@ -163,7 +163,7 @@ def position(m: Machine, key: Value, length: int, what: str) -> int:
         kind = key.pytype.__name__
         m.throw(TypeError, f"sequence index must be integer, not {kind!r}" if what == "deque" else
                 f"{what.split()[0]} indices must be integers or slices, not {kind}")
-    index = count_of(m, key) if what == "pop" else index_of(m, key)
+    index = index_of(m, key)
     if not fits(index):
         m.throw(IndexError, "cannot fit 'int' into an index-sized integer")
     if index < 0:

@@ -395,3 +395,19 @@ def test_a_refused_view_is_changed_under_inference_mode():
         program(views[0])
         sot.to_static(program, backend=Counter())(views[1])
         assert views[0].detach().eq(views[1].detach()).all()
+
+
+@pytest.mark.parametrize("warns", [
+    lambda x: float(np.complex64(1 + 2j)), lambda x: float(x.detach().to(torch.complex64).numpy().sum()),
+    lambda x: np.float32(3e38) * np.float32(10), lambda x: ~bool(x.dim())])
+def test_python_warns_at_the_users_line_where_capture_knows_the_result(warns):
+    def program(x):
+        x.data = (x * 2).detach()
+        return warns(x), x + 1
+    seen = []
+    for f in (program, sot.to_static(program, backend="eager")):
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            result = f(X.clone())
+        seen.append((str(result), [(str(w.message), w.category, w.filename, w.lineno) for w in shown]))
+    assert seen[0] == seen[1]

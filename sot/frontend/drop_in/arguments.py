@@ -12,8 +12,10 @@ from sot.guards.guards import short
 from sot.support.errors import SotError
 from sot.torch_compat.dynamo import state
 
+INPUT_SPEC = "SOT takes sot.InputSpec: sot.to_static(..., input_spec=[...])"
 REFUSED = {
-    "shapes_spec": "SOT takes sot.InputSpec: sot.to_static(..., input_spec=[...])",
+    "shapes_spec": INPUT_SPEC,
+    "dynamic_shapes": INPUT_SPEC,
     "guard_filter_fn": "SOT's guards differ from those of torch.compile, so the function cannot filter them",
     "use_aoti": "use sot.save for a model as a file",
 }
@@ -42,6 +44,7 @@ class Arguments:
     recompile_limit: int | None = None
     isolate_recompiles: bool = False
     shapes_spec: Any = field(default=None, hash=False)
+    dynamic_shapes: Any = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         for what in ("fullgraph", "disable", "isolate_recompiles"):
@@ -52,8 +55,9 @@ class Arguments:
         limit = self.recompile_limit
         if limit is not None and (type(limit) is not int or limit < 1):
             raise TargetError(f"recompile_limit must be a number above 0, or None, not {short(limit)}")
-        if self.shapes_spec is not None:
-            refuse("shapes_spec")
+        for what in ("shapes_spec", "dynamic_shapes"):
+            if getattr(self, what) is not None:
+                refuse(what)
         if self.options is not None and not isinstance(self.options, Mapping):
             raise TargetError(f"options must be a dict, not {short(self.options)}")
         if self.mode is not None and self.options is not None:

@@ -32,17 +32,20 @@ F = TypeVar("F")
 def compile(model: None = None, *, fullgraph: bool = False, dynamic: bool | None = None,
             backend: str | Backend | None = None, mode: str | None = None, options: Mapping[str, Any] | None = None,
             name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
-            isolate_recompiles: bool = False, shapes_spec: Any = None) -> Callable[[F], F]: ...
+            isolate_recompiles: bool = False, shapes_spec: Any = None,
+            dynamic_shapes: Any = None) -> Callable[[F], F]: ...
 @overload
 def compile(model: F, *, fullgraph: bool = False, dynamic: bool | None = None,
             backend: str | Backend | None = None, mode: str | None = None, options: Mapping[str, Any] | None = None,
             name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
-            isolate_recompiles: bool = False, shapes_spec: Any = None) -> F: ...
+            isolate_recompiles: bool = False, shapes_spec: Any = None,
+            dynamic_shapes: Any = None) -> F: ...
 @public(hint="The settings are keyword arguments: compile(f, fullgraph=True)")
 def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None,
             backend: str | Backend | None = None, mode: str | None = None, options: Mapping[str, Any] | None = None,
             name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
-            isolate_recompiles: bool = False, shapes_spec: Any = None) -> Any:
+            isolate_recompiles: bool = False, shapes_spec: Any = None,
+            dynamic_shapes: Any = None) -> Any:
     """Compile a function or a module as torch.compile does. A decorator, with or without arguments.
 
     Arguments:
@@ -58,13 +61,13 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
         disable: leave everything to Python: returns ``model``.
         recompile_limit: how often one function may be compiled. None means torch._dynamo.config and SOT_ENTRIES.
         isolate_recompiles: has no effect. Each call of compile keeps its own compiled code.
-        shapes_spec: refused.
+        shapes_spec, dynamic_shapes: refused. The second is torch 2.15's name of the first.
 
     Raises TargetError (a TypeError) for a model that cannot be compiled, UnknownBackendError, OptionsError or another
     BackendError for the backend, NotPossibleError for what SOT does not support.
     """
     arguments = Arguments(fullgraph, dynamic, backend, mode, options, name, disable, recompile_limit,
-                          isolate_recompiles, shapes_spec)
+                          isolate_recompiles, shapes_spec, dynamic_shapes)
     if model is None:
         return functools.partial(compiled, arguments=arguments)
     return compiled(model, arguments=arguments)

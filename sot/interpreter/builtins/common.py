@@ -60,15 +60,29 @@ def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
 
 
 def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
-    """Call a pure function during capture. An exception of it is raised in the captured program."""
+    """Call a pure function during capture. An exception of it is raised in the captured program. If it warns, Python
+    calls it again.
+    """
+    m.warned.clear()
     try:
         with np.errstate(all="raise"):
-            result = function(*args, **kwargs)
+            result = as_from(m, CALL)(function, args, kwargs)
     except (RecursionError, MemoryError, FloatingPointError) as e:
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     except Exception as e:
         return throw_like(m, e)
+    if m.warned:
+        raise Break(Reason.UNSUPPORTED, f"the warning {str(m.warned[0][0].message)!r}")
     return wrap_new(m, result)
+
+
+CALL = (lambda function, args, kwargs: function(*args, **kwargs)).__code__
+
+
+def as_from(m: Machine, code: types.CodeType) -> types.FunctionType:
+    """A function of the user's module, as far as filters of warnings can tell, with a record of warnings of its own."""
+    frame = next(iter(m.user_frames()), m.frames[0])
+    return types.FunctionType(code, {"__name__": frame.namespace.get("__name__")})
 
 
 def throw_like(m: Machine, error: Exception) -> Any:

@@ -186,7 +186,8 @@ def test_name_is_what_reports_say():
     ({"recompile_limit": 0}, TargetError), ({"options": ["a"]}, TargetError),
     ({"mode": "default", "options": {}}, OptionsError), ({"backend": "inductors"}, UnknownBackendError),
     ({"backend": "inductor", "mode": "fast"}, BackendError), ({"options": {"no_such_option": 1}}, OptionsError),
-    ({"shapes_spec": {}}, NotPossibleError), ({"options": {"guard_filter_fn": len}}, NotPossibleError),
+    ({"shapes_spec": {}}, NotPossibleError), ({"dynamic_shapes": {}}, NotPossibleError),
+    ({"options": {"guard_filter_fn": len}}, NotPossibleError),
     ({"options": {"use_aoti": True}}, NotPossibleError), ({"backend": 3}, TypeError),
 ])
 def test_arguments_that_mean_nothing_are_refused_at_once(arguments, error):

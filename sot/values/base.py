@@ -228,6 +228,8 @@ class Const(Value):
         real = self.real
         if isinstance(real, np.number):     # also a float, whose repr is not Python source
             return real.item()
+        if isinstance(real, slice):
+            return slice(*(Const(part).graph_argument(m, found) for part in (real.start, real.stop, real.step)))
         if isinstance(real, complex) and not is_written_exactly(real):
             raise Break(Reason.OPAQUE_VALUE, f"{real!r}, which has no text as a constant,")
         if isinstance(real, GRAPH_CONSTANTS):

@@ -33,7 +33,7 @@ CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)
 # Python types that stand for dtypes.
 DTYPES_OF_PYTHON = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
 GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout,
-                   torch.memory_format, type(Ellipsis), slice, range)
+                   torch.memory_format, type(Ellipsis), range)
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 

@@ -19,6 +19,7 @@ import types
 import warnings
 from typing import NamedTuple, TypedDict
 
+import numpy
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint

@@ -34,6 +34,14 @@ def scalars_as_sizes(x):
 
 
 @whole
+def scalars_in_slices(x):
+    first = np.int64(1)
+    x[first:COUNT] = x[:COUNT - 1, None][::first].squeeze(1) + 1
+    x[..., slice(first, None)] *= 2
+    return x[:, first:COUNT], x[first:]
+
+
+@whole
 def arithmetic_of_scalars(x):
     threshold = 0.8 + 0.1 * np.exp(-4.0 * 2 / 7)
     scale = np.log(np.exp(1 - 1e-3) - 1)

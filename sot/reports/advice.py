@@ -1,8 +1,12 @@
 """What to change first: the losses of a run, the largest first.
 
-A loss is time that a change of the program can win: what Python ran after a break, the tensor operations of a function
-that Python runs or of code outside of functions, repeated captures of one function, the checks of guards. Losses below
-``SMALL`` of the time need no action, and neither do those whose remedy is to do nothing.
+A loss is time that a change of the program can win: what Python ran after a break of a function with tensor operations,
+the tensor operations of a function that Python runs or of code outside of functions, repeated captures of one function,
+the checks of guards. Losses below ``SMALL`` of the time need no action, and neither do those whose remedy is to do
+nothing.
+
+Advice is about the user's own code: a break in a library has the user's line that led there. What is lost where a
+capture began in a library's own code is one loss for each package, because the user can exclude the package.
 """
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from sot.reports.lines import count
 from sot.reports.model import Break, Line, Recompile, Report
 from sot.reports.scopes import MODULE
 from sot.support.errors import NOTHING
+from sot.support.places import is_of_library, shortened
 
 SMALL = 0.01        # of the time outside of captures; of recompiles: of the whole time
 
@@ -52,15 +57,19 @@ def running(report: Report) -> float:
 
 
 def all_losses(report: Report) -> Iterator[Loss]:
+    yield from losses_of_packages(report)
     for b in report.stops:
-        yield Loss(b.message, b.hint, b.line, b.seconds, b)
+        if b.has_work and not b.package:
+            line = own_line(b.line, *b.stack[::-1], b.caller)
+            where = "" if line is b.line else f", in {b.line.function} ({shortened(b.line.file)}:{b.line.line})"
+            yield Loss(b.message + where, b.hint, line, b.seconds, b)
     again: defaultdict[tuple[str, Line, str], list[Recompile]] = defaultdict(list)
-    for recompile in report.recompiles:
+    for recompile in (r for r in report.recompiles if not r.package):
         again[recompile.name, recompile.function, recompile.remedy].append(recompile)
     for (name, line, remedy), found in again.items():
         cause = f": {found[-1].causes[0]}" if found[-1].causes else ""
         times = f" {len(found)} times" if len(found) > 1 else ""
-        yield Loss(f"{name} was recompiled{times}{cause}", remedy, found[-1].begins or line,
+        yield Loss(f"{name} was recompiled{times}{cause}", remedy, own_line(found[-1].begins or line, found[-1].caller),
                    sum(r.seconds for r in found), found[-1])
     for f in report.functions:
         if f.name == MODULE:
@@ -72,6 +81,31 @@ def all_losses(report: Report) -> Iterator[Loss]:
                    "often", slowest.function, slowest.checking)
 
 
+def losses_of_packages(report: Report) -> Iterator[Loss]:
+    found: defaultdict[str, list[Break | Recompile]] = defaultdict(list)
+    for recompile in report.recompiles:
+        found[recompile.package].append(recompile)
+    for b in report.stops:
+        if b.has_work:
+            found[b.package].append(b)
+    found.pop("", None)
+    for package, subjects in found.items():
+        recompiles = sum(isinstance(s, Recompile) for s in subjects)
+        largest = max(subjects, key=lambda s: s.seconds)
+        line = largest.caller or (largest.line if isinstance(largest, Break) else largest.function)
+        yield Loss(f"captures begin in {package}, a library: {count(recompiles, 'recompile')} and "
+                   f"{count(len(subjects) - recompiles, 'break')}",
+                   f"begin them in what it calls: leave {package} to Python with SOT_EXCLUDE={package}, --exclude "
+                   f"{package} or sot.enable(exclude=[\"{package}\"])", line, sum(s.seconds for s in subjects),
+                   largest)
+
+
+def own_line(*lines: Line | None) -> Line:
+    """The first line of the user's own code among lines, innermost first; the first line if there is none."""
+    known = [line for line in lines if line is not None]
+    return next((line for line in known if not is_of_library(line.file)), known[0])
+
+
 def is_small(report: Report, b: Break) -> bool:
-    """Whether a break needs no action: it costs next to no time."""
-    return b.seconds <= SMALL * running(report)
+    """Whether a break needs no action: it costs next to no time that a change could win."""
+    return not b.has_work or b.seconds <= SMALL * running(report)

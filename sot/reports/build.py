@@ -29,6 +29,7 @@ from sot.reports.model import (
     Stage,
     Times,
 )
+from sot.reports.packages import Packages
 from sot.reports.recording import OPTIMIZERS, Recording, Runs, Work, users_file
 from sot.reports.records import BreakRecord, Capture, GraphRecord
 from sot.reports.scopes import Scope, scope_of
@@ -52,8 +53,9 @@ def report_of(recording: Recording) -> Report:
     captured = recording.captures
     graphs = [graph_of(c.graph, c, runs) for c, runs in captured if c.graph is not None]
     functions = functions_of(captured, recording.in_python)
-    breaks = breaks_of(captured, functions)
-    idle = [b for b in breaks_of(captured, functions, idle=True) if not b.fallback and b.seconds > 0]
+    packages = Packages(functions)
+    breaks = breaks_of(captured, functions, packages)
+    idle = [b for b in breaks_of(captured, functions, packages, idle=True) if not b.fallback and b.seconds > 0]
     return Report(
         program=recording.program,
         started=time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(recording.clock)),
@@ -65,7 +67,7 @@ def report_of(recording: Recording) -> Report:
         graphs=graphs,
         breaks=breaks,
         guards=guards_of(captured),
-        recompiles=[recompile_of(c) for c, _ in captured if c.recompile_reasons and c.graph],
+        recompiles=[recompile_of(c, packages) for c, _ in captured if c.recompile_reasons and c.graph],
         stages=list(stages_of(captured, recording.started)),
         files=files_of(graphs, [*breaks, *idle], recording.in_python.operations),
         left_out=[name for name, _ in recording.left_out.most_common()],
@@ -105,10 +107,14 @@ def operation_of(node: Any) -> Operation:
     return Operation(name, innermost(trace), OPTIMIZERS in trace)
 
 
-def recompile_of(capture: Capture) -> Recompile:
+def recompile_of(capture: Capture, packages: Packages) -> Recompile:
     return Recompile(capture.name, line_of(capture.place), begins(capture),
                      [*lines.reason_lines(capture.recompile_reasons)], sum(capture.seconds.values()),
-                     capture.recompile_reasons[0].remedy)
+                     capture.recompile_reasons[0].remedy, packages.of(capture.place), caller_of(capture))
+
+
+def caller_of(capture: Capture) -> Line | None:
+    return line_of(capture.caller) if capture.caller is not None else None
 
 
 def begins(capture: Capture) -> Line | None:
@@ -132,20 +138,26 @@ def innermost(trace: str) -> Line | None:
     return None
 
 
-def breaks_of(captured: Captured, functions: Iterable[Function], idle: bool = False) -> list[Break]:
+def breaks_of(captured: Captured, functions: Iterable[Function], packages: Packages, idle: bool = False) -> list[Break]:
     """Breaks and functions left to Python; those that cost the most time come first. Equal breaks are counted
     together. ``idle``: only those that cut no graph, which otherwise do not count.
     """
     python = {(f.line.file, f.line.line): f.seconds for f in functions}
+    working = {(f.line.file, f.line.line, f.name) for f in functions if f.graphs or f.in_graphs or f.in_python}
     found: dict[tuple[BreakRecord, bool], list[Runs]] = defaultdict(list)
+    first: dict[tuple[BreakRecord, bool], Capture] = {}
     for capture, runs in captured:
         if capture.stopped is not None and is_idle(capture) is idle:
-            found[capture.stopped, capture.fallback].append(runs)
+            key = capture.stopped, capture.fallback
+            found[key].append(runs)
+            first.setdefault(key, capture)
     breaks = [
         Break(record.reason.name, record.message, record.hint, line_of(record.place),
               [line_of(place) for place in record.stack], len(all_runs), sum(r.times for r in all_runs), fallback,
               python.get(scope_of(record.place.file, record.place.line, record.place.function)[:2], 0.0) if fallback
-              else sum(r.after.own for r in all_runs) / 1e9)
+              else sum(r.after.own for r in all_runs) / 1e9,
+              any(scope_of(p.file, p.line, p.function) in working for p in (*record.stack, record.place)),
+              packages.of(first[record, fallback].place), caller_of(first[record, fallback]))
         for (record, fallback), all_runs in found.items()]
     return sorted(breaks, key=lambda b: (b.fallback, -b.seconds, -b.runs, -b.captures))
 

@@ -87,7 +87,8 @@ class Graph:
 class Break:
     """A place where capture stopped. ``fallback``: Python runs the whole function. ``runs``: how often it was
     reached. ``seconds``: what Python ran from there to the next graph or the end of the function; for a function that
-    Python runs as a whole, its tensor operations.
+    Python runs as a whole, its tensor operations. ``has_work``: a function of ``stack`` has tensor operations; if
+    not, Python runs there what no capture would make faster. ``package`` and ``caller``: see ``Recompile``.
     """
 
     reason: str
@@ -99,6 +100,9 @@ class Break:
     runs: int
     fallback: bool
     seconds: float = 0.0
+    has_work: bool = True
+    package: str = ""
+    caller: Line | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,8 @@ class Guard:
 class Recompile:
     """A function that was recompiled. ``causes`` has a sentence for each entry that did not fit. ``begins`` is the
     line of the first operation, because resume code is captured separately. ``seconds``: of the capture. ``remedy``:
-    what to change so that the closest entry fits.
+    what to change so that the closest entry fits. ``package``: the installed package that can be excluded, so that no
+    capture begins in the function; empty for the user's own code. ``caller``: the user's own line that led there.
     """
 
     name: str
@@ -125,6 +130,8 @@ class Recompile:
     causes: list[str]
     seconds: float = 0.0
     remedy: str = ""
+    package: str = ""
+    caller: Line | None = None
 
 
 @dataclass(frozen=True)
@@ -270,6 +277,11 @@ class Report:
     def stops(self) -> list[Break]:
         """Everything that stopped a capture, ordered by the time that it costs."""
         return sorted([*self.breaks, *self.idle], key=lambda b: (-b.seconds, b.fallback))
+
+    @property
+    def lost(self) -> float:
+        """What Python ran after breaks of functions with tensor operations, in seconds."""
+        return sum(b.seconds for b in self.stops if b.has_work and not b.fallback)
 
     @property
     def real_breaks(self) -> list[Break]:

@@ -151,6 +151,7 @@ class Recording:
 
     def add(self, capture: Capture) -> None:
         """Add a finished capture."""
+        capture.caller = users_place(sys._getframe(1), libraries=False)[0]
         self.captures.append((capture, self._open.pop(id(capture), Runs())))
 
     def counted(self, compiled: Callable[..., Any], capture: Capture) -> Callable[..., Any]:
@@ -194,12 +195,12 @@ def users_file(file: str) -> bool:
     return not file.startswith(NOT_USERS) and (not file.startswith(STDLIB) or is_installed(file))
 
 
-def users_place(frame: FrameType | None) -> tuple[Place | None, list[str]]:
-    """The innermost user line, and the files of the frames within it."""
+def users_place(frame: FrameType | None, libraries: bool = True) -> tuple[Place | None, list[str]]:
+    """The innermost user line, and the files of the frames within it. ``libraries``: those installed count, too."""
     files: list[str] = []
     while frame is not None:
         file = frame.f_code.co_filename
-        if users_file(file):
+        if users_file(file) and (libraries or not is_installed(file)):
             return Place(file, frame.f_lineno, frame.f_code.co_name), files
         files.append(file)
         frame = frame.f_back

@@ -106,6 +106,7 @@ class Capture:
         effects: the mutations and the output of the entry besides the graph.
         stages: the intermediate forms as text, by name, if they were requested.
         began: the start time, by ``time.perf_counter``.
+        caller: the line of the user's own code that runs; of library code the line that led there. Only in reports.
     """
 
     name: str
@@ -121,6 +122,7 @@ class Capture:
     effects: list[str] = field(default_factory=list)
     stages: dict[str, str] = field(default_factory=dict)
     began: float = field(default_factory=time.perf_counter)
+    caller: Place | None = None
 
     @property
     def recompiled_because(self) -> list[str]:

@@ -182,7 +182,8 @@ CHANGES = [
 ]
 TENSORS = [
     "x = x * 2", "y = x", "x += <num>", "y *= <num>", "x.add_(<num>)", "x.mul_(<vec>)", "x[0] = <num>",
-    "x[1:] = <num>", "x[numpy.int64(1):] = <num>", "x[:2] += <vec>[:2]", "x[x > <num>] = 0.", "x.zero_()", "y = x.view(-1)",
+    "x[1:] = <num>", "x[numpy.int64(1):] = <num>", "x[:2] += <vec>[:2]", "x[x > <num>] = 0.", "x.zero_()",
+    "y = x.view(-1)",
     "y = x[1:]; y += 1; y = x", "v = x.view(2, -1)\nv[0] = <num>", "x.copy_(<vec>)", "x.relu_()", "x.clamp_(-2, 2)",
     "log.append(x)", "log.append(x[1:])", "log.append(x.view(-1))", "(<scalar>).backward()", "w.grad = None",
     "(w * <vec>).sum().backward()", "log.append(torch.autograd.grad((w * <vec>).sum(), w)[0])", "log.append(w.grad)",

@@ -1,12 +1,21 @@
 """The first advice: what to change so that a loss goes away, or nothing where no change would win time."""
+import functools
+import importlib
+import sys
+import time
+
 import pytest
 import torch
 
 import sot
-from sot.reports.advice import all_losses, first_change
+from sot.frontend.global_mode import enable_all
+from sot.reports.advice import all_losses, first_change, is_small
 from sot.reports.build import report_of
+from sot.reports.model import Function, Line
+from sot.reports.packages import Packages
 from sot.reports.recording import Recording, recorded
 from sot.support.errors import NOTHING
+from sot.support.places import Place
 
 pytestmark = pytest.mark.usefixtures("fresh")
 X = torch.ones(4, 3)
@@ -81,6 +90,93 @@ def test_grad_mode_needs_a_graph_for_each_state():
             f(X)
     recompile, = report_of(recording).recompiles
     assert recompile.remedy.startswith(NOTHING)
+
+
+# ---- libraries --------------------------------------------------------------------------------------------
+LIBRARY = """
+import time
+
+def trained(step, counts):
+    for count in counts:
+        held = Holder(count)
+        step(held.x)
+        for _ in range(2):
+            time.sleep(0.003)
+            held.x = held.x.sin()
+
+class Holder:
+    def __init__(self, count):
+        import torch
+        self.x = torch.ones(count, 3)
+
+def slept(x):
+    time.sleep(0.003)
+    return x.cos()
+"""
+
+
+@pytest.fixture
+def trainer(tmp_path, monkeypatch):
+    """An installed library with a loop that calls the user's function, and that breaks and recompiles."""
+    (tmp_path / "site-packages" / "trainer").mkdir(parents=True)
+    (tmp_path / "site-packages" / "trainer" / "__init__.py").write_text("")
+    (tmp_path / "site-packages" / "trainer" / "loops.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    yield importlib.import_module("trainer.loops")
+    for name in ("trainer", "trainer.loops"):
+        del sys.modules[name]
+
+
+def users_step(x):
+    return torch.sin(x) + 1
+
+
+def report_of_program(run, exclude=()):
+    recording = Recording("program")
+    with enable_all(backend="eager", exclude=exclude), recorded(recording):
+        run()
+    return report_of(recording)
+
+
+def test_a_library_in_which_captures_begin_is_to_be_excluded_and_then_its_loss_is_gone(trainer):
+    run = functools.partial(trainer.trained, users_step, (2, 3, 4))
+    first = first_change(report_of_program(run))
+    assert "captures begin in trainer, a library" in first.what and "--exclude trainer " in first.remedy
+    assert (first.line.file, first.line.function) == (__file__, "report_of_program")
+    after = report_of_program(run, exclude=["trainer"])
+    assert not [loss for loss in all_losses(after) if "library" in loss.what]
+    assert {graph.name for graph in after.graphs} == {"users_step"}
+
+
+def test_a_package_with_the_model_is_not_to_be_excluded(trainer):
+    scope = Function(name="Model.forward", line=Line(trainer.__file__, 1, "Model.forward"), captures=1, graphs=1,
+                     breaks=0, in_graphs=1, in_python=0)
+    place = Place(trainer.__file__, 4, "trained")
+    assert Packages([]).of(place) == "trainer"
+    assert Packages([scope]).of(place) == ""
+    assert Packages([]).of(Place(__file__, 1, "run")) == ""
+
+
+def test_a_break_in_a_library_that_the_users_function_calls_has_the_users_line(trainer):
+    def run():
+        y = trainer.slept(torch.sin(torch.ones(3)))
+        return y * 2
+
+    first = first_change(report_of_program(run))
+    assert (first.line.file, first.line.source) == (__file__, "y = trainer.slept(torch.sin(torch.ones(3)))")
+    assert "in slept (trainer/loops.py:" in first.what
+
+
+def test_a_break_in_code_without_tensor_operations_is_no_loss():
+    def prepare():
+        time.sleep(0.05)
+
+    def run():
+        prepare()
+
+    report = report_of_program(run)
+    assert report.idle and report.lost == 0
+    assert all(is_small(report, b) for b in report.idle) and first_change(report) is None
 
 
 def test_operations_outside_of_functions_are_to_be_moved_into_one():

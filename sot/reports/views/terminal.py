@@ -61,7 +61,7 @@ def headline(report: Report) -> Text:
         ("SOT ", "bold"), f"{report.program}: ", (percent(report.coverage), "bold green"),
         f" of {report.in_graphs + report.in_python} tensor operations in graphs, {percent(report.times.share)} of "
         f"their time; {', '.join(counts)}; capture took {milliseconds(report.capture_seconds)} of "
-        f"{milliseconds(report.elapsed)}, Python after breaks {milliseconds(report.times.breaks)}",
+        f"{milliseconds(report.elapsed)}, Python after breaks {milliseconds(report.lost)}",
         *(("\nChange first: ", "bold"), f"{first.what}, at {at(first.line)} ({milliseconds(first.seconds)}). "
           f"{first.remedy}") if first is not None else ())
 

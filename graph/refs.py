@@ -67,6 +67,16 @@ class GeneratorRef(TensorRef):
         self.seen = True
 
 
+class ModuleRef(TensorRef):
+    """A finished subgraph as an argument of a node. Fakes run it."""
+
+    __slots__ = ()
+
+    def __init__(self, module: fx.GraphModule, node: fx.Node) -> None:
+        self.fake, self.node, self.real, self.label, self.version = module, node, None, "", 0  # type: ignore[assignment]
+        self.seen = True
+
+
 def version_of(tensor: torch.Tensor) -> int:
     """The version of a tensor. Tensors of inference mode have none."""
     return 0 if tensor.is_inference() else tensor._version

@@ -100,8 +100,12 @@ class Region:
         """The operands that nodes use."""
         return [o.ref for o in self.operands.values() if o.node.users]
 
+    def taken(self) -> list[TensorRef]:
+        """The same and those that are results."""
+        return [o.ref for o in self.operands.values()]
+
     # ---- results
-    def close(self, outputs: Iterable[TensorRef], operands: Sequence[TensorRef], kind: str,
+    def close(self, outputs: Iterable[TensorRef | None], operands: Sequence[TensorRef], kind: str,
               alone: bool = False) -> str:
         """Make the GraphModule of (parameters, operands) -> outputs. Returns its name. ``alone``: it returns a tensor,
         not a tuple.
@@ -109,7 +113,7 @@ class Region:
         order = [self.node_of(ref) for ref in (*self.parameters, *operands)]
         for node in order:
             self.anchor.prepend(node)
-        given = tuple(self.node_of(ref) for ref in outputs)
+        given = tuple(None if ref is None else self.node_of(ref) for ref in outputs)
         self.graph.output(given[0] if alone else given)
         for operand in self.operands.values():
             if operand.node not in order:

@@ -23,7 +23,7 @@ from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
-from sot.interpreter.torch_ops.autograd import is_function_of_program
+from sot.interpreter.torch_ops.autograd import is_function_of_program, runs_code_of_program
 from sot.interpreter.torch_ops.checkpoints import run_as_it_is
 from sot.interpreter.torch_ops.elements import element, set_element
 from sot.interpreter.torch_ops.tensor_hooks import make_place
@@ -113,6 +113,9 @@ class GraphCompiler:
         self.compiles = self.compiles or not as_it_is
         if as_it_is and graph.optimizers:
             raise RestartCapture("the backend runs its graph as it is", exact_optimizers=True)
+        if not as_it_is and any(runs_code_of_program(node.target) for node in graph.module.graph.nodes):
+            raise RestartCapture("the backend compiles its graph, and would keep what the program's code reads",
+                                 compiles=True)
         if graph.floats and not as_it_is:
             return self.compile(graph, record)
         if not as_it_is and graph.shows_leaves:

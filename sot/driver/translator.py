@@ -239,13 +239,16 @@ class Translator:
         if recompile_limit.is_reached(self.states.of(call.code), call.inputs, self.limit):
             raise Skip(Reason.RECOMPILE_LIMIT, str(self.limit.of_function))
         self.expect_other_floats(call)
-        assumptions = self.assumptions(call.code)
+        assumptions, in_vain = self.assumptions(call.code), 0
         while True:
             try:
                 return translate(call, assumptions, self.tools)
             except RestartCapture as restart:
                 self.learn(call.code, restart.learnt)
-                assumptions |= restart.learnt
+                before, assumptions = assumptions, assumptions | restart.learnt
+                in_vain = in_vain + 1 if assumptions == before else 0
+                if in_vain > 1:     # one more attempt would end like the last two
+                    raise Skip(Reason.UNSUPPORTED, str(restart)) from None
                 import_parts(restart.learnt.imported)
                 call.record.graph = None        # the next attempt may have none
                 if restart.learnt.static or restart.learnt.constant:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import torch
+from torch.autograd.function import FunctionCtx
 from torch.overrides import get_default_nowrap_functions
 from torch.utils import _foreach_utils
 
@@ -96,6 +97,23 @@ class UnusedContext:
 
 def unused_context():
     return UnusedContext()
+
+
+def forward_of_function(cls, has_setup, needs_input_grad, *inputs):
+    """The result of an autograd function, and its context, from which the backward reads."""
+    context = FunctionCtx()
+    context.needs_input_grad = needs_input_grad
+    if has_setup:
+        result = cls.forward(*inputs)
+        cls.setup_context(context, inputs, result)
+    else:
+        result = cls.forward(context, *inputs)
+    context.saved_tensors = getattr(context, "to_save", None) or ()
+    return result, context
+
+
+def backward_of_function(cls, context, *gradients):
+    return cls.backward(context, *gradients)
 
 
 def tensor_of_tensors(data, dtype=None):

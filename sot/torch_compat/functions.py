@@ -26,6 +26,7 @@ has_modes, asks_subclasses = torch._C._is_torch_function_mode_enabled, torch._C.
 is_in_transform = functorch.is_functorch_wrapped_tensor
 TRANSFORM_READERS = (functorch.is_batchedtensor, functorch.is_gradtrackingtensor, is_in_transform,
                      functorch.maybe_get_level, functorch.maybe_get_bdim)
+transforms_are_active = torch._C._are_functorch_transforms_active
 is_tracked_by_transform = functorch.is_gradtrackingtensor
 set_requires_grad = eager_transforms._set_tensor_requires_grad
 gradients_in_transform = eager_transforms._autograd_grad

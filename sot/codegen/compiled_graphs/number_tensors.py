@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from sot.codegen.build_graph import Graph
+from sot.interpreter.torch_ops.autograd import Layout, layout_of
 from sot.torch_compat.fake_tensors import FakeTensor
 
 FILLED = frozenset(("full", "full_like", "new_full", "tensor", "as_tensor", "scalar_tensor"))
@@ -28,10 +29,14 @@ class NoTensor(Exception):
 
 def with_number_tensors(graph: Graph) -> Graph | None:
     """The same graph with tensors in place of its floats; None if an operation does not take them."""
+    places = number_places(graph)
     try:
-        return Writer(graph).written()
+        module = Writer(graph.module, places).written()
     except NoTensor:
         return None
+    given = [torch.tensor(v, dtype=torch.float64) if i in places else v for i, v in enumerate(graph.real)]
+    examples = [given[i] if i in places else v for i, v in enumerate(graph.examples)]
+    return dataclasses.replace(graph, module=module, real=tuple(given), examples=tuple(examples), floats=frozenset())
 
 
 def taking_numbers(compiled: Callable[..., Any], which: Sequence[int]) -> Callable[..., Any]:
@@ -49,32 +54,33 @@ def number_places(graph: Graph) -> list[int]:
 
 
 class Writer:
-    """The new graph, and the nodes of the old graph in it. In the new graph ``numbers`` are tensors."""
+    """The new graph, and the nodes of the old graph in it. In the new graph ``numbers`` are tensors: those that are
+    given at ``places``, and what is computed from them. ``mode`` is that of the fake tensors.
+    """
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph, self.new = graph, fx.Graph()
+    def __init__(self, module: fx.GraphModule, places: Sequence[int], mode: Any = None) -> None:
+        self.module, self.places, self.new = module, places, fx.Graph()
         self.nodes: dict[fx.Node, fx.Node] = {}
         self.numbers: set[fx.Node] = set()
-        fakes = (node.meta.get("example_value") for node in graph.module.graph.nodes)
-        self.mode = next((v.fake_mode for v in fakes if isinstance(v, FakeTensor)), None)
+        self.submodules: dict[str, fx.GraphModule] = {}     # those that take numbers
+        fakes = (node.meta.get("example_value") for node in module.graph.nodes)
+        self.mode = mode or next((v.fake_mode for v in fakes if isinstance(v, FakeTensor)), None)
 
-    def written(self) -> Graph:
-        places = number_places(self.graph)
+    def written(self) -> fx.GraphModule:
         if self.mode is None:
             raise NoTensor
-        for i, node in enumerate(self.graph.module.graph.find_nodes(op="placeholder")):
+        for i, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
             self.copy(node)
-            if i in places:
+            if i in self.places:
                 self.become_number(node)
-        for node in self.graph.module.graph.nodes:
+        for node in self.module.graph.nodes:
             if node.op != "placeholder":
                 self.write(node)
-        module = fx.GraphModule(self.graph.module, self.new, class_name=type(self.graph.module).__name__)
-        module.meta.update(self.graph.module.meta)
-        given = [torch.tensor(v, dtype=torch.float64) if i in places else v for i, v in enumerate(self.graph.real)]
-        examples = [given[i] if i in places else v for i, v in enumerate(self.graph.examples)]
-        return dataclasses.replace(self.graph, module=module, real=tuple(given), examples=tuple(examples),
-                                   floats=frozenset())
+        module = fx.GraphModule(self.module, self.new, class_name=type(self.module).__name__)
+        module.meta.update(self.module.meta)
+        for name, submodule in self.submodules.items():
+            setattr(module, name, submodule)
+        return module
 
     def copy(self, node: fx.Node) -> None:
         self.nodes[node] = self.new.node_copy(node, self.nodes.__getitem__)
@@ -89,6 +95,10 @@ class Writer:
         found = [n for n in node.all_input_nodes if n in self.numbers]
         if not found:
             self.copy(node)
+        elif (layout := layout_of(node.target)) is not None:
+            self.call(node, layout)
+        elif node.op == "output":
+            raise NoTensor
         elif not any(isinstance(n.meta.get("example_value"), torch.Tensor) for n in (node, *node.all_input_nodes)):
             self.compute(node)
         else:
@@ -106,6 +116,18 @@ class Writer:
         self.become_number(node)
         if not isinstance(self.result(self.nodes[node]), torch.Tensor):
             raise NoTensor
+
+    def call(self, node: fx.Node, layout: Layout) -> None:
+        """A call of an autograd function: its subgraphs take tensors, too."""
+        forward, backward, *values = node.args
+        parts = (forward, 0, layout.forward), (backward, max(layout.results, 1), layout.backward)
+        for part, first, taken in parts:
+            assert isinstance(part, fx.Node) and isinstance(part.target, str)
+            places = [first + i for i, which in enumerate(taken) if values[which] in self.numbers]
+            if places:
+                self.submodules[part.target] = Writer(
+                    getattr(self.module, part.target), places, self.mode).written()
+        self.copy(node)
 
     def operate(self, node: fx.Node) -> None:
         """A tensor operation. Its numbers are cast, and its result must not change."""

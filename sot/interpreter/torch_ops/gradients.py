@@ -3,7 +3,8 @@
 Gradients are one operation, ``torch.autograd.grad``, on fake tensors and in the graph. ``backward()`` is that
 operation for all leaves of the history. The results are accumulated as autograd does: the first becomes ``.grad``,
 later ones are added in place. The fakes do not know a history that began before the frame, so that is left to Python.
-So are hooks and ``autograd.Function`` in the history, because their Python code would run while the graph is built.
+So are hooks in the history, and an ``autograd.Function`` whose backward is not captured, because their Python code
+would run while the graph is built.
 """
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from sot.guards.guards import IsGuard, LengthGuard
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
 from sot.interpreter.objects.tensor_facts import guarded
+from sot.interpreter.torch_ops.autograd import is_of_subgraphs
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -144,7 +146,7 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
     refuse_instances("a gradient", [*outputs, *m.leaves.values()])
     found: dict[int, TensorValue] = {}
     for leaf, node in history([v.fake for v in outputs], end):
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
+        if isinstance(node, torch.autograd.function.BackwardCFunction) and not is_of_subgraphs(node):
             raise Break(Reason.GRADIENT, "it goes through an autograd.Function")
         if leaf is not None and id(leaf) not in m.leaves:
             raise Break(Reason.GRADIENT, "its forward pass ran before this graph")

@@ -132,7 +132,7 @@ def holds_numpy(m: Machine, value: Value) -> bool:
 def takes_numbers(target: Any) -> bool:
     """Whether the result's metadata depends on the type, but not on the value, of a number among the arguments."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return name.strip("_") in VALUE_INDEPENDENT
+    return name.strip("_") in VALUE_INDEPENDENT or hasattr(target, "layout")
 
 
 def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str, Value],

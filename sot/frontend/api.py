@@ -83,8 +83,18 @@ class Settings:
 
     def translator(self) -> Translator:
         return Translator(self.compiler(), full_graph=self.full_graph, dynamic=self.dynamic,
-                          control_flow=self.control_flow == "graph", check=rate_of(self.check),
+                          control_flow=self.branches_in_graph, check=rate_of(self.check),
                           data_sizes=self.data_sizes == "graph")
+
+    def explainer(self) -> Translator:
+        """A translator for one call that shows what others refuse: breaks, internal failures, first calls."""
+        return Translator(self.compiler(), full_graph=False, strict=False, dynamic=self.dynamic,
+                          control_flow=self.branches_in_graph, data_sizes=self.data_sizes == "graph",
+                          takes_first_calls=True)
+
+    @property
+    def branches_in_graph(self) -> bool:
+        return self.full_graph or self.control_flow == "graph"
 
     def argument_check(self, fn: Callable[..., Any], translator: Translator) -> Callable[..., None] | None:
         """A function that checks the arguments of each call, with the hook off; None without input_spec."""

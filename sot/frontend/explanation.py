@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from sot.driver.translator import Translator
 from sot.frontend.api import (
     Settings,
     StaticFunction,
@@ -29,9 +28,9 @@ def explain(fn_or_module: Any) -> Callable[..., Explanation]:
     """``explain(fn)(*args)`` calls ``fn(*args)`` once with a fresh capture, and returns an Explanation.
 
     Arguments:
-        fn_or_module: a target of to_static, but not a class. If it is translated already, its backend and input_spec
-            are used, and breaks are shown even if its ``full_graph`` refuses them. Otherwise the backend is eager. The
-            target does not change.
+        fn_or_module: a target of to_static, but not a class. If it is translated already, its settings are used, but
+            breaks are shown even if its ``full_graph`` refuses them. Otherwise the backend is eager. The target does
+            not change.
 
     An exception of the call is raised. Raises TargetError for a target that cannot be translated.
     """
@@ -49,7 +48,7 @@ def explain(fn_or_module: Any) -> Callable[..., Explanation]:
 
 def explained(kind: Callable[..., Any], target: Any, settings: Settings, /, *args: Any, **kwargs: Any) -> Explanation:
     """Call ``kind(target)`` once under a separate translator."""
-    translator = Translator(settings.compiler(), full_graph=False, strict=False, takes_first_calls=True)
+    translator = settings.explainer()
     call = kind(target, settings, translator)
     recording = Recording(name_of(target).removeprefix("a "))
     try:

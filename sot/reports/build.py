@@ -110,7 +110,7 @@ def operation_of(node: Any) -> Operation:
 def recompile_of(capture: Capture, packages: Packages) -> Recompile:
     return Recompile(capture.name, line_of(capture.place), begins(capture),
                      [*lines.reason_lines(capture.recompile_reasons)], sum(capture.seconds.values()),
-                     capture.recompile_reasons[0].remedy, packages.of(capture.place), caller_of(capture))
+                     capture.recompile_reasons[0].remedy, packages.of(capture.name, capture.place), caller_of(capture))
 
 
 def caller_of(capture: Capture) -> Line | None:
@@ -157,8 +157,8 @@ def breaks_of(captured: Captured, functions: Iterable[Function], packages: Packa
               python.get(scope_of(record.place.file, record.place.line, record.place.function)[:2], 0.0) if fallback
               else sum(r.after.own for r in all_runs) / 1e9,
               any(scope_of(p.file, p.line, p.function) in working for p in (*record.stack, record.place)),
-              packages.of(first[record, fallback].place), caller_of(first[record, fallback]))
-        for (record, fallback), all_runs in found.items()]
+              packages.of(begun.name, begun.place), caller_of(begun))
+        for (record, fallback), all_runs in found.items() for begun in [first[record, fallback]]]
     return sorted(breaks, key=lambda b: (b.fallback, -b.seconds, -b.runs, -b.captures))
 
 

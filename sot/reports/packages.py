@@ -23,16 +23,19 @@ class Packages:
     def __init__(self, functions: Iterable[Function]) -> None:
         self.modules = {file: name for name, module in [*sys.modules.items()]
                         if (file := getattr(module, "__file__", None)) and name != "__main__"}
-        self.models = {module for f in functions if f.name.rpartition(".")[2] == FORWARD
-                       and (module := self.modules.get(f.line.file))}
+        self.models = {module for f in functions if is_forward(f.name) and (module := self.modules.get(f.line.file))}
 
-    def of(self, place: Place) -> str:
-        """The largest package with the code at ``place`` and without a model; empty if there is none, or if the code is
-        the user's own.
+    def of(self, name: str, place: Place) -> str:
+        """The largest package without a model that has the function ``name`` at ``place``; empty if there is none, if
+        the function is a model's (a decorator of a model has its name), or if the code is the user's own.
         """
         module = self.modules.get(place.file, "")
-        if not is_installed(place.file) or place.file.startswith(TORCH) or place.function.rpartition(".")[2] == FORWARD:
+        if not is_installed(place.file) or place.file.startswith(TORCH) or is_forward(name):
             return ""
         parts = module.split(".")
         packages = (".".join(parts[:n]) for n in range(1, len(parts) + 1))
         return next((p for p in packages if not any(f"{m}.".startswith(f"{p}.") for m in self.models)), "")
+
+
+def is_forward(name: str) -> bool:
+    return name.rpartition(".")[2] == FORWARD

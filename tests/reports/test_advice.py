@@ -152,9 +152,10 @@ def test_a_package_with_the_model_is_not_to_be_excluded(trainer):
     scope = Function(name="Model.forward", line=Line(trainer.__file__, 1, "Model.forward"), captures=1, graphs=1,
                      breaks=0, in_graphs=1, in_python=0)
     place = Place(trainer.__file__, 4, "trained")
-    assert Packages([]).of(place) == "trainer"
-    assert Packages([scope]).of(place) == ""
-    assert Packages([]).of(Place(__file__, 1, "run")) == ""
+    assert Packages([]).of("trained", place) == "trainer"
+    assert Packages([scope]).of("trained", place) == ""
+    assert Packages([]).of("Model.forward", place) == ""
+    assert Packages([]).of("run", Place(__file__, 1, "run")) == ""
 
 
 def test_a_break_in_a_library_that_the_users_function_calls_has_the_users_line(trainer):

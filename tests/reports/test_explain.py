@@ -98,7 +98,22 @@ def test_a_first_call_is_shown_whatever_was_captured_before_and_nothing_is_left(
 def test_breaks_are_shown_even_where_they_are_refused(monkeypatch):
     monkeypatch.setenv("SOT_STRICT", "1")
     explanation = sot.explain(sot.to_static(two_breaks, full_graph=True))(TWO)
-    assert len(explanation.breaks) == 2
+    assert len(explanation.breaks) == 1     # the branch is in the graph
+
+
+@pytest.mark.parametrize("settings", [{"full_graph": True}, {"control_flow": "graph"}, {"data_sizes": "break"}],
+                         ids=str)
+def test_an_explanation_has_the_settings_of_the_translation(settings):
+    def doubled(x):
+        if x.sum() > 0:
+            x = x * 2
+        return x + 1
+
+    def selected(x):
+        return x[x > 0] * 2
+
+    branch, sizes = (sot.explain(sot.to_static(f, backend="eager", **settings))(TWO) for f in (doubled, selected))
+    assert len(branch.breaks) == ("data_sizes" in settings) and len(sizes.breaks) == ("data_sizes" in settings)
 
 
 def test_the_input_spec_holds_here_too():

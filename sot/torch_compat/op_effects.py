@@ -193,6 +193,12 @@ def out_of_place(kernel: Any) -> Any:
     return getattr(packet, kernel._overloadname, None)
 
 
+def is_expanded(tensor: torch.Tensor) -> bool:
+    """Whether it has an element twice."""
+    return any(type(stride) is int and stride == 0 and size > 1     # not symbolic: that would be a guard
+               for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 def overlaps(args: tuple) -> bool:
     """Whether the changed first argument has an element twice, or shares memory with another argument that has another
     layout."""
@@ -200,11 +206,10 @@ def overlaps(args: tuple) -> bool:
     if not strided or strided[0] is not args[0]:
         return False
     first, *others = strided
-    if any(stride == 0 and size > 1 for size, stride in zip(first.shape, first.stride(), strict=True)):
-        return True
-    return any(other.untyped_storage()._cdata == first.untyped_storage()._cdata
-               and (other.shape, other.stride(), other.storage_offset())
-               != (first.shape, first.stride(), first.storage_offset()) for other in others)
+    layout = first.shape, first.stride(), first.storage_offset()
+    return is_expanded(first) or any(
+        other.untyped_storage()._cdata == first.untyped_storage()._cdata
+        and (other.shape, other.stride(), other.storage_offset()) != layout for other in others)
 
 
 # They update running statistics, and say nothing about it in their schema.

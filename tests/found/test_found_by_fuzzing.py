@@ -411,3 +411,22 @@ def test_python_warns_at_the_users_line_where_capture_knows_the_result(warns):
             result = f(X.clone())
         seen.append((str(result), [(str(w.message), w.category, w.filename, w.lineno) for w in shown]))
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("change", [lambda x: x.__setitem__(x > 2, 0.0), lambda x: x.masked_fill_(x > 0, 1.0),
+                                    lambda x: x.index_fill_(0, torch.tensor([1]), 2.0), lambda x: x.add_(1)])
+def test_a_change_of_an_expanded_tensor_warns_or_raises_at_the_users_line(change):
+    def program(x):
+        y = x * 2
+        change(x)
+        return x + y
+    seen = []
+    for f in (program, sot.to_static(program, backend="eager")):
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            try:
+                result = f(torch.arange(1.).expand(3)).tolist()
+            except RuntimeError as e:
+                result = str(e)
+        seen.append((result, [(str(w.message), w.filename, w.lineno) for w in shown]))
+    assert seen[0] == seen[1]

@@ -33,6 +33,7 @@ from .world import INPUTS, NUMBERS, World, hooks_of, reset_torch, seed
 
 PRELUDE = compile(Path(__file__).with_name("prelude.py").read_text(), "<prelude>", "exec")
 SECONDS = 2     # for a plain call, after which the program is taken for one that does not end
+SUSPENSIONS, THROWN = 8, 2      # how often a suspended program is gone on with, and when by an exception
 PATIENCE = 30   # how many times longer a translated call may take
 CALLS = ((4, 3, "k", 0.5, True), (4, 3, "k", 0.5, True), (4, 4, "m", 1.5, True), (6, 2, "k", 0.5, False),
          (4, 3, "k", -1.0, True))
@@ -104,6 +105,21 @@ def output() -> Iterator[io.StringIO]:
         sys.unraisablehook = shown
 
 
+def driven(result: Any) -> Any:
+    """The result of a call. One that suspends is gone on with: what it hands over, and its result."""
+    if not isinstance(result, (types.GeneratorType, types.CoroutineType)):
+        return result
+    passed: list[Any] = []
+    try:
+        passed.append(result.send(None))
+        for i in range(SUSPENSIONS):
+            passed.append(result.throw(KeyError(i)) if i == THROWN else result.send(i))
+        result.close()
+    except StopIteration as e:
+        return passed, e.value
+    return passed
+
+
 def call(namespace: dict, program: Callable, case: tuple, world: World,
          enabled: Around = contextlib.nullcontext) -> list[str]:
     """Call the program, and show what a program can see afterwards."""
@@ -113,7 +129,7 @@ def call(namespace: dict, program: Callable, case: tuple, world: World,
     picture = Picture()
     with output() as stream, world.around(), hooks_of(namespace), enabled():
         try:
-            result, raised = program(*args), None
+            result, raised = driven(program(*args)), None
         except Exception as e:  # noqa: BLE001 - to be compared
             result, raised = None, e
     state = {"output": stream.getvalue(), "result": result, "raised": raised, "args": args, "random": random.random(),

@@ -243,6 +243,11 @@ IN_LOOP = [
 IN_GENERATOR = [
     "yield <any>", "got = yield <int>\nlog.append(got)", "yield from <list>", "log.append((yield))",
 ]
+IN_COROUTINE = [
+    "log.append(await paused(<any>))", "a = await paused(<int>)", "x = await paused_twice(<vec>)",
+    "async with Patient(log) as q:\n    <block>", "async for i in counted(<int> % 4):\n    <loop>",
+    "rows = [[v] async for v in counted(3)]",
+]
 IN_HANDLER = [
     "raise", "raise <error>(<int>) from e", "log.append((type(e).__name__, str(e)))",
     "log.append(type(e.__context__).__name__)", "log.append(e)", "e.add_note('n')", "a = len(e.args)",
@@ -341,11 +346,14 @@ class Writer:
 
     def statement(self, nesting: int, where: frozenset[str]) -> str:
         families = [ASSIGNMENTS, TENSORS, CHANGES, TENSORS, CHANGES, BREAKS, EFFECTS]
-        for name, family in (("loop", IN_LOOP), ("gen", IN_GENERATOR), ("handler", IN_HANDLER)):
+        for name, family in (("loop", IN_LOOP), ("gen", IN_GENERATOR), ("await", IN_COROUTINE),
+                             ("handler", IN_HANDLER)):
             families += [family] * (name in where)
         families += [COMPOUND] * (2 * nesting)
         families += [LEAVE] * (self.choose(4) == 3)
         production = self.pick(families[self.choose(len(families))])
+        if {"gen", "await"} & where and "stacklevel" in production:     # frames of ours are above its pieces
+            production = "pass"
         depth = self.choose(DEPTH)
         return HOLE.sub(lambda m: self.expression(m[1], depth) if m[1] in EXPRESSIONS else m[0], production)
 
@@ -371,8 +379,12 @@ class Writer:
         self.without = ("helper", "gen(", "gen_sum")
         helper = self.block(1, most=2)
         self.without = ()
-        parts = [self.block(NESTING) for _ in range(1 + self.choose(2))]
-        return MODULE.format(helper=textwrap.indent(helper, "    "), program=textwrap.indent("".join(parts), "    "),
+        suspending = [("def", frozenset({"gen"})), ("async def", frozenset({"await"}))]
+        kind, where = self.pick([("def", frozenset())] * 6 + suspending)
+        parts = ["yield x\n"] * ("gen" in where)
+        parts += [self.block(NESTING, where) for _ in range(1 + self.choose(2))]
+        return MODULE.format(kind=kind, helper=textwrap.indent(helper, "    "),
+                             program=textwrap.indent("".join(parts), "    "),
                              inputs=tuple(self.pick([*INPUTS]) for _ in range(3)),
                              numbers=self.pick([*NUMBERS]),
                              changes=[self.pick([*CHANGES_BETWEEN]) for _ in range(self.choose(4))],
@@ -425,7 +437,7 @@ def helper(n, x):
 {helper}    return a, x
 
 
-def program(x, w, n, text, real, start, named, thing, on):
+{kind} program(x, w, n, text, real, start, named, thing, on):
 """ + LOCALS + """{program}    return (
         a, b, c, i, s, t, r, items, table, box, flag, pair, seen, log, rows, other, x, y, z)
 """

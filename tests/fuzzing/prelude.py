@@ -276,6 +276,35 @@ def manager(log, n):
         log.append("out")
 
 
+@types.coroutine
+def paused(value):
+    return (yield value)
+
+
+async def paused_twice(x):
+    x = x + len(str(await paused(1)))
+    await paused(x)
+    return x * 2
+
+
+async def counted(n):
+    for i in range(n):
+        await paused(i)
+        yield i
+
+
+class Patient:
+    def __init__(self, log):
+        self.log = log
+
+    async def __aenter__(self):
+        self.log.append(await paused("enter"))
+        return self
+
+    async def __aexit__(self, kind, value, trace):
+        self.log.append(await paused(kind and kind.__name__))
+
+
 @sot.not_to_static
 def opaque(value):
     return value

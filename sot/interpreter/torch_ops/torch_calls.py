@@ -37,6 +37,7 @@ from sot.torch_compat.fake_tensors import (
     is_symbolic,
 )
 from sot.torch_compat.global_state import undo_of
+from sot.torch_compat.op_effects import is_expanded
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_id
 from sot.values.base import NONE, TRUE, Const, NotConstant, Opaque, Value
 from sot.values.objects import ListValue, TupleValue
@@ -170,9 +171,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         if is_read and deferred_scalars.begin_to_read(m, name, args[0]):
             return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
-    refuse_changes(m, name)
-    if Part.CHANGES in m.assumptions.plain:
-        refuse_changed_weights(name, [v for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
+    refuse_changes(m, name, [v.ref.fake for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
     m.note_assumptions(of_operator=True)
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
@@ -366,20 +365,21 @@ def holds_number(arg: Any) -> bool:
     return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
 
 
-def refuse_changed_weights(name: str, changed: list[TensorValue]) -> None:
-    """A backend that cannot compile a change of a weight must not get one."""
-    if any(v.ref.fake.requires_grad and v.ref.fake.is_leaf for v in changed):
-        raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs, with this backend,")
-
-
-def refuse_changes(m: Machine, name: str) -> None:
-    """A subgraph must not change a tensor from outside, or a tensor that has a copy in its place."""
+def refuse_changes(m: Machine, name: str, changed: list[torch.Tensor]) -> None:
+    """Break where a graph would not change these tensors as the program does, or what it changes must not change there:
+    a tensor from outside a subgraph, or one that has a copy in its place.
+    """
     builder = m.builder
     if builder.tied and (point := builder.changed_tie()) is not None:
         why = f"{m.position()}: {name} changes a tensor that one side only passes on"
         raise RestartCapture(why, refused={point: why})
     if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
         raise Break(Reason.BRANCH, f"{m.position()}: {name} changes a tensor from outside the branch in place")
+    if any(fake.layout is torch.strided and is_expanded(fake) for fake in changed):
+        # the kernels raise, or give a warning, which would name a line of the graph
+        raise Break(Reason.UNSUPPORTED, f"{name} of an expanded tensor in place")
+    if Part.CHANGES in m.assumptions.plain and any(fake.requires_grad and fake.is_leaf for fake in changed):
+        raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs, with this backend,")
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:

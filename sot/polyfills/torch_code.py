@@ -116,6 +116,25 @@ def backward_of_function(cls, context, *gradients):
     return cls.backward(context, *gradients)
 
 
+def values_of(table):
+    return list(table.values())
+
+
+def call_with_gradient(hooks, gradient):
+    with torch.no_grad():
+        for hook in hooks:
+            result = hook(gradient)
+            if result is not None:
+                gradient = result
+    return gradient
+
+
+def call_after_gradient(hooks, leaf):
+    with torch.no_grad():
+        for hook in hooks:
+            hook(leaf)
+
+
 def tensor_of_tensors(data, dtype=None):
     if dtype is None:
         for value in leaves_of(data):

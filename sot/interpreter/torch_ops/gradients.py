@@ -3,8 +3,8 @@
 Gradients are one operation, ``torch.autograd.grad``, on fake tensors and in the graph. ``backward()`` is that
 operation for all leaves of the history. The results are accumulated as autograd does: the first becomes ``.grad``,
 later ones are added in place. The fakes do not know a history that began before the frame, so that is left to Python.
-So are hooks in the history, and an ``autograd.Function`` whose backward is not captured, because their Python code
-would run while the graph is built.
+So are hooks in the history, except those of leaves, and an ``autograd.Function`` whose backward is not captured: their
+Python code would run while the graph is built.
 """
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ import torch
 
 from sot.graph import TensorRef
 from sot.guards.assumptions import Part
-from sot.guards.guards import IsGuard, LengthGuard
-from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
 from sot.interpreter.objects.tensor_facts import guarded
+from sot.interpreter.torch_ops import tensor_hooks
 from sot.interpreter.torch_ops.autograd import is_of_subgraphs
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
@@ -71,7 +70,7 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
     creates = create is not None and create.truth(m) is not False
     if creates and not torch.is_grad_enabled():
         raise Break(Reason.UNSUPPORTED, "backward(create_graph=True) without gradients")
-    leaves = known_leaves(m, tensors(m, outputs), None)
+    below = leaves = known_leaves(m, tensors(m, outputs), None, runs_hooks=not creates)
     if inputs is not None and inputs is not NONE:
         leaves = tensors(m, inputs)
     if not all(leaf.fake.is_leaf for leaf in leaves):
@@ -80,6 +79,14 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
         raise Break(Reason.OPERATION_FAILED, "backward: no tensor requires grad")
     given = {"grad_outputs": gradients or NONE, "retain_graph": retain or NONE, "allow_unused": TRUE,
              "create_graph": TRUE if creates else FALSE}
+    if any(tensor_hooks.has_hooks(m, leaf) for leaf in below):     # all are guarded already
+        if leaves is not below:
+            raise Break(Reason.GRADIENT, "it goes through hooks to some of the leaves")
+        with tensor_hooks.order_of(leaves) as order:
+            found = gradients_of(m, outputs, TupleValue(list(leaves)), given)
+        items = found.items_list(m) or []
+        tensor_hooks.accumulate_in_order(m, [(leaves[i], items[i]) for i in order], accumulate)
+        return NONE
     found = gradients_of(m, outputs, TupleValue(list(leaves)), given)
     for leaf, gradient in zip(leaves, found.items_list(m) or [], strict=True):
         if isinstance(gradient, TensorValue):
@@ -139,8 +146,10 @@ def tensors(m: Machine, value: Value) -> list[TensorValue]:
     return found  # type: ignore[return-value]
 
 
-def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[TensorValue]:
-    """The leaves below ``outputs``, up to the node ``end``. Break if a leaf is not in the trace."""
+def known_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: bool = False) -> list[TensorValue]:
+    """The leaves below ``outputs``, up to the node ``end``. Break if a leaf is not in the trace, or if it has hooks,
+    unless the caller runs them.
+    """
     if all(is_tracked_by_transform(v.fake) for v in outputs):
         return []       # its history began with the transform
     refuse_instances("a gradient", [*outputs, *m.leaves.values()])
@@ -155,7 +164,8 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
     for given in found.values():
         if given.ref.real is not None and id(given.ref.fake) not in m.made_leaves:
             guarded(m, given, "is_leaf")
-    if m.hooked or any(has_hooks(m, leaf) for leaf in found.values()):
+    hooked = [leaf for leaf in found.values() if tensor_hooks.has_hooks(m, leaf)]
+    if m.hooked or hooked and not (runs_hooks and tensor_hooks.can_follow(m)):
         raise Break(Reason.GRADIENT, "it goes through hooks")
     return list(found.values())
 
@@ -169,15 +179,3 @@ def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> b
     # the others are numbers
     tensors: list[torch.Tensor] = [ref.fake for ref in outputs if isinstance(ref.fake, torch.Tensor)]
     return bool(made) and any(leaf is not None and id(leaf) in made for leaf, _ in history(tensors))
-
-
-def has_hooks(m: Machine, leaf: TensorValue) -> bool:
-    """Whether it has hooks. ``torch.autograd.grad`` runs hooks that are added later, except the last kind."""
-    real = leaf.ref.real
-    if real is None or leaf.origin is None:
-        return False
-    last, origin = real._post_accumulate_grad_hooks, Attr(leaf.origin, "_post_accumulate_grad_hooks")
-    m.guard(IsGuard(origin, None) if last is None else LengthGuard(origin, len(last)))
-    return bool(real._backward_hooks or last)
-
-

@@ -4,9 +4,14 @@ The node adds a placeholder for the hook, on the tensor and at the moment of the
 values that the graph computes, so it is made after the graph and then replaces the placeholder. A backend that
 compiles the graph would lose the placeholder, and ``backward()`` inside the graph would come too early. Both are
 breaks.
+
+Hooks that leaves have before the call are executed as code of the program if the backward pass is part of the graph:
+in autograd's order, with the gradients that the graph computes. A backend that runs its graph as it is would call them
+once more, so there the backward pass is a break.
 """
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from typing import TYPE_CHECKING, Any
@@ -14,20 +19,29 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from sot.graph.refs import version_of
+from sot.guards.guards import IsGuard, LengthGuard
+from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
+from sot.interpreter.loop import evaluate
 from sot.interpreter.torch_ops.torch_calls import transformed
+from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import NONE, Const, Value
-from sot.values.callables import BoundMethod
-from sot.values.objects import ObjectValue
+from sot.values.callables import BoundMethod, known_function
+from sot.values.objects import ListValue, ObjectValue
 from sot.values.tensor import TensorValue, refuse_instances
+from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
 numbers = itertools.count()
+BEFORE, AFTER = "_backward_hooks", "_post_accumulate_grad_hooks"    # the gradient is added to ``.grad``
 
 
 class Places(threading.local):
@@ -117,3 +131,72 @@ def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
     handle = HookHandle(number, hook)
     m.effect(lambda e: e.value(handle))
     return handle
+
+
+# ---- hooks of leaves in a backward pass that is part of the graph
+def has_hooks(m: Machine, leaf: TensorValue) -> bool:
+    """Whether a leaf has hooks. That it has no others is guarded: a compiled graph would not call them."""
+    real = leaf.ref.real
+    if real is None or leaf.origin is None:
+        return False
+    found = [getattr(real, name) for name in (BEFORE, AFTER)]
+    for name, hooks in zip((BEFORE, AFTER), found, strict=True):
+        origin = Attr(leaf.origin, name)
+        m.guard(IsGuard(origin, None) if hooks is None else LengthGuard(origin, len(hooks)))
+    return any(found)
+
+
+def can_follow(m: Machine) -> bool:
+    """Whether hooks are executed. The capture ends if the backend turns out to run its graph as it is."""
+    if m.assumptions.exact_optimizers or "" in m.assumptions.plain_optimizers:
+        return False
+    m.optimizers.add("hooks")
+    return True
+
+
+@contextlib.contextmanager
+def order_of(leaves: Sequence[TensorValue]) -> Iterator[list[int]]:
+    """The list of the indices of leaves, in the order in which autograd reaches them during the backward pass."""
+    order: list[int] = []
+    handles = [leaf.fake.register_hook(lambda _, i=i: order.append(i))
+               for i, leaf in enumerate(leaves)]
+    try:
+        yield order
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def accumulate_in_order(m: Machine, pairs: Sequence[tuple[TensorValue, Value]],
+                        accumulate: Callable[[Machine, TensorValue, TensorValue], None]) -> None:
+    """Add gradients to the leaves, and execute their hooks."""
+    before = [version_of(leaf.ref.fake) for leaf, _ in pairs]
+    for i, (leaf, gradient) in enumerate(pairs):
+        if not isinstance(gradient, TensorValue):
+            continue
+        if version_of(leaf.ref.fake) != before[i]:
+            raise Break(Reason.GRADIENT, "a hook changes a weight that is still needed")
+        accumulate(m, leaf, through_hooks(m, leaf, gradient))
+        if hooks := hooks_of(m, leaf, AFTER):
+            evaluate(m, known_function(m, torch_code.call_after_gradient), [ListValue(hooks), leaf])
+
+
+def through_hooks(m: Machine, leaf: TensorValue, gradient: TensorValue) -> TensorValue:
+    """The gradient that the hooks of a leaf make of it."""
+    if not (hooks := hooks_of(m, leaf, BEFORE)):
+        return gradient
+    made = evaluate(m, known_function(m, torch_code.call_with_gradient), [ListValue(hooks), gradient])
+    if not isinstance(made, TensorValue) or (made.fake.shape, made.fake.dtype, made.fake.device) != (
+            gradient.fake.shape, gradient.fake.dtype, gradient.fake.device):
+        raise Break(Reason.OPERATION_FAILED, "a hook that returns another kind of gradient")
+    return made
+
+
+def hooks_of(m: Machine, leaf: TensorValue, name: str) -> list[Value]:
+    """The hooks of one kind, in their order."""
+    real: dict[int, Any] | None = getattr(leaf.ref.real, name, None)
+    if not real or leaf.origin is None:
+        return []
+    table = wrap(m, real, Attr(leaf.origin, name))
+    items = evaluate(m, known_function(m, torch_code.values_of), [table])
+    return items.items_list(m) or []

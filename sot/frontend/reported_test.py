@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sot._hook import Callback, get_callback, plain, skip
+from sot.driver.translator import reset
 from sot.frontend.checks.limits import Limits, violations
 from sot.frontend.global_mode import enable_all
 from sot.reports.build import report_of
@@ -19,7 +20,9 @@ LIMITS = {"max_breaks": "breaks", "max_recompiles": "recompiles", "min_coverage"
 
 
 def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], object]]:
-    """Run the test of a fixture. Fail it if it exceeds the limits of its mark."""
+    """Run the test of a fixture. Fail it if it exceeds the limits of its mark. Captures of earlier tests are dropped:
+    they would run without a record.
+    """
     mark = request.node.get_closest_marker("sot")
     wanted = dict(mark.kwargs) if mark else {}
     backend = wanted.pop("backend", "eager")
@@ -27,6 +30,7 @@ def report_of_test(request: pytest.FixtureRequest) -> Iterator[Callable[[], obje
         raise pytest.UsageError(f"{request.node.nodeid}: the mark sot takes {', '.join(LIMITS)} and backend, by name, "
                                 f"not {unknown}")
     recording = Recording(request.node.nodeid)
+    reset()
     with enable_all(backend=backend), left_to_python(request.function):
         recording.start()
         try:

@@ -289,7 +289,7 @@ class Report:
         return [b for b in self.breaks if not b.fallback]
 
     def __repr__(self) -> str:
-        return f"<Report of {self.program}: {len(self.graphs)} graphs, {len(self.real_breaks)} breaks>"
+        return f"<Report of {self.program}; graphs: {len(self.graphs)}, breaks: {len(self.real_breaks)}>"
 
     def _repr_html_(self) -> str:
         """The page in a frame, for notebooks."""

@@ -253,6 +253,7 @@ def test_importing_sot_does_not_import_the_translator(python):
 TESTS = '''
 import pytest
 import torch
+import sot
 
 def broken(x):
     return x + 1 if x.sum() > 0 else x
@@ -290,6 +291,15 @@ class TestMethods:
     def test_method(self):
         Branching()(torch.ones(3))
 
+@sot.to_static(backend="eager")
+def translated(x):
+    return x * 2
+
+@pytest.mark.parametrize("turn", (1, 2))
+def test_again(sot_report, turn):
+    translated(torch.ones(3))
+    assert len(sot_report().graphs) == 1
+
 @pytest.mark.sot(max_brakes=0)
 def test_misspelt():
     pass
@@ -303,7 +313,7 @@ def test_the_mark_and_the_fixture(python, tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     done = python("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_it.py")
     assert "1 breaks, 0 allowed" in done.stdout and "max_brakes" in done.stdout
-    for name in "whole", "allowed", "report", "unmarked", "assertions":
+    for name in "whole", "allowed", "report", "unmarked", "assertions", "again[1]", "again[2]":
         assert f"PASSED test_it.py::test_{name}" in done.stdout
     for name in "test_broken", "test_module", "TestMethods::test_method":
         assert f"FAILED test_it.py::{name}" in done.stdout and f"PASSED test_it.py::{name}" not in done.stdout

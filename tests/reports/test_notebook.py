@@ -66,6 +66,12 @@ def test_the_magic_reports_on_a_cell(shell):
     assert found.in_graphs > 0 and torch.equal(shell.user_ns["y"], torch.sin(X) * 2)
 
 
+def test_the_magic_reports_on_what_was_captured_before_the_cell(shell):
+    run(shell, "g = sot.to_static(lambda a: torch.sin(a) * 2, backend='eager')\ng(x)")
+    found = run(shell, "%%sot\nfor _ in range(3):\n    y = g(x)")
+    assert (len(found.graphs), found.in_graphs, found.in_python) == (1, 6, 0)
+
+
 @pytest.mark.parametrize("line", ["%sot", "%sot x + 1", "%sot f("])
 def test_the_magic_says_what_it_needs(shell, line, capsys):
     done = shell.run_cell(line)

@@ -106,8 +106,9 @@ def findings(report: Report) -> Iterator[Finding]:
     """Every break, function left to Python and recompile of a run."""
     yield from map(finding_of, report.breaks)
     for again in report.recompiles:
+        remedy = f"; {to_fix(again.remedy)}" if again.remedy else ""
         yield Finding("RECOMPILE", again.begins or again.function,
-                      f"{again.name} was recompiled: {'; '.join(again.causes)}", again.seconds)
+                      f"{again.name} was recompiled: {'; '.join(again.causes)}{remedy}", again.seconds)
 
 
 def finding_of(b: Break) -> Finding:

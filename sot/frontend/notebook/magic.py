@@ -7,6 +7,7 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
+from sot.driver.translator import reset
 from sot.frontend.explanation import explain
 from sot.frontend.global_mode import enable_all
 from sot.frontend.inspection import Explanation
@@ -24,13 +25,14 @@ class SotMagics(Magics):
     @no_var_expand
     @line_cell_magic
     def sot(self, line: str, cell: str | None = None) -> Explanation | Report:
-        """%sot f(x) calls f with a fresh capture and explains the call. %%sot [backend] runs the cell with the
-        translator on, and reports on it.
+        """%sot f(x) calls f with a fresh capture and explains the call. %%sot [backend] drops all captures, runs the
+        cell with the translator on, and reports on it.
         """
         if cell is None:
             return self.explained(line)
         code = compile(cell, self.shell.compile.cache(cell), "exec")    # its lines are known to tracebacks and reports
         recording = Recording("the cell")
+        reset()     # what was captured before would run without a record
         with enable_all(backend=line.strip() or "eager"), recorded(recording):
             exec(code, self.shell.user_ns)
         return report_of(recording)

@@ -150,7 +150,7 @@ def counter(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]) 
 
 def counted(m: Machine, ref: TensorRef) -> Any:
     """The number of a tensor at this point of the trace: a Value, or a comparison of two."""
-    if m.array_memory.is_written or m.modes or m.state_log:
+    if m.modes or has_other_states(m):
         raise NotKnown
     inputs = {given.node: given for given in m.builder.inputs}
     needed = slice_of(m, [ref.node]) if ref.node is not None else set()
@@ -206,11 +206,16 @@ def constant(m: Machine, real: torch.Tensor, label: str) -> TensorRef:
     return ref
 
 
+def has_other_states(m: Machine) -> bool:
+    """Whether the trace has changed what values are computed with, or memory behind torch's back."""
+    return m.array_memory.is_written or any(setter is not SET_GRAD for setter, *_ in m.state_log)
+
+
 # ---- values ---------------------------------------------------------------------------------------------------
 def values_of(m: Machine, refs: Iterable[TensorRef]) -> list[torch.Tensor]:
     """The values of tensors at this point of the trace. The inputs that they come from are guarded."""
     refs = list(refs)
-    if m.array_memory.is_written or any(setter is not SET_GRAD for setter, _, _ in m.state_log):
+    if has_other_states(m):
         raise NotKnown
     inputs = {ref.node: ref for ref in m.builder.inputs}
     direct = {id(ref): ref for ref in refs if ref.node is None or ref.node in inputs}

@@ -35,13 +35,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "not": operator.not_, "abs": abs, "min": min, "max": max, "int": int, "float": float,
     "round": round, **{f"math.{name}": getattr(math, name) for name in (
         "floor", "ceil", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan",
-        "fabs", "erf", "degrees", "radians")},
+        "fabs", "erf", "erfc", "degrees", "radians", "asinh", "expm1", "atan2", "copysign", "hypot")},
     "math.prod": lambda *values: math.prod(values), "sign": lambda value: math.copysign(1.0, value)}
 INFINITE = float("inf")
 # The last operand is compared with this, so that Python does not raise. Other functions never raise.
 DOMAINS: dict[str, list[tuple[str, float]]] = {
     **dict.fromkeys(("/", "//", "%"), [("!=", 0)]),
-    "math.sqrt": [("<", 0)], "math.exp": [(">", 700)],
+    "math.sqrt": [("<", 0)], **dict.fromkeys(("math.exp", "math.expm1"), [(">", 700)]),
     **dict.fromkeys(("math.log", "math.log2", "math.log10"), [("<=", 0)]), "math.log1p": [("<=", -1)],
     **dict.fromkeys(("int", "round", "math.floor", "math.ceil", "math.trunc", "math.sin", "math.cos", "math.tan"),
                     [("<", INFINITE), (">", -INFINITE)])}

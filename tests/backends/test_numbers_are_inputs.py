@@ -48,6 +48,12 @@ def functions_of_math(v):
 
 
 @programs
+def more_functions_of_math(v):
+    return (X * math.atan2(v, 2) * math.hypot(v, 1.0), X * math.copysign(2.0, -v) * math.copysign(v, -1),
+            X * math.expm1(v) * math.erfc(v) * math.asinh(v))
+
+
+@programs
 def a_step_size(v):
     y = X.clone().add_(HALF / 3, alpha=-v)
     return y, X.clone().add_(X, alpha=-v), torch.addcmul(X, X, X, value=v), X.lerp(I.float(), v)

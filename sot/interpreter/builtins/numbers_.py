@@ -23,10 +23,11 @@ from sot.values.text import number_text, varies
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
+OF_TWO = {math.atan2: "math.atan2", math.copysign: "math.copysign", math.hypot: "math.hypot"}
 OF_ONE = {int: "int", float: "float", abs: "abs", operator.abs: "abs", round: "round", operator.neg: "neg",
           torch.sym_int: "int", torch.sym_float: "float",
           **{getattr(math, name.removeprefix("math.")): name for name in FUNCTIONS_OF_TERMS
-             if name.startswith("math.") and name != "math.prod"}}
+             if name.startswith("math.") and name != "math.prod" and name not in OF_TWO.values()}}
 QUESTIONS = {math.isfinite: numbers.is_finite, math.isnan: numbers.is_nan, math.isinf: numbers.is_infinite}
 THEMSELVES = frozenset((operator.index, operator.pos))
 EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
@@ -40,6 +41,8 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
     """The result of a function with a varying argument, or None to leave the call to other handlers."""
     if function in OF_ONE and len(args) == 1:
         return applied(m, OF_ONE[function], *args)
+    if function in OF_TWO and len(args) == 2:
+        return applied(m, OF_TWO[function], *args)
     if function in QUESTIONS and len(args) == 1 and is_dynamic(args[0]):
         return QUESTIONS[function](m, args[0])
     if function is round and len(args) == 2 and type(args[1].real) is int and not is_dynamic(args[1]):
@@ -72,7 +75,7 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
     return None
 
 
-FUNCTIONS: frozenset[Any] = frozenset((*OF_ONE, *QUESTIONS, *THEMSELVES, *EXTREMES, str, repr, format,
+FUNCTIONS: frozenset[Any] = frozenset((*OF_ONE, *OF_TWO, *QUESTIONS, *THEMSELVES, *EXTREMES, str, repr, format,
                                             *TEXT_TO_TEXT, *PADDED, divmod, pow, math.prod, torch.Size.numel))
 
 

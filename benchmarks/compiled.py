@@ -66,7 +66,9 @@ def as_it_is(target: Any) -> Any:
 
 
 def program_of(name: str, mode: str, backend: Any, compiling: bool = True) -> Any:
-    """A program afresh. SOT compiles a training step whole; torch.compile its model, the way it is usually done."""
+    """A program afresh. SOT compiles a training step whole; torch.compile the model and the optimizer's step, as is
+    usual.
+    """
     import torch
     from compiled_programs import PROGRAMS
 

@@ -21,13 +21,14 @@ def state_of(*modules: nn.Module) -> Any:
 def train_mlp(compile_: Compile, part: Compile) -> Program:
     model = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 1))
     optimizer, forward = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), part(model)
+    update = part(optimizer.step)
 
     @compile_
     def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
         loss = F.mse_loss(forward(x), y)
         loss.backward()
-        optimizer.step()
+        update()
         return loss.detach()
 
     return Program(step, lambda i: (torch.randn(8 + i, 32), torch.randn(8 + i, 1)), state_of(model))
@@ -37,6 +38,7 @@ def train_mlp(compile_: Compile, part: Compile) -> Program:
 def train_gpt(compile_: Compile, part: Compile) -> Program:
     model = GPT()
     optimizer, forward = torch.optim.AdamW(model.parameters(), 1e-3), part(model)
+    update = part(optimizer.step)
 
     @compile_
     def step(ids: Any) -> Any:
@@ -45,7 +47,7 @@ def train_gpt(compile_: Compile, part: Compile) -> Program:
         loss = F.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        update()
         return loss.detach()
 
     return Program(step, lambda i: (torch.arange(2 * (16 + i)).reshape(2, -1) % 100,), state_of(model))
@@ -55,6 +57,7 @@ def train_gpt(compile_: Compile, part: Compile) -> Program:
 def train_convolutions_amp(compile_: Compile, part: Compile) -> Program:
     model = nn.Sequential(block(3, 16), block(16, 32, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
     optimizer, forward = torch.optim.SGD(model.parameters(), 0.01), part(model)
+    update = part(optimizer.step)
 
     @compile_
     def step(x: Any, y: Any) -> Any:
@@ -62,7 +65,7 @@ def train_convolutions_amp(compile_: Compile, part: Compile) -> Program:
         with torch.autocast("cpu", torch.bfloat16):
             loss = F.cross_entropy(forward(x), y)
         loss.backward()
-        optimizer.step()
+        update()
         return loss.detach()
 
     return Program(step, lambda i: (torch.randn(4 + i, 3, 16, 16), torch.arange(4 + i) % 10), state_of(model))
@@ -84,13 +87,14 @@ def gradients_vit(compile_: Compile, part: Compile) -> Program:
 def adam_step(model: nn.Module, compile_: Compile, part: Compile, loss_of: Callable[..., Any]) -> Any:
     """A compiled training step with Adam; ``loss_of(forward, x, y)`` is its loss."""
     optimizer, forward = torch.optim.Adam(model.parameters(), 1e-3), part(model)
+    update = part(optimizer.step)
 
     @compile_
     def step(x: Any, y: Any) -> Any:
         optimizer.zero_grad()
         loss = loss_of(forward, x, y)
         loss.backward()
-        optimizer.step()
+        update()
         return loss.detach()
 
     return step

@@ -5,6 +5,7 @@ handler then enters a polyfill or breaks.
 """
 from __future__ import annotations
 
+import builtins
 import collections
 import operator
 import sys
@@ -82,7 +83,7 @@ CALL = (lambda function, args, kwargs: function(*args, **kwargs)).__code__
 def as_from(m: Machine, code: types.CodeType) -> types.FunctionType:
     """A function of the user's module, as far as filters of warnings can tell, with a record of warnings of its own."""
     frame = next(iter(m.user_frames()), m.frames[0])
-    return types.FunctionType(code, {"__name__": frame.namespace.get("__name__")})
+    return types.FunctionType(code, {"__name__": frame.namespace.get("__name__"), "__builtins__": builtins})
 
 
 def throw_like(m: Machine, error: Exception) -> Any:

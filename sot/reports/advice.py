@@ -101,7 +101,7 @@ def losses_of_packages(report: Report) -> Iterator[Loss]:
 
 
 def own_line(*lines: Line | None) -> Line:
-    """The first line of the user's own code among lines, innermost first; the first line if there is none."""
+    """The first of these lines that is in the user's own code; the first line if none is."""
     known = [line for line in lines if line is not None]
     return next((line for line in known if not is_of_library(line.file)), known[0])
 

@@ -1,9 +1,10 @@
 """Packages of libraries in which captures begin. A user cannot change their code, but can exclude them.
 
 A trainer or a generation loop of a library calls the user's model. If captures begin in the library's own code, they
-meet its bookkeeping: breaks and recompiles that nobody can mend. If its package is excluded, captures begin in what it
-calls. So the package must not contain models: of ``transformers.generation.utils`` it is ``transformers.generation``,
-if the program runs a model of ``transformers.models``.
+contain its bookkeeping, with breaks and recompiles that the user cannot remove. If the library's package is excluded,
+captures begin in the functions that it calls. So the package must not contain models: of
+``transformers.generation.utils`` it is ``transformers.generation``, if the program runs a model of
+``transformers.models``.
 """
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Capture:
         effects: the mutations and the output of the entry besides the graph.
         stages: the intermediate forms as text, by name, if they were requested.
         began: the start time, by ``time.perf_counter``.
-        caller: the line of the user's own code that runs; of library code the line that led there. Only in reports.
+        caller: the innermost line of the user's own code when the capture ended. Only recordings set it.
     """
 
     name: str

@@ -352,7 +352,7 @@ class Writer:
         families += [COMPOUND] * (2 * nesting)
         families += [LEAVE] * (self.choose(4) == 3)
         production = self.pick(families[self.choose(len(families))])
-        if {"gen", "await"} & where and "stacklevel" in production:     # frames of ours are above its pieces
+        if {"gen", "await"} & where and "stacklevel" in production:     # it would name a frame of SOT's
             production = "pass"
         depth = self.choose(DEPTH)
         return HOLE.sub(lambda m: self.expression(m[1], depth) if m[1] in EXPRESSIONS else m[0], production)

@@ -81,7 +81,7 @@ CALL = (lambda function, args, kwargs: function(*args, **kwargs)).__code__
 
 
 def as_from(m: Machine, code: types.CodeType) -> types.FunctionType:
-    """A function of the user's module, as far as filters of warnings can tell, with a record of warnings of its own."""
+    """A function with this code. Filters see its warnings as those of the user's module."""
     frame = next(iter(m.user_frames()), m.frames[0])
     return types.FunctionType(code, {"__name__": frame.namespace.get("__name__"), "__builtins__": builtins})
 

@@ -153,9 +153,11 @@ def fits(number: Any, dtype: torch.dtype) -> bool:
     """Whether a kernel can convert a number to the dtype. Fakes do not try to. A float that varies is assumed to fit,
     because it has no value yet.
     """
-    if type(number) not in (int, float) or dtype.is_complex or dtype is torch.bool:
+    if type(number) not in (int, float, complex) or dtype is torch.bool:
         return True
-    if dtype.is_floating_point:
+    if type(number) is complex:
+        return fits(number.real, dtype) and (fits(number.imag, dtype) if dtype.is_complex else number.imag == 0)
+    if dtype.is_floating_point or dtype.is_complex:
         return not math.isfinite(number) or abs(number) <= torch.finfo(dtype).max
     return math.isfinite(number) and torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max
 

@@ -176,11 +176,14 @@ class RangeIterator(IteratorValue):
 
 
 class DictIterator(IteratorValue):
-    """Iterates over the keys, values or items of a dict, whose size must not change meanwhile."""
+    """Iterates over the keys, values or items of a dict, whose size must not change meanwhile. ``turn`` is ``iter``, or
+    ``reversed`` for an iterator that begins at the last one.
+    """
 
-    def __init__(self, kind: str, of: DictValue, keys: list) -> None:
-        self.kind, self.of, self.keys, self.index = kind, of, keys, 0
-        self.pytype = type(iter(getattr({}, kind)()))
+    def __init__(self, kind: str, of: DictValue, keys: list, turn: Callable[[Any], Any] = iter) -> None:
+        self.kind, self.of, self.keys, self.turn, self.index = kind, of, keys, turn, 0
+        empty = OrderedDict[Any, Any]() if issubclass(of.pytype, OrderedDict) else {}
+        self.pytype = type(turn(getattr(empty, kind)()))
         self.written = len(of.overlay), of.deletions
 
     def step(self, m: Machine) -> Value | Any:
@@ -192,7 +195,7 @@ class DictIterator(IteratorValue):
         self.index += 1
         if self.index > len(self.keys):
             return ABSENT
-        key = self.keys[self.index - 1]
+        key = self.keys[self.index - 1 if self.turn is iter else -self.index]
         if self.of.get(m, key) is ABSENT:
             m.throw(RuntimeError, "dictionary keys changed during iteration")
         if self.kind == "keys":
@@ -220,8 +223,10 @@ class DictIterator(IteratorValue):
 
     def rebuild(self, e: Emitter) -> str:
         """A real iterator over the current dict, because it sees later writes. An exhausted one is empty."""
+        ordered = issubclass(self.of.pytype, OrderedDict)
         if self.index > len(self.keys):
-            return e.variable(self, "iter(())")
+            empty = e.const(OrderedDict if ordered else dict)
+            return e.variable(self, f"{self.turn.__name__}({empty}().{self.kind}())")
         now = self.of.keys(None)
         if self.written[1] != self.of.deletions:
             raise NotRebuildable("an iterator over a dict that has changed")
@@ -230,7 +235,7 @@ class DictIterator(IteratorValue):
         base = next(c for c in self.of.pytype.__mro__
                     if self.kind in vars(c) and not hasattr(vars(c)[self.kind], "__code__"))
         e.complete(self.of)
-        made = e.variable(self, f"iter({e.const(base)}.{self.kind}({e.value(self.of)}))")
+        made = e.variable(self, f"{self.turn.__name__}({e.const(base)}.{self.kind}({e.value(self.of)}))")
         if self.index:
             e.line(f"for _ in range({self.index}): next({made})")
         return made

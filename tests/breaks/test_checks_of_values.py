@@ -1,6 +1,8 @@
 """Checks of tensors' values: a branch of which one way raises is an assertion in the graph, the exception Python's."""
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 from harness import Programs, caught, check
@@ -115,6 +117,31 @@ def through_bool_of_a_helper(x):
     if not all_finite(x):
         raise ValueError(f"not finite: {x}")
     return x + 1
+
+
+def none_is_negative(x):
+    return not (x < -5).any()
+
+
+@one_graph
+def through_not_of_a_helper(x):
+    if not none_is_negative(x):
+        raise ValueError(f"negative: {x}")
+    return x + 1
+
+
+@one_graph
+def not_that_is_returned(x):
+    y = not x.sum()
+    x.mul_(2)
+    n = bool(x.any())
+    return x * 2, y, not n, not y, operator.not_(x.sum() > 3), [not row.any() for row in x.unbind()], f"{not n}"
+
+
+@one_graph
+def not_of_a_number_that_is_read(x):
+    n, total = int(x.int().sum()), x.sum().item()
+    return x + total, not n, not not total
 
 
 @one_graph

@@ -17,6 +17,8 @@ from harness import Calls, Plain, check
 from torch import nn
 from torch.nn import functional as F
 
+import sot
+
 X = torch.arange(1.0, 5.0)
 whole = Calls()
 
@@ -189,11 +191,55 @@ def test_iterators_leave_the_function():
                 itertools.chain("a", [1]), itertools.islice([1, 2, 3], 1, None), itertools.starmap(pow, [(2, 3)]),
                 x + 1)
 
-    import sot
     *got, y = sot.to_static(fn, backend="eager")(X)
     *want, _ = fn(X)
     assert str(consume(got)) == str(consume(want)) and torch.equal(y, X + 1)
     assert [type(i) for i in got[:3] + got[4:]] == [type(i) for i in want[:3] + want[4:]]
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, collections.Counter])
+def test_iterators_that_begin_at_the_end_of_a_dict_leave_the_function(kind):
+    def fn(x, given):
+        made = kind(a=1, b=x, c=3)
+        ended, begun = reversed(made), reversed(made.items())
+        list(ended), next(begun)
+        return [reversed(made), reversed(made.keys()), reversed(made.values()), begun, ended, reversed(given)], x + 1
+    given = kind(d=1, e=2)
+    (got, y), (want, _) = sot.to_static(fn, backend="eager")(X, given), fn(X, given)
+    assert [type(i) for i in got] == [type(i) for i in want]
+    assert str(consume(got)) == str(consume(want)) and torch.equal(y, X + 1)
+
+
+def a_dict_that_grows_while_it_is_read_backwards(x):
+    d = {"a": x, "b": 2}
+    for key in reversed(d):
+        d[key + "2"] = x + 1
+    return d
+
+
+def a_value_that_changes_while_it_is_read_backwards(x):
+    d, seen = {"a": x, "b": 2}, []
+    for key, value in reversed(d.items()):
+        d["a"] = x + 1
+        seen.append((key, value))
+    return seen
+
+
+@pytest.mark.parametrize("fn", [a_dict_that_grows_while_it_is_read_backwards,
+                                a_value_that_changes_while_it_is_read_backwards])
+def test_a_dict_that_is_changed_while_it_is_read_backwards(fn):
+    check(fn, X)
+
+
+@pytest.mark.parametrize("operation", [operator.neg, operator.pos, operator.invert, abs, lambda v: -v, lambda v: ~v])
+def test_the_error_of_an_operator_that_a_type_does_not_have(operation):
+    def fn(x, v):
+        try:
+            return operation(v)
+        except TypeError as e:
+            return str(e), x + 1
+    check(fn, X, [1])
+    check(fn, X, {"a": 1})
 
 
 def test_callables_leave_the_function():
@@ -202,7 +248,6 @@ def test_callables_leave_the_function():
         q = Plain(k=2)
         return p, q.method, lambda v: v + x, operator.itemgetter(0), [].append, x + 1
 
-    import sot
     p, method, f, item, append, _ = sot.to_static(fn, backend="eager")(X)
     assert torch.equal(p(X), X + X) and torch.equal(method(X), X * 2) and torch.equal(f(X), X + X)
     assert item([7]) == 7 and append(1) is None and append.__self__ == [1]

@@ -137,3 +137,15 @@ def test_text_made_under_other_print_options():
             torch.set_printoptions(profile="default")
             np.set_printoptions(precision=8)
     check(f, X)
+
+
+class Size(int):
+    pass
+
+
+def test_a_subclass_without_a_format_of_its_own_is_formatted_as_its_base():
+    """In a with block of a generator, the value is one that capture does not read."""
+    def f(x, n):
+        with torch.random.fork_rng(devices=[]):
+            return f"{n:03d} {n}", format(n, ">5"), x + 1
+    check(f, X, Size(3))

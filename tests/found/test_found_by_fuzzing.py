@@ -350,7 +350,9 @@ def test_text_with_a_number_of_the_graph_is_text(look):
 @pytest.mark.parametrize("change", [
     lambda y, v: y.fill_(v), lambda y, v: y.clamp_(-1, v), lambda y, v: y.add_(1, alpha=v), lambda y, v: y.lerp_(y, v),
     lambda y, v: y.masked_fill_(y > 0, v), lambda y, v: y.addcmul_(y, y, value=v), lambda y, v: y.long().fill_(v),
-    lambda y, v: y.half().fill_(v)])
+    lambda y, v: y.half().fill_(v), lambda y, v: y.cfloat().fill_(v),
+    lambda y, v: y.cfloat().fill_(complex(1, v)), lambda y, v: y.fill_(complex(v, 0)),
+    lambda y, v: y.cdouble().masked_fill_(y > 0, complex(v, v)), lambda y, v: y.masked_fill_(y > 0, complex(1, v))])
 def test_a_number_that_does_not_fit_a_dtype_is_refused_after_an_effect(change):
     def f(x, items, v):
         x.clamp_(-2, 2)

@@ -73,7 +73,12 @@ def arguments(namespace: dict, kind: str, size: int, n: int, text: str, real: fl
 
 @contextlib.contextmanager
 def limited(seconds: float = SECONDS) -> Iterator[None]:
+    """Endless is raised after these seconds, and again at the end: the program may replace it by an exception."""
+    stopped = False
+
     def stop(*_: Any) -> None:
+        nonlocal stopped
+        stopped = True
         raise Endless
 
     previous = signal.signal(signal.SIGALRM, stop)
@@ -83,6 +88,8 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+    if stopped:
+        raise Endless
 
 
 @contextlib.contextmanager

@@ -400,9 +400,17 @@ def container_backwards(m: Machine, value: Value) -> Value:
     items = known_items(m, value)
     if items is None or overridden(m, value, "__getitem__"):
         return by_its_method(m, value)
+    if isinstance(value, (DictValue, MappingProxy)):
+        return elements_backwards(m, value)
     if isinstance(value, ListValue) and issubclass(value.pytype, list):
         return ReversedIterator(value)
     return SequenceIterator(None, items[::-1], reversed)
+
+
+def elements_backwards(m: Machine, value: DictValue | MappingProxy) -> IteratorValue:
+    """An iterator over a dict, or over a view of one, that begins at the last key."""
+    kind, table = ("keys", value) if isinstance(value, DictValue) else (value.kind, value.of)
+    return DictIterator(kind, table, table.keys(m), reversed)
 
 
 @ANSWERS.add((SetValue, "backwards"))

@@ -325,7 +325,10 @@ def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> 
 @ANSWERS.add((Value, "unary"))
 def unary_by_method(m: Machine, a: Value, function: Any, name: str, symbol: str) -> Value:
     result = call_slot(m, a, name, [])
-    return m.throw(TypeError, f"bad operand type for {symbol}: {a.pytype.__name__!r}") if result is None else result
+    if result is not None:
+        return result
+    operation = symbol if symbol.endswith("()") else f"unary {symbol}"
+    return m.throw(TypeError, f"bad operand type for {operation}: {a.pytype.__name__!r}")
 
 
 @ANSWERS.add((TensorValue, "unary"))

@@ -5,7 +5,6 @@ import itertools
 import operator
 import re
 import string
-import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -178,9 +177,9 @@ def format_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(value, TensorValue) and spec.pytype is str and takes_format(value, spec.constant()):
         return TextValue([ShownTensor(m, value, f"format({{}}, {escaped(spec.constant())})")])
     raw = slot(m, value, "__format__")
-    if isinstance(raw, types.FunctionType):
-        return call_slot(m, value, "__format__", [spec])  # type: ignore[return-value]
-    return object_format(m, [value, spec], {})
+    if isinstance(value, Opaque) or (is_native(raw) and HANDLERS.find(raw) is None):
+        raise Break(Reason.UNSUPPORTED, f"format of {value}")
+    return call_slot(m, value, "__format__", [spec])  # type: ignore[return-value]
 
 
 @handles(object.__format__)

@@ -162,7 +162,22 @@ def truth_read_later(m: Machine, value: Value) -> Value | None:
         return None
 
 
+def negated(m: Machine, value: Value) -> Value | Any:
+    """``not value``, or ENTERED. A truth that depends on a tensor is read after the graph, if no branch needs it."""
+    if isinstance(value, DeferredScalar) and not value.is_array:
+        known = graph_numbers.known_truth(m, value) if value.is_held else None
+        return graph_numbers.inverted(m, value) if known is None else boolean(not known)
+    try:
+        result = decide(m, value)
+    except Break as stop:
+        later = truth_read_later(m, value) if stop.reason is Reason.TENSOR_TRUTH else None
+        if not isinstance(later, DeferredScalar):
+            raise
+        return graph_numbers.inverted(m, later)
+    return result if result is ENTERED else inverted(m, result)
+
+
 @handles(operator.not_)
 def not_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    result = decide(m, take("not_", args, kwargs, "a", required=1)[0])
-    return m.enter(polyfill.not_, args) if result is ENTERED and m.frames.pop() else inverted(m, result)
+    result = negated(m, take("not_", args, kwargs, "a", required=1)[0])
+    return m.enter(polyfill.not_, args) if result is ENTERED and m.frames.pop() else result

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot import _hook
+from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import short
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.classes import SEEN_THROUGH
@@ -35,7 +36,7 @@ from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.callables import compiled_original, is_left_to_python
 from sot.torch_compat.dynamo.marks import disabled_code
-from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, Value
+from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
 from sot.values.wrapping import wrap
 
@@ -102,7 +103,12 @@ def special_case(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Val
             return found
     handler = HANDLERS.find(real)
     if handler is not None:
-        return handler(m, args, kwargs)
+        try:
+            return handler(m, args, kwargs)
+        except RestartCapture:      # also where the reason is a value that is no constant yet
+            raise
+        except NotConstant as e:
+            raise Break(Reason.UNSUPPORTED, f"{describe(real)} of {e}") from None
     function = POLYFILLS.find(real)
     if function is not None:
         return call_function(m, known_function(m, function), args, kwargs)

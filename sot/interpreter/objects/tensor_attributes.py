@@ -14,6 +14,7 @@ from sot.interpreter.torch_ops.overrides import through_overrides
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.torch_ops.torch_handlers import set_data
 from sot.support.errors import Break, Reason
+from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.tensors import ASKED_ATTRIBUTES, CONSTANT_ATTRIBUTES
 from sot.values.base import ABSENT, ANSWERS, NONE, Const, Value
@@ -24,6 +25,8 @@ from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
+
+OF_HISTORY = frozenset({"grad", "grad_fn", "is_leaf"})      # torch looks at a tensor's history to answer these
 
 
 @ANSWERS.add((TensorValue, "load_attr"))
@@ -40,6 +43,8 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
         return answer
     if name == "nbytes" and is_symbolic(tensor.fake):
         return wrap_new(m, tensor.fake.numel() * tensor.fake.itemsize)
+    if name in OF_HISTORY and refused(tensor.fake):
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of {tensor}, whose history autograd refuses to return,")
     if name in CONSTANT_ATTRIBUTES or name in ASKED_ATTRIBUTES:
         return metadata(m, tensor, name)
     if name in VIEWS:

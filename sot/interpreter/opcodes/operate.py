@@ -63,9 +63,11 @@ def decide(m: Machine, frame: Frame) -> bool | TensorBool | None:
 
 @op("UNARY_NOT")
 def unary_not(m: Machine, frame: Frame, instr: Instr) -> None:
-    known = decide(m, frame)
-    if known is not None:
-        frame.stack.append(predicates.inverted(m, known))
+    result = predicates.negated(m, frame.stack.pop())
+    if result is ENTERED:
+        frame.pc = frame.last
+    else:
+        frame.stack.append(result)
 
 
 @op("TO_BOOL")

@@ -25,7 +25,6 @@ from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles, polyfills
 from sot.values.base import ABSENT, FALSE, NONE, Const, Value, boolean
-from sot.values.iterators import SequenceIterator
 from sot.values.numbers import KEY_LIMIT, NUMBER_TYPES, is_among, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, MappingProxy, SetValue, TupleValue
 from sot.values.wrapping import wrap_new
@@ -407,7 +406,8 @@ def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(*both("__reversed__"), *(vars(t)["__reversed__"] for ts in VIEW_TYPES.values() for t in ts))
 def reverse_iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return SequenceIterator(None, (args[0].items_list(m) or [])[::-1], reversed)
+    self_ = args[0]
+    return iteration.elements_backwards(m, self_ if isinstance(self_, MappingProxy) else table_of(self_))
 
 
 def _view(kind: str) -> Callable:

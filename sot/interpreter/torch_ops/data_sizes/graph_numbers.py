@@ -162,6 +162,16 @@ def as_truth(m: Machine, value: DeferredScalar) -> DeferredScalar:
             m, "!=", bool, [value, Const(0)]))
 
 
+def inverted(m: Machine, value: DeferredScalar) -> DeferredScalar:
+    """``not value``"""
+    truth = as_truth(m, value)
+
+    def number(m: Machine) -> NumberRef:
+        return opposite(truth.graph_number(m))
+    return DeferredScalar(bool, value.points, lambda e: f"not {e.value(value)}", depth=value.depth + 1,
+                          number=number if truth.is_in_graph else None)
+
+
 def known_truth(m: Machine, value: DeferredScalar) -> bool | None:
     """The truth of a number, if it follows from what is known: a size is not negative, and so on."""
     if not value.is_in_graph or not may_be(m):
@@ -174,10 +184,14 @@ def known_truth(m: Machine, value: DeferredScalar) -> bool | None:
     return False if m.symbols.data.is_known_true(torch.sym_not(fake)) else None
 
 
+def opposite(truth: NumberRef) -> NumberRef:
+    return NumberRef(torch.sym_not(truth.fake), None, "", torch.sym_not, (truth,))
+
+
 def check(m: Machine, truth: NumberRef, holds: bool, text: str) -> None:
     """An assertion in the graph. If it fails, Python runs the frame from its start."""
     if not holds:
-        truth = NumberRef(torch.sym_not(truth.fake), None, "", torch.sym_not, (truth,))
+        truth = opposite(truth)
     m.builder.fake_mode.may_refuse = True
     failures.expect(m, "an assertion about a number", is_ours=True)
     m.builder.record_check(assert_holds, (truth, text), m.stack_trace())

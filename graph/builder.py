@@ -18,6 +18,8 @@ from sot.graph.regions import Region, shares_memory
 from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode, new_fake_mode
 from sot.torch_compat.graphs import lets_go_of_source
 
+TAKE_A_SIZE = frozenset({"full", "new_full"})       # of the operations that also take a number for the elements
+
 
 class GraphBuilder:
     """Collects nodes. ``inputs`` are the placeholders in the order of their first use."""
@@ -98,8 +100,13 @@ class GraphBuilder:
     def run(self, kind: str, target: Any, args: tuple, kwargs: dict, concrete: bool = False) -> Any:
         """Run an operation on fake values, without recording it. ``args`` may contain references at any depth.
 
-        ``concrete``: use the numbers of the captured call. The metadata of the result must not depend on them.
+        ``concrete``: use the numbers of the captured call, except in a size. The metadata of the result must not depend
+        on them.
         """
+        if concrete and (target if isinstance(target, str) else getattr(target, "__name__", "")) in TAKE_A_SIZE:
+            args = tuple(map(_concrete, args))      # a size is a tuple
+            kwargs = {k: _concrete(v) for k, v in kwargs.items()}
+            concrete = False
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
         self.fake_mode.indices = []

@@ -76,7 +76,7 @@ class Graph:
         draws: whether it draws random numbers.
         shows_leaves: whether the program can reach leaves of autograd that the graph has made.
         spent: the results that the graph has gone backward through.
-        optimizers: whether it contains steps of optimizers.
+        of_compilers: whether a part of it has the form for backends that compile: a step of an optimizer, or hooks.
         has_data_sizes: whether sizes or numbers in it depend on data.
         checks: runs the checks that come before it, if there are any.
         can_free_weights: whether weights may have any dtype and shape, if the graph runs as it is written.
@@ -98,7 +98,7 @@ class Graph:
     draws: bool
     shows_leaves: bool
     spent: Spent
-    optimizers: bool
+    of_compilers: bool
     has_data_sizes: bool
     checks: Callable[..., Any] | None
     can_free_weights: bool
@@ -144,7 +144,7 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
                  frozenset(floats),
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
                  gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
-                 spent_of(builder, module, results), bool(trace.optimizers), builder.has_data_sizes,
+                 spent_of(builder, module, results), trace.of_compilers, builder.has_data_sizes,
                  take_checks(module),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
 

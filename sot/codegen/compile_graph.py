@@ -93,7 +93,7 @@ class GraphCompiler:
                 return Compiled(taking_numbers(self.compile_as_given(tensors, record).call, places), False)
         except BackendError:
             pass        # the value of the number is needed
-        if graph.optimizers:
+        if graph.of_compilers:
             raise RestartCapture("the value of a number that changes is needed", plain_optimizers=ALL)
         raise RestartCapture("the backend compiles its graph, and would specialise on a float",
                              constant=graph.floats)
@@ -111,8 +111,8 @@ class GraphCompiler:
             made = self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
-        if as_it_is and graph.optimizers:
-            raise RestartCapture("the backend runs its graph as it is", exact_optimizers=True)
+        if as_it_is and graph.of_compilers:
+            raise RestartCapture("the backend runs its graph as it is", interprets=True)
         if not as_it_is and any(runs_code_of_program(node.target) for node in graph.module.graph.nodes):
             raise RestartCapture("the backend compiles its graph, and would keep what the program's code reads",
                                  compiles=True)
@@ -263,7 +263,7 @@ def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
 
 def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
     """Restart the capture without what the backend probably does not support, the most likely part first."""
-    nodes, has_step = graph.module.graph.nodes, has_backward and bool(graph.optimizers)
+    nodes, has_step = graph.module.graph.nodes, has_backward and graph.of_compilers
     parts: tuple[tuple[bool, dict[str, Any]], ...] = (
         (has_step, {"plain_optimizers": ALL}),
         (any(setter is enter_inference_mode for setter, _, _ in graph.states), {"plain": {Part.INFERENCE}}),

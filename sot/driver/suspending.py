@@ -13,7 +13,7 @@ from types import FunctionType, MethodType
 from typing import Any, TypeGuard
 
 from sot import _hook
-from sot._hook import Direct
+from sot._hook import Direct, Tail
 from sot.bytecode.frame_layout import GENERATORS
 from sot.bytecode.suspensions import DELEGATES, STEPS, YIELDS, Point, pieces_of
 
@@ -44,25 +44,34 @@ class SuspendingCall:
         unused = self.fn(*args, **kwargs)       # raises what Python raises for arguments that do not fit
         if hasattr(unused, "close"):
             unused.close()
-        made = self.driver(self, self.own + args, kwargs)
+        made = self.driver(self, [*self.own, *args], kwargs)
         made.__name__, made.__qualname__ = unused.__name__, unused.__qualname__
         return made
 
-    def begin(self, args: tuple, kwargs: dict[str, Any]) -> State:
-        return self.call(_called, self.first, args, kwargs) if kwargs else self.call(self.first, *args)
+    def begin(self, args: list[Any], kwargs: dict[str, Any]) -> State:
+        return self.call(_called, self.first, args, kwargs) if kwargs else self.call(_handed, self.first, args)
 
-    def go_on(self, point: Point, kept: list[Any], sent: Any, thrown: Any) -> State:
-        cells, *values = kept
-        rest = FunctionType(point.rest, self.function.__globals__, self.function.__name__, None, cells)
+    def go_on(self, point: Point, kept: list[Any], thrown: BaseException | None) -> State:
+        """Run the piece after a point. ``kept`` has its closure, its variables and what was sent."""
+        rest = FunctionType(point.rest, self.function.__globals__, self.function.__name__, None, kept.pop(0))
+        kept.append(thrown)
         if thrown is not None:      # Python handles it, and captures go on at the next suspension
-            return _hook.plain(rest)(*values, sent, thrown)
-        return self.call(rest, *values, sent, thrown)
+            return _hook.run(_handed, _hook.plain(rest), kept)
+        return self.call(_handed, rest, kept)
 
 
-def _called(function: Callable[..., State], args: tuple, kwargs: dict[str, Any]) -> State:
+def _called(function: Callable[..., State], args: list[Any], kwargs: dict[str, Any]) -> State:
     return function(*args, **kwargs)
 
 
+def _handed(function: Callable[..., State], values: list[Any]) -> Tail:
+    """The call of a function with these values, which only its frame keeps alive."""
+    args = tuple(values)
+    values.clear()
+    return Tail(function, args)
+
+
+_hook.skip(_handed.__code__)
 _hook.skip(_called.__code__)
 
 
@@ -71,8 +80,9 @@ class Progress:
     over there. It keeps no value that the program's own frame would not keep.
     """
 
-    def __init__(self, call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> None:
+    def __init__(self, call: SuspendingCall, args: list[Any], kwargs: dict[str, Any]) -> None:
         self.call = call
+        self.thrown: BaseException | None = None
         self.note(call.begin(args, kwargs))
 
     def note(self, state: State) -> None:
@@ -84,49 +94,48 @@ class Progress:
         value, self.handed_over = self.handed_over, None
         return value
 
-    def go_on(self, sent: Any, thrown: BaseException | None) -> None:
-        """Run the next piece, which gets what was sent, or the exception that was thrown."""
+    def go_on(self) -> None:
+        """Run the next piece, which gets what was sent, the last of what is kept, or the exception that was thrown."""
         assert self.point is not None
-        kept, self.kept = self.kept, []
-        self.note(self.call.go_on(self.point, kept, sent, thrown))
+        kept, self.kept, thrown, self.thrown = self.kept, [], self.thrown, None
+        if thrown is not None:
+            kept.append(None)
+        self.note(self.call.go_on(self.point, kept, thrown))
 
 
-def _generator(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
+def _generator(call: SuspendingCall, args: list[Any], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
     at = Progress(call, args, kwargs)
-    del args, kwargs
+    del kwargs
     while at.point is not None:
-        sent = thrown = None
         try:
-            sent = (yield from at.take()) if at.point.does == DELEGATES else (yield at.take())
+            at.kept.append((yield from at.take()) if at.point.does == DELEGATES else (yield at.take()))
         except BaseException as e:  # noqa: BLE001 - the program may handle any
-            thrown = e
-        at.go_on(sent, thrown)
+            at.thrown = e
+        at.go_on()
     return at.take()
 
 
-async def _coroutine(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> Any:
+async def _coroutine(call: SuspendingCall, args: list[Any], kwargs: dict[str, Any]) -> Any:
     at = Progress(call, args, kwargs)
-    del args, kwargs
+    del kwargs
     while at.point is not None:
-        sent = thrown = None
         try:
-            sent = await awaitable(at)
+            at.kept.append(await awaitable(at))
         except BaseException as e:  # noqa: BLE001 - the program may handle any
-            thrown = e
-        at.go_on(sent, thrown)
+            at.thrown = e
+        at.go_on()
     return at.take()
 
 
-async def _async_generator(call: SuspendingCall, args: tuple, kwargs: dict[str, Any]) -> AsyncGenerator[Any, Any]:
+async def _async_generator(call: SuspendingCall, args: list[Any], kwargs: dict[str, Any]) -> AsyncGenerator[Any, Any]:
     at = Progress(call, args, kwargs)
-    del args, kwargs
+    del kwargs
     while at.point is not None:
-        sent = thrown = None
         try:
-            sent = (yield at.take()) if at.point.does == YIELDS else await awaitable(at)
+            at.kept.append((yield at.take()) if at.point.does == YIELDS else await awaitable(at))
         except BaseException as e:  # noqa: BLE001 - the program may handle any
-            thrown = e
-        at.go_on(sent, thrown)
+            at.thrown = e
+        at.go_on()
 
 
 def awaitable(at: Progress) -> Any:

@@ -91,7 +91,7 @@ class Translator:
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
                                     control_flow=control_flow or full_graph,
                                     plain=frozenset(() if data_sizes else (Part.SIZES,)),
-                                    exact_optimizers=is_known_to_interpret(backend))
+                                    interprets=is_known_to_interpret(backend))
         self.learnt = Assumptions()                     # holds for all code
         self.named: dict[CodeType, dict[str, tuple]] = {}   # sizes of arguments that an input_spec names
         self.states = CodeTable(new_state)

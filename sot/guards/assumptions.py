@@ -113,8 +113,8 @@ class Assumptions:
         left_to_python: loops (by their first instructions) and calls that run long without an operation.
         plain: what is left to Python because the backend cannot compile it.
         plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
-        exact_optimizers: whether the steps of optimizers compute as plain PyTorch does, with Python's floats, because
-            the backend runs its graph as it is.
+        interprets: whether the backend is known to run its graphs as they are. Steps of optimizers then compute as
+            plain PyTorch does, with Python's floats, and Python calls the hooks of weights.
         read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
         told: whether ``torch.compiler.is_compiling()`` is true for the program, as under torch.compile.
         imported: the parts of libraries that were imported for this capture, with the names read from them.
@@ -132,7 +132,7 @@ class Assumptions:
     left_to_python: frozenset[Point] = frozenset()
     plain: frozenset[Part] = frozenset()
     plain_optimizers: frozenset[str] = frozenset()
-    exact_optimizers: bool = False
+    interprets: bool = False
     read_at_once: frozenset[Point] = frozenset()
     told: bool = False
     imported: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
@@ -157,7 +157,7 @@ class Assumptions:
         inline.
         """
         return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once,
-                           plain_optimizers=self.plain_optimizers, exact_optimizers=self.exact_optimizers)
+                           plain_optimizers=self.plain_optimizers, interprets=self.interprets)
 
 
 class RestartCapture(Exception):

@@ -94,7 +94,7 @@ class Machine:
         self.modes: tuple[Value, ...] = ()          # see overrides.py
         self.asks_classes = state.asks_subclasses   # whether torch looks for __torch_function__ in arguments' classes
         self.places_unknown = False     # whether there are views whose offset is in a tensor, see elements.py
-        self.optimizers: set[str] = set()   # the steps that were executed, see optimizers.py
+        self.of_compilers = False       # whether a part of the graph has the form for a backend that compiles
         self.hooked = False             # whether the trace has put a hook on a tensor
         self.code, self.inputs = code.code, inputs
         self.called_in_handler = sys.exception() is not None

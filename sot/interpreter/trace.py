@@ -104,7 +104,7 @@ class Trace:
         asserted: the exceptions that assertions of the graph stand for, by their texts.
         guesses: what assertions of the graph assume about sizes that depend on data, by their texts.
         hooked: whether the graph puts hooks on tensors.
-        optimizers: the optimizers whose steps are in the graph.
+        of_compilers: whether a part of it has the form for backends that compile.
         draws: the random numbers that are drawn before the graph.
         shows_frames: whether the program may see the variables of its frames.
     """
@@ -129,7 +129,7 @@ class Trace:
     guesses: Mapping[str, Guess]
     hooked: bool
     shows_frames: bool
-    optimizers: frozenset[str]
+    of_compilers: bool
     draws: Draws
 
     @property
@@ -151,7 +151,7 @@ def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
         m.symbols if m.has_symbols else None, (*m.state_log,), (*m.mutated.values(),), (*m.effects,), m.modes,
         dict(m.made_classes), tuple(value for _, value in m.by_id.values() if isinstance(value, TensorValue)),
         {key: m.leaves[key] for key in m.made_leaves}, dict(m.asserted), dict(m.guesses), m.hooked,
-        m.shows_frames, frozenset(m.optimizers), m.draws.finish())
+        m.shows_frames, m.of_compilers, m.draws.finish())
 
 
 # ---- guards -----------------------------------------------------------------------------------------------

@@ -94,6 +94,8 @@ def fake_of(mode: FakeTensorMode, real: torch.Tensor, sizes: Sequence[Any], stri
     base = real._base if real._is_view() and real._base is not None else real
     with mode, torch.inference_mode(real.is_inference()), torch.enable_grad():
         fake: Any = torch.empty_strided(sizes, strides, dtype=real.dtype, device=real.device)
+        if real.storage_offset():
+            fake = moved(fake, real.storage_offset())
         if base.requires_grad and not base.is_leaf:
             fake.add_(torch.ones((), dtype=real.dtype, device=real.device, requires_grad=True))
         else:
@@ -101,6 +103,15 @@ def fake_of(mode: FakeTensorMode, real: torch.Tensor, sizes: Sequence[Any], stri
         if base is not real:
             fake = view_like(fake, real)
     return fake
+
+
+def moved(fake: Any, offset: Any) -> Any:
+    """A fake tensor with the layout of another one, whose first element is the one at ``offset`` of its storage. It is
+    no view.
+    """
+    size = fake.untyped_storage().nbytes() // fake.itemsize + offset
+    memory = torch.empty((size,), dtype=fake.dtype, device=fake.device).untyped_storage()
+    return fake.new_empty(0).set_(memory, offset, fake.shape, fake.stride())
 
 
 def view_like(fake: Any, real: torch.Tensor) -> Any:

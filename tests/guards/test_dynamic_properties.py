@@ -16,6 +16,7 @@ STEPS = (
     "x = x.clone(); x[-1] += n", "x = torch.nn.functional.pad(x, (0, 1))", "x = x.view(x.shape[0], -1, x.shape[2])",
     "x = x.softmax(-1)", "x = x.repeat(1, 2, 1)", "n = n ** 2 % 11", "print(n, x.shape, f'{b}x{t}')",
     "sot.graph_break()", "x = x.unbind(0)[0][None]", "h = x; h.add_(1)", "x = x @ x.mT",
+    "x = torch.full((x.shape[0], n % 3 + 1, 2), n / 4)", "n = n + x[-1].storage_offset()",
 )
 STEADY = [step for step in STEPS if not any(word in step for word in ("if", "break", "unbind"))]
 SIZE = st.integers(0, 6) | st.integers(2, 40)

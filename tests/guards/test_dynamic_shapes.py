@@ -338,3 +338,30 @@ def test_sizes_vary_in_inference_mode(made_inside, backend):
         assert inside is made_inside and got.is_inference()
         torch.testing.assert_close((got, mine), (wanted, theirs))
     assert len(sot.translation_of(translated).captures) == 2
+
+
+@pytest.mark.parametrize("make", [
+    lambda x, v: torch.full((x.shape[0],), v), lambda x, v: x.new_full((2, x.shape[0]), v * 2),
+    lambda x, v: torch.full(size=(x.shape[0],), fill_value=v), lambda x, v: torch.full((x.shape[0],), x.shape[0]),
+    lambda x, v: torch.full((x.shape[0],), int(v), dtype=torch.int64), lambda x, v: torch.full_like(x, v),
+    lambda x, v: torch.tensor([x.shape[0], v])])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_tensor_whose_size_and_elements_vary(make, backend):
+    def f(x, v):
+        y = make(x, v)
+        return y, y.shape, torch.ones(y.shape), y.stride(), y.numel() * 2
+    captured(f, [lambda n=n: (torch.ones(n), n / 4 + 0.5) for n in (3, 5, 4, 7, 6, 3)], backend=backend)
+
+
+@pytest.mark.parametrize("ask", [
+    lambda x: x.storage_offset(), lambda x: x[1:].storage_offset(), lambda x: x.view(2, -1)[1].storage_offset(),
+    lambda x: x.as_strided((2, 2), (1, 1), 1) * 2, lambda x: x.add_(1).storage_offset(),
+    lambda x: x.as_strided((2,), (1,), 2), lambda x: torch.as_strided(x, (2,), (1,), storage_offset=1).sum()])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_an_input_that_begins_elsewhere_in_its_memory(ask, backend):
+    def f(x):
+        return ask(x), x + 1, x[1:]
+    translated = sot.to_static(f, backend=backend)
+    for offset, size in ((1, 4), (1, 6), (0, 8), (2, 8), (0, 4), (1, 4), (1, 10)):
+        got, want = (fn(torch.arange(float(size + offset))[offset:]) for fn in (translated, f))
+        assert not same(got, want), (offset, size)

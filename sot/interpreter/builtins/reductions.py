@@ -83,7 +83,7 @@ def _extreme(m: Machine, name: str, native: Any, function: Any, args: list[Value
     if not items:
         return default or run_native(m, native, [])     # this raises
     if is_none(key):
-        if m.optimizers and (best := optimizers.extreme(m, name, items)) is not None:
+        if m.of_compilers and (best := optimizers.extreme(m, name, items)) is not None:
             return best
         found = hosts(m, items)
         if found is not None:

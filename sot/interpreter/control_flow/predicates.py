@@ -137,19 +137,25 @@ def bool_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(args[0], ArrayValue):
         number = numpy_functions.item(m, args[0])
         return graph_numbers.as_truth(m, number) if isinstance(number, DeferredScalar) else number
-    try:
-        result = decide(m, args[0])
-    except Break as stop:
-        if stop.reason is not Reason.TENSOR_TRUTH or (later := truth_read_later(m, args[0])) is None:
-            raise
-        return later
-    if not isinstance(result, TensorBool):
-        return result if result is ENTERED else boolean(result)
-    if not isinstance(args[0], TensorValue) or args[0].ref is not result.ref:
+    result = truth(m, args[0])
+    if not isinstance(result, TensorBool) or not isinstance(args[0], TensorValue) or args[0].ref is not result.ref:
         return result
     copied = torch_call(m, "call_method", "clone", [args[0]], {})    # the tensor may change later
     assert isinstance(copied, TensorValue)
     return TensorBool(copied.ref)
+
+
+def truth(m: Machine, value: Value) -> Value | Any:
+    """``bool(value)``, or ENTERED. If it depends on a tensor, it is read after the graph, unless a branch needs it."""
+    if isinstance(value, DeferredScalar) and not value.is_array:
+        return graph_numbers.as_truth(m, value)
+    try:
+        result = decide(m, value)
+    except Break as stop:
+        if stop.reason is not Reason.TENSOR_TRUTH or (later := truth_read_later(m, value)) is None:
+            raise
+        return later
+    return result if result is ENTERED or isinstance(result, TensorBool) else boolean(result)
 
 
 def truth_read_later(m: Machine, value: Value) -> Value | None:
@@ -163,18 +169,12 @@ def truth_read_later(m: Machine, value: Value) -> Value | None:
 
 
 def negated(m: Machine, value: Value) -> Value | Any:
-    """``not value``, or ENTERED. A truth that depends on a tensor is read after the graph, if no branch needs it."""
-    if isinstance(value, DeferredScalar) and not value.is_array:
-        known = graph_numbers.known_truth(m, value) if value.is_held else None
-        return graph_numbers.inverted(m, value) if known is None else boolean(not known)
-    try:
-        result = decide(m, value)
-    except Break as stop:
-        later = truth_read_later(m, value) if stop.reason is Reason.TENSOR_TRUTH else None
-        if not isinstance(later, DeferredScalar):
-            raise
-        return graph_numbers.inverted(m, later)
-    return result if result is ENTERED else inverted(m, result)
+    """``not value``, or ENTERED."""
+    found = truth(m, value)
+    if not isinstance(found, DeferredScalar):
+        return found if found is ENTERED else inverted(m, found)
+    known = graph_numbers.known_truth(m, found) if found.is_held else None
+    return graph_numbers.inverted(m, found) if known is None else boolean(not known)
 
 
 @handles(operator.not_)

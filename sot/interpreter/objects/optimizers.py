@@ -44,13 +44,13 @@ def follow(m: Machine, function: FunctionValue) -> None:
     left = m.assumptions.plain_optimizers
     if "" in left or outermost in left:
         raise Break(Reason.OPTIMIZER, function.name)
-    if not m.assumptions.exact_optimizers:
-        m.optimizers.add(outermost)
+    if not m.assumptions.interprets:
+        m.of_compilers = True
 
 
 def compiled(m: Machine) -> str | None:
     """The same if it is executed in its form for a backend that compiles."""
-    return followed(m) if not m.assumptions.exact_optimizers else None
+    return followed(m) if not m.assumptions.interprets else None
 
 
 def followed(m: Machine) -> str | None:
@@ -72,7 +72,7 @@ def step_of_scaler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
     """The step of a GradScaler. Plain PyTorch branches on an infinite gradient; a graph computes both outcomes."""
     known = len(args) > 1 and str(args[1].pytype.__module__).startswith(MODULE)
     return m.enter(scaled_step if known and "" not in m.assumptions.plain_optimizers and (
-        not m.assumptions.exact_optimizers) else scaler_step, args, kwargs)
+        not m.assumptions.interprets) else scaler_step, args, kwargs)
 
 
 @handles(leave_to_python)

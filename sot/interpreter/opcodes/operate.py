@@ -1,7 +1,7 @@
 """Operators, comparisons, subscripts, calls, formatting and pattern matching."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import NULL_FIRST, Instr
 from sot.interpreter.builtins import iteration, operators
@@ -63,7 +63,11 @@ def decide(m: Machine, frame: Frame) -> bool | TensorBool | None:
 
 @op("UNARY_NOT")
 def unary_not(m: Machine, frame: Frame, instr: Instr) -> None:
-    result = predicates.negated(m, frame.stack.pop())
+    push_or_again(frame, predicates.negated(m, frame.stack.pop()))
+
+
+def push_or_again(frame: Frame, result: Any) -> None:
+    """Push the result. ENTERED: user code was entered, and the instruction will run again."""
     if result is ENTERED:
         frame.pc = frame.last
     else:
@@ -72,6 +76,8 @@ def unary_not(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("TO_BOOL")
 def to_bool(m: Machine, frame: Frame, instr: Instr) -> None:
+    if frame.instrs[frame.pc].op == "UNARY_NOT":        # no branch needs the truth
+        return push_or_again(frame, predicates.truth(m, frame.stack.pop()))
     known = decide(m, frame)
     if known is not None:
         frame.stack.append(known if isinstance(known, TensorBool) else boolean(known))

@@ -148,9 +148,9 @@ def has_hooks(m: Machine, leaf: TensorValue) -> bool:
 
 def can_follow(m: Machine) -> bool:
     """Whether hooks are executed. The capture ends if the backend turns out to run its graph as it is."""
-    if m.assumptions.exact_optimizers or "" in m.assumptions.plain_optimizers:
+    if m.assumptions.interprets or "" in m.assumptions.plain_optimizers:
         return False
-    m.optimizers.add("hooks")
+    m.of_compilers = True
     return True
 
 

@@ -142,7 +142,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if args and target in TENSOR_MAKERS and numpy_arrays.holds(m, args[0]):
         return numpy_arrays.tensor_of(m, target, args, kwargs)
     refuse_replaced_operator(m, kind, target, args)
-    if m.optimizers:
+    if m.of_compilers:
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     found: dict[int, TensorValue] = {}
     numbers = takes_numbers(target)
@@ -256,6 +256,19 @@ def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known
         raise Break(Reason.UNSUPPORTED, f"{name}, which returns a quantized tensor,")
     if "out" in call[2]:
         refuse_resize(m, kind, name, call)
+    if name.rstrip("_") in ("as_strided", "as_strided_copy", "as_strided_scatter") and isinstance(args[0], TensorValue):
+        refuse_offset(m, name, args[0])
+
+
+def refuse_offset(m: Machine, name: str, tensor: TensorValue) -> None:
+    """Break at an operation on a place in memory, if the input there does not begin at the start of its memory. The
+    cache of Inductor takes a graph that was compiled for another storage offset.
+    """
+    if m.assumptions.interprets:
+        return
+    inputs = [*tensor_facts.inputs_sharing(m, tensor)]
+    if any(tensor_facts.guarded(m, value, "storage_offset") for value in inputs):
+        raise Break(Reason.UNSUPPORTED, f"{name} of a tensor with a storage offset")
 
 
 def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:

@@ -322,7 +322,7 @@ def compiling(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The answer depends on the caller. A library function that only passes the answer on is skipped."""
     asking = next((f for f in reversed(m.frames) if not is_question(f.code.code.co_name)), m.frames[0])
     module = str(asking.namespace.get("__name__"))
-    if module.startswith("torch.optim") and m.assumptions.exact_optimizers:
+    if module.startswith("torch.optim") and m.assumptions.interprets:
         return boolean(False)
     return boolean(is_told(module, m.assumptions.told))
 

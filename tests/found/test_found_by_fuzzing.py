@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import enum
 import gc
 import itertools
 import warnings
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from harness import Counter, check
+from torch.utils.checkpoint import checkpoint
 
 import sot
 
@@ -432,3 +434,41 @@ def test_a_change_of_an_expanded_tensor_warns_or_raises_at_the_users_line(change
                 result = str(e)
         seen.append((result, [(str(w.message), w.filename, w.lineno) for w in shown]))
     assert seen[0] == seen[1]
+
+
+class Level(enum.IntEnum):
+    LOW, HIGH = 1, 5
+
+
+@pytest.mark.parametrize("what", [
+    lambda: list(itertools.islice(itertools.count(Level.LOW), 3)),
+    lambda: list(itertools.islice(itertools.count(Level.LOW, 2), 3)),
+    lambda: list(itertools.islice(itertools.count(True, step=True), 2)),
+    lambda: list(itertools.islice(itertools.count(Level.HIGH, 0.5), 2))],
+    ids=["of an enum", "by two", "of a bool", "by a float"])
+def test_what_a_count_yields(what):
+    def f(x):
+        made = what()
+        return made, [type(v).__name__ for v in made], x + 1
+    check(f, X)
+
+
+def test_an_element_that_a_deque_has_not():
+    def f(x):
+        try:
+            collections.deque([1, 2]).remove("a")
+        except ValueError as e:
+            return str(e), x + 1
+    check(f, X)
+
+
+def test_a_checkpoint_prints_nothing_of_what_it_raises(capfd):
+    def f(x):
+        return checkpoint(lambda v: v * torch.rand_like(v), x * 2, use_reentrant=False)
+    translated = sot.to_static(f, backend="eager")
+    for x in (X, X, torch.arange(4)):
+        try:
+            translated(x)
+        except (RuntimeError, NotImplementedError):
+            assert x.dtype is torch.int64
+    assert capfd.readouterr() == ("", "")

@@ -8,7 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins import iteration
-from sot.interpreter.builtins.common import count_of, index_of, is_none, no_keywords, take, throw_like
+from sot.interpreter.builtins.common import count_of, fits, index_of, is_none, no_keywords, take, throw_like
 from sot.interpreter.builtins.iteration import generator, known_items
 from sot.polyfills import itertools_ as polyfill
 from sot.support.errors import Break, Reason
@@ -31,8 +31,11 @@ def count(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     start, step = take("count", args, kwargs, "start", "step")
     first, by = start or Const(0), step or Const(1)
     try:
-        if isinstance(first.constant(), (int, float)) and isinstance(by.constant(), (int, float)):
-            return CountIterator(itertools.count, first.constant(), by.constant())
+        begin, increment = first.constant(), by.constant()
+        if isinstance(begin, (int, float)) and isinstance(increment, (int, float)):
+            if isinstance(begin, int) and isinstance(increment, int) and increment == 1 and fits(begin):
+                begin = int(begin)      # C counts itself, and yields no instance of a subclass
+            return CountIterator(itertools.count, begin, increment)
     except NotConstant:
         pass
     if isinstance(first, TensorValue) or isinstance(by, TensorValue):

@@ -56,7 +56,8 @@ def run_checkpointed(subgraph: fx.GraphModule, args: tuple, others: tuple, reent
 def run_as_it_is(subgraph: fx.GraphModule, args: tuple, others: tuple, reentrant: bool, preserve: bool) -> Any:
     """The target of a node that is not compiled: the function draws other random numbers when it runs again."""
     selected = {"context_fn": subgraph.meta[CONTEXT]} if CONTEXT in subgraph.meta else {}
-    return checkpoint(lambda *given: subgraph(*given, *others), *args, use_reentrant=reentrant,
+    # Not the module itself, because a call of it prints what it raises.
+    return checkpoint(lambda *given: subgraph.forward(*given, *others), *args, use_reentrant=reentrant,
                       preserve_rng_state=preserve, **selected)
 
 

@@ -194,7 +194,8 @@ def described(m: Machine, value: Value) -> str:
 def remove(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, wanted = take("remove", args, kwargs, "self", "value", required=2)
     target, items = mutable(self_), items_of(m, self_)
-    message = "list.remove(x): x not in list" if issubclass(target.pytype, list) else "deque.remove(x): x not in deque"
+    message = "list.remove(x): x not in list" if issubclass(target.pytype, list) else (
+        f"{described(m, wanted)} is not in deque")
     for i, item in enumerate(items):
         same = equal(m, item, wanted)
         if same is None:

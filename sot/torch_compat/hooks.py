@@ -19,6 +19,23 @@ def take_hook_id() -> int:
     return taken
 
 
+def take_back(handle: RemovableHandle) -> None:
+    """Remove a hook as if it had never been added: the next one gets its number, if there was none since."""
+    handle.remove()
+    if handle.id == RemovableHandle.next_id - 1:
+        RemovableHandle.next_id = handle.id
+
+
+@contextlib.contextmanager
+def no_hook_ids_taken() -> Iterator[None]:
+    """Hooks that capture itself adds inside take no numbers from those of the program."""
+    before = RemovableHandle.next_id
+    try:
+        yield
+    finally:
+        RemovableHandle.next_id = before
+
+
 # Names in torch.nn.modules.module: the hooks that are called for every module.
 GLOBAL_HOOKS = tuple(name for name in vars(torch.nn.modules.module) if re.match("_global_(forward|backward)_", name))
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from harness import Counter, Programs, check, same
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 import sot
 
@@ -185,3 +186,20 @@ def test_a_hook_that_comes_and_goes_between_calls_with_backward(name):
             found.append(fn(torch.arange(3.0), p).clone())
         return found
     assert same(calls(sot.to_static(step, backend=Counter())), calls(step)) is None
+
+
+def test_a_graph_that_fails_takes_no_numbers_of_hooks():
+    def f(x, i):
+        y = x * 2
+        y.register_hook(lambda g: g * 2)
+        y.register_hook(lambda g: g * 3)
+        return x[i] + y
+    x, i = torch.arange(3.0).requires_grad_(), torch.tensor([0, 1, 5])
+    translated, taken = sot.to_static(f, backend="eager"), []
+    translated(x, torch.tensor([0, 1, 2]))
+    for fn in (f, translated):
+        before = RemovableHandle.next_id
+        with pytest.raises(IndexError):
+            fn(x, i)
+        taken.append(RemovableHandle.next_id - before)
+    assert taken == [2, 2]

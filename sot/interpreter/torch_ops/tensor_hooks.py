@@ -28,6 +28,7 @@ from sot.interpreter.torch_ops.torch_calls import transformed
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.torch_compat.hooks import no_hook_ids_taken, take_back
 from sot.values.base import NONE, Const, Value
 from sot.values.callables import BoundMethod, known_function
 from sot.values.objects import ListValue, ObjectValue
@@ -74,7 +75,7 @@ def put_hook(number: int, hook: Any) -> RemovableHandle:
 def remove_places() -> None:
     """Remove the placeholders after the graph has failed, because Python will run the frame from its start."""
     while places.handles:
-        places.handles.popitem()[1].remove()
+        take_back(places.handles.popitem()[1])
 
 
 class HookHandle(ObjectValue):
@@ -158,8 +159,8 @@ def can_follow(m: Machine) -> bool:
 def order_of(leaves: Sequence[TensorValue]) -> Iterator[list[int]]:
     """The list of the indices of leaves, in the order in which autograd reaches them during the backward pass."""
     order: list[int] = []
-    handles = [leaf.fake.register_hook(lambda _, i=i: order.append(i))
-               for i, leaf in enumerate(leaves)]
+    with no_hook_ids_taken():
+        handles = [leaf.fake.register_hook(lambda _, i=i: order.append(i)) for i, leaf in enumerate(leaves)]
     try:
         yield order
     finally:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from harness import Programs, every_call
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 import sot
 
@@ -187,3 +188,16 @@ def test_what_hooks_raise_is_pythons(make):
         return found, w.detach().tolist(), w.grad, [(v.tolist(), v.grad is None) for v in w.others]
     got, want = outcome(lambda f: sot.to_static(f, backend=every_call("aot_eager"))), outcome(lambda f: f)
     assert str(got) == str(want)
+
+
+@pytest.mark.parametrize("backend", ["eager", every_call("aot_eager")])
+def test_the_capture_takes_no_numbers_of_hooks(backend):
+    w = torch.arange(3.0).requires_grad_()
+    w.register_hook(lambda g: g * 2)
+
+    def step(x):
+        (w * x).sum().backward()
+    translated, before = sot.to_static(step, backend=backend), RemovableHandle.next_id
+    translated(torch.ones(3))
+    translated(torch.ones(4)[1:])
+    assert RemovableHandle.next_id == before and w.grad.tolist() == [4, 4, 4]

@@ -27,7 +27,7 @@ def closing(log):
 
 
 @program
-def a_variable_that_is_bound_again(x, log, given):
+def a_variable_that_is_bound_again(x, log):
     for i in range(3):
         made = closing(log)
         log.append(next(made))
@@ -35,14 +35,14 @@ def a_variable_that_is_bound_again(x, log, given):
 
 
 @program
-def what_was_sent(x, log, given):
+def what_was_sent(x, log):
     sent = yield x + 1
     sent = None
     log.append((x + 2).sum().item())
     yield sent
 
 
-async def awaited(x, log, given):
+async def awaited(x, log):
     for i in range(3):
         made = closing(log)
         log.append(next(made))
@@ -56,7 +56,7 @@ class Pause:
 
 
 def steps(fn, log):
-    made = fn(X, log, Told(log, "given"))
+    made = fn(X, log)
     made.send(None)
     for i in range(4):
         try:

@@ -101,7 +101,7 @@ def trained(step, counts):
         held = Holder(count)
         step(held.x)
         for _ in range(2):
-            time.sleep(0.003)
+            time.sleep(0.02)
             held.x = held.x.sin()
 
 class Holder:
@@ -110,7 +110,7 @@ class Holder:
         self.x = torch.ones(count, 3)
 
 def slept(x):
-    time.sleep(0.003)
+    time.sleep(0.02)
     return x.cos()
 """
 

@@ -76,7 +76,7 @@ def push_or_again(frame: Frame, result: Any) -> None:
 
 @op("TO_BOOL")
 def to_bool(m: Machine, frame: Frame, instr: Instr) -> None:
-    if frame.instrs[frame.pc].op == "UNARY_NOT":        # no branch needs the truth
+    if frame.instrs[frame.pc].op not in predicates.JUMPS:       # no branch needs the truth
         return push_or_again(frame, predicates.truth(m, frame.stack.pop()))
     known = decide(m, frame)
     if known is not None:

@@ -190,12 +190,18 @@ def described(m: Machine, value: Value) -> str:
         return "value"
 
 
+try:
+    deque[int]().remove(0)
+except ValueError as e:
+    OF_DEQUE = str(e)       # the value is part of it before CPython 3.14
+
+
 @handles(list.remove, deque.remove)
 def remove(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, wanted = take("remove", args, kwargs, "self", "value", required=2)
     target, items = mutable(self_), items_of(m, self_)
     message = "list.remove(x): x not in list" if issubclass(target.pytype, list) else (
-        f"{described(m, wanted)} is not in deque")
+        OF_DEQUE.replace("0", described(m, wanted)))
     for i, item in enumerate(items):
         same = equal(m, item, wanted)
         if same is None:

@@ -282,6 +282,64 @@ def test_a_cached_method_is_in_the_graph():
     assert len(backend.graphs) == 1 and not sot.explain(layer)(IMAGE).breaks
 
 
+KINDS, READ = {}, {}
+
+
+@functools.cache
+def recipe(pattern, rank):
+    return Recipe([pattern.count("a")] * rank)
+
+
+class Recipe:
+    def __init__(self, parts) -> None:
+        self.parts = parts
+
+
+@functools.cache
+def reads_what_changes(pattern, rank):
+    return Recipe([len(READ)] * rank)
+
+
+@functools.cache
+def reads_any_global(pattern, rank):
+    return Recipe([len(globals()["READ"])] * rank)
+
+
+def recipe_after_a_change(x):
+    KINDS.setdefault(type(x), len(KINDS) + 1)
+    return x * sum(recipe("aab", x.ndim).parts)
+
+
+def a_change_that_is_read(x):
+    READ.setdefault(type(x), len(READ) + 1)
+    return x * sum(reads_what_changes("aab", x.ndim).parts)
+
+
+def a_change_that_may_be_read(x):
+    READ.setdefault(type(x), len(READ) + 1)
+    return x * sum(reads_any_global("aab", x.ndim).parts)
+
+
+@pytest.mark.parametrize("full_graph", [False, True])
+def test_a_first_result_that_cannot_see_the_changes_before_it_is_in_the_graph(full_graph):
+    recipe.cache_clear()
+    KINDS.clear()
+    made = sot.to_static(recipe_after_a_change, backend="eager", full_graph=full_graph)
+    assert torch.equal(made(IMAGE), IMAGE * 4) and KINDS == {torch.Tensor: 1}
+    assert len(made.graphs) == 1 and recipe.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize("fn", [a_change_that_is_read, a_change_that_may_be_read])
+def test_a_first_result_that_may_see_the_changes_before_it_breaks_the_graph(fn):
+    reads_what_changes.cache_clear()
+    reads_any_global.cache_clear()
+    READ.clear()
+    made = sot.to_static(fn, backend="eager")
+    for _ in range(3):
+        assert torch.equal(made(IMAGE), IMAGE * 2)
+    assert READ == {torch.Tensor: 1}
+
+
 def test_a_cleared_cache_is_noticed():
     def f(x):
         return x * current_settings()["scale"]

@@ -8,6 +8,7 @@ import functools
 import operator
 import types
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_o
 from sot.guards.guards import IsGuard, ResultGuard, TypeGuard
 from sot.guards.origin import Origin, known
 from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
+from sot.interpreter.objects.names_used import may_reach
 from sot.interpreter.objects.tensor_facts import fact
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.wrapping import is_plain_class, per_call
@@ -134,17 +136,26 @@ def argument_of_cached(m: Machine, value: Value) -> tuple[Origin, Any]:
 
 def first_result(m: Machine, reading: CachedResult, real: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a cached function whose cache does not have the result. Its body may do anything, so the trace must not
-    have done anything before.
+    have done anything before, except for changes of objects that the body cannot reach.
     """
     builder = m.builder
-    if m.effects or m.mutated or m.draws.calls or m.modes or m.watch is not None or builder.region is not None or (
-            builder.fake_mode.draws or builder.changed_inputs() or builder.changes_traceless):
+    if m.effects or m.draws.calls or m.modes or m.watch is not None or builder.region is not None or (
+            builder.fake_mode.draws or builder.changed_inputs() or builder.changes_traceless) or may_reach(
+            [real, *args, *kwargs.values()], changed_objects(m)):
         m.guard(IsGuard(reading, NOT_CACHED))
         raise Break(Reason.OPAQUE_CALL, f"{reading}, whose result is not cached yet,")
     try:
         return real(*args, **kwargs)
     except Exception as e:
         raise PyRaise(ExceptionValue(type(e), [wrap_new(m, a) for a in e.args])) from None
+
+
+def changed_objects(m: Machine) -> Iterator[Any]:
+    """The existing objects that the trace has changed; for the dict of an object, the object as well."""
+    for value in m.mutated.values():
+        yield value.real
+        if isinstance(value, DictValue) and value.owner is not None:
+            yield value.owner.real
 
 
 def is_global(value: Value) -> bool:

@@ -1,13 +1,17 @@
-"""The names that a library's Python function looks up, when capture calls it and keeps the result.
+"""The names that a Python function looks up, when capture calls it and keeps the result.
 
 The result is the same at the next call if the function finds the same objects under these names: globals, builtins and
 attributes of modules. The same holds for the functions that it finds there.
+
+``may_reach`` follows the names and the objects behind them further, to decide whether the function can see a change
+that is pending.
 """
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
+import gc
+from collections.abc import Iterable, Iterator
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import decode
@@ -19,6 +23,11 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 DEPTH = 3       # of functions that call each other
+OBJECTS = 20_000    # that may_reach looks at
+ANY_NAME = frozenset({"__import__", "eval", "exec", "globals", "locals", "vars"})   # builtins that look up any name
+FOR_TYPES = frozenset({"__annotations__", "__orig_bases__", "__parameters__"})     # in classes, for type checkers
+OF_TYPES = frozenset({"typing", "typing_extensions"})       # modules whose objects hold nothing else of a program
+LEAVES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, CodeType, str, int, float, bytes)
 
 
 def names_used(code: CodeType) -> tuple[tuple[str, ...], ...]:
@@ -77,3 +86,52 @@ def guard_path(m: Machine, namespace: dict, path: tuple[str, ...]) -> Iterator[A
         held, found = vars(found), vars(found)[attribute]
         m.guard(IsGuard(Item(known(held, str(held.get("__name__"))), attribute), found))
         yield found
+
+
+def may_reach(roots: Iterable[Any], objects: Iterable[Any]) -> bool:
+    """Whether code of the program that gets only ``roots`` may read or change one of ``objects``.
+
+    Functions are followed by the names in their code, other objects by what they refer to. The answer is True where
+    a name cannot be known, or where too many objects can be reached.
+    """
+    wanted, seen, todo = {id(o) for o in objects}, dict[int, Any](), [*roots]
+    while todo:
+        found = todo.pop()
+        kind = type(found)      # isinstance may run code of the program
+        if id(found) in wanted or issubclass(kind, ModuleType) or len(seen) > OBJECTS:
+            return True
+        if issubclass(kind, LEAVES) or id(found) in seen:
+            continue
+        seen[id(found)] = found
+        if (kind is FunctionType or issubclass(kind, type)) and found.__module__ in OF_TYPES:
+            continue
+        if kind is FunctionType:
+            if not knows_its_names(found.__code__):
+                return True
+            todo += (found.__defaults__, found.__kwdefaults__, found.__dict__, found.__closure__)
+            todo += (o for path in names_used(found.__code__) for o in ends_of(found.__globals__, path))
+        elif issubclass(kind, type):
+            todo += (part for base in type.mro(found) for name, part in vars(base).items() if name not in FOR_TYPES)
+        elif kind in (classmethod, staticmethod):      # its dict has the annotations
+            todo.append(found.__func__)
+        else:
+            todo += gc.get_referents(found)
+    return False
+
+
+def knows_its_names(code: CodeType) -> bool:
+    """Whether a code object looks up only names that are written in it, and imports nothing."""
+    return all(instr.op != "IMPORT_NAME" for instr in decode(code).instrs) and not any(
+        path[0] in ANY_NAME for path in names_used(code)) and all(
+        knows_its_names(const) for const in code.co_consts if isinstance(const, CodeType))
+
+
+def ends_of(namespace: dict, path: tuple[str, ...]) -> Iterator[Any]:
+    """The object under the longest part of a path that goes through modules; none if a name is missing."""
+    name, *attributes = path
+    found = namespace.get(name, vars(builtins).get(name))
+    for attribute in attributes:
+        if not isinstance(found, ModuleType):
+            break
+        found = vars(found).get(attribute)
+    yield found

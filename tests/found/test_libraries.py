@@ -90,8 +90,9 @@ def test_subclasses_are_guarded():
 
 
 @pytest.mark.parametrize("call", [
-    'rearrange(x, "a b c -> c (a b)")', 'reduce(x, "a b (c d) -> a b c", "mean", d=2)', 'repeat(x, "a b c -> a (b r) c", r=3)',
-    'einsum(x, x, "a b c, a d c -> a b d")', 'pack([x, x.sum(-1)], "a *")[0]'], ids=lambda call: call.partition("(")[0])
+    'rearrange(x, "a b c -> c (a b)")', 'reduce(x, "a b (c d) -> a b c", "mean", d=2)',
+    'repeat(x, "a b c -> a (b r) c", r=3)', 'einsum(x, x, "a b c, a d c -> a b d")',
+    'pack([x, x.sum(-1)], "a *")[0]'], ids=lambda call: call.partition("(")[0])
 def test_einops_is_in_the_graph_at_its_first_call_in_the_process(call):
     program = textwrap.dedent(f"""
         import einops, sot, torch
@@ -99,5 +100,6 @@ def test_einops_is_in_the_graph_at_its_first_call_in_the_process(call):
         x = torch.arange(24.0).reshape(2, 3, 4)
         assert torch.equal(sot.to_static(f, backend="eager", full_graph=True)(x), f(x))
         """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False,
+                          timeout=300)
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from sot.torch_compat.subclasses.wrappers import is_wrapper
+
 Run = Callable[..., Any]
 
 
@@ -52,7 +54,7 @@ def memory(value: Any) -> int | None:
 
 
 def is_strided(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided and not is_wrapper(value)
 
 
 def shared_without_need(results: Sequence[Any], expected: Sequence[int | None]) -> list[int]:

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from sot.torch_compat.fake_tensors import FakeTensor
+from sot.torch_compat.subclasses.wrappers import inner_tensors, is_wrapper
 
 
 class TensorRef:
@@ -78,8 +79,9 @@ class ModuleRef(TensorRef):
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """The version of a tensor. Tensors of inference mode have none."""
-    return 0 if tensor.is_inference() else tensor._version
+    """The version of a tensor, and of those inside of a wrapper. Tensors of inference mode have none."""
+    own = 0 if tensor.is_inference() else tensor._version
+    return own if not is_wrapper(tensor) else own + sum(version_of(part) for _, part in inner_tensors(tensor))
 
 
 def identifier(text: str) -> str:

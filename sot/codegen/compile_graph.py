@@ -18,6 +18,7 @@ from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
+from sot.codegen.compiled_graphs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
 from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
@@ -116,6 +117,8 @@ class GraphCompiler:
         if not as_it_is and any(runs_code_of_program(node.target) for node in graph.module.graph.nodes):
             raise RestartCapture("the backend compiles its graph, and would keep what the program's code reads",
                                  compiles=True)
+        if not as_it_is:
+            refuse_shared_memory(graph)
         if graph.floats and not as_it_is:
             return self.compile(graph, record)
         if not as_it_is and graph.shows_leaves:
@@ -206,7 +209,8 @@ class GraphCompiler:
             call = CheckedGraph(call, graph.module, self.backend, graph.name, self.check)
         if recording.current is not None:
             call = recording.current.counted(call, record)
-        if any(given is not tensor for given, tensor in zip(graph.examples, graph.real, strict=True)):
+        if override_operations(graph.module) or any(
+                given is not tensor for given, tensor in zip(graph.examples, graph.real, strict=True)):
             call = asking_no_class(call, as_it_is)
         return call
 
@@ -266,6 +270,7 @@ def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
     nodes, has_step = graph.module.graph.nodes, has_backward and graph.of_compilers
     parts: tuple[tuple[bool, dict[str, Any]], ...] = (
         (has_step, {"plain_optimizers": ALL}),
+        (bool(wrappers_of(graph.module)), {"plain": {Part.WRAPPERS}}),
         (any(setter is enter_inference_mode for setter, _, _ in graph.states), {"plain": {Part.INFERENCE}}),
         (any(is_function_of_program(node.target) for node in nodes), {"plain": {Part.FUNCTIONS}}),
         (has_backward, {"plain": {Part.GRADIENTS}}),

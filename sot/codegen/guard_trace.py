@@ -8,6 +8,7 @@ from typing import Any
 
 from sot.codegen.build_graph import Graph, is_weight
 from sot.codegen.compile_graph import Compiled
+from sot.codegen.compiled_graphs.wrapper_inputs import guards_of_wrappers
 from sot.guards.guards import Guard
 from sot.guards.origin import Origin
 from sot.guards.tensor_guards import AnyTensorGuard, ConstantGuard, TensorGuard
@@ -21,6 +22,8 @@ def guards_of(trace: Trace, graph: Graph | None, compiled: Compiled | None) -> M
     guards = trace.guards
     if graph is not None and compiled is not None and compiled.is_unchanged and graph.can_free_weights:
         guards = with_free_weights(guards, trace)
+    if graph is not None and compiled is not None and not compiled.is_unchanged:
+        guards = {**guards, **dict.fromkeys(guards_of_wrappers(graph), trace.line)}
     more = [*backend_assumptions(trace), *constant_weights(trace, compiled.constants if compiled is not None else ())]
     return {**guards, **{guard: trace.line for guard in more if guard not in guards}}
 

@@ -28,6 +28,7 @@ class Part(Enum):
     FUNCTIONS = "calls of autograd functions that the program defines"
     CHANGES = "changes of weights in place, after an operation that has saved the weight for the backward pass"
     INFERENCE = "torch.inference_mode()"
+    WRAPPERS = "operations on instances of wrapper subclasses of Tensor"
     SIZES = "operations with sizes and numbers that depend on data"
 
 

@@ -30,6 +30,7 @@ from sot.interpreter.frame import PUSH, Frame
 from sot.interpreter.numpy_ops.memory import ArrayMemory
 from sot.interpreter.outcomes import Mark, Touch
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
+from sot.interpreter.torch_ops.wrappers.code_of_classes import ClassCode
 from sot.support.errors import PyRaise, Reason, Skip
 from sot.support.limits import unrolling
 from sot.support.own_code import is_own
@@ -91,6 +92,8 @@ class Machine:
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py
         self.made_leaves: set[int] = set()  # these leaves, by the id of the fake
         self.wrapped: dict[int, TensorValue] = {}   # for levels of torch.func, by the id of the fake
+        self.wrapper_codes: dict[type, ClassCode] = {}       # see wrappers/
+        self.parts: dict[int, tuple[Any, Value]] = {}   # inner tensors of wrappers, by the id of the fake
         self.modes: tuple[Value, ...] = ()          # see overrides.py
         self.asks_classes = state.asks_subclasses   # whether torch looks for __torch_function__ in arguments' classes
         self.places_unknown = False     # whether there are views whose offset is in a tensor, see elements.py

@@ -23,11 +23,13 @@ from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, Same
 from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, known
 from sot.guards.tensor_guards import TensorGuard
 from sot.guards.warning_logs import NoLogGuard, gets_warnings
+from sot.interpreter.torch_ops.wrappers import instances
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
 from sot.torch_compat.dynamo.marks import dynamic_ranges
 from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException
 from sot.torch_compat.functions import DISABLED, is_in_transform
+from sot.torch_compat.subclasses.wrappers import is_wrapper
 from sot.torch_compat.tensors import Layout, plain_tensor
 from sot.values.arrays import ArrayValue, may_call_numpy
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
@@ -235,6 +237,8 @@ def other_kind(real: torch.Tensor) -> str | None:
 
 def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     kind = type(real)
+    if is_wrapper(real):
+        return instances.existing(m, real, origin)
     if other := other_kind(real):
         m.guard(TypeGuard(origin, kind))
         return OtherTensor(real, origin, other)

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from sot.torch_compat import op_effects
+from sot.torch_compat.subclasses.wrappers import plain_parts
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
            "RecordingFakeMode", "UnsupportedFakeTensorException", "UnsupportedOperatorException",
@@ -69,7 +70,8 @@ class RecordingFakeMode(FakeTensorMode):
 
     def from_tensor(self, tensor: torch.Tensor, *args: Any, **options: Any) -> FakeTensor:
         fake: Any = super().from_tensor(tensor, *args, **options)
-        fake.item_memo = None       # torch 2.15 remembers the number in a tensor, which is another one at the next call
+        for part in plain_parts(fake):
+            part.item_memo = None       # type: ignore[attr-defined] # torch 2.15 remembers the number in a tensor, which is another one at the next call
         return fake
 
     def note(self, func: Any, args: Any, kwargs: Any) -> None:

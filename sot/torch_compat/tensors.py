@@ -13,6 +13,7 @@ from torch._C._dynamo.guards import TensorGuards
 from sot import _hook
 from sot.torch_compat import native
 from sot.torch_compat.functions import TensorBase
+from sot.torch_compat.subclasses.wrappers import is_wrapper_class, plain_parts
 
 Layout = tuple[Sequence[int | None], Sequence[int | None]]      # sizes and strides; None is any
 
@@ -66,6 +67,9 @@ def slow_spec(example: torch.Tensor, layout: Layout) -> Any:
 
 def tensor_summary(t: torch.Tensor, sizes: Sequence[int | None] = ()) -> str:
     """For example ``float32 tensor of shape (2, 3) on cpu, requires grad``. A size of None is any size."""
+    if is_wrapper_class(type(t)):
+        with without_subclasses():
+            return f"{str(t.dtype)[6:]} {type(t).__qualname__} of shape {tuple(t.shape)} on {t.device}"
     kind = type(t).__name__.lower()
     t = plain_tensor(t)
     extra = ", requires grad" if t.requires_grad else ""
@@ -84,6 +88,11 @@ def storage_id(t: torch.Tensor) -> int:
     return t.untyped_storage()._cdata
 
 
+def storage_ids(t: torch.Tensor) -> set[int]:
+    """The identifiers of all storages that hold its elements: a wrapper has several."""
+    return {storage_id(part) for part in plain_parts(t)}
+
+
 # ``Tensor.__torch_function__`` makes its results instances of the subclass.
 convert_result = torch._tensor._convert
 
@@ -100,10 +109,18 @@ def overrides_enabled(enabled: bool) -> Any:
 
 
 def plain_tensor(value: Any) -> Any:
-    """A plain tensor that views a tensor of a subclass that overrides operations. Other values are unchanged."""
+    """A plain tensor that views a tensor of a subclass that overrides operations. Other values are unchanged, and so
+    are wrappers, whose elements are in other tensors.
+    """
     kind = type(value)
-    is_plain = kind is torch.Tensor or not isinstance(value, torch.Tensor) or kind.__torch_function__ is DISABLED
-    return value if is_plain else value.as_subclass(torch.Tensor)
+    as_it_is = kind is torch.Tensor or not isinstance(value, torch.Tensor) or kind.__torch_function__ is DISABLED or (
+        is_wrapper_class(kind))
+    return value if as_it_is else value.as_subclass(torch.Tensor)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether it is of a class that overrides no operation."""
+    return plain_tensor(value) is value and not is_wrapper_class(type(value))
 
 
 def plain_example(value: Any) -> Any:

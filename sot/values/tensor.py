@@ -9,6 +9,7 @@ from sot.graph import TensorRef
 from sot.guards.origin import Origin
 from sot.support.errors import Break, Reason
 from sot.torch_compat.functions import DISABLED
+from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.values.base import ANSWERS, Value
 
 if TYPE_CHECKING:
@@ -29,10 +30,15 @@ def overrides_operations(kind: type) -> bool:
         getattr(kind, "__torch_function__", None) is not DISABLED)
 
 
+def has_own_code(kind: type) -> bool:
+    """Whether operations on instances of a class of tensors run its code."""
+    return kind not in BASIC and (overrides_operations(kind) or is_wrapper_class(kind))
+
+
 def refuse_instances(what: str, values: Iterable[Value]) -> None:
     """Break if one of these tensors is of such a class, because ``what`` does not call it for all operations."""
     for value in values:
-        if isinstance(value, TensorValue) and overrides_operations(value.pytype):
+        if isinstance(value, TensorValue) and has_own_code(value.pytype):
             raise Break(Reason.UNSUPPORTED, f"{what} of an instance of {value.pytype.__qualname__}")
 
 
@@ -73,7 +79,7 @@ class TensorValue(Value):
         if self.ref.real is not None:
             return e.output(self.ref)
         # a result of the graph is a Tensor or a Parameter
-        if self.pytype not in (torch.Tensor, torch.nn.Parameter):
+        if self.pytype not in (torch.Tensor, torch.nn.Parameter) and not is_wrapper_class(self.pytype):
             e.line(f"{e.output(self.ref)}.__class__ = {e.const(self.pytype)}")
         return e.tensor_with_attrs(self) if self.attrs else e.output(self.ref)
 

@@ -20,7 +20,7 @@ from sot.values.base import Const, LazyConst, NotConstant, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import is_finite
 from sot.values.objects import DictValue, ListValue, TupleValue
-from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.tensor import TensorValue, has_own_code
 
 if TYPE_CHECKING:
     from torch import fx
@@ -236,7 +236,7 @@ class ShownTensor:
     """
 
     def __init__(self, m: Machine, tensor: TensorValue, template: str = "{}") -> None:
-        if overrides_operations(tensor.pytype):
+        if has_own_code(tensor.pytype):
             raise Break(Reason.UNSUPPORTED, f"text of an instance of {tensor.pytype.__qualname__}")
         self.tensor, self.template = tensor, template
         self.changed_by: fx.Node | None = None

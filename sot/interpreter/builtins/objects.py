@@ -31,7 +31,7 @@ from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
 from sot.values.constants import is_library
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
-from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.tensor import TensorValue, has_own_code
 from sot.values.wrapping import wrap, wrap_known
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
         fake = value.fake
         return (fake.dtype, fake.layout, fake.device.type) == (cls.dtype, cls.layout, "cuda" if cls.is_cuda else "cpu")
     if isinstance(value, TensorValue) and (
-            cls is torch.nn.Buffer or cls is torch.nn.Parameter and overrides_operations(value.pytype)):
+            cls is torch.nn.Buffer or cls is torch.nn.Parameter and has_own_code(value.pytype)):
         found = attempt(m, value, "_is_buffer" if cls is torch.nn.Buffer else "_is_param")
         return found is not None and found is not ABSENT and bool(found.truth(m))
     if isinstance(value, Opaque):

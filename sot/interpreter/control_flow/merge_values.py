@@ -21,7 +21,7 @@ from sot.values.base import ABSENT, Const, Lazy, Value
 from sot.values.callables import CellValue
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.objects.keys import PythonKey
-from sot.values.tensor import TensorBool, TensorNumber, TensorValue, overrides_operations
+from sot.values.tensor import TensorBool, TensorNumber, TensorValue, has_own_code
 from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Merge:
         if strides(a.fake) != strides(b.fake):
             raise Differ(f"{what} is a tensor with strides {strides(a.fake)} on one side and {strides(b.fake)} on the "
                          f"other (call .contiguous() on both)")
-        if overrides_operations(a.pytype) or overrides_operations(b.pytype):
+        if has_own_code(a.pytype) or has_own_code(b.pytype):
             raise Differ(f"{what} is an instance of a subclass of Tensor")
         grad = torch.is_grad_enabled() and (a.fake.requires_grad or b.fake.requires_grad)
         return TensorValue(self.pair(a.ref, b.ref, a.fake, grad))
@@ -153,7 +153,7 @@ class Merge:
         if isinstance(value, Const):
             return value
         if not isinstance(value, (TensorValue, TensorNumber)) or (
-                isinstance(value, TensorValue) and overrides_operations(value.pytype)):
+                isinstance(value, TensorValue) and has_own_code(value.pytype)):
             raise Differ(f"{what} is set on one side only")
         grad = torch.is_grad_enabled() and value.ref.fake.requires_grad
         first, second = (value.ref, None) if which == 0 else (None, value.ref)

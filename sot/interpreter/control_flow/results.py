@@ -7,7 +7,7 @@ from sot.graph import TensorRef
 from sot.interpreter.control_flow.speculate import Refusal
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import DictValue, ListValue, TupleValue
-from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.tensor import TensorValue, has_own_code
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def tensors_of(m: Machine, value: Value) -> list[TensorRef]:
     """The tensors of a result, in order. Raises Refusal for a result that a subgraph cannot have."""
     if isinstance(value, TensorValue):
-        if overrides_operations(value.pytype):
+        if has_own_code(value.pytype):
             raise Refusal(f"it returns an instance of {value.pytype.__qualname__}")
         return [value.ref]
     if type(value) is DictValue and value.pytype is dict and value.real is ABSENT:

@@ -29,6 +29,7 @@ from sot.interpreter.objects.marked_calls import marked_call
 from sot.interpreter.objects.names_used import guard_names
 from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
+from sot.interpreter.torch_ops.wrappers import instances
 from sot.interpreter.watchers import refuse_watcher
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
@@ -36,6 +37,7 @@ from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.callables import compiled_original, is_left_to_python
 from sot.torch_compat.dynamo.marks import disabled_code
+from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
 from sot.values.wrapping import wrap
@@ -128,6 +130,8 @@ def describe(real: Any) -> str:
 
 def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls = const.real
+    if is_wrapper_class(cls):
+        return instances.construct(m, cls, args, kwargs)
     if cls.__flags__ & NO_INSTANCES:
         raise Break(Reason.OPERATION_FAILED, f"{cls.__qualname__} cannot be made by programs")
     maker, owner = lookup(None, type(cls), "__call__")

@@ -23,7 +23,7 @@ from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import TupleValue
 from sot.values.objects.identities import IdentityNumber, has_identity_number
 from sot.values.objects.references import WeakReference
-from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.tensor import TensorValue, has_own_code
 from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def data_ptr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value = args[0] if len(args) == 1 and not kwargs else None
     builder = m.builder
     if isinstance(value, TensorValue) and value.origin is not None and value.ref.real is not None and not (
-            is_tensor_argument(value) or m.modes or overrides_operations(value.pytype) or builder.changed_inputs()
+            is_tensor_argument(value) or m.modes or has_own_code(value.pytype) or builder.changed_inputs()
             or builder.changes_traceless or builder.changes_untracked()):
         origin = Address(value.origin)
         if not m.varies.number(origin):
@@ -98,7 +98,7 @@ def identity_number(m: Machine, function: Any, value: Value) -> Value:
 
 @handles(torch.Tensor.__hash__)
 def hash_of_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if len(args) != 1 or m.modes or overrides_operations(args[0].pytype):
+    if len(args) != 1 or m.modes or has_own_code(args[0].pytype):
         raise Break(Reason.UNSUPPORTED, "hash of a tensor")
     return identity_number(m, id, args[0])
 

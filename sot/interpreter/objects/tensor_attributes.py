@@ -13,9 +13,11 @@ from sot.interpreter.objects.tensor_facts import fact, has_changed, is_replaced,
 from sot.interpreter.torch_ops.overrides import through_overrides
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.torch_ops.torch_handlers import set_data
+from sot.interpreter.torch_ops.wrappers import instances
 from sot.support.errors import Break, Reason
 from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_ATTRIBUTES, CONSTANT_ATTRIBUTES
 from sot.values.base import ABSENT, ANSWERS, NONE, Const, Value
 from sot.values.callables import BoundMethod
@@ -31,6 +33,8 @@ OF_HISTORY = frozenset({"grad", "grad_fn", "is_leaf"})      # torch looks at a t
 
 @ANSWERS.add((TensorValue, "load_attr"))
 def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
+    if is_wrapper_class(tensor.pytype) and (held := instances.attribute(m, tensor, name)) is not None:
+        return held
     if tensor.pytype not in BASIC and (not hasattr(torch.Tensor, name) or name == "__torch_function__"):
         return load_of_subclass(m, tensor, name)
     replaced, owner = resolved(m, tensor.pytype, name)
@@ -141,7 +145,7 @@ def missing_attr(m: Machine, tensor: TensorValue, name: str) -> Any:
 def store_attr(m: Machine, tensor: TensorValue, name: str, value: Value | None) -> None:
     """Write ``.grad``, ``.data`` or a user attribute. ``None`` deletes it."""
     tensor.ref.see()      # another call may pass the same tensor twice
-    if overrides_operations(tensor.pytype) and hasattr(torch.Tensor, name):
+    if is_wrapper_class(tensor.pytype) or overrides_operations(tensor.pytype) and hasattr(torch.Tensor, name):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {tensor}, which its class may override,")
     if name == "requires_grad" and value is not None:
         torch_call(m, "call_method", "requires_grad_", [tensor, value], {})

@@ -24,7 +24,7 @@ from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.functions import is_traced, recomputed
-from sot.torch_compat.tensors import plain_tensor
+from sot.torch_compat.tensors import is_plain
 from sot.values.base import ABSENT, FALSE, NONE, TRUE, Const, Value
 from sot.values.callables import known_function
 from sot.values.objects import TupleValue
@@ -157,7 +157,7 @@ class Checkpoint:
             if not self.region.is_inside(ref) or self.region.sharing(ref):
                 raise Refusal("it returns one of its arguments, or a view of one")
         grads = [ref.fake.requires_grad for ref in self.results]
-        if any(plain_tensor(ref.real) is not ref.real for ref in self.region.used()):
+        if any(not is_plain(ref.real) for ref in self.region.used()):
             raise Refusal("it uses an instance of a subclass of Tensor")
         if self.reentrant and not (all(grads) and any(ref.fake.requires_grad for ref in given)):
             raise Refusal("no gradient flows through it")

@@ -24,7 +24,7 @@ from sot.values.deferred_scalars import SIZE_BITS, DeferredScalar, NeededNow, Re
 from sot.values.numbers import DynamicNumber, compare, is_dynamic
 from sot.values.objects import ListValue
 from sot.values.objects.identities import IdentityNumber
-from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.tensor import TensorValue, has_own_code
 from sot.values.text import ShownNumber, ShownTensor, TextValue
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def in_graph(reading: Reading, kind: type, index: tuple[int, ...] = ()) -> Calla
 def array(m: Machine, tensor: TensorValue) -> Value | None:
     """``tensor.numpy()``. It shares the tensor's memory, and so shows later changes by the graph."""
     fake, point = tensor.fake, here(m)
-    if not can_read(m, point) or not has_array(fake) or overrides_operations(tensor.pytype):
+    if not can_read(m, point) or not has_array(fake) or has_own_code(tensor.pytype):
         return None
     count(m, point)
     return DeferredScalar(np.ndarray, frozenset({point}), lambda e: f"{e.value(tensor)}.numpy()")

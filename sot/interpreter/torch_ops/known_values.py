@@ -23,7 +23,7 @@ from sot.guards.origin import Element, known
 from sot.guards.tensor_guards import ValuesGuard
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import SET_GRAD
-from sot.torch_compat.tensors import plain_tensor, storage_id
+from sot.torch_compat.tensors import is_plain, storage_id
 from sot.values.base import Const, Value, boolean
 from sot.values.numbers import applied, arithmetic, compare, is_dynamic, within
 from sot.values.tensor import TensorValue
@@ -169,7 +169,7 @@ def counted(m: Machine, ref: TensorRef) -> Any:
 def element(m: Machine, ref: TensorRef) -> Value:
     """The number in an input. It is a varying one if that has changed."""
     origin, real = m.input_origins.get(id(ref)), ref.real
-    if origin is None or not isinstance(real, torch.Tensor) or plain_tensor(real) is not real or real.numel() != 1 or (
+    if origin is None or not isinstance(real, torch.Tensor) or not is_plain(real) or real.numel() != 1 or (
             real.dtype is not torch.int64):
         raise NotKnown
     if origin not in m.varies.origins or Element(origin) in m.varies.constant:
@@ -268,7 +268,7 @@ def source_origin(m: Machine, ref: TensorRef) -> Any:
     """The origin of an input whose values may be known; None for one that the entry holds anyway."""
     origin = m.input_origins.get(id(ref))
     real = ref.real
-    if origin is None or not isinstance(real, torch.Tensor) or plain_tensor(real) is not real:
+    if origin is None or not isinstance(real, torch.Tensor) or not is_plain(real):
         raise NotKnown
     if hasattr(origin, "held"):
         return None

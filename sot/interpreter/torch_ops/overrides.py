@@ -27,6 +27,7 @@ from sot.support.registry import handles
 from sot.torch_compat import functions
 from sot.torch_compat.functions import DISABLED, NoSubclasses
 from sot.torch_compat.global_state import DeviceContext, device_constructors
+from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import overrides_enabled
 from sot.values.base import NONE, Const, Value, boolean
 from sot.values.callables import known_function
@@ -120,7 +121,7 @@ def take_notes(cls: type, *given: Any) -> Any:
 
 def mirror(kind: type) -> type:
     """A class without the program's code, at the same place in torch's order as one of the program's classes."""
-    if kind.__module__.partition(".")[0] == "torch":
+    if kind.__module__.partition(".")[0] == "torch" and not is_wrapper_class(kind):
         return kind
     found = _mirrors.get(kind)
     if found is None:

@@ -25,6 +25,7 @@ from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
 from sot.interpreter.torch_ops.data_sizes import operations
+from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.autograd_nodes import refused
@@ -38,7 +39,8 @@ from sot.torch_compat.fake_tensors import (
 )
 from sot.torch_compat.global_state import undo_of
 from sot.torch_compat.op_effects import is_expanded
-from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_id
+from sot.torch_compat.subclasses.wrappers import is_wrapper_class
+from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
 from sot.values.base import NONE, TRUE, Const, NotConstant, Opaque, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
@@ -167,7 +169,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     try:
         result, call = run_on_fakes(m, kind, name, asked, reason, numbers and is_concrete(name, graph_args, found))
     except Break as stop:
-        is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs
+        is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs and (
+            not is_wrapper_class(args[0].pytype))
         if is_read and deferred_scalars.begin_to_read(m, name, args[0]):
             return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
@@ -183,9 +186,10 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if result is None and not found:
         raise Break(Reason.SIDE_EFFECT, name)
     failures.expect(m, name, call=call)
-    written = {storage_id(value.ref.fake) for key, value in found.items()
-               if key in before and version_of(value.ref.fake) != before[key][1]
-               or m.builder.fake_mode.changes_unversioned}
+    written = {memory for key, value in found.items() if key in before and version_of(value.ref.fake) != before[key][1]
+               or m.builder.fake_mode.changes_unversioned for memory in storage_ids(value.ref.fake)}
+    if written and any(is_wrapper_class(value.pytype) for value in found.values()):
+        m.builder.changes_traceless = True      # the versions of inner tensors do not show it
     is_new = isinstance(result, torch.Tensor) and id(result) not in found
     follows = is_new or gives_back(name, *call[1], **call[2])
     node = record(m, name, call, result, written, seen=not follows or changed or bool(written) or call is not asked)
@@ -440,7 +444,7 @@ def structure(m: Machine, node: fx.Node, result: Any, found: dict[int, TensorVal
     if isinstance(result, torch.Tensor):
         if id(result) in found:
             return found[id(result)]
-        value = TensorValue(m.builder.adopt(node, result), _type_of(result))
+        value = TensorValue(m.builder.adopt(node, result), _type_of(m, result))
         found[id(result)] = value
         return value
     if isinstance(result, (tuple, list)) and has_tensor(result):
@@ -450,7 +454,13 @@ def structure(m: Machine, node: fx.Node, result: Any, found: dict[int, TensorVal
     return NONE if result is None else wrap_new(m, result)
 
 
-def _type_of(fake: torch.Tensor) -> type:
+def _type_of(m: Machine, fake: torch.Tensor) -> type:
+    kind = type(fake)
+    if is_wrapper_class(kind):
+        if why := refusal_of(m, kind, fake):
+            raise Break(Reason.UNSUPPORTED, f"a result of class {kind.__qualname__} ({why})")
+        admit(m, kind)
+        return kind
     return torch.nn.Parameter if isinstance(fake, torch.nn.Parameter) else torch.Tensor
 
 

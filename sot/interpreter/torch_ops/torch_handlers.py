@@ -46,7 +46,7 @@ from sot.values.base import ABSENT, NONE, Const, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
-from sot.values.tensor import TensorValue, overrides_operations
+from sot.values.tensor import TensorValue, has_own_code
 from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def leave_note(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 def holds_scalar_tensors(m: Machine, data: Value) -> bool:
     """Whether it is a list that contains 0-d CPU tensors."""
     if isinstance(data, TensorValue):
-        return data.fake.dim() == 0 and data.fake.device.type == "cpu" and not overrides_operations(data.pytype)
+        return data.fake.dim() == 0 and data.fake.device.type == "cpu" and not has_own_code(data.pytype)
     return isinstance(data, (ListValue, TupleValue)) and any(holds_scalar_tensors(m, v) for v in m.settle(data.items))
 
 

@@ -1,0 +1,1 @@
+"""Guards on instances of wrapper subclasses of Tensor."""

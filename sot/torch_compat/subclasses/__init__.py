@@ -1,0 +1,1 @@
+"""Subclasses of Tensor with ``__torch_dispatch__``."""

@@ -1,0 +1,62 @@
+"""Wrapper subclasses of Tensor: a class with its own ``__torch_dispatch__`` whose instances hold other tensors.
+
+torch's protocol for them has two methods. ``__tensor_flatten__`` names the inner tensors, and gives a context that has
+all else. ``__tensor_unflatten__`` makes an instance of both.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+NO_DISPATCH = torch.Tensor.__torch_dispatch__
+NOTED_BY_TORCH = frozenset({"_is_param", "_is_buffer", "fake_mode"})    # attributes that torch puts on instances
+
+
+def is_wrapper_class(kind: Any) -> bool:
+    """Whether it is a class of the protocol."""
+    return (isinstance(kind, type) and issubclass(kind, torch.Tensor) and kind.__torch_dispatch__ is not NO_DISPATCH
+            and hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__"))
+
+
+def is_wrapper(value: Any) -> bool:
+    kind = type(value)
+    return kind is not torch.Tensor and kind is not torch.nn.Parameter and is_wrapper_class(kind) and (
+        is_traceable_wrapper_subclass(value))
+
+
+def flatten(wrapper: Any) -> tuple[list[str], Any]:
+    """The names of the inner tensors, and the context."""
+    names, context = wrapper.__tensor_flatten__()
+    return [*names], context
+
+
+def inner_tensors(wrapper: Any) -> list[tuple[str, torch.Tensor]]:
+    return [(name, getattr(wrapper, name)) for name in flatten(wrapper)[0]]
+
+
+def plain_parts(value: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors that hold the elements: those inside of a wrapper, at any depth, or the tensor itself."""
+    if not is_wrapper(value):
+        yield value
+        return
+    for _, part in inner_tensors(value):
+        yield from plain_parts(part)
+
+
+def other_attributes(wrapper: torch.Tensor) -> dict[str, Any]:
+    """The attributes of an instance that are no inner tensors."""
+    names = {*flatten(wrapper)[0], *NOTED_BY_TORCH}
+    return {name: held for name, held in vars(wrapper).items() if name not in names}
+
+
+def makers(kind: type) -> Iterator[tuple[type, str, Any]]:
+    """The members of a class by which torch makes instances, takes them apart, and computes with them."""
+    own = itertools.takewhile(lambda base: base is not torch.Tensor, kind.__mro__)
+    for cls in own:
+        for name in ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__", "__torch_dispatch__"):
+            if name in vars(cls):
+                yield cls, name, vars(cls)[name]

@@ -24,6 +24,7 @@ ROOTS = (TORCH, os.path.join(Path(np.__file__).parent, ""), *FOLDERS)
 # A compiled backward pass, which autograd calls, and the code that compiles it at its first call.
 COMPILERS = tuple(os.path.join(TORCH, *path) for path in (
     ("_functorch", "_aot_autograd", ""), ("_functorch", "aot_autograd.py"), ("_inductor", "")))
+GENERATED = "<string>"      # the file of methods that dataclasses are given
 OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # torch calls these once per operation
 
 
@@ -65,7 +66,7 @@ def is_users(code: CodeType, module: str) -> bool:
         return False
     if file.startswith(LAYERS):
         return not file.endswith("module.py")
-    if file.startswith(ROOTS) or file.startswith("<frozen"):
+    if file.startswith(ROOTS) or file.startswith("<frozen") or file == GENERATED and is_in(module, ("torch", "numpy")):
         return False
     return not file.startswith(STDLIB) or is_installed(file)
 

@@ -47,6 +47,7 @@ from sot.values.constants import (
     compares_by_python,
     is_constant,
     is_library,
+    is_value_of_torch,
     module_of,
 )
 from sot.values.generators import GeneratorOfNumbers
@@ -101,7 +102,7 @@ def existing(m: Machine, real: Any, origin: Origin) -> Value:
         if kind in SCALARS and may_call_numpy(m):
             return ArrayValue.existing(m, real, origin)
         return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
-    if kind in EQUAL_TYPES or kind in DTYPES or issubclass(kind, NUMPY_SCALARS):
+    if kind in EQUAL_TYPES or kind in DTYPES or issubclass(kind, NUMPY_SCALARS) or is_value_of_torch(kind):
         m.guard(EqualsGuard(origin, real))
         return Const(real, origin)
     if kind is types.BuiltinFunctionType and not isinstance(real.__self__, (types.ModuleType, type, type(None))):

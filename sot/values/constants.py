@@ -37,11 +37,20 @@ GRAPH_CONSTANTS = (int, float, bool, complex, str, type(None), torch.dtype, torc
 LIBRARIES = ("torch", "numpy", *sys.stdlib_module_names)
 
 
+def is_value_of_torch(kind: type) -> bool:
+    """Whether it is a class of immutable objects of C++ that are equal by value: an enum such as ``ReduceOp``, or a
+    placement of a DTensor.
+    """
+    if kind.__module__ == "torch.distributed.tensor.placement_types":
+        return True
+    return kind.__module__.startswith("torch._C") and isinstance(getattr(kind, "__members__", None), dict)
+
+
 def is_constant(value: Any) -> bool:
     """Whether it is a number, a string, a class or the like: immutable, and known by its value."""
     kind = type(value)
     return (kind in CONSTANT_TYPES or kind in DTYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
-            or kind.__module__ == "typing"
+            or kind.__module__ == "typing" or is_value_of_torch(kind)
             or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
 
 

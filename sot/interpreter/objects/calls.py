@@ -29,7 +29,7 @@ from sot.interpreter.objects.marked_calls import marked_call
 from sot.interpreter.objects.names_used import guard_names
 from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
-from sot.interpreter.torch_ops.wrappers import instances
+from sot.interpreter.torch_ops.wrappers import distributed, instances
 from sot.interpreter.watchers import refuse_watcher
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
@@ -40,6 +40,7 @@ from sot.torch_compat.dynamo.marks import disabled_code
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
+from sot.values.constants import is_value_of_torch
 from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -134,6 +135,8 @@ def call_class(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
         return instances.construct(m, cls, args, kwargs)
     if cls.__flags__ & NO_INSTANCES:
         raise Break(Reason.OPERATION_FAILED, f"{cls.__qualname__} cannot be made by programs")
+    if is_value_of_torch(cls) and (made := fold(m, cls, args, kwargs)) is not None:
+        return made
     maker, owner = lookup(None, type(cls), "__call__")
     if isinstance(maker, types.FunctionType):
         return class_value(m, maker, owner, "__call__").call(m, [const, *args], kwargs)
@@ -182,6 +185,9 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             found = special_case(m, getattr(function.real, "__wrapped__", None), args, kwargs)
             if found is not None:
                 return found
+        found = distributed.called(m, function.real, args, kwargs)
+        if found is not None:
+            return found
         refuse_marked(m, function, args)
     if function.code in BY_CODE:
         return BY_CODE[function.code](m, function, args, kwargs)

@@ -29,9 +29,13 @@ def is_wrapper(value: Any) -> bool:
 
 
 def flatten(wrapper: Any) -> tuple[list[str], Any]:
-    """The names of the inner tensors, and the context."""
+    """The names of the inner tensors, and the context, with which are the other objects that torch may name: the mesh
+    of a DTensor.
+    """
     names, context = wrapper.__tensor_flatten__()
-    return [*names], context
+    held = {name: getattr(wrapper, name) for name in names}
+    others = {name: value for name, value in held.items() if not isinstance(value, torch.Tensor)}
+    return [name for name in names if name not in others], (context, others) if others else context
 
 
 def inner_tensors(wrapper: Any) -> list[tuple[str, torch.Tensor]]:

@@ -207,7 +207,7 @@ MAY_OVERRIDE = frozenset({
 def overridden(kind: type) -> str:
     """A member of torch.Tensor that a class replaces and that capture reads as torch's own; "" if there is none."""
     for cls in kind.__mro__[:kind.__mro__.index(torch.Tensor)]:
-        for name, raw in vars(cls).items():
+        for name, raw in vars(cls).items() if not cls.__module__.startswith("torch.distributed.") else ():
             own = isinstance(raw, types.FunctionType) and not name.startswith("__")
             if name in ("__slots__", "__del__") or name not in MAY_OVERRIDE and hasattr(torch.Tensor, name) and not own:
                 return name

@@ -15,12 +15,15 @@ from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
 from sot.torch_compat.subclasses.wrappers import flatten, is_wrapper, other_attributes
 from sot.values.base import ABSENT, Const, OtherTensor, Value
-from sot.values.constants import is_constant
+from sot.values.constants import is_constant, is_library
 from sot.values.tensor import TensorValue
-from sot.values.wrapping import wrap_attr
+from sot.values.wrapping import wrap_attr, wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
+
+
+OF_CONTEXT = frozenset({"placements", "device_mesh"})   # of a DTensor: they follow from its context
 
 
 def existing(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
@@ -75,7 +78,7 @@ def maker(cls: type) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         return cls(*args, **kwargs)
     make.__name__ = make.__qualname__ = cls.__name__
-    make.__module__ = cls.__module__
+    make.__module__ = __name__ if is_library(cls.__module__) else cls.__module__    # torch's is looked up in torch
     return make
 
 
@@ -107,16 +110,20 @@ def keep_part(m: Machine, fake: torch.Tensor, value: Value) -> None:
 def attribute(m: Machine, tensor: TensorValue, name: str) -> Value | None:
     """An attribute that the instance itself holds: an inner tensor, or a constant; None for another one."""
     fake = tensor.fake
-    if not is_wrapper(fake) or name not in vars(fake):
+    if not is_wrapper(fake):
         return None
+    if name in OF_CONTEXT and hasattr(type(fake), name):
+        return wrap_known(m, getattr(fake, name))
     if name not in flatten(fake)[0]:
+        if name not in vars(fake):
+            return None
         held = vars(fake)[name]
         if tensor.ref.real is not None:
             return wrap_attr(m, tensor, name, vars(tensor.ref.real)[name]) if name in vars(tensor.ref.real) else None
         if not is_constant(held):
             raise Break(Reason.UNSUPPORTED, f"reading .{name} of {tensor}")
         return Const(held)
-    part = vars(fake)[name]
+    part = getattr(fake, name)
     if id(part) not in m.parts:
         keep_part(m, part, read_part(m, tensor, name))
     return m.parts[id(part)][1]
@@ -124,8 +131,7 @@ def attribute(m: Machine, tensor: TensorValue, name: str) -> Value | None:
 
 def read_part(m: Machine, tensor: TensorValue, name: str) -> Value:
     """An inner tensor: the result of a node. That of an instance that existed before is the program's own object."""
-    owner = vars(tensor.ref.real) if isinstance(tensor.ref.real, torch.Tensor) else {}
-    real = owner.get(name, ABSENT)
+    real = getattr(tensor.ref.real, name) if isinstance(tensor.ref.real, torch.Tensor) else ABSENT
     if real is not ABSENT and id(real) in m.by_id:
         return wrap_attr(m, tensor, name, real)
     made = as_torch(m, getattr, [tensor, Const(name)], {})

@@ -1,0 +1,72 @@
+"""Functions of torch.distributed that are one node: those that make, change and read a DTensor, and functional
+collectives.
+
+Their arguments besides tensors (meshes, placements, groups) are constants of the node. A mesh or a group is guarded by
+identity, so rank and size of the world are those of the captured call.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sot.guards.guards import IsGuard
+from sot.interpreter.torch_ops.wrappers.instances import as_torch
+from sot.support.errors import Break, Reason
+from sot.torch_compat.subclasses.distributed import FUNCTIONS, HELD
+from sot.values.base import ABSENT, Const, Value
+from sot.values.objects import DictValue, ListValue, TupleValue
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The call of a function of torch.distributed as a node; None for another function."""
+    if function.__qualname__ not in FUNCTIONS.get(function.__module__, ()):
+        return None
+    if "run_check" in kwargs or function.__qualname__ == "DTensor.from_local" and len(args) > 3:
+        check = kwargs.get("run_check", args[3] if len(args) > 3 else None)
+        if not isinstance(check, Const) or check.constant():
+            raise Break(Reason.SIDE_EFFECT, f"{function.__qualname__} with run_check")
+    tensors: list[Value] = []
+    places = [place(m, value, tensors) for value in args]
+    named = {name: place(m, value, tensors) for name, value in kwargs.items()}
+    if not tensors:
+        raise Break(Reason.OPAQUE_CALL, function.__qualname__)
+    m.builder.changes_traceless = True      # what is sent to other processes is not sent again
+    return as_torch(m, bound(function, places, named), tensors, {})
+
+
+def place(m: Machine, value: Value, tensors: list[Value]) -> Callable[[tuple], Any]:
+    """What gives an argument when it gets the tensors of the call."""
+    if isinstance(value, TensorValue):
+        tensors.append(value)
+        index = len(tensors) - 1
+        return lambda given: given[index]
+    if isinstance(value, (TupleValue, ListValue)):
+        items = [place(m, item, tensors) for item in m.settle(value.items)]
+        kind = list if isinstance(value, ListValue) else tuple
+        return lambda given: kind(item(given) for item in items)
+    held = constant(m, value)
+    return lambda given: held
+
+
+def constant(m: Machine, value: Value) -> Any:
+    if isinstance(value, Const):
+        return value.constant()
+    real = value.real
+    if real is ABSENT or value.origin is None or isinstance(value, DictValue) or not (
+            type(real).__module__.startswith(HELD)) or id(value) in m.mutated:
+        raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of torch.distributed")
+    m.guard(IsGuard(value.origin, real))
+    return real
+
+
+def bound(function: Any, places: list, named: dict[str, Any]) -> Callable[..., Any]:
+    """A plain function of the tensors alone."""
+    def call(*tensors: Any) -> Any:
+        return function(*(at(tensors) for at in places), **{name: at(tensors) for name, at in named.items()})
+    call.__name__ = call.__qualname__ = function.__qualname__.replace(".", "_")
+    call.__module__ = __name__      # the printed graph would look up one of torch in torch
+    return call

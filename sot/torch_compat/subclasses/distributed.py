@@ -1,0 +1,11 @@
+"""Functions of torch.distributed that are one node, and the objects that they take besides tensors."""
+from __future__ import annotations
+
+FUNCTIONS = {
+    "torch.distributed.tensor._api": frozenset({
+        "DTensor.from_local", "DTensor.to_local", "DTensor.redistribute", "DTensor.full_tensor"}),
+    "torch.distributed._functional_collectives": frozenset({
+        "all_reduce", "all_gather_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast", "wait_tensor",
+        "all_gather_tensor_autograd", "reduce_scatter_tensor_autograd", "all_to_all_single_autograd"}),
+}
+HELD = ("torch.distributed", "torch._C._distributed_c10d")      # modules of the classes of meshes and groups

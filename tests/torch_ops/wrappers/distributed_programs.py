@@ -1,0 +1,127 @@
+"""Programs with DTensors and collectives, for two processes: python -m torch.distributed.run ... BACKEND FOLDER
+
+Each rank writes, for each program, whether results and losses are plain Python's, and its graphs and breaks.
+"""
+import copy
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as collectives
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.utils._pytree import tree_leaves
+
+import sot
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mlp = nn.LayerNorm(8), Mlp()
+
+    def forward(self, x):
+        return x + self.mlp(self.norm(x))
+
+
+def tensor_parallel(mesh):
+    return parallelize_module(Mlp(), mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+
+def sequence_parallel(mesh):
+    prepare = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+    return parallelize_module(Block(), mesh, {
+        "norm": SequenceParallel(), "mlp": prepare, "mlp.up": ColwiseParallel(),
+        "mlp.down": RowwiseParallel(output_layouts=Shard(1))})
+
+
+def made_inside(x, mesh):
+    d = DTensor.from_local(x, mesh, [Shard(0)])
+    y = (d * 2).sin()
+    return y.redistribute(mesh, [Replicate()]).to_local(), y.full_tensor(), y.shape, y.placements == (Shard(0),)
+
+
+def partial_sums(x, mesh):
+    d = DTensor.from_local(x, mesh, (Partial(),), run_check=False)
+    return (d.redistribute(placements=[Replicate()]) + 1).to_local().sum()
+
+
+def functional_collectives(x, mesh):
+    y = collectives.all_reduce(x * 2, "sum", dist.group.WORLD)
+    z = collectives.all_gather_tensor(y + 1, 0, mesh)
+    return (z * 3).sum() + collectives.reduce_scatter_tensor(z * 1.0, "sum", 0, mesh).sum()
+
+
+def handed_in(d, mesh):
+    return (d * 2).to_local(), d.to_local() + 1, d.redistribute(mesh, [Replicate()]).to_local(), d.device_mesh is mesh
+
+
+def train(model, call):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    generator, losses = torch.Generator().manual_seed(7), []
+    for _ in range(4):
+        y = call(torch.randn(2, 4, 8, generator=generator))
+        loss = (y.full_tensor() if isinstance(y, DTensor) else y).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def values(result):
+    return [(type(leaf).__name__, leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf)
+            for leaf in tree_leaves(result)]
+
+
+def main(backend, folder):
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    x = torch.randn(2, 4, generator=torch.Generator().manual_seed(dist.get_rank()))
+    rows = {}
+
+    def note(name, translated, want, got):
+        found = sot.translation_of(translated)
+        stops = [str(c.stopped) for c in found.captures if c.stopped]
+        rows[name] = [values(want) == values(got), len(found.graphs), stops]
+    for make in (tensor_parallel, sequence_parallel):
+        torch.manual_seed(0)
+        plain = make(mesh)
+        torch.manual_seed(0)
+        model = make(mesh)
+        translated = sot.to_static(model, backend=backend)
+        note(make.__name__, translated, train(plain, plain), train(model, translated))
+    for fn, arg in ((made_inside, x), (partial_sums, x), (functional_collectives, x),
+                    (handed_in, distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))):
+        translated = sot.to_static(fn, backend=backend)
+        want = fn(copy.copy(arg), mesh)
+        note(fn.__name__, translated, [want, want], [translated(arg, mesh), translated(arg, mesh)])
+    Path(folder, f"rank{dist.get_rank()}").write_text(json.dumps(rows))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)

@@ -2,8 +2,8 @@
 
     python -m sot.backends.triton.offline 80,90 module.py ...
 
-prints a line of JSON for each kernel and architecture: registers and spilled bytes per thread, or why it does not
-compile. It needs no GPU, but a process in which Triton's interpreter is off.
+prints a line of JSON for each kernel and architecture: registers and spilled bytes per thread, how it accesses memory,
+or why it does not compile. It needs no GPU, but a process in which Triton's interpreter is off.
 """
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ from sot.backends.triton.launching import Launcher, launchers
 
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 REGISTERS = re.compile(r"Used (\d+) registers")
+ACCESS = re.compile(r"\b(?P<way>ld|st)\.global(?:\.[\w:]+)*?(?:\.v(?P<count>\d+))?\.[bfsu](?P<bits>\d+)\s")
+# Products and quotients of places in 64 bits. (mul.wide makes an address of a 32-bit place: one instruction.)
+WIDE_INDEX = re.compile(r"\b(?:mul\.lo|mad\.lo|mul\.hi|div|rem)\.[su]64\s")
 
 
 def distinct(paths: Iterable[Path]) -> Iterator[tuple[Path, Launcher]]:
@@ -46,7 +49,8 @@ def compiled(launcher: Launcher, architecture: int) -> dict[str, Any]:
     try:
         built = triton.compile(launcher.source(), target=GPUTarget("cuda", architecture, 32),
                                options=dict(launcher.options))
-        return resources(built.asm["ptx"], architecture)
+        ptx = built.asm["ptx"]
+        return resources(ptx, architecture) | accesses(ptx) | {"shared": built.metadata.shared}
     except Exception as error:
         return {"failed": one_line(error), "spilled": 0, "registers": 0}
 
@@ -61,6 +65,15 @@ def resources(ptx: str, architecture: int) -> dict[str, int]:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     spilled, registers = SPILLS.findall(done.stderr), REGISTERS.findall(done.stderr)
     return {"spilled": sum(int(a) + int(b) for a, b in spilled), "registers": max(map(int, registers))}
+
+
+def accesses(ptx: str) -> dict[str, int]:
+    """The loads and stores of global memory, how many of them move 16 bytes a thread, and 64-bit index arithmetic."""
+    found = [(m["way"], int(m["count"] or 1) * int(m["bits"])) for m in ACCESS.finditer(ptx)]
+    row = {name: sum(w == way for w, _ in found) for way, name in (("ld", "loads"), ("st", "stores"))}
+    row |= {name: sum(w == way and bits >= 128 for w, bits in found)
+            for way, name in (("ld", "wide loads"), ("st", "wide stores"))}
+    return row | {"64-bit index operations": len(WIDE_INDEX.findall(ptx))}
 
 
 def main(arguments: Sequence[str]) -> None:

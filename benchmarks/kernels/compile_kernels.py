@@ -3,7 +3,8 @@
     python benchmarks/kernels/compile_kernels.py --json benchmarks/results/kernels.json
 
 No GPU is needed: kernels are made in a process of Triton's interpreter, and compiled for sm_80 and sm_90 in others.
-Says how many there are, how many registers they take, which ones spill, and which do not compile.
+Says how many there are, how many registers they take, which ones spill, how many load 16 bytes a thread at once, how
+many compute places in 64 bits, and which do not compile.
 """
 from __future__ import annotations
 
@@ -34,7 +35,12 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[Row]:
         good = [row for row in mine if "failed" not in row]
         found.append({"arch": f"sm_{arch}", "kernels": len(mine), "compiled": len(good),
                       "spill": sum(row["spilled"] > 0 for row in good),
-                      "most registers": max((row["registers"] for row in good), default=0)})
+                      "most registers": max((row["registers"] for row in good), default=0),
+                      "most shared bytes": max((row["shared"] for row in good), default=0),
+                      "all loads 16 bytes": sum(0 < row["loads"] == row["wide loads"] for row in good),
+                      "some": sum(0 < row["wide loads"] < row["loads"] for row in good),
+                      "none": sum(row["wide loads"] == 0 < row["loads"] for row in good),
+                      "64-bit indices": sum(row["64-bit index operations"] > 0 for row in good)})
     return found
 
 

@@ -116,7 +116,7 @@ class Lowering:
 
     def _by_rule(self, node: fx.Node) -> Any:
         target: Any = node.target
-        self.place = getattr(node.meta["val"], "device", self.place)
+        self.place = getattr(node.meta.get("val"), "device", self.place)
         packet = target._schema.name.partition("::")[2]
         if packet in VIEWS:
             return view_of(node, self.resolve)
@@ -136,8 +136,9 @@ class Lowering:
         return bool(tensors) and all(map(self._fits, tensors))
 
     def _fits(self, value: View | torch.Tensor | Like) -> bool:
-        return (value.dtype in NAMES and value.device.type == self.device and all(n > 0 for n in value.shape)
-                and (isinstance(value, View) or (value.layout is torch.strided and not has_symbols(value))))
+        return (value.dtype in NAMES and value.device.type == self.device
+                and (isinstance(value, View) or (value.layout is torch.strided and not has_symbols(value)))
+                and all(n > 0 for n in value.shape))
 
     # ---- for rules
     def resolve(self, value: Any) -> Any:

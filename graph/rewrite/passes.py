@@ -185,7 +185,9 @@ def folds(node: fx.Node) -> bool:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Whether it only computes. Operators that are not ATen's may do anything."""
+    """Whether it only computes. Operators that are not ATen's may do anything; one that returns nothing checks or
+    prints.
+    """
     if node.op == "get_attr":
         return True
     target: Any = node.target
@@ -193,7 +195,8 @@ def is_pure(node: fx.Node) -> bool:
         return True
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
         return False
-    return not target._schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
+    schema = target._schema
+    return bool(schema.returns) and not schema.is_mutable and torch.Tag.nondeterministic_seeded not in target.tags
 
 
 def escaping(graph: fx.Graph) -> set[fx.Node]:
@@ -248,7 +251,8 @@ def verify(graph: fx.Graph, outputs: list[Any], name: str) -> None:
     except RuntimeError as error:
         raise InvalidGraph(f"after the pass {name}: {error}") from error
     for node in graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload) and "val" not in node.meta:
+        if (node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+                and node.target._schema.returns and "val" not in node.meta):
             raise InvalidGraph(f"after the pass {name}: {node.format_node()} has no fake value")
     if described_outputs(graph) != outputs:
         raise InvalidGraph(f"after the pass {name}: the graph returns different tensors than before")

@@ -1,5 +1,6 @@
 """Random programs of ATen operators, as text: views, changes in place, broadcasting, reductions, indexing, scans, mixed
-types, sizes of 0 and 1, random draws, and results that share memory with arguments.
+types, sizes of 0 and 1, random draws, foreign operators with effects, arguments that share memory with each other, and
+results that share memory with arguments.
 
     def program(x0, x1, i0):
         v0 = x0.transpose(0, 1)
@@ -11,198 +12,23 @@ A line is added only if eager can execute it, so that most programs are valid. `
 """
 from __future__ import annotations
 
-import dataclasses
-import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
+from aten_maker import FLOATS, NAMES, OTHERS, Maker, Program, kind
 
-LINES = 9
-SIZES = (1, 2, 2, 3, 3, 4, 5, 7)
-FLOATS = ("float32", "float32", "float64", "float64", "float16", "bfloat16")
-OTHERS = ("int64", "int64", "int32", "uint8", "int8", "bool")
-NAMES = {"torch": torch, "F": F, "inf": float("inf")}
+NOTED: list[float] = []      # the effects of the foreign operator
 
 
-@dataclasses.dataclass
-class Input:
-    """An argument. ``layout`` is how it lies in memory."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    layout: str
-    grad: bool
-
-    def tensor(self, seed: int) -> torch.Tensor:
-        generator, dtype = torch.Generator().manual_seed(seed), getattr(torch, self.dtype)
-        if self.name.startswith("i"):
-            made = torch.randint(-1, 2, self.shape, generator=generator)
-        elif dtype.is_floating_point:
-            made = torch.randn(self.shape, generator=generator, dtype=torch.float64).to(dtype)
-        else:
-            made = torch.randint(0, 2 if dtype is torch.bool else 9, self.shape, generator=generator).to(dtype)
-        return self._laid_out(made).requires_grad_(self.grad)
-
-    def _laid_out(self, made: torch.Tensor) -> torch.Tensor:
-        match self.layout:
-            case "transposed":
-                return made.transpose(0, -1).contiguous().transpose(0, -1)
-            case "spread":
-                return torch.stack([made, made], -1)[..., 0]
-            case "inside":
-                return torch.cat([made.reshape(-1)[:1], made.reshape(-1)])[made.numel() > 0:].view(made.shape)
-        return made
+@torch.library.custom_op("sot_aten_programs::note", mutates_args=())
+def note(x: torch.Tensor, number: float) -> torch.Tensor:
+    NOTED.append(number)
+    return x + number
 
 
-@dataclasses.dataclass
-class Program:
-    seed: int
-    inputs: list[Input]
-    lines: list[str]
-    results: list[str]
-
-    def __str__(self) -> str:
-        about = [f"    # {i.name}: {i.dtype} {i.shape} {i.layout}{', grad' if i.grad else ''}" for i in self.inputs]
-        names = ", ".join(i.name for i in self.inputs)
-        lines = [f"    {line}" for line in self.lines]
-        return "\n".join([f"def program({names}):", *about, *lines, f"    return {', '.join(self.results)},"])
-
-    def function(self) -> Callable[..., Any]:
-        names = dict(NAMES)
-        exec(str(self), names)
-        return names["program"]
-
-    def arguments(self) -> list[torch.Tensor]:
-        return [one.tensor(self.seed + n) for n, one in enumerate(self.inputs)]
-
-
-class Maker:
-    """Makes one program. ``known`` has the values of its variables."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.program = Program(seed, self._inputs(), [], [])
-        self.known: dict[str, torch.Tensor] = {}
-        self.draws: list[str] = []
-        for one, value in zip(self.program.inputs, self.program.arguments(), strict=True):
-            self.known[one.name] = value
-
-    def make(self) -> Program:
-        kinds, weights = zip(*KINDS.items(), strict=True)
-        for _ in range(self.random.randint(2, 2 * LINES)):
-            if len(self.program.lines) < LINES:
-                try:
-                    self._add(self.random.choices(kinds, [w for _, w in weights])[0])
-                except (IndexError, ValueError, ZeroDivisionError):
-                    continue
-        names = list(self.known)
-        recent = names[-3:] if len(names) > 3 else names
-        others = self.random.sample(names, min(len(names), self.random.choice((0, 0, 1, 2))))
-        self.program.results = list(dict.fromkeys([*recent, *others, *self.draws]))
-        return self.program
-
-    def _add(self, kind: str) -> None:
-        rule, _ = KINDS[kind]
-        text = rule(self)
-        name = f"v{len(self.program.lines)}"
-        torch.manual_seed(0)
-        before = {k: v.detach().clone() for k, v in self.known.items()}
-        try:
-            value = eval(text, dict(NAMES), dict(self.known))
-        except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError):
-            if any(not torch.equal(v, before[k]) and not v.isnan().any() for k, v in self.known.items()):
-                raise ValueError("changed by what failed") from None
-            return
-        if isinstance(value, torch.Tensor) and value.numel() <= 3000 and value.dtype in SUPPORTED:
-            self.program.lines.append(f"{name} = {text}")
-            self.known[name] = value
-            if rule is drawn:
-                self.draws.append(name)     # AOTAutograd drops unused draws
-
-    def _inputs(self) -> list[Input]:
-        floats = [self._input(f"x{n}", self.random.choice(FLOATS)) for n in range(self.random.randint(1, 2))]
-        others = [self._input("n0", self.random.choice(OTHERS))] if self.random.random() < 0.5 else []
-        where = [Input("i0", (self.random.choice((1, 2, 3)),), "int64", "dense", False)]
-        return floats + others + (where if self.random.random() < 0.6 else [])
-
-    def _input(self, name: str, dtype: str) -> Input:
-        rank = self.random.choice((0, 1, 1, 2, 2, 2, 3, 3, 4))
-        shape = tuple(0 if self.random.random() < 0.01 else self.random.choice(SIZES) for _ in range(rank))
-        layout = self.random.choice(("dense", "dense", "dense", "transposed", "spread", "inside")) if rank else "dense"
-        return Input(name, shape, dtype, layout, name.startswith("x") and self.random.random() < 0.6)
-
-    # ---- choices
-    def any(self, test: Callable[[torch.Tensor], bool] = lambda v: True) -> str:
-        """The name of a value, rather a recent one."""
-        names = [n for n, v in self.known.items() if test(v)]
-        if not names:
-            raise ValueError("there is no such value")
-        return self.random.choice(names[-3:] if self.random.random() < 0.6 else names)
-
-    def float(self) -> str:
-        return self.any(lambda v: v.is_floating_point())
-
-    def ranked(self, rank: int = 1) -> str:
-        return self.any(lambda v: v.dim() >= rank)
-
-    def of(self, name: str) -> torch.Tensor:
-        return self.known[name]
-
-    def dim(self, name: str) -> int:
-        rank = self.of(name).dim()
-        return self.random.randrange(-rank, rank) if rank else 0
-
-    def dims(self, name: str) -> str:
-        """An argument ``dim``: an axis, several, or none."""
-        rank = self.of(name).dim()
-        if not rank or self.random.random() < 0.15:
-            return ""
-        chosen = self.random.sample(range(rank), self.random.randint(1, rank))
-        keep = self.random.choice(("", ", keepdim=True"))
-        return f"{chosen[0] if len(chosen) == 1 else tuple(chosen)}{keep}"
-
-    def one(self, *options: Any) -> Any:
-        return self.random.choice(options)
-
-    def number(self) -> str:
-        return self.one("2", "-1", "0.5", "3", "1.5", "0")
-
-    def part(self, name: str) -> str:
-        """A subscript of slices and positions."""
-        parts = []
-        for size in self.of(name).shape:
-            low, high = sorted(self.random.choices(range(size + 1), k=2))
-            parts.append(self.one(":", ":", f"{low}:{high}", f"{low}:", f"-{min(size, 2) or 1}:", "::2", "1::2",
-                                  str(self.random.randrange(-size, size)) if size else ":"))
-        parts = parts[:self.random.randint(1, len(parts))] if parts else ["..."]
-        if self.random.random() < 0.3:
-            parts.insert(self.random.randint(0, len(parts)), "None")
-        return ", ".join(parts)
-
-    def shape(self, count: int) -> tuple[int, ...]:
-        """A shape of so many elements."""
-        found: list[int] = []
-        while count > 1 and len(found) < 3:
-            size = self.one(*[n for n in range(2, count + 1) if count % n == 0])
-            found.append(size)
-            count //= size
-        found += [count] if count != 1 else []
-        return tuple(found + [1] * (self.random.random() < 0.2))
-
-
-SUPPORTED = frozenset(getattr(torch, name) for name in (*FLOATS, *OTHERS, "int16"))
-Rule = Callable[[Maker], str]
-KINDS: dict[str, tuple[Rule, int]] = {}
-
-
-def kind(weight: int) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        KINDS[rule.__name__] = rule, weight
-        return rule
-    return register
+note.register_fake(lambda x, number: torch.empty_like(x))
+note.register_autograd(lambda ctx, grad: (grad, None))
+NAMES["note"] = note
 
 
 @kind(8)
@@ -262,6 +88,23 @@ def scaled_sum(m: Maker) -> str:
                  f"torch.lerp({m.float()}, {m.float()}, 0.3)", f"torch.add({m.any()}, {m.any()}, alpha=2)")
 
 
+@kind(3)
+def of_two(m: Maker) -> str:
+    a, b = m.any(), m.any()
+    return m.one(f"torch.xlogy({a}, {b})", f"torch.heaviside({a}, {b})", f"torch.logaddexp({a}, {b})",
+                 f"torch.rsub({a}, {b})", f"torch.bitwise_left_shift({a}, 1)", f"{a} >> 1", f"torch.bitwise_not({a})",
+                 f"torch.gcd({a}, {b})", f"torch.clamp({a}, {b}, {b} + 1)", f"torch.fmax({a}, {b})", f"{a} ** {b}",
+                 f"torch.isclose({a}, {b})", f"torch.nextafter({a}, {b})", f"torch.div({a}, 3, rounding_mode='trunc')",
+                 f"torch.true_divide({a}, 7)", f"torch.ldexp({a}, 2 * torch.ones_like({a}))", f"2 ** {a}")
+
+
+@kind(3)
+def unary_special(m: Maker) -> str:
+    name = m.one("nan_to_num", "sinc", "exp2", "log1p", "deg2rad", "erfc", "asinh", "digamma", "lgamma", "i0", "sgn",
+                 "special.entr", "special.expit", "special.log_ndtr", "isneginf", "isposinf", "rad2deg")
+    return f"torch.{name}({m.any()})"
+
+
 # ---- views ---------------------------------------------------------------------------------------------------
 @kind(10)
 def subscript(m: Maker) -> str:
@@ -306,6 +149,17 @@ def part_of(m: Maker) -> str:
                  f"{name}.diagonal({m.one(-1, 1)}, 0, 1)")
 
 
+@kind(3)
+def seen_otherwise(m: Maker) -> str:
+    name = m.any()
+    size = m.of(name).numel()
+    return m.one(f"{name}.as_strided(({max(size // 2, 1)},), (1,))", f"{name}.detach()", f"{name}.view_as({name})",
+                 f"{name}.view(torch.{m.one('int32', 'int64', 'uint8', 'float32')})", f"{name}.swapaxes(0, -1)",
+                 f"{name}.unflatten(-1, (-1, 1))", f"torch.broadcast_to({name}, (2, *{name}.shape))",
+                 f"torch.atleast_2d({name})", f"{name}.expand_as({m.any()})", f"{name}.ravel()", f"{name}.mT",
+                 f"{name}.tensor_split(2, -1)[-1]", f"{name}.squeeze(0)", f"{name}.hsplit(1)[0]")
+
+
 # ---- moving --------------------------------------------------------------------------------------------------
 @kind(5)
 def moved(m: Maker) -> str:
@@ -331,6 +185,12 @@ def from_nothing(m: Maker) -> str:
                  "torch.arange(3)",
                  f"torch.arange({max(m.of(name).numel(), 1)}).view({name}.shape)", f"{name}.new_zeros((2, 3))",
                  "torch.eye(3)", "torch.tensor(2.5)")
+
+
+@kind(2)
+def padded(m: Maker) -> str:
+    name = m.any(lambda v: v.dim() in (2, 3) and v.is_floating_point())
+    return f"F.pad({name}, (1, {m.one(0, 1)}), mode={m.one('reflect', 'replicate', 'circular')!r})"
 
 
 # ---- reductions and scans --------------------------------------------------------------------------------------
@@ -362,7 +222,40 @@ def statistics(m: Maker) -> str:
 @kind(4)
 def scanned(m: Maker) -> str:
     name = m.ranked()
-    return f"{name}.{m.one('cumsum', 'cumsum', 'cumprod', 'cumsum')}({m.dim(name)})"
+    d = m.dim(name)
+    return m.one(f"{name}.cumsum({d})", f"{name}.cumsum({d})", f"{name}.cumprod({d})", f"{name}.cummax({d})[0]",
+                 f"{name}.cummin({d})[{m.one(0, 1)}]", f"{name}.logcumsumexp({d})", f"{name}.diff(dim={d})",
+                 f"{name}.cumsum({d}, dtype=torch.float64)")
+
+
+@kind(4)
+def reduced_otherwise(m: Maker) -> str:
+    name = m.any()
+    return m.one(f"{name}.sum(dtype=torch.float64)", f"{name}.nansum({m.dims(name)})", f"{name}.prod()",
+                 f"torch.aminmax({name})[{m.one(0, 1)}]", f"{name}.std({m.dims(name)})", f"{name}.max()",
+                 f"torch.linalg.vector_norm({name}, {m.one(1, 3, 'inf', 0)})", f"torch.dist({name}, {name} * 2)",
+                 f"torch.trapezoid({name})", f"{name}.mean(dtype=torch.float32)", f"torch.std_mean({name})[0]",
+                 f"{name}.sum_to_size({name}.shape[-1:])", f"{name}.nanmean()", f"torch.trace({name})")
+
+
+@kind(3)
+def loss(m: Maker) -> str:
+    a, b = m.float(), m.float()
+    return m.one(f"F.smooth_l1_loss({a}, {b})", f"F.huber_loss({a}, {b}, reduction='none')", f"F.kl_div({a}, {b})",
+                 f"F.binary_cross_entropy_with_logits({a}, {b}.sigmoid())", f"F.cosine_similarity({a}, {b}, -1)",
+                 f"F.cross_entropy({a}, {b}.softmax(-1))", f"F.l1_loss({a}, {b}, reduction='sum')",
+                 f"F.cross_entropy({a}, {a}.argmax(1))", f"F.soft_margin_loss({a}, {b}.sign())")
+
+
+@kind(3)
+def layer(m: Maker) -> str:
+    name = m.any(lambda v: v.is_floating_point() and v.dim() in (2, 3, 4))
+    return m.one(f"F.avg_pool1d({name}, 2)", f"F.max_pool1d({name}, 2)", f"F.group_norm({name}, 1)",
+                 f"F.instance_norm({name})", f"F.batch_norm({name}, None, None, training=True)",
+                 f"F.interpolate({name}, scale_factor=2.0)", f"F.glu({name}, 0)", f"F.adaptive_avg_pool1d({name}, 2)",
+                 f"F.scaled_dot_product_attention({name}, {name}, {name})", f"F.rms_norm({name}, {name}.shape[-1:])",
+                 f"F.conv1d({name}, {name}[:, :, :1])", f"F.avg_pool2d({name}, 2, 1)", f"F.max_pool2d({name}, 2)",
+                 f"F.interpolate({name}, size={name}.shape[2:], mode='bilinear')", f"F.prelu({name}, {name}[0, :1])")
 
 
 # ---- indexing ------------------------------------------------------------------------------------------------
@@ -395,6 +288,22 @@ def scattered(m: Maker) -> str:
                  f"torch.select_scatter({name}, {name}[0] + 1, 0, -1)")
 
 
+@kind(4)
+def scattered_otherwise(m: Maker) -> str:
+    name, where = m.ranked(), positions(m)
+    d = m.dim(name)
+    return m.one(f"{name}.index_copy({d}, {where}[:1].abs(), {name}.narrow({d}, 0, 1))",
+                 f"{name}.scatter_reduce({d}, torch.zeros_like({name}).long(), {name}, {m.one('sum', 'amax')!r})",
+                 f"torch.where({name} > 0, {name}, 0).index_put(({where},), {name}[0])",
+                 f"torch.diagonal_scatter({name}, {name}.diagonal() * 2)", f"F.one_hot({where}.abs(), 4)",
+                 f"torch.bucketize({name}, torch.arange(3.0))", f"{name}.put({where}.abs(), {name}.flatten()[{where}])",
+                 f"{name}.take({where})", f"torch.isin({name}, {where})", f"{where}.bincount(minlength=3)",
+                 f"{name}.masked_scatter({name} > 0, {name} * 2)", f"{name}[{where}[:, None], {where}]",
+                 f"torch.as_strided_scatter({name}, {name}.flatten()[:1], (1,), (1,))", f"{name}[{where}, 0, {where}]",
+                 f"{name}[:, None, {where}]", f"{name}[{where} > 0]", f"{name}.index_reduce({d}, {where}[:1].abs(), "
+                 f"{name}.narrow({d}, 0, 1), 'amax')")
+
+
 # ---- the library's -----------------------------------------------------------------------------------------------
 @kind(3)
 def product(m: Maker) -> str:
@@ -411,7 +320,17 @@ def drawn(m: Maker) -> str:
                  f"torch.rand(2, 3, device={name}.device)",
                  f"torch.bernoulli({name}.sigmoid())", f"torch.randint_like({name}, 5)",
                  f"torch.randperm(3, device={name}.device)",
-                 f"torch.normal({name}, 1.0)", f"{name}.clone().uniform_(-1, 1)", f"{name} + {name}.clone().normal_()")
+                 f"torch.normal({name}, 1.0)", f"F.alpha_dropout({name}, 0.3, True)", f"torch.poisson({name}.abs())",
+                 f"torch.multinomial({name}.softmax(-1), 1)", f"F.rrelu({name}, training=True)", "torch.rand(())",
+                 f"{name}.clone().exponential_()", f"F.gumbel_softmax({name})",
+                 f"F.feature_alpha_dropout({name}, 0.3, True)",
+                 f"torch.randint(-3, 9, {name}.shape)", f"{name}.clone().uniform_(-1, 1)",
+                 f"{name} + {name}.clone().normal_()")
+
+
+@kind(1)
+def noted(m: Maker) -> str:
+    return f"note({m.float()}, {len(m.program.lines)}.0)"
 
 
 # ---- changes in place ------------------------------------------------------------------------------------------
@@ -422,7 +341,10 @@ def changed(m: Maker) -> str:
     return m.one(f"{where}.add_({value})", f"{where}.mul_({m.number()})", f"{where}.copy_({value})", f"{where}.zero_()",
                  f"{where}.fill_({m.number()})", f"{where}.relu_()", f"{where}.sub_({where})", f"{where}.clamp_(-1, 1)",
                  f"{where}.masked_fill_({where} < 0, 2)", f"{where}.t_()", f"{where}.add_({where}.flip(0))",
-                 f"{where}.copy_({name}.sum())", f"{where}.unsqueeze_(0)")
+                 f"{where}.copy_({name}.sum())", f"{where}.unsqueeze_(0)", f"{where}.transpose_(0, -1)",
+                 f"{where}.squeeze_()", f"{where}.lerp_({where} * 2, 0.5)", f"{where}.cumsum_({m.one(0, -1)})",
+                 f"{where}.addcmul_({where}, {value})", f"{where}.div_(2)", f"{where}.logical_not_()",
+                 f"{where}.triu_()", f"{where}.index_put_(({where} > 0,), torch.tensor(2, dtype={name}.dtype))")
 
 
 @kind(2)

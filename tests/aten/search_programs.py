@@ -17,7 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from aten_programs import Input, Maker, Program
+from aten_maker import Input, Maker, Program
+from aten_programs import NOTED
 from compiling import Kernels, run_reference
 from torch import fx
 from torch._subclasses import FakeTensorMode
@@ -31,7 +32,7 @@ from sot.graph.kernels.program import Program as Lowered
 from sot.graph.kernels.schedule import schedule
 from sot.graph.kernels.sized import at_values
 from sot.graph.kernels.sizes import Real, assuming, evaluated
-from sot.graph.lowering import lower
+from sot.graph.lowering import NotLowered, lower
 from sot.graph.rewrite import decompositions
 from sot.torch_compat import compilers
 
@@ -91,11 +92,13 @@ def concrete(program: Lowered, inputs: list[Any]) -> Lowered:
 def outcome(fn: Callable[..., Any], args: list[torch.Tensor]) -> dict[str, Any]:
     """What a program does, as data."""
     torch.manual_seed(0)
+    del NOTED[:]
     results = fn(*args)
     shared = [[_shares(a, b) for b in (*results, *args)] for a in results]
     wanted = [a for a in args if a.requires_grad]
     given = [r for r in results if r.requires_grad]
     found: dict[str, Any] = {"results": [r.detach().clone() for r in results], "drawn next": torch.rand(2)}
+    found["noted"] = [list(NOTED)]
     found["strides"] = strides(results)
     found["requires gradients"] = [r.requires_grad for r in results]
     found["shared memory"] = shared
@@ -143,6 +146,9 @@ def compare_outcomes(program: Program, backend: Callable[[], Any], expected: dic
     near = outcome(fn, [_nudged(a) for a in program.arguments()])
     try:
         got = outcome(backend()(fx.symbolic_trace(fn), args), args)
+    except NotLowered as reason:
+        counts[f"not lowered: {str(reason).partition(' returns ')[2]}"] += 1
+        return
     except Exception as error:      # of whatever kind
         raise Difference(f"{type(error).__name__}: {error}") from error
     counts["compared"] += backend is not only_traced

@@ -7,7 +7,8 @@ from collections import Counter
 
 import pytest
 import torch
-from aten_programs import KINDS, Maker, programs
+from aten_maker import KINDS, Maker
+from aten_programs import programs
 from compiling import Kernels
 from search_programs import Referenced, compare, compare_sizes
 from torch import fx

@@ -67,6 +67,23 @@ def test_operators_of_somebody_elses_are_called_in_the_programs_order():
     assert SEEN == [1.0, 2.0, 3.0] * 2
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_an_assertion_is_kept_and_runs_before_later_operators(trains):
+    """It returns nothing, so no pass may take it for unused, or ask for its fake value."""
+    def f(x):
+        torch._assert_async((x > -100).all(), "too small")
+        return note((x * 1).sin() * 2 + x.view(-1).view(x.shape), 4.0)      # rewritten by passes
+    made = Kernels()
+    run, x = sot.to_static(f, backend=made), torch.linspace(-1, 1, 8).reshape(2, 4).requires_grad_(trains)
+    torch.testing.assert_close(run(x), f(x))
+    assert len(effects_of(program_of(made))) == 2
+    del SEEN[:]
+    for call in (f, run):
+        with pytest.raises(RuntimeError, match="too small"):
+            call((x.detach() - 200).requires_grad_(trains))
+    assert not SEEN and not made.failed
+
+
 def test_the_backward_pass_of_an_assignment_to_a_slice():
     def f(x, b):
         y = x * 2

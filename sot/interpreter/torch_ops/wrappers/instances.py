@@ -64,6 +64,8 @@ def difference(real: torch.Tensor, fake: Any) -> str:
 def construct(m: Machine, cls: type, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``cls(...)``: one node, which makes the instance."""
     why = refusal_of(m, cls, None)
+    if m.modes:
+        why = "under a mode, which may see how it is made"
     if why or id(cls) in m.made_classes:
         raise Break(Reason.OPAQUE_CALL, f"{cls.__qualname__} ({why or 'made in this call'})")
     made = as_torch(m, maker(cls), args, kwargs)

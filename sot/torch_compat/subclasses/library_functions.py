@@ -1,9 +1,10 @@
-"""Functions of torch.distributed that are one node, and the objects that they take besides tensors."""
+"""Functions of torch in Python that are one node as a whole, and the objects that they take besides tensors."""
 from __future__ import annotations
 
 FUNCTIONS = {
     "torch.distributed.tensor._api": frozenset({
         "DTensor.from_local", "DTensor.to_local", "DTensor.redistribute", "DTensor.full_tensor"}),
+    "torch.masked._ops": frozenset({"_combine_input_and_mask"}),     # makes a class at each call
     "torch.distributed._functional_collectives": frozenset({
         "all_reduce", "all_gather_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast", "wait_tensor",
         "all_gather_tensor_autograd", "reduce_scatter_tensor_autograd", "all_to_all_single_autograd"}),

@@ -1,8 +1,8 @@
-"""Functions of torch.distributed that are one node: those that make, change and read a DTensor, and functional
-collectives.
+"""Functions of torch in Python that are one node: those that make, change and read a DTensor, functional
+collectives, and masks.
 
-Their arguments besides tensors (meshes, placements, groups) are constants of the node. A mesh or a group is guarded by
-identity, so rank and size of the world are those of the captured call.
+Their arguments besides tensors (meshes, placements, groups, functions) are constants of the node. A mesh or a group is
+guarded by identity, so rank and size of the world are those of the captured call.
 """
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import IsGuard
+from sot.interpreter.torch_ops import overrides
 from sot.interpreter.torch_ops.wrappers.instances import as_torch
 from sot.support.errors import Break, Reason
-from sot.torch_compat.subclasses.distributed import FUNCTIONS, HELD
+from sot.torch_compat.subclasses.library_functions import FUNCTIONS, HELD
 from sot.values.base import ABSENT, Const, Value
+from sot.values.callables import FunctionValue
+from sot.values.constants import is_library
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
 
 
 def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """The call of a function of torch.distributed as a node; None for another function."""
+    """The call of such a function as a node; None for another function."""
     if function.__qualname__ not in FUNCTIONS.get(function.__module__, ()):
+        return None
+    if m.modes or any(overrides.asked(m, value) for value in args):     # an override sees what the function calls
         return None
     if "run_check" in kwargs or function.__qualname__ == "DTensor.from_local" and len(args) > 3:
         check = kwargs.get("run_check", args[3] if len(args) > 3 else None)
@@ -34,7 +39,8 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
     named = {name: place(m, value, tensors) for name, value in kwargs.items()}
     if not tensors:
         raise Break(Reason.OPAQUE_CALL, function.__qualname__)
-    m.builder.changes_traceless = True      # what is sent to other processes is not sent again
+    if function.__module__.startswith("torch.distributed."):
+        m.builder.changes_traceless = True      # what is sent to other processes is not sent again
     return as_torch(m, bound(function, places, named), tensors, {})
 
 
@@ -56,9 +62,11 @@ def constant(m: Machine, value: Value) -> Any:
     if isinstance(value, Const):
         return value.constant()
     real = value.real
+    if isinstance(value, FunctionValue) and real is not ABSENT and is_library(real.__module__):
+        return real
     if real is ABSENT or value.origin is None or isinstance(value, DictValue) or not (
             type(real).__module__.startswith(HELD)) or id(value) in m.mutated:
-        raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of torch.distributed")
+        raise Break(Reason.OPAQUE_VALUE, f"{value} as an argument of a function of torch")
     m.guard(IsGuard(value.origin, real))
     return real
 

@@ -31,6 +31,7 @@ LATE = {
     "sot/torch_compat/dynamo/modules.py": "the compiler of torch.compile",
     "sot/torch_compat/dynamo/state.py": "the compiler of torch.compile",
     "sot/torch_compat/hooks.py": "the compiler of torch.compile",
+    "sot/torch_compat/subclasses/collectives.py": "functional collectives: for programs of several processes",
     "backends/selection.py": "Triton",
     "backends/triton/device.py": "a module of Triton's that differs from version to version",
 }

@@ -29,7 +29,7 @@ from sot.interpreter.objects.marked_calls import marked_call
 from sot.interpreter.objects.names_used import guard_names
 from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
-from sot.interpreter.torch_ops.wrappers import instances, library_functions
+from sot.interpreter.torch_ops.wrappers import collectives, instances, library_functions
 from sot.interpreter.watchers import refuse_watcher
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
@@ -185,7 +185,8 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             found = special_case(m, getattr(function.real, "__wrapped__", None), args, kwargs)
             if found is not None:
                 return found
-        found = library_functions.called(m, function.real, args, kwargs)
+        found = library_functions.called(m, function.real, args, kwargs) or collectives.called(
+            m, function.real, args, kwargs)
         if found is not None:
             return found
         refuse_marked(m, function, args)

@@ -2,7 +2,6 @@
 
 Each rank writes, for each program, whether results and losses are plain Python's, and its graphs and breaks.
 """
-import copy
 import json
 import os
 import sys
@@ -72,6 +71,21 @@ def functional_collectives(x, mesh):
     return (z * 3).sum() + collectives.reduce_scatter_tensor(z * 1.0, "sum", 0, mesh).sum()
 
 
+def in_place(x, mesh):
+    y = x * 2
+    dist.all_reduce(y)
+    z = y + 1
+    dist.broadcast(z, 0)
+    dist.all_reduce(x, op=dist.ReduceOp.MAX, group=dist.group.WORLD)
+    return y, z, x, dist.get_world_size(), dist.get_rank()
+
+
+def one_sum(x, mesh):
+    loss = x.square().mean()
+    dist.all_reduce(loss, op=dist.ReduceOp.SUM)
+    return loss / dist.get_world_size()
+
+
 def handed_in(d, mesh):
     return (d * 2).to_local(), d.to_local() + 1, d.redistribute(mesh, [Replicate()]).to_local(), d.device_mesh is mesh
 
@@ -111,11 +125,12 @@ def main(backend, folder):
         model = make(mesh)
         translated = sot.to_static(model, backend=backend)
         note(make.__name__, translated, train(plain, plain), train(model, translated))
-    for fn, arg in ((made_inside, x), (partial_sums, x), (functional_collectives, x),
+    for fn, arg in ((made_inside, x), (partial_sums, x), (functional_collectives, x), (in_place, x), (one_sum, x),
                     (handed_in, distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))):
         translated = sot.to_static(fn, backend=backend)
-        want = fn(copy.copy(arg), mesh)
-        note(fn.__name__, translated, [want, want], [translated(arg, mesh), translated(arg, mesh)])
+        want, got = (call(call(arg.clone(), mesh)[2], mesh) if fn is in_place else call(arg, mesh)
+                     for call in (fn, translated))
+        note(fn.__name__, translated, [want, want], [got, translated(arg, mesh) if fn is not in_place else got])
     Path(folder, f"rank{dist.get_rank()}").write_text(json.dumps(rows))
     dist.barrier()
     dist.destroy_process_group()

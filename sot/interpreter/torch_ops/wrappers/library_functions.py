@@ -34,12 +34,17 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
         check = kwargs.get("run_check", args[3] if len(args) > 3 else None)
         if not isinstance(check, Const) or check.constant():
             raise Break(Reason.SIDE_EFFECT, f"{function.__qualname__} with run_check")
+    return whole_node(m, function, args, kwargs)
+
+
+def whole_node(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A node that calls a Python function. What is no tensor is a constant of it."""
     tensors: list[Value] = []
     places = [place(m, value, tensors) for value in args]
     named = {name: place(m, value, tensors) for name, value in kwargs.items()}
     if not tensors:
         raise Break(Reason.OPAQUE_CALL, function.__qualname__)
-    if function.__module__.startswith("torch.distributed."):
+    if not function.__module__.startswith("torch.masked."):
         m.builder.changes_traceless = True      # what is sent to other processes is not sent again
     return as_torch(m, bound(function, places, named), tensors, {})
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from sot.graph.fake_rules import RULES
 from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
 from sot.graph.regions import Region, shares_memory
 from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode, new_fake_mode
@@ -114,7 +115,9 @@ class GraphBuilder:
             if kind == "call_method":
                 self_, *rest = fake_args
                 return getattr(self_, target)(*rest, **fake_kwargs)
-            return target(*fake_args, **fake_kwargs)
+            if target in RULES:
+                self.fake_mode.note_refusal()
+            return RULES.get(target, target)(*fake_args, **fake_kwargs)
 
     def record(self, kind: str, target: Any, args: tuple, kwargs: dict, result: Any, trace: str,
                seen: bool = True) -> fx.Node:

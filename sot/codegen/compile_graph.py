@@ -19,6 +19,7 @@ from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separat
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
 from sot.codegen.compiled_graphs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
+from sot.graph.fake_rules import on_packed
 from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
@@ -52,7 +53,7 @@ from sot.torch_compat.tensors import asking_no_class, overrides_enabled
 
 # A backend that compiles loses these, or computes something else.
 ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
-                 SET_DEFAULT_DTYPE, *DECOMPOSED_WRONGLY)
+                 SET_DEFAULT_DTYPE, on_packed, *DECOMPOSED_WRONGLY)
 ALL = frozenset(("",))      # optimizers
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
 

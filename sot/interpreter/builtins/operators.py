@@ -283,6 +283,10 @@ def method_ne(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 def equality(m: Machine, a: Value, b: Value, wanted: bool) -> Value:
     """== or != of two containers of one family: at once if it is known, else element by element."""
+    left, right = a.items_list(m), b.items_list(m)
+    if left and right and len(left) == len(right) and (
+            pair := deferred_scalars.decisive(m, left, right, equal)):
+        return compare(m, "==" if wanted else "!=", *pair)
     same = equal_unless_same(m, a, b)
     if same is not None:
         return boolean(same is wanted)

@@ -314,6 +314,17 @@ def text(value: DeferredScalar, template: str, show: Callable[[Any], str], form:
     return TextValue([ShownNumber(value, template)])
 
 
+def decisive(m: Machine, left: list[Value], right: list[Value], equal: Callable[..., bool | None]) -> list[Value]:
+    """The two numbers, one of them deferred, that decide whether two sequences of one length are equal, because all
+    other elements are ``equal``. Empty if there are no such numbers, or more.
+    """
+    pairs = [[a, b] for a, b in zip(left, right, strict=True)]
+    deferred = [pair for pair in pairs if among(*pair) and pair[0] is not pair[1]]
+    if len(deferred) != 1 or not all(isinstance(v, (Const, DeferredScalar, DynamicNumber)) for v in deferred[0]):
+        return []
+    return deferred[0] if all(equal(m, *pair) for pair in pairs if pair is not deferred[0]) else []
+
+
 def is_same(a: Value, b: Value) -> bool:
     """``a is b`` where one operand is such a number."""
     if a is b or a.pytype is not b.pytype:

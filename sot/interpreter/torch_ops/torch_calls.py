@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sot.graph import NumberRef, TensorRef
+from sot.graph import NumberRef, TensorRef, fake_rules
 from sot.graph.refs import version_of
 from sot.guards.assumptions import Part, RestartCapture
 from sot.interpreter.control_flow import failures
@@ -24,7 +24,7 @@ from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
-from sot.interpreter.torch_ops.data_sizes import operations
+from sot.interpreter.torch_ops.data_sizes import given_as_tensors, operations
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
@@ -146,11 +146,12 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     refuse_replaced_operator(m, kind, target, args)
     if m.of_compilers:
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
+    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    args = given_as_tensors.as_numbers(m, name, args)
     found: dict[int, TensorValue] = {}
     numbers = takes_numbers(target)
     graph_args = tuple(v.graph_argument(m, found, numbers) for v in args)
     graph_kwargs = {k: v.graph_argument(m, found, numbers) for k, v in kwargs.items()}
-    name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     refuse_numpy(name, args)
     is_asked = m.modes or any(overrides.asked(m, value) for value in found.values())
     answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found) if is_asked else (
@@ -162,7 +163,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
     if name == "retain_grad" and m.assumptions.compiles and not any(v.fake.is_leaf for v in found.values()):
         raise Break(Reason.SIDE_EFFECT, name)
-    asked = target, graph_args, graph_kwargs
+    asked = fake_rules.node_of((target, graph_args, graph_kwargs))
     refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
@@ -328,7 +329,8 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
         why = Reason.OPERATION_FAILED, f"{name}: {text[0] if text else type(e).__name__}"
         if NO_DATA not in str(e):
             if m.has_data_sizes and operations.is_of_data(m, e):
-                raise Break(Reason.TENSOR_SHAPE, name) from None
+                # a fake remembers the symbol of its number, which Python cannot have
+                raise Break(reason if name in READ_LATER else Reason.TENSOR_SHAPE, name) from None
             if m.has_symbols:
                 raise RestartCapture(why[1], static=True) from None
             raise Break(*why) from None

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from sot.graph import NumberRef, TensorRef
+from sot.graph.fake_rules import RULES
 from sot.torch_compat.fake_tensors import FakeTensorMode
 from sot.torch_compat.tensors import storage_id
 
@@ -91,7 +92,10 @@ def run(m: Machine, kind: str, call: Call, value: int, given: dict[int, torch.Te
 
     with mode, torch.no_grad():
         args, kwargs = fx.node.map_aggregate((args, kwargs), example)
-        return getattr(args[0], target)(*args[1:], **kwargs) if kind == "call_method" else target(*args, **kwargs)
+        if kind == "call_method":
+            return getattr(args[0], target)(*args[1:], **kwargs)
+        rule: Any = RULES.get(target, target)
+        return rule(*args, **kwargs)
 
 
 def number(m: Machine, symbolic: Any, value: int) -> Any:

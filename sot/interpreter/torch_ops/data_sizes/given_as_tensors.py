@@ -1,0 +1,42 @@
+"""Sizes that the program gives as 0-d tensors: ``torch.zeros(2, n)``, where torch reads the number in ``n``."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from sot.support.registry import HANDLERS
+from sot.values.base import Value
+from sot.values.objects import ListValue, TupleValue
+from sot.values.tensor import TensorValue, overrides_operations
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8))
+# Operations, and which of their arguments are sizes.
+ALL, FROM_SECOND, FIRST, SECOND = slice(None), slice(1, None), slice(0, 1), slice(1, 2)
+SIZES = {**dict.fromkeys(("zeros", "ones", "empty", "rand", "randn"), ALL), "full": FIRST, "new_full": SECOND,
+         **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "expand", "view", "reshape", "repeat"), FROM_SECOND)}
+
+
+def is_given(value: Value) -> bool:
+    return isinstance(value, TensorValue) and not overrides_operations(value.pytype) and (
+        isinstance(value.fake, torch.Tensor) and value.fake.dim() == 0 and value.fake.dtype in INTEGERS)
+
+
+def as_numbers(m: Machine, name: str, args: list[Value]) -> list[Value]:
+    """The arguments of an operation, with numbers for sizes that are tensors."""
+    if name not in SIZES:
+        return args
+    changed = list(args)
+    changed[SIZES[name]] = [number_of(m, value) for value in args[SIZES[name]]]
+    return changed
+
+
+def number_of(m: Machine, value: Value) -> Value:
+    if is_given(value):
+        return HANDLERS[int](m, [value], {})
+    if isinstance(value, (ListValue, TupleValue)) and any(map(is_given, value.items)):
+        return TupleValue([number_of(m, item) for item in m.settle(value.items)])
+    return value

@@ -170,9 +170,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     try:
         result, call = run_on_fakes(m, kind, name, asked, reason, numbers and is_concrete(name, graph_args, found))
     except Break as stop:
-        is_read = stop.reason is Reason.TENSOR_VALUE and name in READ_LATER and len(args) == 1 and not kwargs and (
-            not is_wrapper_class(args[0].pytype))
-        if is_read and deferred_scalars.begin_to_read(m, name, args[0]):
+        if stop.reason is Reason.TENSOR_VALUE and len(args) == 1 and not kwargs and can_wait(m, name, args[0]):
             return read_later(m, name, args[0])     # type: ignore[arg-type]
         raise
     refuse_changes(m, name, [v.ref.fake for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
@@ -231,6 +229,10 @@ def with_numbers_of_step(m: Machine, target: Any, args: list[Value], kwargs: dic
         return args, kwargs
     scaled = torch_call(m, "call_method", "mul", [args[1], scale], {})
     return [args[0], scaled, *args[2:]], {k: v for k, v in kwargs.items() if k != keyword}
+
+
+def can_wait(m: Machine, name: str, tensor: Value) -> bool:
+    return name in READ_LATER and not is_wrapper_class(tensor.pytype) and deferred_scalars.begin_to_read(m, name, tensor)
 
 
 def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:

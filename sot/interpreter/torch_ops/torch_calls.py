@@ -232,7 +232,9 @@ def with_numbers_of_step(m: Machine, target: Any, args: list[Value], kwargs: dic
 
 
 def can_wait(m: Machine, name: str, tensor: Value) -> bool:
-    return name in READ_LATER and not is_wrapper_class(tensor.pytype) and deferred_scalars.begin_to_read(m, name, tensor)
+    """Whether the number or the list in a tensor may be read after the graph."""
+    return name in READ_LATER and not is_wrapper_class(tensor.pytype) and (
+        deferred_scalars.begin_to_read(m, name, tensor))
 
 
 def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:

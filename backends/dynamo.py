@@ -105,7 +105,7 @@ class DynamoBackend:
         check_requirements(self.name)
         compile_graph = compilers.dynamo_backend(self.name)
         mode, fakes = compilers.fake_inputs(gm, example_inputs)
-        with compilers.compiling(mode):
+        with compilers.compiling(mode), compilers.caching_own_functions():
             if self.options:
                 keyword = "config_patches" if self.name == "inductor" else "options"
                 return compile_graph(gm, fakes, **{keyword: dict(self.options)})

@@ -7,9 +7,9 @@ asks for it (sot.frontend.autoload), and that must cost nothing.
 """
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sot.support.imports import import_large
 from sot.support.random_states import kept_random_states
 from sot.support.version import VERSION as __version__
 
@@ -77,7 +77,7 @@ def __getattr__(name: str) -> Any:
     if name not in HOME_OF:
         raise AttributeError(f"module 'sot' has no attribute {name!r}")
     with kept_random_states():
-        value = globals()[name] = getattr(import_module(f"sot.{HOME_OF[name]}"), name)
+        value = globals()[name] = getattr(import_large(f"sot.{HOME_OF[name]}"), name)
     return value
 
 

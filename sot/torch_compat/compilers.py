@@ -7,12 +7,12 @@ file, so a new release of torch is checked by reading it.
 from __future__ import annotations
 
 import functools
-import importlib
+import hashlib
 import linecache
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any
@@ -26,11 +26,12 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.traceback import preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
+from sot.support.imports import import_large
 from sot.torch_compat.fake_tensors import forget_tensors
 
 
 def _import(name: str) -> ModuleType:
-    return importlib.import_module(name)
+    return import_large(name)
 
 
 # ---- the backends that torch knows ----
@@ -42,6 +43,8 @@ def dynamo_backend_names() -> frozenset[str]:
 
 
 def dynamo_backend(name: str) -> Any:
+    if name == "inductor":
+        _import("torch._inductor.compile_fx")       # the backend would import it when it is called
     return _import("torch._dynamo").lookup_backend(name)
 
 
@@ -59,6 +62,28 @@ def kind_of_option(name: str) -> Any:
     """The class of an option's values; None if they may be of several."""
     kind = _import("torch._inductor.config").get_type(name)
     return kind if isinstance(kind, type | UnionType) else None
+
+
+# ---- caches between processes ----
+
+_cacheable: dict[str, str] = {}
+
+
+def traced_by_its_arguments(function: Callable) -> Callable:
+    """A decorator for functions of the package that are nodes of graphs: what a tracer records of them depends on
+    nothing but their arguments. AOTAutograd's cache refuses a graph with functions that it does not know.
+    """
+    code = function.__code__
+    text = repr((code.co_code, code.co_consts, code.co_names))
+    _cacheable[f"{function.__module__}.{function.__name__}"] = hashlib.sha256(text.encode()).hexdigest()
+    return function
+
+
+def caching_own_functions() -> AbstractContextManager[Any]:
+    """A context in which AOTAutograd's cache knows those functions. Their code is part of its keys."""
+    config = _import("torch._inductor.config")
+    known = {**config.unsafe_marked_cacheable_functions, **_cacheable}
+    return config.patch(unsafe_marked_cacheable_functions=known)
 
 
 # ---- example inputs ----

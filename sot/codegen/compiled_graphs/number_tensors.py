@@ -146,7 +146,7 @@ class Writer:
                     raise NoTensor
                 del kwargs[keyword]
                 scale = cast(scale)
-                args[place] = self.new.call_method("mul", (self.widened(node, args[place]), scale))
+                args[place] = self.method("mul", self.widened(node, args[place]), scale)
         args = [v if isinstance(v, fx.Node) and v.graph is self.new else self.moved(v, cast) for v in args]
         kwargs = {key: self.moved(v, cast) for key, v in kwargs.items()}
         if name.startswith("clamp") or name == "clip":      # it takes numbers or tensors, not both
@@ -159,7 +159,7 @@ class Writer:
         value, moved = node.meta.get("example_value"), self.moved(operand)
         given = operand.meta.get("example_value") if isinstance(operand, fx.Node) else None
         if isinstance(value, torch.Tensor) and isinstance(given, torch.Tensor) and given.dtype is not value.dtype:
-            return self.new.call_method("to", (moved, value.dtype))
+            return self.method("to", moved, value.dtype)
         return moved
 
     def fill(self, node: fx.Node) -> None:
@@ -171,6 +171,7 @@ class Writer:
         zero = {numbers[0]: 0.0}
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: zero.get(n) if n in zero else self.nodes[n])
         memory = self.new.create_node(node.op, node.target, args, {**kwargs, "dtype": value.dtype})
+        memory.meta["example_value"] = self.result(memory)
         self.put(node, "call_method", "fill_", (memory, self.nodes[numbers[0]]), {})
 
     def average(self, node: fx.Node) -> None:
@@ -188,6 +189,12 @@ class Writer:
         for old, new in zip(running, fresh, strict=True):
             weight = self.new.call_method("to", (self.nodes[momentum], old.meta["example_value"].dtype))
             self.new.call_method("lerp_", (self.nodes[old], new, weight))
+
+    def method(self, name: str, *args: Any) -> fx.Node:
+        """A call of a method, with its result, which AOTAutograd's cache asks for."""
+        made = self.new.call_method(name, args)
+        made.meta["example_value"] = self.result(made)
+        return made
 
     def put(self, node: fx.Node, kind: str, target: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         made = self.nodes[node] = self.new.create_node(kind, target, args, kwargs, name=node.name)

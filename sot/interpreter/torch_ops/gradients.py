@@ -23,6 +23,7 @@ from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.autograd_nodes import history
+from sot.torch_compat.compilers import traced_by_its_arguments
 from sot.torch_compat.functions import is_tracked_by_transform
 from sot.values.base import FALSE, NONE, TRUE, Value
 from sot.values.objects import ListValue, TupleValue
@@ -133,6 +134,7 @@ def warn_of_cycle() -> None:
     torch.zeros((), requires_grad=True).backward(create_graph=True)
 
 
+@traced_by_its_arguments
 def new_gradient(leaf: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """The first gradient of a leaf, in new memory with the leaf's layout."""
     return torch.empty_like(leaf, requires_grad=False).copy_(gradient)

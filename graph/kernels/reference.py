@@ -23,9 +23,10 @@ def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
     for stmt in kernel.body:
         values[stmt.name] = _evaluate(stmt, values, memory, over)
     varying = points(kernel)
+    rows = np.empty(tuple(size for _, size in kernel.rows) + (1,) * len(kernel.reduced))    # each stores, or adds
     for store in kernel.stores:
-        at, value = np.broadcast_arrays(ix.evaluate(store.index, values), values[store.value])
-        if not varying & {store.value, *store.index.names} and len(at.shape) == len(shape):
+        at, value, _ = np.broadcast_arrays(ix.evaluate(store.index, values), values[store.value], rows)
+        if not varying & {store.value, *store.index.names}:
             first = tuple(slice(None) if d < len(kernel.rows) else slice(1) for d in range(len(shape)))
             at, value = at[first], value[first]     # once for each row
         if store.how == "add":

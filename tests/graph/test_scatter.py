@@ -122,3 +122,13 @@ def test_deterministic_algorithms_are_torchs():
     finally:
         torch.use_deterministic_algorithms(False)
     assert made.cost.externs == 1
+
+
+def test_each_row_adds_though_place_and_element_are_constant():
+    kernel = ir.parse(COUNTED.replace("    v0:i64 = load where[p0]\n    v1:i64 = inside v0 of 4\n", "").replace(
+        "    buffer where i64 6\n", "").replace("y[v1]", "y[1]"))
+    memory = {"y": np.zeros(4, np.float32)}
+    reference.run(kernel, memory)
+    assert memory["y"].tolist() == [0, 6, 0, 0]
+    check_compiled(lambda i: torch.full_like(i, 2).scatter_add(0, torch.zeros_like(i), torch.full_like(i, 2)),
+                   places(3, below=3))

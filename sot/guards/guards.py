@@ -109,7 +109,7 @@ class Guard:
         try:
             value = self.origin.read(inputs)
             holds = self.holds(value)
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as e:
+        except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as e:     # torch raises the last
             return f"expected {self}, but it is gone ({type(e).__name__}: {e})"
         return None if holds else f"expected {self}, got {self.seen(value)}"
 

@@ -15,6 +15,7 @@ from harness import Counter, check
 from torch.utils.checkpoint import checkpoint
 
 import sot
+from sot.support.errors import Reason
 
 X = torch.arange(1.0, 5.0)
 
@@ -472,3 +473,20 @@ def test_a_checkpoint_prints_nothing_of_what_it_raises(capfd):
         except (RuntimeError, NotImplementedError):
             assert x.dtype is torch.int64
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_guard_on_the_history_of_a_view_that_has_none():
+    """torch raises where such a history is read, in the program and in the explanation of a recompile."""
+    def f(x):
+        return type(x.grad_fn).__name__, x * 2
+    translated = sot.to_static(f, backend="eager")
+    base = torch.ones(4, requires_grad=True)
+    assert translated(base * 1)[0] == "MulBackward0"
+    view = (base * 1).split(2)[1]
+    with torch.no_grad():
+        view[0] = 0.5
+    for call in (f, translated):
+        with pytest.raises(RuntimeError, match="Output 1 of Split is a view"):
+            call(view)
+    assert all(capture.stopped is None or capture.stopped.reason is not Reason.INTERNAL
+               for capture in translated.translator.captures)

@@ -47,7 +47,7 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
         return answer
     if name == "nbytes" and is_symbolic(tensor.fake):
         return wrap_new(m, tensor.fake.numel() * tensor.fake.itemsize)
-    if name in OF_HISTORY and refused(tensor.fake):
+    if name in OF_HISTORY and any(t is not None and refused(t) for t in (tensor.fake, tensor.ref.real)):
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of {tensor}, whose history autograd refuses to return,")
     if name in CONSTANT_ATTRIBUTES or name in ASKED_ATTRIBUTES:
         return metadata(m, tensor, name)

@@ -11,6 +11,7 @@ from sot.interpreter import unroll_limit
 from sot.interpreter.frame import PUSH, Frame
 from sot.polyfills.rebuilt import REBUILT
 from sot.support.errors import Break, Reason
+from sot.support.own_code import is_own
 from sot.values.base import ABSENT, ENTERED, Lazy, Value
 from sot.values.callables import FunctionValue
 from sot.values.iterators import CoroutineValue, GeneratorValue, PolyfilledGenerator
@@ -41,7 +42,7 @@ def new_frame(m: Machine, function: FunctionValue, args: list[Value], kwargs: di
 
 def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
                    kwargs: dict[str, Value]) -> dict[str, Value]:
-    """The parameters of a call, by name. A call that does not fit is left to Python, which raises."""
+    """The parameters of a call, by name. A call that does not fit raises Python's TypeError."""
     code, names = function.code, function.code.co_varnames
     positional, keyword_only = code.co_argcount, code.co_kwonlyargcount
     bound: dict[str, Any] = dict(zip(names[:positional], args, strict=False))
@@ -52,7 +53,7 @@ def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
         if name not in by_name:
             more[name] = value
         elif name in bound:
-            raise Break(Reason.BAD_CALL, f"{function.name}() got multiple values for {name!r}")
+            refuse_call(m, function, args, kwargs)
         else:
             bound[name] = value
     for i, default in enumerate(function.defaults, positional - len(function.defaults)):
@@ -61,21 +62,43 @@ def bind_arguments(m: Machine, function: FunctionValue, args: list[Value],
     for name in names[positional:positional + keyword_only]:
         if name not in bound and (default := keyword_default(m, function, name)) is not None:
             bound[name] = settled(m, default)
-    missing = [n for n in names[:positional + keyword_only] if n not in bound]
-    if missing:
-        raise Break(Reason.BAD_CALL, f"{function.name}() lacks {', '.join(missing)}")
+    if any(name not in bound for name in names[:positional + keyword_only]):
+        refuse_call(m, function, args, kwargs)
     at = positional + keyword_only
     if code.co_flags & inspect.CO_VARARGS:
         bound[names[at]] = TupleValue(rest)
         at += 1
     elif rest:
-        raise Break(Reason.BAD_CALL, f"{function.name}() takes {positional} positional arguments")
+        refuse_call(m, function, args, kwargs)
     if code.co_flags & inspect.CO_VARKEYWORDS:
         bound[names[at]] = keywords = DictValue(dict)
         keywords.overlay.update(more)
     elif more:
-        raise Break(Reason.BAD_CALL, f"{function.name}() got an unexpected keyword {next(iter(more))!r}")
+        refuse_call(m, function, args, kwargs)
     return bound
+
+
+NOTHING = (lambda: None).__code__
+
+
+def refuse_call(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """Raise the TypeError of a call that does not fit. CPython makes it, for a function with the same parameters."""
+    code = function.code
+    if is_own(code.co_filename):        # it stands for C code, whose text is different
+        raise Break(Reason.BAD_CALL, function.name)
+    parameters = code.replace(
+        co_code=NOTHING.co_code, co_consts=NOTHING.co_consts, co_exceptiontable=b"", co_freevars=(), co_cellvars=(),
+        co_flags=code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_OPTIMIZED))
+    like = types.FunctionType(parameters, {}, code.co_name, (None,) * len(function.defaults))
+    like.__qualname__ = function.load_attr(m, "__qualname__").constant()
+    like.__kwdefaults__ = {
+        name: None for name in code.co_varnames[code.co_argcount:code.co_argcount + code.co_kwonlyargcount]
+        if keyword_default(m, function, name) is not None}
+    try:
+        like(*(None for _ in args), **dict.fromkeys(kwargs))
+    except TypeError as e:
+        m.throw(TypeError, *e.args)
+    raise Break(Reason.BAD_CALL, function.name)
 
 
 def keyword_default(m: Machine, function: FunctionValue, name: str) -> Any:

@@ -43,6 +43,7 @@ from sot.values.deferred_scalars import NeededNow
 from sot.values.iterators import GeneratorValue
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue, ObjectValue
+from sot.values.objects.class_attributes import ClassAttributes
 from sot.values.tensor import TensorValue
 from sot.values.text import ShownTensor
 from sot.values.wrapping import wrap, wrap_new
@@ -80,6 +81,7 @@ class Machine:
         self.namespaces: dict[int, DictValue] = {}
         self.dict_owners: dict[int, ObjectValue] = {}   # by the id of their __dict__
         self.made_classes: dict[int, ClassValue] = {}   # by the id of their stand-in
+        self.written_classes: dict[int, ClassAttributes] = {}   # by the id of the class
         self.handled: Value | None = None
         # how often each is read, and the operations before the first
         self.readings: dict[Point, tuple[int, int]] = {}

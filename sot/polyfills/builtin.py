@@ -90,3 +90,8 @@ class _Hashed:
 
     def __hash__(self):
         return self.value
+
+
+def dir_of(obj):
+    """``dir(obj)`` by a ``__dir__`` of its class"""
+    return sorted(type(obj).__dir__(obj))

@@ -151,7 +151,7 @@ for _kind in (v for v in vars(builtins).values() if isinstance(v, type) and issu
 polyfills(BaseException.add_note)(exceptions.add_note)
 
 
-@handles(BaseException.__str__, KeyError.__str__, AttributeError.__str__, NameError.__str__)
+@handles(BaseException.__str__, KeyError.__str__, AttributeError.__str__, NameError.__str__, ImportError.__str__)
 def exception_str(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, = take("__str__", args, kwargs, "self", required=1)
     if not isinstance(self_, ExceptionValue):

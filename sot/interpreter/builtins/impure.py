@@ -68,7 +68,7 @@ leave(Reason.SIDE_EFFECT, [(f"{f.__qualname__}()", f) for f in (
 leave(Reason.SIDE_EFFECT, functions(torch, "save", "load", "set_printoptions"))
 leave(Reason.SIDE_EFFECT, functions(np, "set_printoptions"))
 leave(Reason.SIDE_EFFECT, functions(pickle, "dump", "dumps", "load", "loads"))
-leave(Reason.SIDE_EFFECT, functions(builtins, "open", "input", "eval", "exec", "compile", "__import__"))
+leave(Reason.SIDE_EFFECT, functions(builtins, "open", "input", "eval", "exec", "compile"))
 leave(Reason.SIDE_EFFECT, [(f"os.{f.__name__}()", f) for f in vars(os).values()
                            if isinstance(f, types.BuiltinFunctionType)])
 leave(Reason.SIDE_EFFECT, functions(os, "makedirs", "removedirs", "renames", "walk", "popen"))

@@ -339,6 +339,8 @@ def globals_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def dir_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) == 1 and isinstance(args[0], Const):
         return run_native(m, dir, args[0].real)
+    if len(args) == 1 and not kwargs and isinstance(slot(m, args[0], "__dir__"), types.FunctionType):
+        return m.enter(polyfill.dir_of, [args[0]])
     raise Break(Reason.UNSUPPORTED, "dir()")
 
 

@@ -5,6 +5,7 @@ import builtins
 import types
 from typing import TYPE_CHECKING, Any
 
+from sot.guards.guards import HasKeyGuard
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.objects import class_statements
 from sot.interpreter.objects.attributes import OF_C, has_dict, property_part
@@ -13,7 +14,9 @@ from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
 from sot.support.errors import Break, PyRaise, Reason, Skip
 from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, TracebackValue, Value
 from sot.values.callables import FunctionValue
+from sot.values.constants import cannot_change, is_library
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ObjectValue, TupleValue
+from sot.values.objects.class_attributes import ClassAttributes
 from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
@@ -81,10 +84,39 @@ def set_of_constant(m: Machine, obj: Const, name: str, value: Value | None) -> N
     raw, owner = lookup(None, obj.pytype, name)
     if made is None and isinstance(obj.real, types.ModuleType) and is_written_in_python(raw):
         store_data(m, obj, raw, owner, name, value)
-    elif made is None:
-        set_elsewhere(m, obj, name, value)
-    else:
+    elif made is not None:
         class_statements.store(m, made, name, value)
+    elif isinstance(obj.real, type) and is_data(obj.real, name, value):
+        set_of_class(m, obj.real, name, value)
+    else:
+        set_elsewhere(m, obj, name, value)
+
+
+def is_data(cls: type, name: str, value: Value | None) -> bool:
+    """Whether a class of the program is told to keep data under a name, which nothing but a lookup reads."""
+    held, _ = lookup(None, cls, name)
+    kinds = [] if value is None else [value.pytype]
+    kinds += [] if held is ABSENT else [type(held)]
+    return (type(cls) in class_statements.METACLASSES and not cannot_change(cls) and not is_library(cls.__module__)
+            and not name.startswith("__")
+            and not any(hasattr(kind, part) for kind in kinds for part in ("__get__", "__set__", "__delete__")))
+
+
+def set_of_class(m: Machine, cls: type, name: str, value: Value | None) -> None:
+    """``cls.name = value`` of a class that existed before."""
+    attrs = m.written_classes.get(id(cls))
+    if attrs is None:
+        attrs = m.written_classes[id(cls)] = ClassAttributes(cls)
+    if value is not None:
+        attrs.set(m, name, value)
+        return
+    held = attrs.overlay.get(name, ABSENT)
+    if held is DELETED or held is ABSENT and name not in vars(cls):
+        raise Break(Reason.UNSUPPORTED, f"deleting .{name} of {cls.__qualname__}, which has none,")
+    if held is ABSENT:
+        assert attrs.origin is not None
+        m.guard(HasKeyGuard(attrs.origin, name, True))
+    attrs.delete(m, name)
 
 
 def is_written_in_python(raw: Any) -> bool:

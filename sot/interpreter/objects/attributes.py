@@ -237,6 +237,8 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
             return member
         if made is not None and name not in OF_ANY_CLASS:
             raise Break(Reason.UNSUPPORTED, f"reading .{name} of a class that is being made")
+        if name == "__dict__":
+            refuse_written(m, cls)
         try:
             found = getattr(cls, name)
         except AttributeError as e:
@@ -252,6 +254,7 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
     hook, _ = lookup(None, type(cls), "__getattr__")
     if isinstance(hook, types.FunctionType) and not is_library(hook.__module__):
         return m.enter(hook, [Const(cls), Const(name)])
+    refuse_written(m, cls)
     try:
         return wrap_known(m, getattr(cls, name))
     except AttributeError as e:
@@ -275,7 +278,14 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
     getter, _ = lookup(None, kind, "__get__")
     if isinstance(getter, types.FunctionType) and not is_library(getter.__module__):
         return m.enter(getter, [class_value(m, raw, owner, name), NONE, Const(cls)])
+    refuse_written(m, cls)
     return wrap_known(m, getattr(cls, name))
+
+
+def refuse_written(m: Machine, cls: type) -> None:
+    """Break where the class itself would be read, if the program has written attributes that are not in it yet."""
+    if m.written_classes and any(id(owner) in m.written_classes for owner in cls.__mro__):
+        raise Break(Reason.UNSUPPORTED, f"reading {cls.__qualname__} after a change of its attributes")
 
 
 def load_module(m: Machine, obj: Const, name: str) -> Value:
@@ -320,6 +330,7 @@ def load_super(m: Machine, sup: SuperValue, name: str) -> Value:
     mro = start.__mro__ or ()
     if sup.cls not in mro:
         raise Break(Reason.UNSUPPORTED, f"super() of a class that is not yet made, {start.__name__},")
+    refuse_written(m, start)
     for owner in mro[mro.index(sup.cls) + 1:]:
         if name in owner.__dict__:
             raw = owner.__dict__[name]

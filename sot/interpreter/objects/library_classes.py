@@ -32,7 +32,8 @@ def _made_of_constants(maker: Callable[..., type]) -> None:
         try:
             for name in ("defaults", "namespace"):      # instances keep them
                 if (kept := kwargs.get(name)) is not None:
-                    kept.constant()
+                    for part in [kept] if kept.pytype is not list else kept.items_list(m) or []:
+                        part.constant()
             given = [value.host(m) for value in (*args, *kwargs.values())]
             options = dict(zip(kwargs, given[len(args):], strict=True))
             if takes_module:

@@ -8,7 +8,8 @@ from sot.guards.origin import Attr, ClassAttr, known
 from sot.support.errors import Break, PyRaise, Reason
 from sot.values.base import ABSENT, Const, Value
 from sot.values.constants import cannot_change, is_library
-from sot.values.objects import ExceptionValue
+from sot.values.objects import DELETED, ExceptionValue
+from sot.values.objects.class_attributes import Written
 from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
     if cls.__mro__ is None:     # its metaclass is computing it now
         raise Break(Reason.UNSUPPORTED, f"class {cls.__name__} before it is made")
     for owner in cls.__mro__:
+        if m is not None and (written := m.written_classes.get(id(owner))) is not None:
+            value = written.overlay.get(name)
+            if value is DELETED:
+                continue
+            if value is not None:
+                return Written(value), owner
         if name in owner.__dict__:
             return owner.__dict__[name], owner
         if m is not None and not cannot_change(owner):
@@ -29,6 +36,8 @@ def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
 
 def class_value(m: Machine, raw: Any, owner: type, name: str) -> Value:
     """The Value of a class attribute."""
+    if isinstance(raw, Written):
+        return raw.value
     if (made := m.made_classes.get(id(owner))) is not None and (member := made.member(name)) is not None:
         return member
     return wrap(m, raw, ClassAttr(known(owner, owner.__qualname__), name))
@@ -38,7 +47,8 @@ def guard_protocol(m: Machine, kind: type) -> None:
     """Guard whether a class attribute is a descriptor, and of which kind, because its own class may gain or lose
     methods.
     """
-    for name in () if cannot_change(kind) or is_library(kind.__module__) else ("__get__", "__set__", "__delete__"):
+    is_fixed = kind is Written or cannot_change(kind) or is_library(kind.__module__)
+    for name in () if is_fixed else ("__get__", "__set__", "__delete__"):
         found, owner = lookup(m, kind, name)
         if found is not ABSENT and not cannot_change(owner):
             m.guard(IsGuard(ClassAttr(known(owner, owner.__qualname__), name), found))

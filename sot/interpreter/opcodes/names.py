@@ -6,17 +6,21 @@ import sys
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from sot._hook import plain
 from sot.bytecode import NULL_FIRST, Instr
 from sot.guards.assumptions import RestartCapture
-from sot.guards.guards import HasKeyGuard
+from sot.guards.guards import HasKeyGuard, ResultGuard
 from sot.guards.origin import Attr, Global, Item, known
+from sot.interpreter.builtins.common import take
 from sot.interpreter.control_flow.merge_values import Undecided
 from sot.interpreter.frame import PUSH_THEN_NULL
 from sot.interpreter.objects import attribute_stores
 from sot.interpreter.opcodes.table import op
 from sot.support.errors import Break, PyRaise, Reason
+from sot.support.modules import is_missing
 from sot.support.own_code import BUILTINS, is_own
 from sot.support.places import is_installed
+from sot.support.registry import handles
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, SuperValue
 from sot.values.objects import ExceptionValue, TupleValue
@@ -250,21 +254,57 @@ def delete_attr(m: Machine, frame: Frame, instr: Instr) -> None:
 def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
     """A loaded module is a constant as long as ``sys.modules`` has the same one. Loading a module is a side effect."""
     names, level = frame.stack.pop().constant(), frame.stack.pop().constant()
-    base = instr.arg
+    if not is_own(frame.native.co_filename) and builtin(m, frame, "__import__").real is not __import__:
+        raise Break(Reason.IMPORT, f"{instr.arg}, by a function that replaces __import__")
+    frame.stack.append(import_of(m, frame, instr.arg, tuple(names or ()), level))
+
+
+@handles(builtins.__import__)
+def import_by_builtin(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    name, _, _, names, level = take("__import__", args, kwargs, "name", "globals", "locals", "fromlist", "level",
+                                    required=1)
+    parts = [] if names is None else names.items_list(m)
+    if type(name.constant()) is not str or parts is None or level is not None and level.constant() != 0:
+        raise Break(Reason.IMPORT, str(name))
+    return import_of(m, m.frames[-1], name.constant(), tuple(part.constant() for part in parts), 0)
+
+
+def import_of(m: Machine, frame: Frame, name: str, names: tuple[str, ...], level: int) -> Value:
+    base = name
     if level:
         package = frame.namespace.get("__package__") or frame.namespace.get("__name__", "")
         parent = package.rsplit(".", level - 1)[0]
-        base = f"{parent}.{instr.arg}" if instr.arg else parent
-    if not is_own(frame.native.co_filename) and builtin(m, frame, "__import__").real is not __import__:
-        raise Break(Reason.IMPORT, f"{base}, by a function that replaces __import__")
-    module = loaded_module(m, base)
-    if module is None or not isinstance(module.real, ModuleType) or not all(
-            name == "*" or hasattr(module.real, name) or submodule(m, module.real, name) for name in names or ()):
-        import_part_of_library(m, frame, base, tuple(names or ()))
+        base = f"{parent}.{name}" if name else parent
+    module = imported(m, base, names)
+    if module is None:
+        refuse_missing(m, base)
+        import_part_of_library(m, frame, base, names)
         raise Break(Reason.IMPORT, base)
     if not names and not level:
         module = loaded_module(m, base.partition(".")[0]) or module
-    frame.stack.append(module)
+    return module
+
+
+def imported(m: Machine, base: str, names: tuple[str, ...]) -> Value | None:
+    """A loaded module that has these names; None if something is to be loaded."""
+    module = loaded_module(m, base)
+    if module is None or not isinstance(module.real, ModuleType) or not all(
+            name == "*" or hasattr(module.real, name) or submodule(m, module.real, name) for name in names):
+        return None
+    return module
+
+
+def refuse_missing(m: Machine, base: str) -> None:
+    """Raise the ModuleNotFoundError of a module that no finder finds."""
+    parts = base.split(".")
+    names = (".".join(parts[:i]) for i in range(1, len(parts) + 1))
+    name = next((name for name in names if name not in sys.modules), None)
+    if name is not None and is_missing(name):
+        m.guard(ResultGuard(known(plain(is_missing), "is_missing"), name, True))
+        text = Const(f"No module named {name!r}")
+        error = ExceptionValue(ModuleNotFoundError, [text])
+        error.slots = {"msg": text, "name": Const(name), "path": NONE}
+        raise PyRaise(error)
 
 
 def import_part_of_library(m: Machine, frame: Frame, base: str, names: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ import torch
 from sot.graph import NumberRef, TensorRef, fake_rules
 from sot.graph.refs import version_of
 from sot.guards.assumptions import Part, RestartCapture
-from sot.interpreter.control_flow import failures
+from sot.interpreter.control_flow import failures, refusals
 from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
@@ -337,6 +337,7 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
                 raise Break(reason if name in READ_LATER else Reason.TENSOR_SHAPE, name) from None
             if m.has_symbols:
                 raise RestartCapture(why[1], static=True) from None
+            refusals.raise_as_called(m, name, call)
             raise Break(*why) from None
     found = known_values.answer(m, kind, *call) or elements.answer(m, name, call[1])
     if found is None and reason is not Reason.TENSOR_TRUTH and (

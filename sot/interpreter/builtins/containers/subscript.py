@@ -17,6 +17,7 @@ from sot.interpreter.builtins.common import (
     equal,
     fold,
     foldable,
+    has_own_index,
     no_keywords,
     slot,
     take,
@@ -142,6 +143,8 @@ def constant_item(m: Machine, obj: Const, key: Value) -> Value:
         result = fold(m, operator.getitem, [obj, key])
         if result is not None:
             return result
+        if has_own_index(m, key):
+            return m.enter(polyfill.item_by_index, [obj, key])
     result = call_slot(m, obj, "__getitem__", [key])
     if result is None:
         m.throw(TypeError, f"{obj.pytype.__name__!r} object is not subscriptable")

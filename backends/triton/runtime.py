@@ -24,7 +24,13 @@ def laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
         return tensor
     if all(n == 1 or a == b for n, a, b in zip(tensor.shape, tensor.stride(), strides, strict=True)):
         return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    made = torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device)
+    written = made
+    for dim, stride in enumerate(strides):
+        if stride == 0 and tensor.shape[dim] > 1:   # all of it is one place in memory, which torch refuses to write
+            written, tensor = written.narrow(dim, 0, 1), tensor.narrow(dim, 0, 1)
+    written.copy_(tensor)
+    return made
 
 
 def load(path: Path) -> ModuleType:

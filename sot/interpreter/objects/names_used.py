@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 DEPTH = 3       # of functions that call each other
 OBJECTS = 20_000    # that may_reach looks at
 ANY_NAME = frozenset({"__import__", "eval", "exec", "globals", "locals", "vars"})   # builtins that look up any name
-FOR_TYPES = frozenset({"__annotations__", "__orig_bases__", "__parameters__"})     # in classes, for type checkers
+FOR_TYPES = frozenset({     # in dicts of objects, for type checkers
+    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__", "__parameters__"})
 OF_TYPES = frozenset({"typing", "typing_extensions"})       # modules whose objects hold nothing else of a program
 LEAVES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, CodeType, str, int, float, bytes)
 
@@ -111,12 +112,19 @@ def may_reach(roots: Iterable[Any], objects: Iterable[Any]) -> bool:
             todo += (found.__defaults__, found.__kwdefaults__, found.__dict__, found.__closure__)
             todo += (o for path in names_used(found.__code__) for o in ends_of(found.__globals__, path))
         elif issubclass(kind, type):
-            todo += (part for base in type.mro(found) for name, part in vars(base).items() if name not in FOR_TYPES)
+            todo += (part for base in type.mro(found) for part in parts_of(vars(base)))
         elif kind in (classmethod, staticmethod):      # its dict has the annotations
             todo.append(found.__func__)
         else:
-            todo += gc.get_referents(found)
+            todo += parts_of(found) if kind is dict else gc.get_referents(found)
     return False
+
+
+def parts_of(held: Mapping[Any, Any]) -> Iterator[Any]:
+    """The keys and values of a dict, which may be that of an object. Without what is for type checkers."""
+    for key, value in held.items():
+        if not (type(key) is str and key in FOR_TYPES):
+            yield from (key, value)
 
 
 def knows_its_names(code: CodeType) -> bool:

@@ -13,6 +13,8 @@ from compiling import Kernels
 from search_programs import Referenced, compare, compare_sizes
 from torch import fx
 
+from sot.backends.triton.runtime import laid_out
+
 
 @pytest.mark.parametrize("seed", range(900, 904))
 def test_programs_in_the_reference_are_eagers(seed):
@@ -60,3 +62,10 @@ def test_gradients_of_a_result_whose_elements_share_memory():
     x, gradients = torch.randn(4, 3, requires_grad=True), (torch.randn(3, 3, 2), torch.randn(2, 4, 3))
     run = Kernels()(fx.symbolic_trace(f), [x])
     torch.testing.assert_close(torch.autograd.grad(run(x), x, gradients), torch.autograd.grad(f(x), x, gradients))
+
+
+@pytest.mark.parametrize("strides", [(0, 1), (3, 0), (1, 4), (3, 1)])
+def test_a_tensor_is_laid_out_with_strides_that_may_be_zero(strides):
+    tensor = torch.arange(4.0)[:, None].expand(4, 3) if strides == (3, 0) else torch.arange(3.0).expand(4, 3)
+    made = laid_out(tensor.contiguous(), strides)
+    assert torch.equal(made, tensor) and made.stride() == strides

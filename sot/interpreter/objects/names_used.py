@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 DEPTH = 3       # of functions that call each other
 OBJECTS = 20_000    # that may_reach looks at
 ANY_NAME = frozenset({"__import__", "eval", "exec", "globals", "locals", "vars"})   # builtins that look up any name
-FOR_TYPES = frozenset({     # in dicts of objects, for type checkers
-    "__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__", "__parameters__"})
+FOR_TYPES = frozenset(f"__{name}__" for name in (       # in dicts of objects, for type checkers
+    "annotations", "annotate", "annotate_func", "annotations_cache", "orig_bases", "parameters"))
 OF_TYPES = frozenset({"typing", "typing_extensions"})       # modules whose objects hold nothing else of a program
 LEAVES = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, CodeType, str, int, float, bytes)
 

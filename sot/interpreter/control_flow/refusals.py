@@ -14,6 +14,7 @@ from torch import fx
 from sot.graph import NumberRef, TensorRef
 from sot.interpreter.control_flow.failures import catches
 from sot.support.own_code import is_own
+from sot.torch_compat.op_effects import TORCHS_OWN
 from sot.torch_compat.tensors import storage_id
 from sot.values.base import NotConstant
 
@@ -28,8 +29,8 @@ OF_STORAGE = frozenset({"as_strided", "set_", "resize_", "view_as_real", "share_
 
 def raise_as_called(m: Machine, name: str, call: Call) -> None:
     """Raise the exception of an operation in the program, if the program catches it and it depends on metadata only."""
-    if m.modes or m.wrapped or m.has_data_sizes or name in OF_STORAGE or is_own(m.frames[-1].native.co_filename) or (
-            not any(catches(frame) for frame in m.frames)):
+    if m.modes or m.wrapped or m.has_data_sizes or name in OF_STORAGE or is_of_program(call[0]) or (
+            is_own(m.frames[-1].native.co_filename) or not any(catches(frame) for frame in m.frames)):
         return
     found: dict[int, TensorRef] = {}
     try:
@@ -41,6 +42,13 @@ def raise_as_called(m: Machine, name: str, call: Call) -> None:
     for ref in found.values():
         ref.see()
     m.throw(type(first), *first.args)
+
+
+def is_of_program(target: Any) -> bool:
+    """Whether it is an operator that the program or a library has registered, whose code may do anything."""
+    if not isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return False
+    return str(target).partition(".")[0] not in TORCHS_OWN
 
 
 def error_of(call: Call, fill: int, found: dict[int, TensorRef]) -> Exception | None:

@@ -292,3 +292,35 @@ def test_a_refusal_of_leaves():
     assert not same(sot.to_static(run, backend="eager")(w, X), run(w, X), "result")
     with torch.no_grad():
         assert sot.to_static(run, backend="eager")(w, X) is None
+
+
+CALLED = []
+
+
+@torch.library.custom_op("sot_refused::pick", mutates_args=())
+def pick(x: torch.Tensor) -> torch.Tensor:
+    CALLED.append(x.shape[0])
+    if x.shape[0] == 3:
+        raise ValueError("three")
+    return x * 2
+
+
+@pick.register_fake
+def _(x):
+    if x.shape[0] == 3:
+        raise ValueError("three")
+    return torch.empty_like(x)
+
+
+def test_an_operator_of_the_program_is_called_by_the_program_only():
+    def f(x):
+        try:
+            return pick(x)
+        except ValueError as e:
+            return x + len(str(e))
+    translated = sot.to_static(f, backend="eager")
+    for call in (f, translated):
+        CALLED.clear()
+        for _ in range(3):
+            assert torch.equal(call(torch.ones(3)), torch.full((3,), 6.0))
+        assert CALLED == [3, 3, 3]

@@ -1,5 +1,6 @@
 """Instances of wrapper subclasses: operations on them are nodes, which run on the program's instances."""
 import copy
+import copyreg
 
 import pytest
 import torch
@@ -278,3 +279,13 @@ def test_a_part_that_is_an_argument_as_well(backend):
     translated = sot.to_static(fn, backend=every_call(backend))
     for _ in range(2):
         assert not same(call(translated), call(fn))
+
+
+def test_instances_that_were_copied_before():
+    """copy and pickle leave ``__slotnames__`` in the class."""
+    t, y = two(), X.clone()
+    copyreg._slotnames(Two)
+    copyreg._slotnames(torch.Tensor)
+    copy.copy(X)
+    found = both(handed_in, (t, y), "eager")
+    assert "__slotnames__" in vars(Two) and len(found.graphs) == 1

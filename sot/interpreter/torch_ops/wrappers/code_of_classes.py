@@ -199,7 +199,8 @@ def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
 
 MAY_OVERRIDE = frozenset({
     "__module__", "__doc__", "__qualname__", "__new__", "__init__", "__repr__", "__annotations__", "__dict__",
-    "__weakref__", "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotations_cache__",
+    "__weakref__", "__slotnames__",     # which pickle and copy leave there
+    "__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotations_cache__",
     "__torch_function__", "__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__",
     "__coerce_same_metadata_as_tangent__", "__coerce_tangent_metadata__", "__metadata_guard__"})
 

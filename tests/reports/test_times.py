@@ -188,7 +188,7 @@ def test_many_operations_of_python_are_sampled():
     with recorded(recording):
         for _ in range(100_000):
             torch.sin(X)
-    assert 30_000 < recording.in_python.operations.total() < 300_000
+    assert 10_000 < recording.in_python.operations.total() < 300_000      # fewer on a machine with other work
     assert recording.in_python.seconds.total() < recording.elapsed
 
 

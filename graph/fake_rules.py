@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-RECURRENT = torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu
-
 
 def new_size() -> Any:
     """A size that depends on data. Raises DynamicOutputShapeException where these are not admitted."""
@@ -34,17 +32,9 @@ def padded(data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, pad
     return made.transpose(0, 1) if batch_first else made, torch.empty(sequences, dtype=batch_sizes.dtype)
 
 
-def is_packed(args: tuple[Any, ...]) -> bool:
-    """Whether a recurrent network gets a packed sequence: its batch sizes are second, and so its weights are fourth."""
-    return len(args) > 3 and isinstance(args[3], (tuple, list))
-
-
 def recurrent(network: Callable[..., Any]) -> Callable[..., Any]:
     """The rule of a network. A step on one sequence has the dtypes of the results, and needs gradients as they do."""
-    def rule(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        if not is_packed(args):
-            return network(*args, **kwargs)
-        data, _, hx, *options = args
+    def rule(data: torch.Tensor, batch_sizes: torch.Tensor, hx: Any, *options: Any) -> tuple[torch.Tensor, ...]:
         states = hx if isinstance(hx, (tuple, list)) else (hx,)
         start = [state.mean(1, keepdim=True) for state in states]
         step, *ends = network(data.mean(0).view(1, 1, -1), start if hx is states else start[0], *options, False)
@@ -53,20 +43,28 @@ def recurrent(network: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+RECURRENT = torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu
+ON_PACKED: dict[Any, Callable[..., Any]] = {
+    torch._pack_padded_sequence: packed, torch._pad_packed_sequence: padded,
+    **{network: recurrent(network) for network in RECURRENT}}
+
+
 def on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
-    """The target of the node of a call that reads lengths. A compiler cannot trace it."""
+    """The target of the node of an operation on packed sequences. A compiler cannot trace it."""
     return getattr(torch, name)(*args, **kwargs)
 
 
-RULES: dict[Any, Callable[..., Any]] = {
-    torch._pack_padded_sequence: packed, torch._pad_packed_sequence: padded,
-    **{network: recurrent(network) for network in RECURRENT}}
-RULES[on_packed] = lambda name, *args, **kwargs: RULES[getattr(torch, name)](*args, **kwargs)
+def rule_on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
+    return ON_PACKED[getattr(torch, name)](*args, **kwargs)
 
 
-def node_of(call: tuple[Any, tuple[Any, ...], dict[str, Any]]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The call to record for a call: the same, or ``on_packed``."""
-    target, args, kwargs = call
-    if target in RULES and (target not in RECURRENT or is_packed(args)):
+RULES: dict[Any, Callable[..., Any]] = {on_packed: rule_on_packed}
+
+
+def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The target and arguments of the node for a call. A recurrent network gets a packed sequence if its weights are
+    fourth, after the batch sizes.
+    """
+    if target in ON_PACKED and (target not in RECURRENT or len(args) > 3 and isinstance(args[3], (tuple, list))):
         return on_packed, (target.__name__, *args), kwargs
-    return call
+    return target, args, kwargs

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sot.support.imports import import_large
+from sot.support.collector import import_large
 from sot.support.random_states import kept_random_states
 from sot.support.version import VERSION as __version__
 

@@ -190,11 +190,13 @@ def mean(values: Sequence[float]) -> float:
 def summary(rows: Sequence[Row]) -> str:
     all_rows = table(rows)
     pairs = [r for r in all_rows if r["ratio"] and r["Inductor's"] and r["kernels"]]
-    return (f"{len(rows)} models, {len(all_rows)} kinds of graphs: {sum(bool(r.get('right')) for r in rows)} right, "
-            f"{sum(bool(r.get('falls back')) for r in rows)} fall back, {sum('failed' in r for r in rows)} not run. "
-            f"Geometric means of ours to Inductor's in {len(pairs)}: bytes {mean([r['ratio'] for r in pairs]):.3f}, "
-            f"kernels {mean([r['kernels'] / r[INDUCTOR] for r in pairs]):.3f}; "
-            f"over 1.05 in bytes: {sum(r['ratio'] > 1.05 for r in pairs)}.")
+    return (f"{len(rows)} models, right: {sum(bool(r.get('right')) for r in rows)}, "
+            f"falling back: {sum(bool(r.get('falls back')) for r in rows)}, "
+            f"not run: {sum('failed' in r for r in rows)}. "
+            f"In {len(pairs)} of {len(all_rows)} graphs the ratio to Inductor has a geometric mean of "
+            f"{mean([r['ratio'] for r in pairs]):.3f} in bytes and of "
+            f"{mean([r['kernels'] / r[INDUCTOR] for r in pairs]):.3f} in kernels; "
+            f"{sum(r['ratio'] > 1.05 for r in pairs)} graphs are over 1.05 in bytes.")
 
 
 INDUCTOR = "Inductor's"

@@ -5,7 +5,6 @@ stays in the innermost frame that can be resumed and whose values can be rebuilt
 """
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from sot.interpreter.outcomes import Return
 from sot.interpreter.suspension import refuse_unclean
 from sot.interpreter.trace import Broken, Returned, Suspended, Trace, changed_numbers, trace_of
 from sot.reports.records import BreakRecord, Capture
+from sot.support.collector import paused_collector
 from sot.support.errors import Break, CaptureError, NotRebuildable, Reason, Skip
 from sot.support.own_code import is_own
 from sot.support.places import Place
@@ -119,17 +119,3 @@ def describe(machine: Machine, cause: Break) -> BreakRecord:
     stack = tuple(Place(f.native.co_filename, f.line, f.native.co_name) for f in machine.frames
                   if not is_own(f.native.co_filename))
     return BreakRecord(cause.reason, cause.detail, stack[-1], stack)
-
-
-@contextmanager
-def paused_collector() -> Iterator[None]:
-    """Pause the garbage collector. A capture makes many objects and little garbage, and collections would take a fifth
-    of its time.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

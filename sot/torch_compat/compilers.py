@@ -26,7 +26,7 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.traceback import preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
-from sot.support.imports import import_large
+from sot.support.collector import import_large
 from sot.torch_compat.fake_tensors import forget_tensors
 
 

@@ -70,8 +70,9 @@ class RecordingFakeMode(FakeTensorMode):
 
     def from_tensor(self, tensor: torch.Tensor, *args: Any, **options: Any) -> FakeTensor:
         fake: Any = super().from_tensor(tensor, *args, **options)
-        for part in plain_parts(fake):
-            part.item_memo = None       # type: ignore[attr-defined] # torch 2.15 remembers the number in a tensor, which is another one at the next call
+        parts: Any = plain_parts(fake)
+        for part in parts:      # torch 2.15 remembers the number in a tensor, which is another one at the next call
+            part.item_memo = None
         return fake
 
     def note(self, func: Any, args: Any, kwargs: Any) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from sot.graph import NumberRef, TensorRef
+from sot.graph import TensorRef
 from sot.interpreter.control_flow.failures import catches
 from sot.support.own_code import is_own
 from sot.torch_compat.op_effects import TORCHS_OWN
@@ -75,7 +75,7 @@ def alike(part: Any, fill: int, found: dict[int, TensorRef], made: dict[int, tor
     if not isinstance(part, TensorRef):
         return part
     fake = part.fake
-    if isinstance(part, NumberRef) or not isinstance(fake, torch.Tensor) or type(part) is not TensorRef or (
+    if type(part) is not TensorRef or not isinstance(fake, torch.Tensor) or (
             fake.device.type != "cpu" or fake.layout is not torch.strided or fake.is_neg() or fake.is_conj()
             or fake.is_quantized or fake.is_inference() or fake.requires_grad):     # autograd has rules of its own
         raise NotConstant(part)
@@ -84,8 +84,6 @@ def alike(part: Any, fill: int, found: dict[int, TensorRef], made: dict[int, tor
         if len({storage_id(ref.fake) for ref in found.values()}) < len(found) or (
                 sum(ref.fake.numel() for ref in found.values()) > LIMIT):
             raise NotConstant(part)
-        with torch.no_grad():
-            tensor = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
-            torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(fill)
-        made[id(part)] = tensor.requires_grad_(fake.requires_grad)
+        tensor = made[id(part)] = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+        torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(fill)
     return made[id(part)]

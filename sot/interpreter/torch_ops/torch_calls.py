@@ -163,7 +163,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
     if name == "retain_grad" and m.assumptions.compiles and not any(v.fake.is_leaf for v in found.values()):
         raise Break(Reason.SIDE_EFFECT, name)
-    asked = fake_rules.node_of((target, graph_args, graph_kwargs))
+    asked = fake_rules.node_of(target, graph_args, graph_kwargs)
     refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())

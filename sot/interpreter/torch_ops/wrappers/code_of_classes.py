@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-import dis
 import functools
 import types
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.bytecode import decode
 from sot.guards.assumptions import Part
 from sot.guards.guards import EqualsGuard, IsGuard
 from sot.guards.guards import is_constant as is_compared
@@ -107,12 +107,12 @@ class Reading:
     def code(self, code: types.CodeType, function: types.FunctionType, cells: dict[str, types.CellType]) -> None:
         where = f"{function.__qualname__}, line {code.co_firstlineno},"
         before = ""
-        for instr in dis.get_instructions(code):
-            op, name = instr.opname, str(instr.argval)
+        for instr in decode(code).instrs:
+            op, name = instr.op, str(instr.arg[0] if instr.op == "LOAD_SUPER_ATTR" else instr.arg)
             if op in STORES or op == "STORE_DEREF" and name in cells or (
                     op == "STORE_ATTR" and not is_new_object(code, before)):
                 raise Refused(f"{where} may change something: {op}")
-            before = loaded(instr)
+            before = name if op == "LOAD_FAST" else ""
             if op in ("LOAD_GLOBAL", "LOAD_NAME"):
                 self.name(name, function.__globals__, where)
             elif op in ("LOAD_DEREF", "LOAD_CLASSDEREF") and name in cells:
@@ -172,13 +172,6 @@ class Reading:
                 for name in SETTERS:
                     if name in vars(cls):
                         self.member(cls, name, vars(cls)[name])
-
-
-def loaded(instr: dis.Instruction) -> str:
-    """The local variable that an instruction puts on top of the stack."""
-    if "LOAD_FAST" not in instr.opname:
-        return ""
-    return str(instr.argval[-1] if isinstance(instr.argval, tuple) else instr.argval)
 
 
 def is_new_object(code: types.CodeType, name: str) -> bool:

@@ -19,7 +19,7 @@ PRIVATE = re.compile(r"\b(?:torch|from torch)\._(?:C|dynamo|subclasses|functorch
                      r"higher_order_ops|prims_common|library|dispatch)\b")
 # Imported when they are needed, and only then, by name. Each costs seconds or is not installed everywhere.
 LATE = {
-    "sot/support/imports.py": "the imports of others, without the garbage collector",
+    "sot/support/collector.py": "the imports of others, without the garbage collector",
     "sot/__init__.py": "the public names, so that `import sot` is quick",
     "sot/frontend/autoload.py": "torch runs it in every process, translated or not",
     "sot/frontend/drop_in/replacement.py": "sot.compile, in programs that may never call torch.compile",

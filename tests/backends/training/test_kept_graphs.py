@@ -14,7 +14,7 @@ from torch._functorch._aot_autograd import autograd_cache
 
 import sot
 from sot.backends import lookup_backend
-from sot.support.imports import import_large
+from sot.support.collector import import_large
 from sot.torch_compat.compilers import caching_own_functions
 
 programs = Programs()

@@ -24,7 +24,8 @@ pytestmark = [
 
 def results(mode, folder, **environment):
     """(rank, program) -> what it computed and what it raised."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS),
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr",
+               "127.0.0.1", "--nproc-per-node", str(RANKS),
                str(PROGRAMS)]
     done = subprocess.run(command, text=True, capture_output=True, timeout=600, env=os.environ | environment | {
         "HARNESS_MODE": mode, "HARNESS_OUT": str(folder), "OMP_NUM_THREADS": "1"})

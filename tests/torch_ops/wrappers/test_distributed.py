@@ -18,7 +18,8 @@ RANKS = 2
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_two_processes(backend, tmp_path):
     programs = Path(__file__).with_name("distributed_programs.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr",
+               "127.0.0.1", "--nproc-per-node", str(RANKS)]
     done = subprocess.run([*command, str(programs), backend, str(tmp_path)], text=True, timeout=300,
                           capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-2000:]

@@ -69,8 +69,10 @@ def trial(m: Machine, function: Value, args: list[Value]) -> Value:
     return done.value
 
 
-def evaluate(m: Machine, function: Value, args: list[Value]) -> Value:
-    """The result of a call that is executed within the current instruction. Break if it cannot be captured."""
+def evaluate(m: Machine, function: Value, args: list[Value], raises: bool = False) -> Value:
+    """The result of a call that is executed within the current instruction. Break if it cannot be captured, or raises
+    an exception that the instruction does not pass on (``raises``).
+    """
     depth = len(m.frames)
     result = function.call(m, args, {})
     if result is not ENTERED:
@@ -79,6 +81,8 @@ def evaluate(m: Machine, function: Value, args: list[Value]) -> Value:
     done = run(m)
     del m.frames[depth:]
     if isinstance(done, Stopped):
+        if raises and done.raised is not None:
+            raise PyRaise(done.raised, chained=False)
         raise done.cause
     assert done is not None
     return done.value

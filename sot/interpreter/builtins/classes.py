@@ -1,25 +1,20 @@
 """Creation of instances: ``object.__new__`` and ``__init__``, exceptions, enums, dataclass helpers, namespaces."""
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import enum
 import reprlib
-import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.builtins.common import hosts, refuse, run_native, slot, take
-from sot.interpreter.objects import attributes
-from sot.interpreter.unwinding import handled_outside
+from sot.interpreter.builtins.common import hosts, refuse, run_native, take
 from sot.interpreter.wrapping import is_plain_class
 from sot.polyfills import builtin as polyfill
-from sot.polyfills import exceptions
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import HANDLERS, handles, polyfills
-from sot.values.base import ABSENT, NONE, Const, NotConstant, TracebackValue, Value
+from sot.values.base import NONE, Const, NotConstant, Value
 from sot.values.constants import is_constant, is_library
-from sot.values.objects import ExceptionValue, ObjectValue, TupleValue
+from sot.values.objects import ObjectValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,88 +95,6 @@ for _base in (int, float, complex, str, bytes):
     HANDLERS[_base.__new__] = _refuse_subclass(_base)
 
 
-# ---- exceptions ---------------------------------------------------------------------------------------------------
-def new_exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """``BaseException.__new__``: it keeps the arguments, whatever ``__init__`` does."""
-    return ExceptionValue(args[0].constant(), list(args[1:]))
-
-
-def init_exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    self_, *rest = args
-    if kwargs:
-        raise Break(Reason.UNSUPPORTED, f"{self_.pytype.__name__}() with keywords")
-    if isinstance(self_, ExceptionValue) and (len(rest) != len(self_.args) or any(
-            a is not b for a, b in zip(rest, self_.args, strict=True))):
-        m.touch(self_)
-        self_.args = rest
-    return NONE
-
-
-def _register_exceptions() -> None:
-    """The exceptions whose ``__new__`` and ``__init__`` only keep the arguments."""
-    special = (OSError, UnicodeError, SyntaxError, BaseExceptionGroup)
-    for cls in vars(builtins).values():
-        if not isinstance(cls, type) or not issubclass(cls, BaseException) or issubclass(cls, special):
-            continue
-        for name, handler in (("__new__", new_exception), ("__init__", init_exception)):
-            if name in vars(cls):
-                HANDLERS[vars(cls)[name]] = handler
-
-
-_register_exceptions()
-
-
-@handles(BaseException.with_traceback)
-def with_traceback(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return args[0]
-
-
-def new_os_error(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """An OSError with a message only. More arguments are a number and file names, and may select another class."""
-    cls = args[0].constant()
-    if len(args) > 2 or kwargs or cls.__module__ != "builtins":
-        raise Break(Reason.UNSUPPORTED, f"{cls.__name__} with more than a message")
-    return new_exception(m, args, kwargs)
-
-
-for _kind in (v for v in vars(builtins).values() if isinstance(v, type) and issubclass(v, OSError)):
-    for _name, _handler in (("__new__", new_os_error), ("__init__", init_exception)):
-        if _name in vars(_kind):
-            HANDLERS[vars(_kind)[_name]] = _handler
-polyfills(BaseException.add_note)(exceptions.add_note)
-
-
-@handles(BaseException.__str__, KeyError.__str__, AttributeError.__str__, NameError.__str__, ImportError.__str__)
-def exception_str(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    self_, = take("__str__", args, kwargs, "self", required=1)
-    if not isinstance(self_, ExceptionValue):
-        raise Break(Reason.OPAQUE_VALUE, str(self_))
-    args = self_.args if self_.real is ABSENT else attributes.load(m, self_, "args").items_list(m) or []
-    if not args:
-        return Const("")
-    if len(args) == 1:
-        is_key_error = slot(m, self_, "__str__") is KeyError.__str__
-        return Const(repr if is_key_error else str).call(m, [args[0]], {})
-    return Const(str).call(m, [TupleValue(list(args))], {})
-
-
-@handles(OSError.__str__)
-def os_error_str(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if args[0].real is not ABSENT:
-        raise Break(Reason.UNSUPPORTED, f"str of {args[0]}")
-    return exception_str(m, args, kwargs)
-
-
-@handles(BaseException.__repr__)
-def exception_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    self_, = take("__repr__", args, kwargs, "self", required=1)
-    found = hosts(m, self_.args) if isinstance(self_, ExceptionValue) else None
-    if found is None:
-        raise Break(Reason.UNSUPPORTED, f"repr of {self_}")
-    inner = ", ".join(repr(v) for v in found)
-    return Const(f"{self_.pytype.__name__}({inner})")
-
-
 # ---- enums ------------------------------------------------------------------------------------------------------
 @handles(enum.EnumMeta.__call__)
 def enum_call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -213,15 +126,3 @@ def _enum_member(name: str) -> None:
 
 for _name in ("__getitem__", "__contains__", "__len__"):
     _enum_member(_name)
-
-
-# ---- the exception being handled --------------------------------------------------------------------------------
-@handles(sys.exc_info)
-def exc_info(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    handled = m.handled or handled_outside(m)
-    return TupleValue([NONE] * 3 if handled is NONE else [Const(handled.pytype), handled, TracebackValue()])
-
-
-@handles(sys.exception)
-def exception(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return m.handled or handled_outside(m)

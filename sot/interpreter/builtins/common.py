@@ -20,12 +20,13 @@ from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.torch_calls import torch_call
-from sot.support.errors import Break, Reason
+from sot.interpreter.unwinding import chain
+from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS
 from sot.values import numbers
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
-from sot.values.constants import compares_by_python, is_constant, is_library
+from sot.values.constants import compares_by_python, is_library
 from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.objects import (
     ListValue,
@@ -34,6 +35,7 @@ from sot.values.objects import (
     TupleValue,
     guard_key,
 )
+from sot.values.objects.exceptions import like_native
 from sot.values.objects.identities import IdentityNumber
 from sot.values.objects.keys import PythonKey
 from sot.values.tensor import TensorNumber, TensorValue, see_both
@@ -65,13 +67,14 @@ def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
     calls it again.
     """
     m.warned.clear()
+    outside = sys.exception()
     try:
         with np.errstate(all="raise"):
             result = as_from(m, CALL)(function, args, kwargs)
     except (RecursionError, MemoryError, FloatingPointError) as e:
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     except Exception as e:
-        return throw_like(m, e)
+        return throw_like(m, e, outside)
     if m.warned:
         raise Break(Reason.UNSUPPORTED, f"the warning {str(m.warned[0][0].message)!r}")
     return wrap_new(m, result)
@@ -86,11 +89,18 @@ def as_from(m: Machine, code: types.CodeType) -> types.FunctionType:
     return types.FunctionType(code, {"__name__": frame.namespace.get("__name__"), "__builtins__": builtins})
 
 
-def throw_like(m: Machine, error: Exception) -> Any:
-    """Raise in the captured program the exception that a pure function has raised."""
-    if all(is_constant(a) for a in error.args):
-        return m.throw(type(error), *error.args)
-    raise Break(Reason.OPERATION_FAILED, str(error))
+def throw_like(m: Machine, error: Exception, outside: BaseException | None = None) -> Any:
+    """Raise in the captured program the exception that a pure function has raised. ``outside``: what capture itself
+    was handling when it called the function.
+    """
+    try:
+        raised = innermost = like_native(m, error, outside, {})
+    except NotConstant:
+        raise Break(Reason.OPERATION_FAILED, str(error)) from None
+    while innermost.context is not None:
+        innermost = innermost.context  # type: ignore[assignment]
+    chain(m, innermost)
+    raise PyRaise(raised, chained=False)
 
 
 def fold(m: Machine, function: Any, values: list[Value], named: dict[str, Value] | None = None) -> Value | None:

@@ -14,6 +14,7 @@ from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, ANSWERS, NONE, Const, Opaque, TracebackValue, Value, boolean
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
+from sot.values.objects.exceptions import GroupValue
 from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
 
 if TYPE_CHECKING:
@@ -79,7 +80,13 @@ def slot_of_exception(m: Machine, obj: ExceptionValue, name: str) -> Value:
         return obj.load_computed(m, name)
     if obj.real is not ABSENT or name == "__dict__" or name in obj.slots:
         return slot_of_object(m, obj, name)
+    if isinstance(obj, GroupValue):
+        return obj.new_args[0] if name == "message" else obj.members
+    if obj.hosted is not None:
+        return wrap_new(m, getattr(obj.hosted, name))
     if name == "value":
+        return obj.args[0] if obj.args else NONE
+    if name == "code" and len(obj.args) <= 1:
         return obj.args[0] if obj.args else NONE
     if name in ("name", "obj") and issubclass(obj.pytype, (AttributeError, NameError)):
         return NONE     # not given; exceptions that Python itself raises have them as slots

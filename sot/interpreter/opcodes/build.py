@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sot.bytecode import Instr
 from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import ELEMENT, key_of, overridden
+from sot.interpreter.builtins.exceptions import groups
 from sot.interpreter.builtins.iteration import is_iterable, known_items
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.opcodes.table import op
@@ -206,7 +207,10 @@ def call_intrinsic_1(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("CALL_INTRINSIC_2")
 def call_intrinsic_2(m: Machine, frame: Frame, instr: Instr) -> None:
-    raise Break(Reason.OPCODE, f"CALL_INTRINSIC_2 {instr.arg}")
+    if instr.arg != "PREP_RERAISE_STAR":
+        raise Break(Reason.OPCODE, f"CALL_INTRINSIC_2 {instr.arg}")
+    raised, error = frame.stack.pop(), frame.stack.pop()
+    frame.stack.append(groups.to_reraise(m, error, raised))
 
 
 # ---- functions

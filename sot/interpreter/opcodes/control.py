@@ -9,6 +9,7 @@ from sot.bytecode import Instr
 from sot.bytecode.instr import METHODS_OF_WITH
 from sot.interpreter import loop, suspension, unroll_limit
 from sot.interpreter.builtins import iteration
+from sot.interpreter.builtins.exceptions import groups
 from sot.interpreter.control_flow import branches, predicates
 from sot.interpreter.frame import FOR, FOR_NEXT, OR_POP
 from sot.interpreter.frame import SEND as RETURN_TO_SEND
@@ -237,7 +238,11 @@ def check_exc_match(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("CHECK_EG_MATCH")
 def check_eg_match(m: Machine, frame: Frame, instr: Instr) -> None:
-    raise Break(Reason.OPCODE, "except*")
+    wanted, error = frame.stack.pop(), frame.stack.pop()
+    rest, handled = groups.star_match(m, error, wanted)
+    frame.stack += [rest, handled]
+    if handled is not NONE:
+        m.handled = handled
 
 
 # ---- with

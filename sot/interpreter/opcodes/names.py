@@ -24,6 +24,7 @@ from sot.support.registry import handles
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
 from sot.values.callables import CellValue, SuperValue
 from sot.values.objects import ExceptionValue, TupleValue
+from sot.values.objects.exceptions import like_native
 from sot.values.wrapping import wrap, wrap_known, wrap_new
 
 if TYPE_CHECKING:
@@ -301,10 +302,7 @@ def refuse_missing(m: Machine, base: str) -> None:
     name = next((name for name in names if name not in sys.modules), None)
     if name is not None and is_missing(name):
         m.guard(ResultGuard(known(plain(is_missing), "is_missing"), name, True))
-        text = Const(f"No module named {name!r}")
-        error = ExceptionValue(ModuleNotFoundError, [text])
-        error.slots = {"msg": text, "name": Const(name), "path": NONE}
-        raise PyRaise(error)
+        raise PyRaise(like_native(m, ModuleNotFoundError(f"No module named {name!r}", name=name), None, {}))
 
 
 def import_part_of_library(m: Machine, frame: Frame, base: str, names: tuple[str, ...]) -> None:

@@ -1,6 +1,7 @@
 """Exceptions: their arguments, causes and contexts, and how emitted code rebuilds them."""
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
@@ -8,15 +9,46 @@ from sot.guards.origin import HandledOutside, Origin
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.tracebacks import Places, traceback_of
 from sot.values.base import ABSENT, Const, NotConstant, Value
+from sot.values.constants import is_constant
 from sot.values.objects.instances import ObjectValue
+from sot.values.objects.sequences import TupleValue
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sot.values.protocols import Emitter
+    from sot.values.protocols import Emitter, Machine
 
 KEEP_IN_INIT = (StopIteration, SystemExit, ImportError)     # C code stores more than ``args`` in these
 MAKE_TRACEBACK = _hook.plain(traceback_of)
+FIELDS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+
+
+def builtin_base(kind: type) -> Any:
+    """The first builtin class that an exception class is below, which has the C code."""
+    return next(c for c in kind.__mro__ if c.__module__ == "builtins")
+
+
+def fields_of(kind: type) -> list[str]:
+    """What C code keeps in such an exception, besides what it keeps in any."""
+    return [name for c in builtin_base(kind).__mro__ if c not in (BaseException, object)
+            for name, raw in vars(c).items() if isinstance(raw, FIELDS)]
+
+
+def renewed(error: BaseException, kind: Any) -> BaseException:
+    """An exception of a class with the arguments and fields of another. No code of the program runs."""
+    base = builtin_base(kind)
+    made: BaseException = base.__new__(kind, *error.args)
+    made.args = error.args
+    for name in fields_of(base):
+        try:
+            setattr(made, name, getattr(error, name))
+        except (AttributeError, TypeError):     # it has no value
+            pass
+    return made
+
+
+RENEWED = _hook.plain(renewed)
 
 
 class ExceptionValue(ObjectValue):
@@ -31,6 +63,7 @@ class ExceptionValue(ObjectValue):
         self.suppress = False
         self.raised_unchained = False       # raised while nothing was handled, at least in the captured function
         self.trace: Places = ()     # the frames that it went through; CPython 3.11 needs a traceback
+        self.hosted: Any = None     # has the fields that C code keeps in this one
 
     @property
     def args(self) -> list[Value]:
@@ -44,10 +77,20 @@ class ExceptionValue(ObjectValue):
 
     def snapshot(self) -> Callable[[], None]:
         before = (self._args, self.cause, self.context, self.suppress, self.raised_unchained)
+        hosted, slots = self.hosted, self.slots
 
         def undo() -> None:
             self._args, self.cause, self.context, self.suppress, self.raised_unchained = before
+            self.hosted, self.slots = hosted, slots
         return undo
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.hosted is None:
+            return super().rebuild(e)
+        made = e.variable(self, f"{e.const(RENEWED)}({e.const(self.hosted)}, {e.const(self.pytype)})")
+        e.fill_attrs(made, self)
+        self.fill(e, made)
+        return made
 
     def replay(self, e: Emitter) -> None:
         raise NotRebuildable("a changed exception that existed before")
@@ -55,7 +98,7 @@ class ExceptionValue(ObjectValue):
     def fill(self, e: Emitter, name: str) -> None:
         if self.trace:
             e.line(f"{name}.__traceback__ = {e.const(MAKE_TRACEBACK)}({e.const(self.trace)})")
-        if issubclass(self.pytype, KEEP_IN_INIT):
+        if issubclass(self.pytype, KEEP_IN_INIT) and self.hosted is None:
             base = next(c for c in KEEP_IN_INIT if issubclass(self.pytype, c))
             e.line(f"{e.const(base)}.__init__({name}{''.join(', ' + e.value(a) for a in self.args)})")
         elif self.args is not self.new_args:
@@ -77,3 +120,45 @@ class ExceptionValue(ObjectValue):
         except NotConstant:
             text = "..."
         return f"{self.pytype.__name__}({text})"
+
+
+class GroupValue(ExceptionValue):
+    """An exception group. ``members`` are its exceptions, which the second argument held when the group was made."""
+
+    def __init__(self, pytype: type, args: list[Value], members: TupleValue) -> None:
+        super().__init__(pytype, args)
+        self.members = members
+
+    def rebuild(self, e: Emitter) -> str:
+        made = e.variable(self, f"{e.const(BaseExceptionGroup)}.__new__({e.const(self.pytype)}, "
+                                f"{e.value(self.new_args[0])}, {e.value(self.members)})")
+        e.fill_attrs(made, self)
+        e.later(lambda: e.line(f"{made}.args = ({''.join(e.value(a) + ', ' for a in self.args)})"))
+        self.fill(e, made)
+        return made
+
+
+def like_native(m: Machine, error: BaseException, outside: BaseException | None,
+                seen: dict[int, ExceptionValue]) -> ExceptionValue:
+    """The Value of an exception that C or library code has raised during capture; raises NotConstant if it has other
+    arguments than constants.
+
+    Arguments:
+        outside: the exception that capture itself was handling then.
+        seen: those made so far of its causes and contexts, by ``id``.
+    """
+    if id(error) in seen:
+        return seen[id(error)]
+    if not all(is_constant(a) for a in error.args):
+        raise NotConstant(error)
+    made = seen[id(error)] = ExceptionValue(type(error), [wrap_new(m, a) for a in error.args])
+    if fields_of(type(error)):
+        made.hosted = renewed(error, builtin_base(type(error)))
+    for name, held in vars(error).items():
+        made.attrs.overlay[name] = wrap_new(m, held)
+    if error.__cause__ is not None:
+        made.cause = like_native(m, error.__cause__, outside, seen)
+    if error.__context__ is not None and error.__context__ is not outside:
+        made.context = like_native(m, error.__context__, outside, seen)
+    made.suppress = error.__suppress_context__
+    return made

@@ -1,0 +1,1 @@
+"""Exceptions that the program makes, and groups of them."""

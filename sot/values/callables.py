@@ -147,8 +147,9 @@ class FunctionValue(Value):
         if self.real is not ABSENT:
             return e.const(self.real)
         cells = "".join(e.value(c) + ", " for c in self.closure)
-        made = e.variable(self, f"FunctionType({e.const(self.code)}, {e.const(self.namespace)}, {self.code.co_name!r}, "
-                                f"None, ({cells}))")
+        name = self.name.rpartition(".")[2]
+        made = e.variable(
+            self, f"FunctionType({e.const(self.code)}, {e.const(self.namespace)}, {name!r}, None, ({cells}))")
         if self.made_defaults is not None:
             e.line(f"{made}.__defaults__ = {e.value(self.made_defaults)}")
         if self.made_kwdefaults is not None:

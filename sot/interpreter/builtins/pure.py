@@ -77,7 +77,8 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
 
 def _collect() -> set[Any]:
     found: set[Any] = {*BUILTINS, *DATES, *REGEX, *OF_BYTES, *TYPING, *TORCH, *NUMPY, string.capwords, os.fspath,
-                       json.dumps, json.loads, importlib.metadata.version, sys.intern}
+                       json.dumps, json.loads, importlib.metadata.version, sys.intern,
+                       types.CodeType.replace}
     for cls in TYPES:
         found |= {raw for name, raw in vars(cls).items() if isinstance(raw, DESCRIPTORS) and name not in NOT_PURE}
     for cls in (int, float, bytes, str, complex):

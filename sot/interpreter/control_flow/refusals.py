@@ -6,10 +6,10 @@ words. So the operation itself is called, with small tensors of the same metadat
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx
 
 from sot.graph import TensorRef
 from sot.interpreter.control_flow.failures import catches
@@ -54,7 +54,7 @@ def is_of_program(target: Any) -> bool:
 def error_of(call: Call, fill: int, found: dict[int, TensorRef]) -> Exception | None:
     """The exception of an operation on tensors that are filled with a number."""
     made: dict[int, torch.Tensor] = {}
-    target, args, kwargs = fx.node.map_aggregate(call, lambda part: alike(part, fill, found, made))
+    target, args, kwargs = with_parts(call, lambda part: alike(part, fill, found, made))
     state = torch.get_rng_state()
     error: Exception | None = None
     with warnings.catch_warnings(record=True) as warned:
@@ -68,6 +68,20 @@ def error_of(call: Call, fill: int, found: dict[int, TensorRef]) -> Exception | 
     if error is None or changed or warned or type(error) not in RAISED or [type(a) for a in error.args] != [str]:
         return None
     return error
+
+
+def with_parts(value: Any, function: Callable[[Any], Any]) -> Any:
+    """The same nest of lists, tuples, dicts and slices with other parts. Each keeps its class, which messages name."""
+    if type(value) in (list, tuple):
+        return type(value)(with_parts(part, function) for part in value)
+    if isinstance(value, tuple):
+        parts = [with_parts(part, function) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if type(value) is dict:
+        return {key: with_parts(part, function) for key, part in value.items()}
+    if type(value) is slice:
+        return slice(*(with_parts(part, function) for part in (value.start, value.stop, value.step)))
+    return function(value)
 
 
 def alike(part: Any, fill: int, found: dict[int, TensorRef], made: dict[int, torch.Tensor]) -> Any:

@@ -67,10 +67,21 @@ def set_of_function(m: Machine, obj: FunctionValue, name: str, value: Value | No
         fields = obj.fields
         m.undoable(lambda: setattr(obj, "fields", fields))
         obj.fields = {**fields, name: value}
+    elif name == "__code__":
+        set_code(m, obj, value)
     elif not hasattr(types.FunctionType, name) or name in ("__wrapped__", "__isabstractmethod__"):
         function_attrs(obj).attrs.set(m, name, value)
     else:
         set_elsewhere(m, obj, name, value)
+
+
+def set_code(m: Machine, function: FunctionValue, value: Value) -> None:
+    """Exchange the code of a function that the program has made, as torch does for the name of a decorator's frame."""
+    before, code = function.code, value.constant() if isinstance(value, Const) else None
+    if not isinstance(code, types.CodeType) or len(code.co_freevars) != len(function.closure):
+        raise Break(Reason.SIDE_EFFECT, f"setting .__code__ of {function} to {value}")
+    m.undoable(lambda: setattr(function, "code", before))
+    function.code = code
 
 
 @ANSWERS.add((TensorValue, "set_attr"))

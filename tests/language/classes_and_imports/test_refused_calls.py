@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 import types
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -324,3 +325,34 @@ def test_an_operator_of_the_program_is_called_by_the_program_only():
         for _ in range(3):
             assert torch.equal(call(torch.ones(3)), torch.full((3,), 6.0))
         assert CALLED == [3, 3, 3]
+
+
+class Two(NamedTuple):
+    a: int
+    b: int
+
+
+WRONG = {
+    "a list": lambda x: torch.full((2,), [1.0, 2.0]),
+    "a tuple": lambda x: torch.full((2,), (1, 2)),
+    "a size": lambda x: torch.full((2,), x.shape),
+    "a named tuple": lambda x: torch.full((2,), Two(1, 2)),
+    "a dict": lambda x: x.sum({"a": [1]}),
+    "a slice": lambda x: x.sum(slice(1, 2)),
+    "a list of tensors": lambda x: torch.full((2,), [x, x]),
+    "a list in a list": lambda x: x.view([[1]]),
+    "a weight": lambda x: torch.full((2,), WEIGHT),
+    "a weight among others": lambda x: torch.relu(x, WEIGHT),
+}
+WEIGHT = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+def test_messages_name_the_classes_of_arguments(call):
+    def run(x):
+        try:
+            return call(x)
+        except TypeError as e:
+            return str(e)
+    want = run(X)
+    assert isinstance(want, str) and sot.to_static(run, backend="eager")(X) == want

@@ -12,7 +12,7 @@ from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
-from sot.codegen.compiled_graphs.number_tensors import number_places, taking_numbers, with_number_tensors
+from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.pieces import in_pieces
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
@@ -89,14 +89,19 @@ class GraphCompiler:
         """The callable of a graph. Raises RestartCapture, BackendError."""
         if not (graph.floats and self.compiles):
             return self.compile_as_given(graph, record)
-        places, tensors = number_places(graph), with_number_tensors(graph)
+        places, needs = number_places(graph), ""
         try:
-            if tensors is not None:
-                return Compiled(taking_numbers(self.compile_as_given(tensors, record).call, places), False)
+            tensors = with_number_tensors(graph)
+            return Compiled(taking_numbers(self.compile_as_given(tensors, record).call, places), False)
+        except NoTensor as error:
+            needs = error.operation
         except BackendError:
             pass        # the value of the number is needed
         if graph.of_compilers:
             raise RestartCapture("the value of a number that changes is needed", plain_optimizers=ALL)
+        if needs:
+            raise RestartCapture(f"{needs} takes a float only as a number, and the backend compiles its graph",
+                                 needs_numbers={needs}, specialized=graph.floats)
         raise RestartCapture("the backend compiles its graph, and would specialise on a float",
                              constant=graph.floats)
 

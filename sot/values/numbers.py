@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import NumberRef
+from sot.graph.number_rules import rule_of, takes_tensors
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Origin, TensorPart
 from sot.guards.symbols import on_numbers
@@ -170,6 +171,38 @@ def is_computed_before(m: Machine, term: Term, example: Any) -> bool:
     if not is_of_symbols(term) or any(type(m.varying_numbers.get(o)) is float for o in below):
         return True
     return type(example) is float and not all(isinstance(o, TensorPart) for o in below)
+
+
+def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kwargs: dict[str, Value]
+                       ) -> tuple[list[Value], dict[str, Value], Collection[int | str]]:
+    """The arguments of a tensor operation, and those of them that may be floats of the graph, by position or name: all,
+    or those of a rule. Guards keep such a number on its side of the rule's special values, or make it one of them.
+    """
+    if name in m.assumptions.needs_numbers:
+        return args, kwargs, ()
+    if takes_tensors(target):
+        return args, kwargs, {*range(len(args)), *kwargs}
+    rule = rule_of(target)
+    given: dict[int | str, Value] = {**dict(enumerate(args)), **kwargs}
+    found = set[int | str]()
+    for place, special in rule.places(args, kwargs) if rule is not None else ():
+        value = given[place]
+        if is_dynamic(value) and value.pytype is float:
+            if (known := special_value(m, value, special)) is not None:
+                given[place] = Const(known)
+            else:
+                found.add(place)
+    return [given[i] for i in range(len(args))], {key: given[key] for key in kwargs}, found
+
+
+def special_value(m: Machine, value: Value, special: tuple[float, ...]) -> float | None:
+    """The special value that a number is; None if it is between two of them. Both are guarded."""
+    for known in special:
+        if compare(m, "==", value, Const(known)).real:
+            return known
+        if compare(m, "<", value, Const(known)).real:
+            return None
+    return None
 
 
 def is_dynamic(value: Value) -> bool:

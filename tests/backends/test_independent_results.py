@@ -91,6 +91,20 @@ def what_is_shared_is_freed(translate):
 
 
 @programs
+def statistics_that_both_change(translate):
+    m, n = models()
+
+    def losses(x, y):
+        mean, variance = torch.zeros(3), torch.ones(3)
+        a = F.batch_norm(m(x), mean, variance, training=True)
+        b = F.batch_norm(n(x), mean, variance, training=True)
+        return (a * y).sum(), (b * y).sum(), mean, variance
+    *found, mean, variance = translate(losses)(*batch(0))
+    sum(found).backward()
+    return [v.detach() for v in found], gradients(m, n), mean, variance
+
+
+@programs
 def draws_keep_their_order(translate):
     m, n = models()
 

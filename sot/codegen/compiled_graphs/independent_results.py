@@ -37,7 +37,20 @@ def apart(graph: Graph, backend: Backend) -> Callable[..., Any] | None:
     for colour in {colours[n] for n in histories.taken}:
         if sum(any(colours.get(n) == colour for n in part) for part in parts) > 1:
             return None     # it needs the whole history below it
+    if changes_what_is_saved(parts, histories):
+        return None
     return Cut(graph, backend, parts, histories).call
+
+
+def changes_what_is_saved(parts: list[list[fx.Node]], histories: Histories) -> bool:
+    """Whether a part changes memory that an earlier part makes, and may save for its backward pass."""
+    made = set[int]()
+    for part in parts:
+        if any(not made.isdisjoint(n.meta.get("changes", ())) for n in part):
+            return True
+        if not histories.saving.isdisjoint(part):
+            made |= {storage_id(t) for n in part for t in tensors_of(n)} - histories.given
+    return False
 
 
 def leaves_states(graph: Graph) -> bool:
@@ -81,6 +94,7 @@ class Histories:
         nodes = [n for n in module.graph.nodes if n is not output and not is_setter(n)]
         self.above: dict[Any, Any] = {}     # towards the representative of a set of joined operations
         self.changed = {storage for n in nodes for storage in n.meta.get("changes", ())}
+        self.given = {storage_id(t) for n in nodes if n.op == "placeholder" for t in tensors_of(n)}
         self.recorded = [n for n in nodes if has_history(n)]
         self.taken = [n for n in nodes if n.target is torch.autograd.grad]
         self.results = [n for n in dict.fromkeys(output.args[0]) if isinstance(n, fx.Node) and has_history(n)]

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from sot.codegen.build_graph import Graph
+from sot.graph.number_rules import rule_of
 from sot.interpreter.torch_ops.autograd import Layout, layout_of
 from sot.torch_compat.fake_tensors import FakeTensor
 
@@ -24,16 +25,15 @@ HALF = torch.float16, torch.bfloat16
 
 
 class NoTensor(Exception):
-    """An operation needs the number as a number."""
+    """An operation needs the number as a number. ``operation`` is its name, if it is one on tensors."""
+
+    operation = ""
 
 
-def with_number_tensors(graph: Graph) -> Graph | None:
-    """The same graph with tensors in place of its floats; None if an operation does not take them."""
+def with_number_tensors(graph: Graph) -> Graph:
+    """The same graph with tensors in place of its floats. Raises NoTensor if an operation does not take them."""
     places = number_places(graph)
-    try:
-        module = Writer(graph.module, places).written()
-    except NoTensor:
-        return None
+    module = Writer(graph.module, places).written()
     given = [torch.tensor(v, dtype=torch.float64) if i in places else v for i, v in enumerate(graph.real)]
     examples = [given[i] if i in places else v for i, v in enumerate(graph.examples)]
     return dataclasses.replace(graph, module=module, real=tuple(given), examples=tuple(examples), floats=frozenset())
@@ -51,6 +51,10 @@ def taking_numbers(compiled: Callable[..., Any], which: Sequence[int]) -> Callab
 
 def number_places(graph: Graph) -> list[int]:
     return [i for i, given in enumerate(graph.real) if type(given) is float]
+
+
+def name_of(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 class Writer:
@@ -102,7 +106,11 @@ class Writer:
         elif not any(isinstance(n.meta.get("example_value"), torch.Tensor) for n in (node, *node.all_input_nodes)):
             self.compute(node)
         else:
-            self.operate(node)
+            try:
+                self.operate(node)
+            except NoTensor as error:
+                error.operation = error.operation or name_of(node)
+                raise
 
     def compute(self, node: fx.Node) -> None:
         """A number that is computed from others. Python's arithmetic is that of float64 tensors."""
@@ -131,12 +139,15 @@ class Writer:
 
     def operate(self, node: fx.Node) -> None:
         """A tensor operation. Its numbers are cast, and its result must not change."""
-        name = (node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).strip("_")
+        name = name_of(node).strip("_")
         if name in FILLED:
             return self.fill(node)
-        if name == "batch_norm":
-            return self.average(node)
+        if node.target is F.batch_norm and self.average(node):
+            return None
         cast = self.cast_to(node)
+        if (rule := rule_of(node.target)) is not None:
+            return self.put(node, "call_function", rule.function, self.moved(node.args, cast),
+                            self.moved(node.kwargs, cast))
         kwargs = dict(node.kwargs)
         args = list(node.args)
         for keyword, names in SCALED.items():
@@ -174,14 +185,16 @@ class Writer:
         memory.meta["example_value"] = self.result(memory)
         self.put(node, "call_method", "fill_", (memory, self.nodes[numbers[0]]), {})
 
-    def average(self, node: fx.Node) -> None:
-        """A batch norm whose momentum is a number: new statistics are moved into the running ones afterwards."""
+    def average(self, node: fx.Node) -> bool:
+        """A batch norm of which only the momentum is a number: new statistics are moved into the running ones
+        afterwards. Returns False for any other.
+        """
         names = "input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"
         given: dict[str, Any] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
         momentum, running = given.get("momentum"), [given["running_mean"], given["running_var"]]
-        if node.target is not F.batch_norm or momentum not in self.numbers or given.get("training") is not True or (
+        if momentum not in self.numbers or given.get("eps") in self.numbers or given.get("training") is not True or (
                 None in running):
-            raise NoTensor
+            return False
         fresh = [self.new.call_function(torch.zeros_like, (self.nodes[v],)) for v in running]
         moved = {key: self.moved(v) for key, v in given.items() if key != "momentum"}
         self.put(node, "call_function", F.batch_norm, (), {
@@ -189,6 +202,7 @@ class Writer:
         for old, new in zip(running, fresh, strict=True):
             weight = self.new.call_method("to", (self.nodes[momentum], old.meta["example_value"].dtype))
             self.new.call_method("lerp_", (self.nodes[old], new, weight))
+        return True
 
     def method(self, name: str, *args: Any) -> fx.Node:
         """A call of a method, with its result, which AOTAutograd's cache asks for."""

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from sot.graph import NumberRef, TensorRef, fake_rules
+from sot.graph.number_rules import takes_tensors
 from sot.graph.refs import version_of
 from sot.guards.assumptions import Part, RestartCapture
 from sot.interpreter.control_flow import failures, refusals
@@ -42,6 +43,7 @@ from sot.torch_compat.op_effects import is_expanded
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
 from sot.values.base import NONE, TRUE, Const, NotConstant, Opaque, Value
+from sot.values.numbers import with_number_places
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
 from sot.values.wrapping import wrap_new
@@ -66,12 +68,6 @@ NOT_LEAVES = frozenset({"__repr__", "__format__", "__str__", "__deepcopy__", "__
 READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "storage", "__array__", "__dlpack__",
                    "__int__", "__float__", "__index__", "__complex__"})
 READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is not too late
-VALUE_INDEPENDENT = frozenset(name for n in (
-    "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
-    "gt", "ge", "eq", "ne", "clamp", "clamp_min", "clamp_max", "fill", "masked_fill", "lerp", "getitem", "setitem",
-    "select", "batch_norm", "tensor", "as_tensor", "full", "full_like", "new_full", "clip", "where", "addcmul",
-    "addcdiv")
-    for name in (n, "i" + n, "r" + n))
 SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
@@ -132,12 +128,6 @@ def holds_numpy(m: Machine, value: Value) -> bool:
     return isinstance(value, Const) and isinstance(value.real, np.generic)
 
 
-def takes_numbers(target: Any) -> bool:
-    """Whether the result's metadata depends on the type, but not on the value, of a number among the arguments."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return name.strip("_") in VALUE_INDEPENDENT or hasattr(target, "layout")
-
-
 def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str, Value],
                reason: Reason = Reason.TENSOR_VALUE) -> Value:
     """Run an operation on the fakes and record it; see the head of the file."""
@@ -149,9 +139,9 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     args = given_as_tensors.as_numbers(m, name, args)
     found: dict[int, TensorValue] = {}
-    numbers = takes_numbers(target)
-    graph_args = tuple(v.graph_argument(m, found, numbers) for v in args)
-    graph_kwargs = {k: v.graph_argument(m, found, numbers) for k, v in kwargs.items()}
+    args, kwargs, numbers = with_number_places(m, name, target, args, kwargs)
+    graph_args = tuple(v.graph_argument(m, found, i in numbers) for i, v in enumerate(args))
+    graph_kwargs = {k: v.graph_argument(m, found, k in numbers) for k, v in kwargs.items()}
     refuse_numpy(name, args)
     is_asked = m.modes or any(overrides.asked(m, value) for value in found.values())
     answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found) if is_asked else (
@@ -168,7 +158,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
     try:
-        result, call = run_on_fakes(m, kind, name, asked, reason, numbers and is_concrete(name, graph_args, found))
+        result, call = run_on_fakes(m, kind, name, asked, reason,
+                                    takes_tensors(target) and is_concrete(name, graph_args, found))
     except Break as stop:
         if stop.reason is Reason.TENSOR_VALUE and len(args) == 1 and not kwargs and can_wait(m, name, args[0]):
             return read_later(m, name, args[0])     # type: ignore[arg-type]

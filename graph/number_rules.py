@@ -48,7 +48,8 @@ class Rule:
 
     def places(self, args: tuple | list, kwargs: Mapping[str, Any]) -> Iterator[tuple[int | str, tuple[float, ...]]]:
         """The arguments that may be numbers that vary, by position or name, each with its special values."""
-        given = [*zip(self.names, range(len(args)), strict=False), *((name, name) for name in kwargs)]
+        given: list[tuple[str, int | str]] = [*zip(self.names, range(len(args)), strict=False)]
+        given += ((name, name) for name in kwargs)
         return ((place, self.numbers[name]) for name, place in given if name in self.numbers)
 
 

@@ -183,7 +183,8 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
     if takes_tensors(target):
         return args, kwargs, {*range(len(args)), *kwargs}
     rule = rule_of(target)
-    given: dict[int | str, Value] = {**dict(enumerate(args)), **kwargs}
+    given: dict[int | str, Value] = dict(enumerate(args))
+    given.update(kwargs)
     found = set[int | str]()
     for place, special in rule.places(args, kwargs) if rule is not None else ():
         value = given[place]

@@ -83,7 +83,8 @@ class RecordingFakeMode(FakeTensorMode):
             self.may_refuse = True
             bounds = op_effects.bounds_of_indices(func, args, kwargs)
             self.indices = None if bounds is None or self.indices is None else [*self.indices, *bounds]
-        elif op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {}):
+        elif op_effects.is_missing(func, args, kwargs) or (
+                op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {})):
             self.note_refusal()
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
 

@@ -1,7 +1,7 @@
 """A loss whose targets are out of range, after a change of an input: the input, and all other effects, are Python's."""
 import pytest
 import torch
-from harness import Counter, check
+from harness import Counter, check, same
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
@@ -122,3 +122,42 @@ def test_an_operation_that_refuses_a_dtype_is_caught(operation, dtype):
             y = x
         return y + 1
     check(fn, torch.arange(16.0).reshape(4, 4), torch.ones(4, 4, dtype=dtype))
+
+
+WITHOUT_A_KERNEL = {
+    "rand_like": torch.rand_like, "rand": lambda x: torch.rand(3, dtype=x.dtype), "softmax": lambda x: x.softmax(0),
+    "conv": lambda x: F.conv1d(x[None, None], x[None, None, :2]), "gelu": F.gelu, "std": lambda x: x.std(),
+    "conv_transpose": lambda x: F.conv_transpose1d(x[None, None], x[None, None]), "dot": lambda x: x @ x,
+    "smooth_l1": lambda x: F.smooth_l1_loss(x, x), "bitwise": lambda x: x & x, "gcd": lambda x: torch.gcd(x, x),
+    "cdist": lambda x: torch.cdist(x[None], x[None]), "abs": torch.abs, "hypot": lambda x: torch.hypot(x, x),
+    "topk": lambda x: x.topk(2)[0], "unfold": lambda x: F.unfold(x.view(1, 1, 2, 2), 2),
+    "linspace": lambda x: torch.linspace(0, 1, 3, dtype=x.dtype), "rrelu": lambda x: F.rrelu(x, training=True)}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16], ids=str)
+@pytest.mark.parametrize("operation", WITHOUT_A_KERNEL.values(), ids=[*WITHOUT_A_KERNEL])
+def test_an_operation_without_a_kernel_for_a_dtype_is_caught(operation, dtype, backend):
+    """Fake kernels do not know which dtypes are implemented."""
+    def fn(x, log):
+        x.zero_()
+        try:
+            y = operation(x)
+        except RuntimeError as error:
+            log.append(str(error))
+            y = x.logical_not()
+        return y
+    outcomes = []
+    for run in (fn, sot.to_static(fn, backend=backend)):
+        x, log, state = torch.arange(4).to(dtype), [], torch.manual_seed(1).get_state()
+        outcomes.append((run(x, log), x, log, torch.equal(torch.get_rng_state(), state)))
+    assert same(outcomes[1], outcomes[0]) is None
+
+
+def test_capture_draws_no_numbers_to_find_out():
+    def fn(x):
+        return torch.rand_like(x, dtype=torch.float16) + torch.rand(2, dtype=torch.bfloat16).sum()
+    torch.manual_seed(1)
+    want = fn(torch.ones(2, dtype=torch.int64))
+    torch.manual_seed(1)
+    assert torch.equal(sot.to_static(fn)(torch.ones(2, dtype=torch.int64)), want)

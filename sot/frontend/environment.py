@@ -7,7 +7,6 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-import sys
 import warnings
 from importlib import import_module
 from typing import Any
@@ -19,6 +18,7 @@ from sot.driver.whole_program import WholeProgram
 from sot.frontend.switch import Switch
 from sot.support.errors import SotError
 from sot.support.limits import SettingError, budget, entries, unrolling
+from sot.support.progress import shows_lines
 
 GLOBAL_MODE = "sot.frontend.global_mode"
 
@@ -45,7 +45,7 @@ def tell_at_exit(program: WholeProgram) -> None:
     process = os.getpid()
 
     def tell_gain() -> None:
-        if os.getpid() == process and multiprocessing.parent_process() is None and sys.stderr.isatty():
+        if os.getpid() == process and multiprocessing.parent_process() is None and shows_lines():
             tell(program.gain())
     atexit.register(tell_gain)
 

@@ -4,6 +4,7 @@ If stderr is not a terminal, nothing is shown or watched.
 """
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
@@ -73,6 +74,12 @@ watch = Watch()
 os.register_at_fork(after_in_child=lambda: Watch.__init__(watch))      # its timer and lock are the parent's
 
 
+def shows_lines() -> bool:
+    """Whether stderr is a terminal. The program may have closed it, or set an object of its own, which is not asked."""
+    stream = sys.stderr
+    return type(stream) is io.TextIOWrapper and not stream.closed and stream.isatty()
+
+
 @contextmanager
 def working(what: str, place: Place | None = None) -> Iterator[None]:
     """Show a line on the terminal if the work inside takes long.
@@ -81,7 +88,7 @@ def working(what: str, place: Place | None = None) -> Iterator[None]:
         what: the work, for example "capturing train_step".
         place: the user's line that it is done for.
     """
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not shows_lines():
         yield
         return
     label = what, place

@@ -21,6 +21,27 @@ def test_random_programs(seed):
     assert not found, "\n\n".join(found)
 
 
+CLOSES = """INPUTS, NUMBERS, MODE = ("plain",), "plain", "{}"
+CHANGES = []
+class Box(Base):
+    pass
+def program(x, w, n, text, real, start, named, thing, on):
+    print("n", n)
+    sys.stdout.close()
+    return x * 2
+"""
+
+
+@pytest.mark.parametrize("mode", ["to_static", "enabled"])
+def test_a_program_may_close_its_output(mode):
+    assert differ.differs(CLOSES.format(mode)) is None
+    differ.compare(CLOSES.format(mode))
+    with differ.output() as stream:
+        print("one")
+        sys.stdout.close()
+    assert stream.written == "one\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["IsGuard", "EqualsGuard", "TypeGuard", "changes of lists", "output",
                                   "changes of closures", "changes of dicts and attributes"])

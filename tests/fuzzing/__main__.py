@@ -86,7 +86,8 @@ def main() -> int:
     parser.add_argument("--share", type=Path, help="be one of the processes; the file for the running program")
     args = parser.parse_args()
     if args.share:
-        print(json.dumps(work(args.count, args.seed, args.share, args.backend)))
+        with os.fdopen(os.dup(1), "w") as answer:       # a program may close, or exchange, sys.stdout
+            answer.write(json.dumps(work(args.count, args.seed, args.share, args.backend)))
         return 0
     shares = [(i, args.seed * 100_000 + i, min(SHARE, args.count - i * SHARE)) for i in range(-(-args.count // SHARE))]
     with ThreadPoolExecutor(args.jobs) as pool:

@@ -92,10 +92,21 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
         raise Endless
 
 
+class Output(io.StringIO):
+    """What a program writes. It is there after the program has closed the stream."""
+
+    written = ""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.written = self.getvalue()
+        super().close()
+
+
 @contextlib.contextmanager
-def output() -> Iterator[io.StringIO]:
+def output() -> Iterator[Output]:
     """All that is written, to either stream, by logging or as a warning, in order."""
-    stream = io.StringIO()
+    stream = Output()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(funcName)s:%(lineno)d %(message)s"))
     logger = logging.getLogger("fuzz")
@@ -110,6 +121,7 @@ def output() -> Iterator[io.StringIO]:
     finally:
         logger.removeHandler(handler)
         sys.unraisablehook = shown
+        stream.close()
 
 
 def driven(result: Any) -> Any:
@@ -139,7 +151,7 @@ def call(namespace: dict, program: Callable, case: tuple, world: World,
             result, raised = driven(program(*args)), None
         except Exception as e:  # noqa: BLE001 - to be compared
             result, raised = None, e
-    state = {"output": stream.getvalue(), "result": result, "raised": raised, "args": args, "random": random.random(),
+    state = {"output": stream.written, "result": result, "raised": raised, "args": args, "random": random.random(),
              "torch": torch.rand(1).item(), "grad_enabled": torch.is_grad_enabled(), "exception": sys.exc_info()[0]}
     state["globals"] = {k: v for k, v in namespace.items() if k in (
         "COUNT", "CACHE", "STACK", "STATE", "net", "Base", "Box", "opt", "COUNTS", "described") or k not in BOTH}

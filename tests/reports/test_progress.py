@@ -1,4 +1,5 @@
 """Long work shows on a terminal, and nowhere else."""
+import io
 import os
 import pty
 import subprocess
@@ -6,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import sot
 
@@ -70,3 +72,19 @@ def test_what_is_quick_is_not(program):
 
 def test_elsewhere_it_is_silent(program):
     assert program(0.3, subprocess.PIPE).stderr == ""
+
+
+class Asked(io.StringIO):
+    def isatty(self):
+        raise AssertionError("the program's object is asked")
+
+
+@pytest.mark.parametrize("make", [io.StringIO, Asked, lambda: None], ids=["closed", "of the program", "none"])
+def test_a_stream_of_the_program_is_left_alone(make, monkeypatch):
+    stream = make()
+    if type(stream) is io.StringIO:
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    translated = sot.to_static(lambda x: x * 2, backend="eager")
+    assert torch.equal(translated(torch.ones(2)), torch.full((2,), 2.0))
+    assert [capture.stopped for capture in translated.captures] == [None]

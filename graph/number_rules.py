@@ -69,6 +69,11 @@ def takes_tensors(target: Any) -> bool:
     return name.strip("_") in TAKE_TENSORS or hasattr(target, "layout")
 
 
+def is_of_lists(target: Any) -> bool:
+    """Whether it is an operation on lists of tensors, which takes numbers of the graph only if that runs as it is."""
+    return str(getattr(target, "__name__", "")).startswith(("_foreach_", "_fused_"))
+
+
 def rule_of(target: Any) -> Rule | None:
     return RULES.get(target) if isinstance(target, str) or getattr(target, "__hash__", None) else None
 

@@ -20,9 +20,9 @@ from sot.guards.origin import Inputs
 from sot.interpreter.effects.torch_warnings import without_warnings
 from sot.interpreter.loop import run
 from sot.interpreter.machine import Machine
-from sot.interpreter.objects import optimizers
 from sot.interpreter.outcomes import Return
 from sot.interpreter.suspension import refuse_unclean
+from sot.interpreter.torch_ops.data_sizes.counters import step_function
 from sot.interpreter.trace import Broken, Returned, Suspended, Trace, changed_numbers, trace_of
 from sot.reports.records import BreakRecord, Capture
 from sot.support.collector import paused_collector
@@ -71,7 +71,7 @@ def execute(machine: Machine, record: Capture, full_graph: bool,
             cause = Break(Reason.UNSUPPORTED, str(e))
     else:
         cause = done.cause
-    step = optimizers.followed(machine)
+    step = step_function(machine)
     if step and step not in machine.assumptions.plain_optimizers:
         raise RestartCapture(str(cause), plain_optimizers=frozenset({step}))
     record.stopped = describe(machine, cause)

@@ -6,6 +6,7 @@ compares two terms.
 """
 from __future__ import annotations
 
+import ctypes
 import math
 import operator
 from collections.abc import Callable, Iterator
@@ -24,6 +25,11 @@ def _either(a: Any, b: Any) -> bool:
     return bool(a or b)
 
 
+def _float32(value: float) -> float:
+    """The float32 number nearest to a float."""
+    return ctypes.c_float(value).value
+
+
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge}
 # Infix symbols, with their precedence.
@@ -33,7 +39,7 @@ INFIX: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "//": (operator.floordiv, 6), "%": (operator.mod, 6), "**": (operator.pow, 8)}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "not": operator.not_, "abs": abs, "min": min, "max": max, "int": int, "float": float,
-    "round": round, **{f"math.{name}": getattr(math, name) for name in (
+    "round": round, "float32": _float32, **{f"math.{name}": getattr(math, name) for name in (
         "floor", "ceil", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan",
         "fabs", "erf", "erfc", "degrees", "radians", "asinh", "expm1", "atan2", "copysign", "hypot")},
     "math.prod": lambda *values: math.prod(values), "sign": lambda value: math.copysign(1.0, value)}

@@ -8,9 +8,6 @@ from torch.utils import _foreach_utils
 
 from sot.support.registry import polyfills
 from sot.torch_compat.callables import (
-    fused_adagrad,
-    fused_adam,
-    fused_sgd,
     single_adagrad,
     single_adam,
     single_sgd,
@@ -246,7 +243,6 @@ def unscaled_step(step, params, grads, *lists, grad_scale, found_inf, **options)
         put_back(found_inf, kept, before)
 
 
-@polyfills(fused_sgd)
 def sgd_of_single_tensors(params, grads, momenta, grad_scale, found_inf, **options):
     if grad_scale is None and found_inf is None:
         return single_sgd(params, grads, momenta, None, None, **options)
@@ -258,7 +254,6 @@ def sgd_of_single_tensors(params, grads, momenta, grad_scale, found_inf, **optio
     return unscaled_step(single_sgd, params, grads, momenta, grad_scale=grad_scale, found_inf=found_inf, **options)
 
 
-@polyfills(fused_adam)
 def adam_of_single_tensors(params, grads, averages, squares, maxima, steps, grad_scale, found_inf, **options):
     if grad_scale is None and found_inf is None:
         return single_adam(params, grads, averages, squares, maxima, steps, None, None, **options)
@@ -266,7 +261,6 @@ def adam_of_single_tensors(params, grads, averages, squares, maxima, steps, grad
                          found_inf=found_inf, **options)
 
 
-@polyfills(fused_adagrad)
 def adagrad_of_single_tensors(params, grads, sums, steps, grad_scale, found_inf, **options):
     if grad_scale is None and found_inf is None:
         return single_adagrad(params, grads, sums, steps, None, None, **options)
@@ -283,7 +277,8 @@ def grouped(tensorlistlist, with_indices=False):
             groups[key] = ([[] for _ in tensorlistlist], [])
         lists, indices = groups[key]
         for found, given in zip(lists, tensorlistlist, strict=True):
-            found.append(given[i])
+            if given:
+                found.append(given[i])
         if with_indices:
             indices.append(i)
     if len(groups) > 1:     # torch orders several groups in its own way

@@ -42,6 +42,12 @@ def is_left_to_python(function: Any) -> bool:
     return function.__code__ is disabling_code() or bool(getattr(function, "_torchdynamo_disable", False))
 
 
+def disabled_step(function: Any) -> Any:
+    """The function of an optimizer inside torch's wrapper that keeps it from being compiled, or None."""
+    of_optimizer = str(function.__module__).startswith("torch.optim.") and function.__code__ is disabling_code()
+    return function.__wrapped__ if of_optimizer else None
+
+
 def compiled_original(function: Any) -> Any:
     """The function inside a wrapper of torch.compile, or None."""
     if getattr(function, "_torchdynamo_disable", False) and not is_disabled_by_torch(function):

@@ -59,11 +59,14 @@ class RecordingFakeMode(FakeTensorMode):
         if self.is_inside:
             return super().__torch_dispatch__(func, types, args, kwargs)
         self.note(func, args, kwargs)
+        versions = [(tensor, tensor._version) for tensor in op_effects.changed_lists(func, args)
+                    if not tensor.is_inference()]
         self.is_inside = True
         try:
             result: Any = super().__torch_dispatch__(func, types, args, kwargs)
         finally:
             self.is_inside = False
+        torch.autograd.graph.increment_version([tensor for tensor, version in versions if tensor._version == version])
         if func in POSITIONS_AND_COUNTS and any(number.dtype is not torch.int64 for number in result[1:]):
             raise DynamicOutputShapeException(func)
         return result

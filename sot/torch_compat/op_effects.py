@@ -110,8 +110,15 @@ def refuses_by_name(kernel: Any, args: tuple) -> bool:
     name = refusing(kernel)
     if name in OF_TENSORS_ONLY:
         return kernel._overloadname.startswith(OF_TENSORS_ONLY[name])
+    if name == "index_put" and fills_a_mask(*args[1:3]):
+        return False
     return bool(name) and not (name in WHOLE_NUMBERS_ONLY and (
         is_positive(args[1:2]) or any(isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in args)))
+
+
+def fills_a_mask(indices: list, value: torch.Tensor) -> bool:
+    """Whether ``x[mask] = number``: the mask has a shape that fits, and its values are no positions."""
+    return value.dim() == 0 and all(index is not None and index.dtype is torch.bool for index in indices)
 
 
 def is_positive(divisor: tuple) -> bool:
@@ -230,7 +237,18 @@ def changes_unversioned(kernel: Any, args: tuple) -> bool:
     if name in NORMALIZING:
         return args[5] is not False and any(isinstance(a, torch.Tensor) for a in args[3:5])     # args[5]: training
     return bool(name) and (_writes_beside_self(kernel) or any(
-        isinstance(a, torch.Tensor) and a.is_inference() for a in args))
+        isinstance(a, torch.Tensor) and a.is_inference() for a in (*args, *changed_lists(kernel, args))))
+
+
+def changed_lists(kernel: Any, args: tuple) -> list[torch.Tensor]:
+    """The tensors of lists that an operation changes in place (``_foreach_add_``). Fakes of them get no new version."""
+    return [tensor for i in _positions_of_changed_lists(kernel) for tensor in args[i]] if _changing(kernel) else []
+
+
+@functools.cache
+def _positions_of_changed_lists(kernel: Any) -> tuple[int, ...]:
+    return tuple(i for i, a in enumerate(kernel._schema.arguments) if not a.kwarg_only and a.is_write and isinstance(
+        a.type, torch.ListType))
 
 
 @functools.cache

@@ -103,10 +103,11 @@ class FunctionValue(Value):
     """A Python function: an existing one (``real``), or one made during capture.
 
     ``defaults``, ``kwdefaults`` and ``closure`` hold Values; for an existing function they are wrapped
-    lazily, below its origin.
+    lazily, below its origin. ``is_wrapped``: whether Python calls it through functions that capture leaves out.
     """
 
     pytype = FunctionType
+    is_wrapped = False
 
     def __init__(self, code: CodeType, namespace: dict, *, name: str | None = None, real: Any = ABSENT,
                  origin: Origin | None = None) -> None:

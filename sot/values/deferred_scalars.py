@@ -34,8 +34,10 @@ class NeededNow(RestartCapture, NotConstant):
 class DeferredScalar(Value):
     """An int, float or bool, or a NumPy array with the memory of a tensor. ``bits`` is the greatest bit length of an
     int, if it is known. ``reading`` is the value that yields this number. ``number`` makes a number of the graph of
-    it.
+    it. ``is_nonzero``: whether it is known that it is not zero.
     """
+
+    is_nonzero = False
 
     def array_argument(self, m: Machine) -> Any:
         raise self.needed()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import NumberRef
-from sot.graph.number_rules import rule_of, takes_tensors
+from sot.graph.number_rules import is_of_lists, rule_of, takes_tensors
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Origin, TensorPart
 from sot.guards.symbols import on_numbers
@@ -180,7 +180,7 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
     """
     if name in m.assumptions.needs_numbers:
         return args, kwargs, ()
-    if takes_tensors(target):
+    if takes_tensors(target) or m.assumptions.interprets and is_of_lists(target):
         return args, kwargs, {*range(len(args)), *kwargs}
     rule = rule_of(target)
     given: dict[int | str, Value] = dict(enumerate(args))
@@ -257,6 +257,8 @@ def is_float_power(m: Machine, base: Value, exponent: Value) -> bool:
         return within(m, base, 2.0 ** -MODERATE, 2.0 ** MODERATE) and within(
             m, exponent, -LARGEST / MODERATE, LARGEST / MODERATE)
     if is_dynamic(exponent):
+        if left == 0:
+            return within(m, exponent, 0.0, INFINITE)
         if not left > 0:
             return False
         bits = math.log2(left)

@@ -161,3 +161,29 @@ def test_capture_draws_no_numbers_to_find_out():
     want = fn(torch.ones(2, dtype=torch.int64))
     torch.manual_seed(1)
     assert torch.equal(sot.to_static(fn)(torch.ones(2, dtype=torch.int64)), want)
+
+
+def test_an_operation_on_a_list_changes_its_tensors():
+    """A graph that raises after ``_foreach_add_`` must not run again from its start."""
+    def step(x, y, seen):
+        torch._foreach_add_([x], 1.0)
+        seen.append(1)
+        try:
+            return F.cross_entropy(x, y)
+        except IndexError:
+            return x.sum()
+    check(step, torch.zeros(2, 3), torch.tensor([1, 7]), [])
+    check(step, torch.zeros(2, 3), torch.tensor([1, 2]), [])
+
+
+def test_a_number_at_the_places_of_a_mask_raises_for_no_mask():
+    def step(x, seen):
+        x.add_(1)
+        seen.append(1)
+        x[x.gt(0)] = 2.0
+        try:
+            x[x.lt(-5)] = -1.0
+        except IndexError:
+            x.zero_()
+        return x * 3
+    check(step, torch.randn(4, 3), [], breaks=0)

@@ -94,6 +94,8 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Break(Reason.SIDE_EFFECT, "a warning that is not a string and a category")
     level = max(1, given["stacklevel"].constant() if "stacklevel" in given else 1)
     shown = deferred(m, message, UNKNOWN.format("a warning")) if message.pytype is str else lambda e: e.value(message)
+    if any(frame.function is not None and frame.function.is_wrapped for frame in m.frames[1 - level:] if level > 1):
+        raise Break(Reason.SIDE_EFFECT, "a warning that names a wrapper of the function")
     kind = category or UserWarning
     refuse_errors(m, kind, message)
     refuse_readers(m)

@@ -35,7 +35,7 @@ from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
-from sot.torch_compat.callables import compiled_original, is_left_to_python
+from sot.torch_compat.callables import compiled_original, disabled_step, is_left_to_python
 from sot.torch_compat.dynamo.marks import disabled_code
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, NotConstant, Value
@@ -185,6 +185,11 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             found = special_case(m, getattr(function.real, "__wrapped__", None), args, kwargs)
             if found is not None:
                 return found
+            if (step := disabled_step(function.real)) is not None:
+                optimizers.follow(m, function)
+                inner = known_function(m, step)
+                inner.is_wrapped = True
+                return inner.call(m, args, kwargs)
         found = library_functions.called(m, function.real, args, kwargs) or collectives.called(
             m, function.real, args, kwargs)
         if found is not None:

@@ -2,8 +2,8 @@
 
 For a backend that compiles, torch.optim is executed in its form for torch.compile: the step counters stay tensors.
 Where plain PyTorch computes with Python floats, the graph computes with float64 tensors, and the last bits differ. For
-a backend that runs its graph unchanged, torch.optim is executed as it is, and a step that reads a counter (Adam's) is
-left to Python. So is a step that would break the graph.
+a backend that runs its graph unchanged, torch.optim is executed as it is, and the entry reads the counters
+(``counters.py``). A step that would break the graph is left to Python.
 """
 from __future__ import annotations
 
@@ -12,12 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.interpreter.torch_ops.data_sizes.counters import OPTIMIZERS, step_function
 from sot.interpreter.torch_ops.torch_calls import operation, torch_call
-from sot.polyfills.torch_code import leave_to_python, scaled_step, step_without_branches, with_gradients
+from sot.polyfills.torch_code import (
+    adagrad_of_single_tensors,
+    adam_of_single_tensors,
+    leave_to_python,
+    scaled_step,
+    sgd_of_single_tensors,
+    step_without_branches,
+    with_gradients,
+)
 from sot.support.errors import Break, Reason
 from sot.support.registry import BY_CODE, HANDLERS, Handler, handles
 from sot.torch_compat.callables import (
     CAPTURABLE,
+    fused_adagrad,
+    fused_adam,
+    fused_sgd,
     gradient_wrapper_code,
     scaler_step,
     stack_of_counters,
@@ -35,12 +47,11 @@ NAMED_OTHERWISE = {"norm": torch.linalg.vector_norm}
 # where the second operand is a number
 OF_NUMBERS = {"maximum": torch.clamp_min, "minimum": torch.clamp_max}
 BETTER = {"max": operator.gt, "min": operator.lt}
-MODULE = "torch.optim."
 
 
 def follow(m: Machine, function: FunctionValue) -> None:
     """Enter a function of torch.optim, or raise the break before it."""
-    outermost = followed(m) or function.name
+    outermost = step_function(m) or function.name
     left = m.assumptions.plain_optimizers
     if "" in left or outermost in left:
         raise Break(Reason.OPTIMIZER, function.name)
@@ -50,15 +61,7 @@ def follow(m: Machine, function: FunctionValue) -> None:
 
 def compiled(m: Machine) -> str | None:
     """The same if it is executed in its form for a backend that compiles."""
-    return followed(m) if not m.assumptions.interprets else None
-
-
-def followed(m: Machine) -> str | None:
-    """The outermost function of torch.optim that is being executed."""
-    for frame in m.frames[1:]:
-        if frame.function is not None and str(frame.namespace.get("__name__")).startswith(MODULE):
-            return frame.function.name
-    return None
+    return step_function(m) if not m.assumptions.interprets else None
 
 
 def set_gradients(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -70,7 +73,7 @@ def set_gradients(m: Machine, function: FunctionValue, args: list[Value], kwargs
 @handles(scaler_step)
 def step_of_scaler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The step of a GradScaler. Plain PyTorch branches on an infinite gradient; a graph computes both outcomes."""
-    known = len(args) > 1 and str(args[1].pytype.__module__).startswith(MODULE)
+    known = len(args) > 1 and str(args[1].pytype.__module__).startswith(OPTIMIZERS)
     return m.enter(scaled_step if known and "" not in m.assumptions.plain_optimizers and (
         not m.assumptions.interprets) else scaler_step, args, kwargs)
 
@@ -86,23 +89,39 @@ def without_branches(step: Any) -> None:
         function, form = known_function(m, step), kwargs.get("capturable")
         if form is None or form.constant() or compiled(m) is None:
             return m.enter(function, args, kwargs)
-        return m.enter(step_without_branches, [function, *inside_step(m, args)], kwargs)
+        return m.enter(step_without_branches, [function, *args], kwargs)
 
 
 for _step in CAPTURABLE:
     without_branches(_step)
 
 
+def of_kernel(step: Any, several: Any) -> None:
+    @handles(step)
+    def call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """A step in a kernel of its own, which a compiler gets as ``several`` operations. These round differently."""
+        return m.enter(step if compiled(m) is None else several, args, kwargs)
+
+
+for _fused, _several in ((fused_sgd, sgd_of_single_tensors), (fused_adam, adam_of_single_tensors),
+                         (fused_adagrad, adagrad_of_single_tensors)):
+    of_kernel(_fused, _several)
+
+
 @handles(value_of_counter)
 def counter(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A number that a step reads off a tensor. It stays in a float64 tensor."""
-    (value,) = inside_step(m, args)
+    """A number that a step reads off a tensor. In the form for compilers it stays in a float64 tensor."""
+    if compiled(m) is None:
+        return m.enter(value_of_counter, args, kwargs)
+    (value,) = args
     return torch_call(m, "call_method", "double", [value], {}) if isinstance(value, TensorValue) else value
 
 
 @handles(stack_of_counters)
 def counters(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    (value,) = inside_step(m, args)
+    if compiled(m) is None:
+        return m.enter(stack_of_counters, args, kwargs)
+    (value,) = args
     return value
 
 
@@ -122,12 +141,6 @@ def extreme(m: Machine, name: str, values: list[Value]) -> Value | None:
         better = torch_call(m, "call_function", BETTER[name], [value, best], {})
         best = torch_call(m, "call_function", torch.where, [better, value, best], {})
     return best
-
-
-def inside_step(m: Machine, args: list[Value]) -> list[Value]:
-    if compiled(m) is None:
-        raise Break(Reason.OPTIMIZER, "a part")
-    return args
 
 
 def applied(m: Machine, name: str, plain: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -198,14 +198,21 @@ def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value])
 
 
 def extreme(name: str, args: list[Value]) -> Value:
-    """``min`` or ``max`` of ints. Of other numbers the type of the result depends on the values."""
-    if not all(is_number(v) and v.pytype is int for v in args):
+    """``min`` or ``max`` of ints or of floats. Of both the type of the result would depend on the values."""
+    kind = args[0].pytype
+    if not all(is_number(v) and v.pytype is kind for v in args):
         raise needed(*args)
-    return functools.reduce(lambda a, b: joined(int, a, b, lambda e: f"{name}({e.value(a)}, {e.value(b)})", name,
-                                                max(bits_known(a), bits_known(b))), args)
+    found = functools.reduce(lambda a, b: joined(kind, a, b, lambda e: f"{name}({e.value(a)}, {e.value(b)})", name,
+                                                 max(bits_known(a), bits_known(b))), args)
+    assert isinstance(found, DeferredScalar)
+    found.is_nonzero = name == "max" and any(
+        isinstance(v, Const) and not is_dynamic(v) and v.constant() > 0 for v in args)
+    return found
 
 
 def bits_known(value: Value) -> float:
+    if value.pytype is float:
+        return 0
     return value.bits if isinstance(value, DeferredScalar) else float("inf") if is_dynamic(value) else (
         value.constant().bit_length())
 
@@ -271,7 +278,7 @@ def is_divisor(m: Machine, symbol: str, value: Value) -> bool:
     """Whether it is known to be nonzero."""
     if isinstance(value, DynamicNumber) and value.varies and symbol == "/":
         return bool(value.example) and bool(compare(m, "!=", value, Const(0)).real)
-    return isinstance(value, Const) and value.real != 0
+    return value.is_nonzero if isinstance(value, DeferredScalar) else isinstance(value, Const) and value.real != 0
 
 
 def bits_of(m: Machine, value: Value, is_asked: bool) -> float:

@@ -3,11 +3,9 @@
 Positions, lengths, masks and the edges of graphs are such tensors. If a program reads their values
 (``lengths.max().item()``, ``if ids.eq(0).any()``, ``x[mask]``), the operations are run on copies of the inputs, and
 the values of these inputs are guarded. Like a number, such an input is a constant until its values have changed once.
-From then on, and for a tensor of an input_spec, reading it is a break.
+From then on, and for a tensor of an input_spec, reading it is a break, unless it counts (``counters.py``).
 
 The results are static: a number, an index of known positions, or a copy of a tensor that the entry holds.
-
-A single integer that counts calls (``num_batches_tracked``) is a number that varies once it has changed (``counter``).
 """
 from __future__ import annotations
 
@@ -17,16 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from sot.bytecode.resume_origin import source
 from sot.graph import NumberRef, TensorRef
-from sot.guards.origin import Element, known
+from sot.guards.origin import known
 from sot.guards.tensor_guards import ValuesGuard
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import SET_GRAD
 from sot.torch_compat.tensors import is_plain, storage_id
-from sot.values.base import Const, Value, boolean
-from sot.values.numbers import applied, arithmetic, compare, is_dynamic, within
-from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -117,85 +111,6 @@ def by_running(m: Machine, kind: str, name: str, target: Any, args: tuple, kwarg
         held = constant(m, result, name)
         return m.builder.run("call_method", "clone", (held,), {}), ("clone", (held,), {})
     return None if any_tensor(result) else (result, (target, args, kwargs))
-
-
-# ---- counters -----------------------------------------------------------------------------------------------
-COUNT_LIMIT = 1 << 50        # of what a counter has, and of a step: sums of these do not overflow
-READS = frozenset(("bool", "item", "int", "float"))
-ARITHMETIC = {"add": "+", "iadd": "+", "sub": "-", "isub": "-"}
-COMPARING = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-
-
-def counter(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """The number that is read off a tensor that counts: an integer of one element which has changed from call to call,
-    or follows from such inputs. The entry reads it before the graph, and guards decisions instead of the number. None
-    for another tensor, or if the number may be read after the graph.
-    """
-    (tensor, *rest) = args or (None,)
-    if name not in READS or rest or kwargs or not isinstance(tensor, TensorValue) or not m.varies.origins:
-        return None
-    point = source(m.frames[-1].native, m.frames[-1].last)
-    if tensor.fake.numel() != 1 or name != "bool" and point not in m.assumptions.read_at_once:
-        return None
-    try:
-        value = counted(m, tensor.ref)
-    except NotKnown:
-        return None
-    if isinstance(value, tuple):
-        value = compare(m, *value)
-    if name == "bool":
-        return boolean(bool(value.truth(m)))
-    return value if name == "item" or value.pytype is bool else applied(m, name, value) or value
-
-
-def counted(m: Machine, ref: TensorRef) -> Any:
-    """The number of a tensor at this point of the trace: a Value, or a comparison of two."""
-    if m.modes or has_other_states(m):
-        raise NotKnown
-    inputs = {given.node: given for given in m.builder.inputs}
-    needed = slice_of(m, [ref.node]) if ref.node is not None else set()
-    sources = [inputs[node] for node in needed if node in inputs] or [ref]
-    if len({storage_id(source.fake) for source in sources}) < len(sources):
-        raise NotKnown      # a change of one changes another
-    env: dict[Any, Any] = {given.node: element(m, given) for given in sources}
-    for node in m.builder.nodes:
-        if node in needed and node not in env:
-            env[node] = step(m, node, env)
-    if ref.node not in env:     # it was made outside of a branch that is being made
-        raise NotKnown
-    return env[ref.node]
-
-
-def element(m: Machine, ref: TensorRef) -> Value:
-    """The number in an input. It is a varying one if that has changed."""
-    origin, real = m.input_origins.get(id(ref)), ref.real
-    if origin is None or not isinstance(real, torch.Tensor) or not is_plain(real) or real.numel() != 1 or (
-            real.dtype is not torch.int64):
-        raise NotKnown
-    if origin not in m.varies.origins or Element(origin) in m.varies.constant:
-        raise NotKnown
-    number = m.varying_number(real.item(), Element(origin))
-    if not within(m, number, -COUNT_LIMIT, COUNT_LIMIT):
-        raise NotKnown
-    return number
-
-
-def step(m: Machine, node: fx.Node, env: dict[Any, Any]) -> Any:
-    """The number that an operation computes. One in place changes its operand, too."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    plain, operands = name.strip("_"), [env.get(v) if isinstance(v, fx.Node) else v for v in node.args]
-    values = [v if isinstance(v, Value) else Const(v) for v in operands if type(v) is int or isinstance(v, Value)]
-    if node.kwargs or len(values) != 2 or len(node.args) != 2 or any(
-            not is_dynamic(v) and abs(v.constant()) > COUNT_LIMIT for v in values):
-        raise NotKnown
-    if plain in COMPARING:
-        return (COMPARING[plain], *values)
-    result = arithmetic(m, ARITHMETIC[plain], *values) if plain in ARITHMETIC else None
-    if result is None:
-        raise NotKnown
-    if node.meta.get("changes"):
-        env[node.args[0]] = result
-    return result
 
 
 def constant(m: Machine, real: torch.Tensor, label: str) -> TensorRef:
@@ -316,7 +231,7 @@ def fakes_of(node: fx.Node) -> Iterator[Any]:
     result = node.meta.get("example_value")
     if isinstance(result, (tuple, list)):
         yield from (item for item in result if isinstance(item, torch.Tensor))
-    elif result is not None:
+    elif isinstance(result, torch.Tensor):
         yield result
 
 

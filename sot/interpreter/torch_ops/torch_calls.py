@@ -11,6 +11,7 @@ An operation that needs a tensor's value, or that raises, is a break. Python the
 from __future__ import annotations
 
 import types
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
-from sot.interpreter.torch_ops.data_sizes import given_as_tensors, operations
+from sot.interpreter.torch_ops.data_sizes import counters, given_as_tensors, operations
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
@@ -128,6 +129,14 @@ def holds_numpy(m: Machine, value: Value) -> bool:
     return isinstance(value, Const) and isinstance(value.real, np.generic)
 
 
+def graph_arguments(m: Machine, name: str, args: list[Value], found: dict[int, TensorValue],
+                    numbers: Collection[int | str]) -> Iterator[Any]:
+    in_lists = name.startswith("_foreach")
+    for i, value in enumerate(args):
+        yield value.graph_argument(
+            m, found, i in numbers and (in_lists or not isinstance(value, (ListValue, TupleValue))))
+
+
 def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str, Value],
                reason: Reason = Reason.TENSOR_VALUE) -> Value:
     """Run an operation on the fakes and record it; see the head of the file."""
@@ -140,12 +149,12 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     args = given_as_tensors.as_numbers(m, name, args)
     found: dict[int, TensorValue] = {}
     args, kwargs, numbers = with_number_places(m, name, target, args, kwargs)
-    graph_args = tuple(v.graph_argument(m, found, i in numbers) for i, v in enumerate(args))
+    graph_args = tuple(graph_arguments(m, name, args, found, numbers))
     graph_kwargs = {k: v.graph_argument(m, found, k in numbers) for k, v in kwargs.items()}
     refuse_numpy(name, args)
     is_asked = m.modes or any(overrides.asked(m, value) for value in found.values())
     answer = overrides.through_overrides(m, kind, target, graph_args, graph_kwargs, found) if is_asked else (
-        known_values.counter(m, name, args, kwargs))
+        counters.counter(m, name, args, kwargs))
     if answer is not None:
         return answer
     refuse_others(found)

@@ -83,9 +83,9 @@ class ObjectValue(Value):
         if self.is_duck:
             found[id(self)] = self
             return Duck(self)
-        return self.graph_contents(m, found)
+        return self.graph_contents(m, found, as_number)
 
-    def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
+    def graph_contents(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         """A container as an argument of a tensor operation."""
         return super().graph_argument(m, found)
 
@@ -227,9 +227,9 @@ class DictValue(ObjectValue):
     def length(self, m: Machine) -> Value:
         return Const(len(self.keys(m)))
 
-    def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
+    def graph_contents(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         if self.pytype is not dict:
-            return super().graph_contents(m, found)
+            return super().graph_contents(m, found, as_number)
         return {k: self.get(m, k).graph_argument(m, found) for k in self.keys(m)}
 
     # ---- writing

@@ -56,8 +56,8 @@ class TupleValue(ObjectValue):
             return super().array_argument(m)
         return tuple(v.array_argument(m) for v in m.settle(self.items))
 
-    def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
-        items = [v.graph_argument(m, found) for v in m.settle(self.items)]
+    def graph_contents(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        items = [v.graph_argument(m, found, as_number) for v in m.settle(self.items)]
         if self.pytype in (tuple, torch.Size) or not hasattr(self.pytype, "_fields"):
             return tuple(items)
         return tuple.__new__(self.pytype, items)
@@ -225,10 +225,10 @@ class ListValue(ObjectValue):
         assert self.origin is not None
         return wrap(m, self.real[index], Item(self.origin, index))
 
-    def graph_contents(self, m: Machine, found: dict[int, Any]) -> Any:
+    def graph_contents(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         if self.pytype is not list:
-            return super().graph_contents(m, found)
-        return [v.graph_argument(m, found) for v in m.settle(self.items)]
+            return super().graph_contents(m, found, as_number)
+        return [v.graph_argument(m, found, as_number) for v in m.settle(self.items)]
 
     def elements(self, e: Emitter) -> str:
         return ", ".join(e.value(v) for v in self.items)

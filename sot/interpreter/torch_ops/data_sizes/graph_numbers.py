@@ -139,13 +139,22 @@ def computed(m: Machine, name: str, kind: type, values: list[Value]) -> NumberRe
         fake = function(*map(fake_of, operands))
     except Exception:  # noqa: BLE001 - torch has no such function for symbols, or needs their value
         raise NeededNow(points) from None
-    may_raise = name in MAY_RAISE
+    may_raise = name in MAY_RAISE and not divides_floats(name, values)
     made = NumberRef(fake, EXAMPLES[kind], "", function, operands, may_raise)
     if may_raise:
         m.builder.fake_mode.may_refuse = True
         failures.expect(m, name)
         m.builder.compute(made)
     return made
+
+
+def divides_floats(name: str, values: list[Value]) -> bool:
+    """Whether it divides a float by one that is known not to be zero."""
+    left, right = values[0], values[-1]
+    if name not in ("/", "//", "%") or left.pytype is not float or right.pytype is not float:
+        return False
+    return right.is_nonzero if isinstance(right, DeferredScalar) else (
+        not isinstance(right, DynamicNumber) and bool(right.constant()))
 
 
 def at_once(m: Machine, name: str, kind: type, values: list[Value]) -> DeferredScalar:

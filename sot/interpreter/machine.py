@@ -101,6 +101,9 @@ class Machine:
         self.places_unknown = False     # whether there are views whose offset is in a tensor, see elements.py
         self.of_compilers = False       # whether a part of the graph has the form for a backend that compiles
         self.hooked = False             # whether the trace has put a hook on a tensor
+        self.added_hooks: list[Any] = []     # those that are not removed yet
+        self.grad_fns: dict[Any, Value] = {}        # by the node of the fake
+        self.retained: list[TensorValue] = []       # tensors that keep their gradient though they are no leaves
         self.code, self.inputs = code.code, inputs
         self.called_in_handler = sys.exception() is not None
         self.names_guarded: set[int] = set()    # the functions whose names are guarded, see names_used.py

@@ -113,6 +113,11 @@ def backward_of_function(cls, context, *gradients):
     return cls.backward(context, *gradients)
 
 
+def copied_parameter(parameter):
+    copied = parameter.detach().clone(memory_format=torch.preserve_format)
+    return torch.nn.Parameter(copied, parameter.requires_grad)
+
+
 def values_of(table):
     return list(table.values())
 

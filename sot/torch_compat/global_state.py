@@ -125,6 +125,9 @@ def _flag_table() -> dict:
         "deterministic_fill_uninitialized_memory", "float32_matmul_precision") if hasattr(c, f"_get_{name}")}
     if hasattr(c, "_cuda_set_cudnn_benchmark_limit"):   # in builds for CUDA
         flags[c._cuda_set_cudnn_benchmark_limit] = c._cuda_get_cudnn_benchmark_limit
+    for name in ("multithreading", "grad_layout_enforcement"):      # of the engine of autograd
+        if hasattr(c, f"_is_{name}_enabled"):
+            flags[getattr(c, f"_set_{name}_enabled")] = getattr(c, f"_is_{name}_enabled")
     if hasattr(c, "_set_fp32_precision_setter"):        # by backend and operation
         flags[c._set_fp32_precision_setter] = c._get_fp32_precision_getter
     return {**flags, c._set_sdp_priority_order: c._get_sdp_priority_order}

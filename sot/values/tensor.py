@@ -7,7 +7,7 @@ import torch
 
 from sot.graph import TensorRef
 from sot.guards.origin import Origin
-from sot.support.errors import Break, Reason
+from sot.support.errors import Break, NotRebuildable, Reason
 from sot.torch_compat.functions import DISABLED
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.values.base import ANSWERS, Value
@@ -91,24 +91,28 @@ class TensorValue(Value):
 
 
 class GradFn(Value):
-    """The ``grad_fn`` of a tensor. Capture knows that it exists, and its type. Python reads all else of the node,
-    because a graph that is compiled gives its results a node of its own.
+    """The ``grad_fn`` of a tensor, or a node below it, by its ``path`` in emitted code. Capture knows that it exists,
+    its type, its name and the nodes below, from the fake ``node``. Python reads all else of the node, because a graph
+    that is compiled gives its results a node of its own: ``is_there`` is false for those below.
     """
 
-    def __init__(self, tensor: TensorValue) -> None:
-        self.tensor, self.pytype = tensor, type(tensor.fake.grad_fn)
+    def __init__(self, tensor: TensorValue, node: Any, path: str = "", is_there: bool = True) -> None:
+        self.tensor, self.node, self.path, self.is_there = tensor, node, path, is_there
+        self.pytype = type(node)
 
     def truth(self, m: Machine) -> bool | None:
         return True
 
     def load_attr(self, m: Machine, name: str) -> Value:
-        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn")
+        return ANSWERS.of(type(self), "load_attr")(m, self, name)
 
     def key(self) -> Any:
         raise Break(Reason.UNSUPPORTED, "hashing a grad_fn")
 
     def rebuild(self, e: Emitter) -> str:
-        return e.variable(self, f"{e.value(self.tensor)}.grad_fn")
+        if not self.is_there:
+            raise NotRebuildable(f"a node below {self}")
+        return e.variable(self, f"{e.value(self.tensor)}.grad_fn{self.path}")
 
     def __str__(self) -> str:
         return f"the grad_fn of {self.tensor}"

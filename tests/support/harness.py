@@ -232,6 +232,21 @@ def check(fn: Callable, *args: Any, graphs: int | None = None, breaks: int | Non
     return translation
 
 
+def check_by(backend: str, fn: Callable, *args: Any, breaks: int | None = None, calls: int = 3) -> None:
+    """Compare with a backend by its name. ``breaks`` is what the first call must take."""
+    translated = sot.to_static(fn, backend=backend)
+    for call in range(calls):
+        mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
+        want, got = outcome(fn, theirs, {}), outcome(translated, mine, {})
+        for name in ("raised", "result", "printed", "args", "grads", "random"):
+            differs = same(getattr(got, name), getattr(want, name), name)
+            if name == "raised" and differs and got.raised is not None:
+                raise got.raised
+            assert not differs, f"call {call}: {differs}"
+        stops = [str(c.stopped) for c in sot.translation_of(translated).captures if c.stopped is not None]
+        assert call or breaks is None or len(stops) == breaks, stops
+
+
 class Plain:
     """An object with whatever attributes it is given."""
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import Counter, Programs, check, same
+from harness import Counter, Programs, check, check_by, same
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
@@ -115,12 +115,78 @@ def test_the_handle_removes_the_hook_itself():
     assert x.grad.tolist() == [2, 2]
 
 
-def backward_inside(x):
+inside = Programs()
+
+
+@inside
+def a_hook_that_looks(x):
     seen = []
     y = x * 2
     y.register_hook(seen.append)
+    x.register_hook(lambda g: seen.append(g.sum()))
     y.sin().sum().backward()
     return seen, x.grad
+
+
+@inside
+def a_hook_of_a_leaf_that_comes_and_goes(x):
+    handle = x.register_hook(lambda g: g * 2)
+    (x * 3).sum().backward()
+    handle.remove()
+    (x * 3).sum().backward()
+    return x.grad
+
+
+@inside
+def a_hook_behind_the_accumulation(x):
+    seen = []
+    x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+    (x * 3).sum().backward()
+    return seen
+
+
+@inside
+def gradients_that_are_kept(x):
+    y = x * 2
+    y.retain_grad()
+    (y.T * 3).T.sum().backward(retain_graph=True)
+    y.sum().backward()
+    return y.grad, y.grad.stride(), y.retains_grad, x.grad
+
+
+@inside.each
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_backward_pass_inside_goes_through_hooks(fn, backend):
+    check_by(backend, fn, X, breaks=0 if backend == "eager" else None)
+
+
+def test_hooks_that_a_leaf_had_are_called_once():
+    def step(x, p):
+        (x * p).sum().backward()
+        return p.grad
+
+    def calls(fn):
+        p, seen = nn.Parameter(torch.ones(3)), []
+        p.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+        found = [fn(torch.arange(3.0), p).clone() for _ in range(2)]
+        p.register_hook(lambda g: seen.append(g.clone()))
+        return found + [fn(torch.arange(3.0), p).clone() for _ in range(2)], seen
+    assert same(calls(sot.to_static(step, backend="eager")), calls(step)) is None
+
+
+def backward_inside(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 3)
+    y.sin().sum().backward()
+    return x.grad
+
+
+def a_tensor_that_was_changed(x):
+    y = x * 2
+    y.register_hook(lambda g: g + 1)
+    y.mul_(2)
+    y.sum().backward()
+    return x.grad
 
 
 def without_gradients(x):
@@ -137,7 +203,8 @@ def of_no_leaf(x):
         return str(e)
 
 
-@pytest.mark.parametrize("fn", [backward_inside, without_gradients, of_no_leaf], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [backward_inside, a_tensor_that_was_changed, without_gradients, of_no_leaf],
+                         ids=lambda f: f.__name__)
 def test_what_is_left_to_python_is_right(fn):
     check(fn, X, breaks=1)
 

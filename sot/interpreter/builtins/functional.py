@@ -17,15 +17,18 @@ from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_o
 from sot.guards.guards import IsGuard, ResultGuard, TypeGuard
 from sot.guards.origin import Origin, known
 from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
+from sot.interpreter.loop import evaluate
 from sot.interpreter.objects.names_used import may_reach
 from sot.interpreter.objects.tensor_facts import fact
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.wrapping import is_plain_class, per_call
 from sot.polyfills import functional as polyfill
+from sot.polyfills.torch_code import copied_parameter
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import BY_CODE, HANDLERS, handles
+from sot.torch_compat.tensors import storage_id
 from sot.values.base import ABSENT, Const, NotConstant, Value, boolean
-from sot.values.callables import FunctionValue
+from sot.values.callables import FunctionValue, known_function
 from sot.values.constants import is_library
 from sot.values.iterators import (
     DictIterator,
@@ -323,10 +326,10 @@ def deepcopy(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, memo = take("deepcopy", args, kwargs, "x", "memo", required=1)
     if not is_none(memo):
         raise Break(Reason.UNSUPPORTED, "copy.deepcopy with a memo")
-    return deep(m, value, {})
+    return deep(m, value, {"memory": set()})
 
 
-def deep(m: Machine, value: Value, memo: dict[int, Value]) -> Value:
+def deep(m: Machine, value: Value, memo: dict[Any, Any]) -> Value:
     """The deep copy of a value, if that needs no user code."""
     if id(value) in memo:
         return memo[id(value)]
@@ -337,16 +340,21 @@ def deep(m: Machine, value: Value, memo: dict[int, Value]) -> Value:
         new = [deep(m, v, memo) for v in old]
         return value if all(a is b for a, b in zip(old, new, strict=True)) else TupleValue(new)
     if isinstance(value, TensorValue):
-        made = memo[id(value)] = deep_tensor(m, value)
+        made = memo[id(value)] = deep_tensor(m, value, memo)
         return made
     if isinstance(value, TupleValue) or slot(m, value, "__deepcopy__") is not None:
         refuse_copy(value)
     return copied(m, value, lambda v: deep(m, v, memo), memo)
 
 
-def deep_tensor(m: Machine, value: TensorValue) -> Value:
+def deep_tensor(m: Machine, value: TensorValue, memo: dict[Any, Any]) -> Value:
     """A clone, if the program cannot tell it from a copy of the storage: no gradient, no attributes, no view."""
     fake = value.fake
+    if value.pytype is torch.nn.Parameter:      # the copy keeps nothing but the values
+        return evaluate(m, known_function(m, copied_parameter), [value])
+    if storage_id(fake) in memo["memory"]:
+        refuse_copy(value)      # the copies share memory, too
+    memo["memory"].add(storage_id(fake))
     held = value.real is not ABSENT and vars(value.real)
     if (value.pytype is not torch.Tensor or fake.requires_grad or value.attrs or held or fact(m, value, "_is_view").real
             or fake.is_conj() or fake.is_neg() or not fake.is_contiguous()):
@@ -361,7 +369,7 @@ def is_atomic(m: Machine, value: Value) -> bool:
     return isinstance(value, FunctionValue) or (isinstance(value, Const) and isinstance(value.real, enum.Enum))
 
 
-def copied(m: Machine, value: Value, each: Any, memo: dict[int, Value]) -> Value:
+def copied(m: Machine, value: Value, each: Any, memo: dict[Any, Any]) -> Value:
     """A copy of a list, set, dict or plain object. ``each`` copies its parts."""
     kind = value.pytype
     if isinstance(value, ListValue) and kind in (list, collections.deque):
@@ -382,13 +390,24 @@ def copied(m: Machine, value: Value, each: Any, memo: dict[int, Value]) -> Value
     return copied_object(m, value, each, memo)  # type: ignore[arg-type]
 
 
-def copied_object(m: Machine, value: ObjectValue, each: Any, memo: dict[int, Value]) -> Value:
-    """A new instance with the same attributes, for a class that does not customise copies."""
+def copied_object(m: Machine, value: ObjectValue, each: Any, memo: dict[Any, Any]) -> Value:
+    """A new instance with the same attributes. Of what customises copies, a class may have ``__getstate__`` and
+    ``__setstate__``, as modules do.
+    """
     kind = value.pytype
-    own = [raw for raw in (slot(m, value, name) for name in REDUCERS) if raw is not None and not is_native(raw)]
-    if own or kind.__new__ is not object.__new__ or any("__slots__" in vars(c) for c in kind.__mro__[:-1]):
+    own = {name: raw for name in REDUCERS if (raw := slot(m, value, name)) is not None and not is_native(raw)}
+    getter, setter = own.pop("__getstate__", None), own.pop("__setstate__", None)
+    if own or kind.__new__ is not object.__new__ or any("__slots__" in vars(c) for c in kind.__mro__[:-1]) or not all(
+            raw is None or isinstance(raw, types.FunctionType) for raw in (getter, setter)):
         refuse_copy(value)
     made = memo[id(value)] = ObjectValue(kind)
-    for name in value.attrs.keys(m):
-        made.attrs.set(m, name, each(value.attrs.get(m, name)))
+    state = value.attrs if getter is None else evaluate(m, known_function(m, getter), [value])
+    if not isinstance(state, DictValue) or state.pytype is not dict:
+        refuse_copy(value)
+    parts = {name: each(state.get(m, name)) for name in state.keys(m)}  # type: ignore[attr-defined]
+    table = DictValue() if setter is not None and parts else made.attrs
+    for name, part in parts.items():
+        table.set(m, name, part)
+    if table is not made.attrs:
+        evaluate(m, known_function(m, setter), [made, table])
     return made

@@ -16,6 +16,7 @@ from sot.guards.origin import Address, Arg, Identity, Item, Referent
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
+from sot.interpreter.torch_ops.data_sizes import asked_in_graph
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, LazyConst, NotConstant, Value
@@ -85,6 +86,8 @@ def data_ptr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         origin = Address(value.origin)
         if not m.varies.number(origin):
             return LazyConst(m, value.ref.real.data_ptr(), origin)
+    if (answer := asked_in_graph.answer_of_method(m, "data_ptr", args, kwargs)) is not None:
+        return answer
     raise Break(Reason.TENSOR_VALUE, "data_ptr")
 
 

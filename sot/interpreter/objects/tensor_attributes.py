@@ -9,7 +9,8 @@ from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import is_data_descriptor, lookup, no_attribute
-from sot.interpreter.objects.tensor_facts import fact, has_changed, is_replaced, refuse_replaced, resolved
+from sot.interpreter.objects.tensor_facts import fact, guarded, has_changed, is_replaced, refuse_replaced, resolved
+from sot.interpreter.torch_ops.data_sizes import asked_in_graph
 from sot.interpreter.torch_ops.overrides import through_overrides
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.torch_ops.torch_handlers import set_data
@@ -21,7 +22,7 @@ from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_ATTRIBUTES, CONSTANT_ATTRIBUTES
 from sot.values.base import ABSENT, ANSWERS, NONE, Const, Value
 from sot.values.callables import BoundMethod
-from sot.values.objects import DELETED
+from sot.values.objects import DELETED, TupleValue
 from sot.values.tensor import BASIC, VIEWS, GradFn, TensorValue, overrides_operations
 from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
 
@@ -63,6 +64,8 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
         return NONE
     if name == "grad_fn":
         return grad_fn(m, tensor)
+    if name == "_base" and (base := base_of(m, tensor)) is not None:
+        return base
     found = getattr(tensor.pytype, name, None)
     if found is None:
         return instance_attr(m, tensor, name)
@@ -70,6 +73,8 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
         if tensor.ref.real is not None and name in tensor.ref.real.__dict__:    # an attribute of that name hides it
             return wrap_attr(m, tensor, name, tensor.ref.real.__dict__[name])
         return BoundMethod(Const(found), tensor, name)
+    if (answer := asked_in_graph.answer_of_attribute(m, tensor, name)) is not None:
+        return answer
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor")
 
 
@@ -82,7 +87,58 @@ def grad_fn(m: Machine, tensor: TensorValue) -> Value:
         return NONE
     if real is not None:
         raise Break(Reason.UNSUPPORTED, f"reading .grad_fn of {tensor}, which has been changed,")
-    return GradFn(tensor)
+    return node_of(m, GradFn(tensor, tensor.fake.grad_fn))
+
+
+def base_of(m: Machine, tensor: TensorValue) -> Value | None:
+    """The tensor of which this one is a view: an input, or None. None in Python: it is another tensor."""
+    real = tensor.ref.real
+    if real is not None:
+        return None if guarded(m, tensor, "_is_view") or has_changed(tensor) else NONE
+    base = tensor.fake._base
+    if base is None:
+        return NONE
+    found = next((v for _, v in m.by_id.values() if isinstance(v, TensorValue) and v.ref.fake is base), None)
+    is_whole = found is not None and not is_wrapper_class(found.pytype) and not guarded(m, found, "_is_view")
+    return found if is_whole and m.assumptions.interprets else None
+
+
+def node_of(m: Machine, made: GradFn) -> Value:
+    """The one value of a node, of which the program may ask whether it is another one."""
+    return m.grad_fns.setdefault(made.node, made)
+
+
+@ANSWERS.add((GradFn, "load_attr"))
+def load_of_node(m: Machine, node: GradFn, name: str) -> Value:
+    if isinstance(node.node, torch.autograd.function.BackwardCFunction):
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of the grad_fn of an autograd.Function")
+    if name == "name":
+        return KnownAnswer(Const(node.node.name()))
+    if name != "next_functions" or m.assumptions.compiles:
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn")
+    found: list[Value] = []
+    for i, (below, place) in enumerate(node.node.next_functions):
+        leaf = getattr(below, "variable", None)
+        if leaf is not None:
+            if (held := m.leaves.get(id(leaf))) is None:
+                raise Break(Reason.UNSUPPORTED, "reading .next_functions of a grad_fn whose history began before")
+            if held.ref.real is not None:
+                guarded(m, held, "is_leaf")
+        found.append(TupleValue([NONE if below is None else node_of(m, GradFn(
+            node.tensor, below, f"{node.path}.next_functions[{i}][0]", m.assumptions.interprets)), Const(place)]))
+    return TupleValue(found)
+
+
+class KnownAnswer(Value):
+    """A function without arguments whose result is known."""
+
+    def __init__(self, answer: Value) -> None:
+        self.answer = answer
+
+    def call(self, m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if args or kwargs:
+            raise Break(Reason.UNSUPPORTED, "arguments of a method of a grad_fn")
+        return self.answer
 
 
 def through_class(m: Machine, tensor: TensorValue, name: str) -> Value | None:

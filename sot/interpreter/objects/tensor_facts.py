@@ -53,9 +53,9 @@ def fact(m: Machine, tensor: TensorValue, name: str) -> Value:
     changed = has_changed(tensor)
     if tensor.ref.real is not None and (not changed or name == "is_leaf"):
         found = guarded(m, tensor, name)
-        if not changed and not (m.hooked and name == "retains_grad"):
+        if not changed and not (m.retained and name == "retains_grad"):
             return wrap_new(m, found)
-    if changed and name != "is_leaf" or m.hooked and name == "retains_grad":
+    if changed and name != "is_leaf" or tensor.ref.real is not None and m.retained and name == "retains_grad":
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of {tensor}, which has been changed,")
     return of_fake(m, tensor, name)
 

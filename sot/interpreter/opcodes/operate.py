@@ -11,9 +11,11 @@ from sot.interpreter.control_flow import predicates
 from sot.interpreter.frame import PUSH_BOOL, PUSH_NOT
 from sot.interpreter.opcodes.table import op
 from sot.interpreter.torch_ops import deferred_scalars
+from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.polyfills import language
 from sot.support.errors import Break, Reason
 from sot.values.base import ENTERED, NONE, NULL, Const, Value, boolean
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import SliceValue
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, TupleValue
@@ -123,6 +125,8 @@ def contains_op(m: Machine, frame: Frame, instr: Instr) -> None:
 
 def push_truth(m: Machine, value: Value, kind: str) -> None:
     """Push ``bool(value)`` or its negation."""
+    if isinstance(value, DeferredScalar) and value.pytype is bool:
+        return m.frames[-1].stack.append(value if kind == PUSH_BOOL else graph_numbers.inverted(m, value))
     known = operators.truth(m, value)
     if known is ENTERED:
         m.frames[-1].on_return = kind

@@ -197,6 +197,11 @@ def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value])
                           number=number)
 
 
+def whole(m: Machine, value: Value) -> Value:
+    """``int(value)`` of a number that was read off a tensor."""
+    return reckoned(m, int, [value], {})
+
+
 def extreme(name: str, args: list[Value]) -> Value:
     """``min`` or ``max`` of ints or of floats. Of both the type of the result would depend on the values."""
     kind = args[0].pytype

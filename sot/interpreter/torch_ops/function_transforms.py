@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.torch_ops.torch_calls import set_state, torch_call
+from sot.interpreter.torch_ops.torch_calls import torch_call
+from sot.interpreter.torch_ops.torch_handlers import set_state
 from sot.support.registry import handles
 from sot.torch_compat import functions
 from sot.torch_compat.global_state import exit_dual_level, level_function

@@ -3,8 +3,8 @@
 Gradients are one operation, ``torch.autograd.grad``, on fake tensors and in the graph. ``backward()`` is that
 operation for all leaves of the history. The results are accumulated as autograd does: the first becomes ``.grad``,
 later ones are added in place. The fakes do not know a history that began before the frame, so that is left to Python.
-So are hooks in the history, except those of leaves, and an ``autograd.Function`` whose backward is not captured: their
-Python code would run while the graph is built.
+So are some hooks in the history (see ``tensor_hooks.py``), and an ``autograd.Function`` whose backward is not captured:
+their Python code would run while the graph is built.
 """
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
     creates = create is not None and create.truth(m) is not False
     if creates and not torch.is_grad_enabled():
         raise Break(Reason.UNSUPPORTED, "backward(create_graph=True) without gradients")
-    below = leaves = known_leaves(m, tensors(m, outputs), None, runs_hooks=not creates)
+    below, hooked = hooked_leaves(m, tensors(m, outputs), None, runs_hooks=not creates)
+    leaves = below
     if inputs is not None and inputs is not NONE:
         leaves = tensors(m, inputs)
     if not all(leaf.fake.is_leaf for leaf in leaves):
@@ -80,18 +81,21 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
         raise Break(Reason.OPERATION_FAILED, "backward: no tensor requires grad")
     given = {"grad_outputs": gradients or NONE, "retain_graph": retain or NONE, "allow_unused": TRUE,
              "create_graph": TRUE if creates else FALSE}
-    if any(tensor_hooks.has_hooks(m, leaf) for leaf in below):     # all are guarded already
+    if hooked:
         if leaves is not below:
             raise Break(Reason.GRADIENT, "it goes through hooks to some of the leaves")
-        with tensor_hooks.order_of(leaves) as order:
-            found = gradients_of(m, outputs, TupleValue(list(leaves)), given)
+        ends = [*leaves, *(tensor for tensor in hooked if tensor not in leaves)]
+        with tensor_hooks.order_of(ends) as order:
+            found = gradients_of(m, outputs, TupleValue([*ends]), given)
         items = found.items_list(m) or []
-        tensor_hooks.accumulate_in_order(m, [(leaves[i], items[i]) for i in order], accumulate)
+        tensor_hooks.accumulate_in_order(m, [(ends[i], items[i]) for i in order], accumulate)
+        tensor_hooks.keep_gradients(m)
         return NONE
     found = gradients_of(m, outputs, TupleValue(list(leaves)), given)
     for leaf, gradient in zip(leaves, found.items_list(m) or [], strict=True):
         if isinstance(gradient, TensorValue):
             (accumulate_recorded if creates else accumulate)(m, leaf, gradient)
+    tensor_hooks.keep_gradients(m)
     if creates:
         m.effect(lambda e: e.line(f"{e.const(warn_of_cycle)}()"))
     return NONE
@@ -148,14 +152,19 @@ def tensors(m: Machine, value: Value) -> list[TensorValue]:
     return found  # type: ignore[return-value]
 
 
-def known_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: bool = False) -> list[TensorValue]:
-    """The leaves below ``outputs``, up to the node ``end``. Break if a leaf is not in the trace, or if it has hooks,
-    unless the caller runs them.
-    """
+def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[TensorValue]:
+    """The leaves below ``outputs``, up to the node ``end``. Break if a leaf is not in the trace, or if it has hooks."""
+    return hooked_leaves(m, outputs, end, runs_hooks=False)[0]
+
+
+def hooked_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: bool) -> tuple[
+        list[TensorValue], list[TensorValue]]:
+    """The same, and the tensors that have hooks, which the caller runs if ``runs_hooks``."""
     if all(is_tracked_by_transform(v.fake) for v in outputs):
-        return []       # its history began with the transform
+        return [], []       # its history began with the transform
     refuse_instances("a gradient", [*outputs, *m.leaves.values()])
     found: dict[int, TensorValue] = {}
+    nodes = set()
     for leaf, node in history([v.fake for v in outputs], end):
         if isinstance(node, torch.autograd.function.BackwardCFunction) and not is_of_subgraphs(node):
             raise Break(Reason.GRADIENT, "it goes through an autograd.Function")
@@ -163,13 +172,12 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: b
             raise Break(Reason.GRADIENT, "its forward pass ran before this graph")
         if leaf is not None:
             found[id(leaf)] = m.leaves[id(leaf)]
+        nodes.add(node)
     for given in found.values():
         if given.ref.real is not None and id(given.ref.fake) not in m.made_leaves:
             guarded(m, given, "is_leaf")
-    hooked = [leaf for leaf in found.values() if tensor_hooks.has_hooks(m, leaf)]
-    if m.hooked or hooked and not (runs_hooks and tensor_hooks.can_follow(m)):
-        raise Break(Reason.GRADIENT, "it goes through hooks")
-    return list(found.values())
+    leaves = list(found.values())
+    return leaves, tensor_hooks.hooked_tensors(m, leaves, nodes, runs_hooks)
 
 
 def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> bool:

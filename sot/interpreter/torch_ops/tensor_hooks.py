@@ -2,12 +2,12 @@
 
 The node adds a placeholder for the hook, on the tensor and at the moment of the program's call. The hook may use
 values that the graph computes, so it is made after the graph and then replaces the placeholder. A backend that
-compiles the graph would lose the placeholder, and ``backward()`` inside the graph would come too early. Both are
-breaks.
+compiles the graph would lose the placeholder, so there it is a break.
 
-Hooks that leaves have before the call are executed as code of the program if the backward pass is part of the graph:
-in autograd's order, with the gradients that the graph computes. A backend that runs its graph as it is would call them
-once more, so there the backward pass is a break.
+If the backward pass is part of the graph, hooks are executed as code of the program: in autograd's order, with the
+gradients that the graph computes. A backend that runs its graph as it is would call hooks that a leaf had before once
+more, unless they are called after the gradient is added, so there the backward pass is a break. A hook on a tensor
+that is no leaf may look at the gradient, but not replace it.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sot.guards.guards import IsGuard, LengthGuard
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
 from sot.interpreter.loop import evaluate
-from sot.interpreter.torch_ops.torch_calls import transformed
+from sot.interpreter.torch_ops.torch_calls import operation, torch_call, transformed
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -36,13 +36,14 @@ from sot.values.tensor import TensorValue, refuse_instances
 from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator, Sequence
 
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
 numbers = itertools.count()
 BEFORE, AFTER = "_backward_hooks", "_post_accumulate_grad_hooks"    # the gradient is added to ``.grad``
+KINDS = {"register_hook": BEFORE, "register_post_accumulate_grad_hook": AFTER}
 
 
 class Places(threading.local):
@@ -81,9 +82,10 @@ def remove_places() -> None:
 class HookHandle(ObjectValue):
     """The handle of an added hook."""
 
-    def __init__(self, number: int, hook: Value) -> None:
+    def __init__(self, number: int, hook: Value, tensor: TensorValue | None = None, kind: str = BEFORE) -> None:
         super().__init__(RemovableHandle)
-        self.number, self.hook = number, hook
+        self.number, self.hook, self.tensor, self.kind = number, hook, tensor, kind
+        self.version = 0 if tensor is None else version_of(tensor.ref.fake)
 
     def load_attr(self, m: Any, name: str) -> Value:
         if name == "remove":
@@ -92,6 +94,9 @@ class HookHandle(ObjectValue):
 
     def remove(self, m: Machine) -> Value:
         m.effect(lambda e: e.line(f"{e.value(self)}.remove()"))
+        if self in m.added_hooks:
+            before, m.added_hooks = m.added_hooks, [each for each in m.added_hooks if each is not self]
+            m.undoable(lambda: setattr(m, "added_hooks", before))
         return NONE
 
     def rebuild(self, e: Emitter) -> str:
@@ -129,14 +134,42 @@ def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
     node = m.builder.record("call_function", make_place, (tensor.ref, method, number), {}, None, m.stack_trace())
     node.meta["draws"] = False
     m.hooked = True
-    handle = HookHandle(number, hook)
+    handle = HookHandle(number, hook, tensor, KINDS[method])
+    before, m.added_hooks = m.added_hooks, [*m.added_hooks, handle]
+    m.undoable(lambda: setattr(m, "added_hooks", before))
     m.effect(lambda e: e.value(handle))
     return handle
 
 
-# ---- hooks of leaves in a backward pass that is part of the graph
+@handles(torch.Tensor.retain_grad)
+def retain_grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    result = operation(m, torch.Tensor.retain_grad, args, kwargs)
+    before, m.retained = m.retained, [*m.retained, args[0]]     # type: ignore[list-item]
+    m.undoable(lambda: setattr(m, "retained", before))
+    m.hooked = True
+    return result
+
+
+# ---- hooks in a backward pass that is part of the graph
+def hooked_tensors(m: Machine, leaves: Sequence[TensorValue], nodes: Container[Any],
+                   runs_hooks: bool) -> list[TensorValue]:
+    """The tensors in a history that have hooks. Break if the hooks cannot be executed."""
+    before = [leaf for leaf in leaves if has_hooks(m, leaf)]
+    added = {id(handle.tensor): handle.tensor for handle in m.added_hooks if handle.tensor is not None and (
+        handle.tensor in leaves or handle.tensor.ref.fake.grad_fn in nodes
+        or version_of(handle.tensor.ref.fake) != handle.version)}
+    if (before or added) and not runs_hooks or before and not can_follow(m, before):
+        raise Break(Reason.GRADIENT, "it goes through hooks")
+    if m.retained and not runs_hooks:
+        raise Break(Reason.GRADIENT, "it goes through tensors that retain their gradient")
+    if any(version_of(tensor.ref.fake) != handle.version for handle in m.added_hooks
+           if (tensor := handle.tensor) is not None):
+        raise Break(Reason.GRADIENT, "a tensor with a hook was changed")
+    return [*before, *(tensor for tensor in added.values() if tensor not in before)]
+
+
 def has_hooks(m: Machine, leaf: TensorValue) -> bool:
-    """Whether a leaf has hooks. That it has no others is guarded: a compiled graph would not call them."""
+    """Whether a leaf had hooks before. That it has no others is guarded: the graph would not call them, or twice."""
     real = leaf.ref.real
     if real is None or leaf.origin is None:
         return False
@@ -147,12 +180,29 @@ def has_hooks(m: Machine, leaf: TensorValue) -> bool:
     return any(found)
 
 
-def can_follow(m: Machine) -> bool:
-    """Whether hooks are executed. The capture ends if the backend turns out to run its graph as it is."""
-    if m.assumptions.interprets or "" in m.assumptions.plain_optimizers:
+def can_follow(m: Machine, leaves: Sequence[TensorValue]) -> bool:
+    """Whether hooks that leaves had before are executed. The capture ends if the backend turns out to run its graph
+    as it is.
+    """
+    if m.assumptions.interprets:
+        return not any(getattr(leaf.ref.real, BEFORE) for leaf in leaves)
+    if "" in m.assumptions.plain_optimizers:
         return False
     m.of_compilers = True
     return True
+
+
+def keep_gradients(m: Machine) -> None:
+    """After a backward pass in the graph: ``.grad`` of the tensors that retain their gradient, which autograd sets."""
+    for tensor in m.retained:
+        fake, before = tensor.ref.fake, tensor.attrs
+        if fake.grad is None or fake.is_leaf:
+            continue
+        if isinstance(held := before.get("grad"), TensorValue) and held.ref.fake is fake.grad:
+            continue
+        m.undoable(lambda fake=fake: setattr(fake, "grad", None))
+        m.undoable(lambda tensor=tensor, before=before: setattr(tensor, "attrs", before))
+        tensor.attrs = {**before, "grad": torch_call(m, "call_function", getattr, [tensor, Const("grad")], {})}
 
 
 @contextlib.contextmanager
@@ -170,16 +220,26 @@ def order_of(leaves: Sequence[TensorValue]) -> Iterator[list[int]]:
 
 def accumulate_in_order(m: Machine, pairs: Sequence[tuple[TensorValue, Value]],
                         accumulate: Callable[[Machine, TensorValue, TensorValue], None]) -> None:
-    """Add gradients to the leaves, and execute their hooks."""
+    """Add gradients to the leaves, and execute hooks."""
     before = [version_of(leaf.ref.fake) for leaf, _ in pairs]
     for i, (leaf, gradient) in enumerate(pairs):
         if not isinstance(gradient, TensorValue):
             continue
         if version_of(leaf.ref.fake) != before[i]:
             raise Break(Reason.GRADIENT, "a hook changes a weight that is still needed")
+        if not leaf.ref.fake.is_leaf:
+            show(m, leaf, gradient)
+            continue
         accumulate(m, leaf, through_hooks(m, leaf, gradient))
         if hooks := hooks_of(m, leaf, AFTER):
             evaluate(m, known_function(m, torch_code.call_after_gradient), [ListValue(hooks), leaf])
+
+
+def show(m: Machine, tensor: TensorValue, gradient: TensorValue) -> None:
+    """Execute the hooks of a tensor that is no leaf. The gradients of others are computed already."""
+    version = version_of(gradient.ref.fake)
+    if through_hooks(m, tensor, gradient) is not gradient or version_of(gradient.ref.fake) != version:
+        raise Break(Reason.GRADIENT, "a hook changes the gradient of a tensor that is no leaf")
 
 
 def through_hooks(m: Machine, leaf: TensorValue, gradient: TensorValue) -> TensorValue:
@@ -196,8 +256,9 @@ def through_hooks(m: Machine, leaf: TensorValue, gradient: TensorValue) -> Tenso
 def hooks_of(m: Machine, leaf: TensorValue, name: str) -> list[Value]:
     """The hooks of one kind, in their order."""
     real: dict[int, Any] | None = getattr(leaf.ref.real, name, None)
+    added = [handle.hook for handle in m.added_hooks if handle.tensor is leaf and handle.kind == name]
     if not real or leaf.origin is None:
-        return []
+        return added
     table = wrap(m, real, Attr(leaf.origin, name))
     items = evaluate(m, known_function(m, torch_code.values_of), [table])
-    return items.items_list(m) or []
+    return [*(items.items_list(m) or []), *added]

@@ -26,7 +26,7 @@ from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
-from sot.interpreter.torch_ops.data_sizes import counters, given_as_tensors, operations
+from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, operations
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
@@ -39,11 +39,10 @@ from sot.torch_compat.fake_tensors import (
     forget_constant,
     is_symbolic,
 )
-from sot.torch_compat.global_state import undo_of
 from sot.torch_compat.op_effects import is_expanded
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
-from sot.values.base import NONE, TRUE, Const, NotConstant, Opaque, Value
+from sot.values.base import NONE, TRUE, Const, Opaque, Value
 from sot.values.numbers import with_number_places
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
@@ -70,6 +69,7 @@ READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "st
                    "__int__", "__float__", "__index__", "__complex__"})
 READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is not too late
 SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
+ASKED_IN_GRAPH = frozenset({"is_shared", "is_pinned"})
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)
@@ -113,6 +113,8 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     renamed = isinstance(real, types.FunctionType) and vars(torch.Tensor).get(name) is not real
     if renamed and overrides.asked(m, args[0]):     # other arguments are passed on
         raise Break(Reason.OPAQUE_CALL, f"a wrapper of Tensor.{name}")
+    if name in ASKED_IN_GRAPH and (answer := asked_in_graph.answer_of_method(m, name, args, kwargs)) is not None:
+        return answer
     if name in ASKED_METHODS and len(args) == 1 and not m.modes and not overrides.asked(m, args[0]):
         return tensor_facts.fact(m, args[0], name)
     return torch_call(m, "call_method", name, args, kwargs)
@@ -170,9 +172,10 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         result, call = run_on_fakes(m, kind, name, asked, reason,
                                     takes_tensors(target) and is_concrete(name, graph_args, found))
     except Break as stop:
-        if stop.reason is Reason.TENSOR_VALUE and len(args) == 1 and not kwargs and can_wait(m, name, args[0]):
-            return read_later(m, name, args[0])     # type: ignore[arg-type]
-        raise
+        later = read_otherwise(m, name, args, kwargs) if stop.reason is Reason.TENSOR_VALUE else None
+        if later is None:
+            raise
+        return later
     refuse_changes(m, name, [v.ref.fake for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
     m.note_assumptions(of_operator=True)
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
@@ -231,6 +234,15 @@ def with_numbers_of_step(m: Machine, target: Any, args: list[Value], kwargs: dic
     return [args[0], scaled, *args[2:]], {k: v for k, v in kwargs.items() if k != keyword}
 
 
+def read_otherwise(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """What an operation tells of values, read after the graph or by the graph."""
+    if len(args) == 1 and not kwargs and can_wait(m, name, args[0]):
+        return read_later(m, name, args[0])     # type: ignore[arg-type]
+    if name == "int" and len(args) == 1 and can_wait(m, "item", args[0]):   # of a float, which may be a NaN
+        return deferred_scalars.whole(m, read_later(m, "item", args[0]))    # type: ignore[arg-type]
+    return asked_in_graph.answer_of_method(m, name, args, kwargs)
+
+
 def can_wait(m: Machine, name: str, tensor: Value) -> bool:
     """Whether the number or the list in a tensor may be read after the graph."""
     return name in READ_LATER and not is_wrapper_class(tensor.pytype) and (
@@ -286,7 +298,6 @@ def record(m: Machine, name: str, call: known_values.Call, result: Any, written:
     node = m.builder.record(kind, *call, result, m.stack_trace(), seen=seen)
     if m.warned:
         node.meta["torch_warns"] = taken(m)
-    m.hooked = m.hooked or name == "retain_grad"
     if written:
         written = m.array_memory.sharing(written)
         node.meta["changes"] = written
@@ -469,19 +480,3 @@ def _type_of(m: Machine, fake: torch.Tensor) -> type:
         admit(m, kind)
         return kind
     return torch.nn.Parameter if isinstance(fake, torch.nn.Parameter) else torch.Tensor
-
-
-def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
-    """Change torch's global state: at once for the rest of the capture, and by a node when the graph runs."""
-    try:
-        values = tuple(v.constant() for v in args)
-        undo = undo_of(setter, values, m.state_log)
-        result = setter(*values)
-    except NotConstant as e:
-        raise Break(Reason.OPAQUE_VALUE, str(e)) from None
-    except (TypeError, ValueError, RuntimeError) as e:
-        raise Break(Reason.OPERATION_FAILED, str(e)) from None
-    m.state_log.append((setter, values, undo(result)))
-    m.undoable(m.undo_state)
-    m.builder.record_state(setter, values, m.stack_trace())
-    return NONE if result is None else Const(result)

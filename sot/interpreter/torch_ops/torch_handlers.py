@@ -15,7 +15,6 @@ from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuar
 from sot.guards.origin import Attr, known
 from sot.interpreter.builtins.common import refuse, take
 from sot.interpreter.objects.lookup import class_value, lookup
-from sot.interpreter.torch_ops import torch_calls
 from sot.interpreter.torch_ops.data_sizes import graph_numbers, operations
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import torch_code
@@ -40,9 +39,10 @@ from sot.torch_compat.global_state import (
     exit_inference_mode,
     set_deterministic,
     take_inference_mode,
+    undo_of,
 )
 from sot.torch_compat.tensors import storage_id
-from sot.values.base import ABSENT, NONE, Const, Value, boolean
+from sot.values.base import ABSENT, NONE, Const, NotConstant, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
@@ -91,12 +91,28 @@ def has_hooks(m: Machine, module: ObjectValue) -> bool:
 
 
 # ---- global state
+def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
+    """Change torch's global state: at once for the rest of the capture, and by a node when the graph runs."""
+    try:
+        values = tuple(v.constant() for v in args)
+        undo = undo_of(setter, values, m.state_log)
+        result = setter(*values)
+    except NotConstant as e:
+        raise Break(Reason.OPAQUE_VALUE, str(e)) from None
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise Break(Reason.OPERATION_FAILED, str(e)) from None
+    m.state_log.append((setter, values, undo(result)))
+    m.undoable(m.undo_state)
+    m.builder.record_state(setter, values, m.stack_trace())
+    return NONE if result is None else Const(result)
+
+
 def _set_state(setter: Any) -> None:
     @handles(setter)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if setter is SET_DEFAULT_DTYPE and (m.assumptions.compiles or m.builder.region is not None):
             raise Break(Reason.SIDE_EFFECT, "torch.set_default_dtype()")
-        return torch_calls.set_state(m, setter, args)
+        return set_state(m, setter, args)
 
 
 def _read_state(reader: Any) -> None:
@@ -147,7 +163,7 @@ def set_flag(m: Machine, setter: Any, *values: Any) -> Value:
         raise Break(Reason.SIDE_EFFECT, setter.__name__)
     if setter in FLAG_READERS and FLAG_READERS[setter](*values[:-1]) is None:
         raise Break(Reason.SIDE_EFFECT, f"{setter.__name__} of what has no single value")     # it could not be undone
-    return torch_calls.set_state(m, setter, [Const(value) for value in values])
+    return set_state(m, setter, [Const(value) for value in values])
 
 
 @handles(torch.is_warn_always_enabled, functions.is_warn_always)
@@ -199,7 +215,7 @@ class EnteredInferenceMode(Value):
 def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if Part.INFERENCE in m.assumptions.plain:
         raise Break(Reason.SIDE_EFFECT, "torch.inference_mode()")
-    torch_calls.set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
+    set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
     args[0].set_attr(m, "_inference_mode_context", EnteredInferenceMode())
     return NONE
 
@@ -209,7 +225,7 @@ def exit_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
     if not isinstance(args[0].load_attr(m, "_inference_mode_context"), EnteredInferenceMode):
         raise Break(Reason.UNSUPPORTED, "leaving an inference mode that was entered before")
     args[0].set_attr(m, "_inference_mode_context", NONE)
-    return torch_calls.set_state(m, exit_inference_mode, [])
+    return set_state(m, exit_inference_mode, [])
 
 
 @handles(torch.optim.Optimizer._optimizer_step_code)

@@ -1,0 +1,80 @@
+"""What only a real tensor tells: its version, its address, whether its memory is shared, whether it equals another.
+
+A graph that is run as it is asks the tensor at the place where the program asks, so the answer is the program's. It is
+a number of the graph. A backend that compiles would keep the answer of the captured call, so there it is a break.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.graph import NumberRef, TensorRef
+from sot.interpreter.control_flow import failures
+from sot.interpreter.torch_ops.data_sizes import graph_numbers
+from sot.interpreter.torch_ops.overrides import asked
+from sot.torch_compat.functions import is_in_transform
+from sot.values.base import Value
+from sot.values.deferred_scalars import SIZE_BITS, DeferredScalar
+from sot.values.tensor import TensorValue, has_own_code
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+ATTRIBUTES = {"_version": int}
+METHODS = {"data_ptr": int, "is_shared": bool, "is_pinned": bool, "equal": bool, "allclose": bool, "is_nonzero": bool,
+           "__contains__": bool}
+COMPARING = frozenset(("equal", "allclose", "__contains__", "is_nonzero"))      # they read values, and may raise
+DTYPES = {int: torch.int64, bool: torch.bool}
+
+
+def attribute_of(tensor: torch.Tensor, name: str) -> Any:
+    """The target of the node that reads an attribute."""
+    return getattr(tensor, name)
+
+
+def method_of(tensor: torch.Tensor, name: str, *args: Any) -> Any:
+    """The target of the node that calls a method."""
+    return getattr(tensor, name)(*args)
+
+
+def answer_of_attribute(m: Machine, tensor: TensorValue, name: str) -> Value | None:
+    kind = ATTRIBUTES.get(name)
+    if kind is None or tensor.fake.is_inference() or not can_ask(m, [tensor]):
+        return None
+    return answered(m, name, kind, attribute_of, (tensor.ref, name))
+
+
+def answer_of_method(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """The answer of a method, whose first argument is the tensor; None if the graph cannot ask."""
+    kind, found = METHODS.get(name), dict[int, Any]()
+    if kind is None or kwargs:
+        return None
+    operands = [v.graph_argument(m, found, True) for v in args]
+    if not all(isinstance(v, TensorValue) for v in found.values()) or not can_ask(m, [*found.values()]) or not (
+            args and isinstance(args[0], TensorValue)):
+        return None
+    if name in COMPARING and len({(v.fake.dtype, v.fake.device) for v in found.values()} | {
+            type(v) for v in operands if not isinstance(v, TensorRef)}) > 1:
+        m.builder.fake_mode.note_refusal()
+        failures.expect(m, name)
+    return answered(m, name, kind, method_of, (operands[0], name, *operands[1:]))
+
+
+def can_ask(m: Machine, tensors: list[TensorValue]) -> bool:
+    return m.assumptions.interprets and graph_numbers.may_be(m) and (
+        graph_numbers.here(m) not in m.assumptions.read_at_once) and not any(
+        asked(m, v) or has_own_code(v.pytype) or is_in_transform(v.fake) or v.fake.layout is not torch.strided
+        for v in tensors)
+
+
+def answered(m: Machine, name: str, kind: type, function: Callable[..., Any], operands: tuple) -> Value:
+    points = frozenset((graph_numbers.here(m),))
+    with m.symbols.admitted():
+        fake = m.builder.run("call_function", lambda: torch.empty((), dtype=DTYPES[kind]).item(), (), {})
+    made = NumberRef(fake, graph_numbers.EXAMPLES[kind], "", function, operands, may_raise=True)
+    graph_numbers.define(m, fake, made, points)
+    m.builder.compute(made)
+    return DeferredScalar(kind, points, lambda e: e.output(made), SIZE_BITS if kind is int else 64,
+                          number=lambda m: made)

@@ -1,4 +1,4 @@
-"""Copies of modules inside of a captured function: parameters, buffers, tied weights, what a class adds to the state."""
+"""Copies of modules inside of a captured function: parameters, buffers, tied weights, state of a class."""
 from __future__ import annotations
 
 import copy
@@ -63,7 +63,7 @@ def a_copy_that_changes(m, x):
 def a_copy_that_is_trained(m, x):
     other = copy.deepcopy(m)
     other(x).square().sum().backward()
-    return [p.grad for p in other.parameters()], [p.grad for p in m.parameters()], [p.is_leaf for p in other.parameters()]
+    return [(p.grad, p.is_leaf) for p in other.parameters()], [p.grad for p in m.parameters()]
 
 
 def a_shallow_copy(m, x):

@@ -12,6 +12,7 @@ that is no leaf may look at the gradient, but not replace it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 from typing import TYPE_CHECKING, Any
@@ -200,8 +201,8 @@ def keep_gradients(m: Machine) -> None:
             continue
         if isinstance(held := before.get("grad"), TensorValue) and held.ref.fake is fake.grad:
             continue
-        m.undoable(lambda fake=fake: setattr(fake, "grad", None))
-        m.undoable(lambda tensor=tensor, before=before: setattr(tensor, "attrs", before))
+        m.undoable(functools.partial(setattr, fake, "grad", None))
+        m.undoable(functools.partial(setattr, tensor, "attrs", before))
         tensor.attrs = {**before, "grad": torch_call(m, "call_function", getattr, [tensor, Const("grad")], {})}
 
 

@@ -172,10 +172,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         result, call = run_on_fakes(m, kind, name, asked, reason,
                                     takes_tensors(target) and is_concrete(name, graph_args, found))
     except Break as stop:
-        later = read_otherwise(m, name, args, kwargs) if stop.reason is Reason.TENSOR_VALUE else None
-        if later is None:
-            raise
-        return later
+        return read_otherwise(m, name, args, kwargs, stop)
     refuse_changes(m, name, [v.ref.fake for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
     m.note_assumptions(of_operator=True)
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
@@ -234,13 +231,17 @@ def with_numbers_of_step(m: Machine, target: Any, args: list[Value], kwargs: dic
     return [args[0], scaled, *args[2:]], {k: v for k, v in kwargs.items() if k != keyword}
 
 
-def read_otherwise(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """What an operation tells of values, read after the graph or by the graph."""
+def read_otherwise(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value], stop: Break) -> Value:
+    """What an operation tells of values, read after the graph or by the graph, or the break."""
+    if stop.reason is not Reason.TENSOR_VALUE:
+        raise stop
     if len(args) == 1 and not kwargs and can_wait(m, name, args[0]):
         return read_later(m, name, args[0])     # type: ignore[arg-type]
     if name == "int" and len(args) == 1 and can_wait(m, "item", args[0]):   # of a float, which may be a NaN
         return deferred_scalars.whole(m, read_later(m, "item", args[0]))    # type: ignore[arg-type]
-    return asked_in_graph.answer_of_method(m, name, args, kwargs)
+    if (answer := asked_in_graph.answer_of_method(m, name, args, kwargs)) is None:
+        raise stop
+    return answer
 
 
 def can_wait(m: Machine, name: str, tensor: Value) -> bool:

@@ -7,7 +7,7 @@ round alike.
 """
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import fx
@@ -79,7 +79,7 @@ class Counting:
         if m.modes or has_other_states(m):
             raise NotKnown
         tensors = {given.node: given for given in m.builder.inputs if not isinstance(given, NumberRef)}
-        numbers = {given.node: given for given in m.builder.inputs if isinstance(given, NumberRef)}
+        numbers: dict[Any, NumberRef] = {given.node: given for given in m.builder.inputs if isinstance(given, NumberRef)}
         needed = slice_of(m, [ref.node], numbers) if ref.node is not None else set()
         sources = [tensors[node] for node in needed if node in tensors] or [ref][:ref.node is None]
         if len({storage_id(source.fake) for source in sources}) < len(sources):
@@ -95,10 +95,10 @@ class Counting:
 
     def given(self, ref: NumberRef) -> Value:
         """A number that the graph gets."""
-        origin = self.m.input_origins.get(id(ref))
+        origin, example = self.m.input_origins.get(id(ref)), cast(float, ref.real)
         if origin is None:
             raise NotKnown
-        return DynamicNumber(self.m, ref.real, origin.term if isinstance(origin, Computed) else origin)
+        return DynamicNumber(self.m, example, origin.term if isinstance(origin, Computed) else origin)
 
     def element(self, ref: TensorRef) -> Value:
         """The number in an input. It is a varying one if that has changed, or belongs to a step."""

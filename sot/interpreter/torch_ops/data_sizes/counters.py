@@ -79,7 +79,8 @@ class Counting:
         if m.modes or has_other_states(m):
             raise NotKnown
         tensors = {given.node: given for given in m.builder.inputs if not isinstance(given, NumberRef)}
-        numbers: dict[Any, NumberRef] = {given.node: given for given in m.builder.inputs if isinstance(given, NumberRef)}
+        numbers: dict[Any, NumberRef] = {
+            given.node: given for given in m.builder.inputs if isinstance(given, NumberRef)}
         needed = slice_of(m, [ref.node], numbers) if ref.node is not None else set()
         sources = [tensors[node] for node in needed if node in tensors] or [ref][:ref.node is None]
         if len({storage_id(source.fake) for source in sources}) < len(sources):

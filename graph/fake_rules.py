@@ -1,4 +1,5 @@
-"""What runs on fakes in place of operations whose own kernels read the values of a tensor: those on packed sequences.
+"""What runs on fakes in place of operations whose own kernels read the values of a tensor: those on packed sequences,
+and a few others.
 
 ``pack_padded_sequence`` makes one long row of sequences of different lengths. How long that is depends on the lengths,
 so the sizes of its results are symbols of data. A recurrent network over such a row has results with the sizes of its
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 
 def new_size() -> Any:
@@ -43,22 +45,48 @@ def recurrent(network: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+def alignment_loss(log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: Any, target_lengths: Any,
+                   blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> torch.Tensor:
+    """``F.ctc_loss`` of (length, batch, classes) or (length, classes): a loss for each sequence, or one for all."""
+    losses = log_probs.sum((0, -1))
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return losses if reduction == "none" else losses.sum()
+
+
+def covariance(x: torch.Tensor) -> torch.Tensor:
+    """``torch.cov`` and ``torch.corrcoef`` of several variables, which warn if there are too few observations."""
+    return x @ x.T
+
+
 RECURRENT = torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu
 ON_PACKED: dict[Any, Callable[..., Any]] = {
     torch._pack_padded_sequence: packed, torch._pad_packed_sequence: padded,
     **{network: recurrent(network) for network in RECURRENT}}
+OTHERS: dict[Any, Callable[..., Any]] = {
+    F.ctc_loss: alignment_loss, torch.cov: covariance, torch.corrcoef: covariance}
+BY_NAME = {function.__name__: (function, fake) for function, fake in {**ON_PACKED, **OTHERS}.items()}
 
 
 def on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
-    """The target of the node of an operation on packed sequences. A compiler cannot trace it."""
-    return getattr(torch, name)(*args, **kwargs)
+    """The target of the node of such an operation. A compiler cannot trace it."""
+    return BY_NAME[name][0](*args, **kwargs)
 
 
 def rule_on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
-    return ON_PACKED[getattr(torch, name)](*args, **kwargs)
+    return BY_NAME[name][1](*args, **kwargs)
 
 
 RULES: dict[Any, Callable[..., Any]] = {on_packed: rule_on_packed}
+
+
+def has_rule(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the rule of one of ``OTHERS`` is for these arguments, among which tensors are references."""
+    if target is F.ctc_loss:
+        return any(hasattr(v, "fake") for v in (*args[2:4], *(kwargs.get(f"{n}_lengths") for n in ("input", "target"))))
+    fake = getattr(args[0], "fake", None) if len(args) == 1 and not kwargs else None
+    return isinstance(fake, torch.Tensor) and fake.dim() == 2 and fake.is_floating_point() and (
+        type(fake.shape[1]) is int and fake.shape[1] > 1)
 
 
 def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -66,5 +94,7 @@ def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     fourth, after the batch sizes.
     """
     if target in ON_PACKED and (target not in RECURRENT or len(args) > 3 and isinstance(args[3], (tuple, list))):
+        return on_packed, (target.__name__, *args), kwargs
+    if getattr(target, "__hash__", None) and target in OTHERS and has_rule(target, args, kwargs):
         return on_packed, (target.__name__, *args), kwargs
     return target, args, kwargs

@@ -102,6 +102,7 @@ class Machine:
         self.of_compilers = False       # whether a part of the graph has the form for a backend that compiles
         self.hooked = False             # whether the trace has put a hook on a tensor
         self.added_hooks: list[Any] = []     # those that are not removed yet
+        self.storages_read: set[int] = set()        # by the id of the fake of the tensor
         self.grad_fns: dict[Any, Value] = {}        # by the node of the fake
         self.retained: list[TensorValue] = []       # tensors that keep their gradient though they are no leaves
         self.code, self.inputs = code.code, inputs

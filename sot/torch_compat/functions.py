@@ -46,7 +46,8 @@ is_warn_always = torch._C._get_warnAlways
 set_deterministic_algorithms = torch._C._set_deterministic_algorithms
 group_tensors = torch._C._group_tensors_by_device_and_dtype
 TensorBase = torch._C.TensorBase
-OPERATION_MODULES = ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested")
+OPERATION_MODULES = ("torch._C._nn", "torch._C._fft", "torch._C._linalg", "torch._C._special", "torch._C._nested",
+                     "torch._C._sparse")
 VARIABLE_FUNCTIONS = ("torch", "torch._C._VariableFunctions")
 variable_functions = torch._C._VariableFunctions
 nn_functions = torch._C._nn

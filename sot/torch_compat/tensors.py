@@ -168,6 +168,7 @@ CONSTANT_FUNCTIONS = frozenset({
     "is_tensor", "is_storage", "result_type", "can_cast", "promote_types", "broadcast_shapes", "numel",
     "_has_compatible_shallow_copy_type", "len", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset",
     "eq", "ne", "__eq__", "__ne__",     # with values that are not tensors
+    "_parse_to",    # of a dtype, a device or a tensor: what Module.to() changes
     "has_names", "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "typename"})
 
 # These show values. A fake tensor knows those of a constant, and raises otherwise.

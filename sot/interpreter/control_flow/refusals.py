@@ -13,6 +13,7 @@ import torch
 
 from sot.graph import TensorRef
 from sot.interpreter.control_flow.failures import catches
+from sot.interpreter.objects.tensor_facts import guarded
 from sot.support.own_code import is_own
 from sot.torch_compat.op_effects import TORCHS_OWN
 from sot.torch_compat.tensors import storage_id
@@ -41,7 +42,15 @@ def raise_as_called(m: Machine, name: str, call: Call) -> None:
         return
     for ref in found.values():
         ref.see()
+        if ref.fake.requires_grad and not is_leaf(m, ref):
+            return
     m.throw(type(first), *first.args)
+
+
+def is_leaf(m: Machine, ref: TensorRef) -> bool:
+    """Whether a tensor is a leaf of autograd, and not only its fake. It is guarded."""
+    value = m.leaves.get(id(ref.fake))
+    return value is not None and (ref.real is None or bool(guarded(m, value, "is_leaf")))
 
 
 def is_of_program(target: Any) -> bool:
@@ -91,8 +100,8 @@ def alike(part: Any, fill: int, found: dict[int, TensorRef], made: dict[int, tor
     fake = part.fake
     if type(part) is not TensorRef or not isinstance(fake, torch.Tensor) or (
             fake.device.type != "cpu" or fake.layout is not torch.strided or fake.is_neg() or fake.is_conj()
-            or fake.is_quantized or fake.is_inference() or fake.requires_grad):     # autograd has rules of its own
-        raise NotConstant(part)
+            or fake.is_quantized or fake.is_inference() or fake.requires_grad and not fake.is_leaf):
+        raise NotConstant(part)     # autograd has rules of its own
     if id(part) not in made:
         found[id(part)] = part
         if len({storage_id(ref.fake) for ref in found.values()}) < len(found) or (
@@ -100,4 +109,5 @@ def alike(part: Any, fill: int, found: dict[int, TensorRef], made: dict[int, tor
             raise NotConstant(part)
         tensor = made[id(part)] = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
         torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(fill)
+        tensor.requires_grad_(fake.requires_grad)
     return made[id(part)]

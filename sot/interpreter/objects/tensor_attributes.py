@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.graph import fake_rules
 from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr
 from sot.interpreter.objects import attributes
@@ -112,6 +113,8 @@ def node_of(m: Machine, made: GradFn) -> Value:
 def load_of_node(m: Machine, node: GradFn, name: str) -> Value:
     if isinstance(node.node, torch.autograd.function.BackwardCFunction):
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of the grad_fn of an autograd.Function")
+    if any(made.target is fake_rules.on_packed for made in m.builder.nodes):    # whose fakes have other nodes
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn after an operation that reads values")
     if name == "name":
         return KnownAnswer(Const(node.node.name()))
     if name != "next_functions" or m.assumptions.compiles:

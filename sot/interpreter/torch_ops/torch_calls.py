@@ -69,7 +69,7 @@ READS = frozenset({"item", "tolist", "numpy", "data_ptr", "untyped_storage", "st
                    "__int__", "__float__", "__index__", "__complex__"})
 READ_LATER = frozenset({"item", "tolist", "int", "float"})      # after the graph, if that is not too late
 SCALES = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}   # factors of the second operand
-ASKED_IN_GRAPH = frozenset({"is_shared", "is_pinned"})
+ASKED_IN_GRAPH = frozenset({"is_shared", "is_pinned", "_nnz", "is_coalesced"})
 DROPOUTS = frozenset({"dropout", "alpha_dropout", "feature_alpha_dropout"})
 BUILTIN_KINDS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                  torch._ops.OpOverload, torch._ops.OpOverloadPacket)

@@ -316,7 +316,8 @@ def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
     """
     builder, (mine, its) = m.builder, (tensor.fake, data.fake)
     if m.assumptions.compiles or m.modes or builder.region is not None or m.refusal_seen or any(
-            is_symbolic(fake) or functions.is_in_transform(fake) for fake in (mine, its)):
+            is_symbolic(fake) or functions.is_in_transform(fake) for fake in (mine, its)) or (
+            id(mine) in m.storages_read):
         raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
     before = mine.data
     try:

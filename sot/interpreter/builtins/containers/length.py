@@ -78,7 +78,7 @@ def is_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch.is_storage)
 def is_storage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return boolean(False)
+    return boolean(args[0].pytype is torch.UntypedStorage)
 
 
 @handles(torch.nn.Parameter)

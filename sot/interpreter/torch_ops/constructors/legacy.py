@@ -40,6 +40,8 @@ def constructor(cls: Any) -> None:
         refused = Break(Reason.OPAQUE_CALL, f"torch.{cls.__name__}")
         if kwargs or m.modes:
             raise refused
+        if len(args) == 1 and isinstance(args[0], TensorValue) and cls is torch.Tensor:
+            return torch_call(m, "call_function", torch.Tensor, args, {})       # another one with its memory
         options: dict[str, Value] = {"dtype": Const(dtype), "device": Const("cpu")}
         sizes = args
         if len(args) == 1 and (args[0].pytype is torch.Size):

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 ATTRIBUTES = {"_version": int}
 METHODS = {"data_ptr": int, "is_shared": bool, "is_pinned": bool, "equal": bool, "allclose": bool, "is_nonzero": bool,
-           "__contains__": bool}
+           "__contains__": bool, "_nnz": int, "is_coalesced": bool}
+OF_SPARSE = frozenset(("_nnz", "is_coalesced"))
 COMPARING = frozenset(("equal", "allclose", "__contains__", "is_nonzero"))      # they read values, and may raise
 DTYPES = {int: torch.int64, bool: torch.bool}
 
@@ -52,7 +53,7 @@ def answer_of_method(m: Machine, name: str, args: list[Value], kwargs: dict[str,
     if kind is None or kwargs:
         return None
     operands = [v.graph_argument(m, found, True) for v in args]
-    if not all(isinstance(v, TensorValue) for v in found.values()) or not can_ask(m, [*found.values()]) or not (
+    if not all(isinstance(v, TensorValue) for v in found.values()) or not can_ask(m, [*found.values()], name) or not (
             args and isinstance(args[0], TensorValue)):
         return None
     if name in COMPARING and len({(v.fake.dtype, v.fake.device) for v in found.values()} | {
@@ -62,11 +63,12 @@ def answer_of_method(m: Machine, name: str, args: list[Value], kwargs: dict[str,
     return answered(m, name, kind, method_of, (operands[0], name, *operands[1:]))
 
 
-def can_ask(m: Machine, tensors: list[TensorValue]) -> bool:
-    return m.assumptions.interprets and graph_numbers.may_be(m) and (
-        graph_numbers.here(m) not in m.assumptions.read_at_once) and not any(
-        asked(m, v) or has_own_code(v.pytype) or is_in_transform(v.fake) or v.fake.layout is not torch.strided
-        for v in tensors)
+def can_ask(m: Machine, tensors: list[TensorValue], name: str = "") -> bool:
+    if not m.assumptions.interprets or not graph_numbers.may_be(m) or (
+            graph_numbers.here(m) in m.assumptions.read_at_once):
+        return False
+    return not any(asked(m, v) or has_own_code(v.pytype) or is_in_transform(v.fake)
+                   or (v.fake.layout is torch.strided) is (name in OF_SPARSE) for v in tensors)
 
 
 def answered(m: Machine, name: str, kind: type, function: Callable[..., Any], operands: tuple) -> Value:

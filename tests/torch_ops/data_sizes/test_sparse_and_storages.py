@@ -1,0 +1,153 @@
+"""Sparse tensors that a function makes, storages, and operations whose kernels read values: in one graph that runs as
+it is, and right with a backend that compiles."""
+from __future__ import annotations
+
+import pytest
+import torch
+from harness import Programs, check_by
+from torch import nn
+from torch.nn import functional as F
+
+whole = Programs()
+
+
+@whole
+def coordinates(x):
+    i = torch.tensor([[0, 1, 2], [2, 0, 1]])
+    s = torch.sparse_coo_tensor(i, torch.ones(3), (3, 4))
+    known = s.is_coalesced(), s._nnz()
+    s = s.coalesce()
+    return s.to_dense() + x, s.indices(), s.values(), s._nnz(), known, s.is_coalesced()
+
+
+@whole
+def from_dense(x):
+    s = (x * (x > 1)).to_sparse()
+    return s.to_dense(), s.sparse_dim(), s.is_coalesced(), s._nnz(), (s * 2).to_dense()
+
+
+@whole
+def products(x):
+    s = torch.eye(4).to_sparse()
+    return torch.sparse.mm(s, x.T), s @ x.T, torch.sparse.addmm(torch.ones(4, 3), s, x.T)
+
+
+@whole
+def reduced(x):
+    s = x.to_sparse()
+    return torch.sparse.sum(s), torch.sparse.sum(s, 1).to_dense(), torch.sparse.softmax(s, 1).to_dense()
+
+
+@whole
+def facts_of_storages(x):
+    s, y = x.untyped_storage(), x[1:]
+    return s.nbytes(), len(s), s.size(), s.device, s.data_ptr() == y.untyped_storage().data_ptr(), x.clone(
+        ).untyped_storage().data_ptr() == s.data_ptr(), torch.is_storage(s), x * 2
+
+
+@whole
+def set_to_a_storage(x):
+    y = torch.tensor([], dtype=x.dtype)
+    y.set_(x.untyped_storage(), 2, (2, 2), (4, 1))
+    y.add_(1)
+    return y * 2, x
+
+
+@whole
+def covariances(x):
+    return torch.cov(x), torch.corrcoef(x)
+
+
+@whole
+def alignments(x):
+    logs = F.log_softmax(x[:, None].expand(3, 1, 4), -1)
+    lengths = torch.tensor([3]), torch.tensor([2])
+    return [F.ctc_loss(logs, torch.tensor([[1, 2]]), *lengths, reduction=r) for r in ("none", "mean", "sum")]
+
+
+@whole
+def a_tensor_of_a_tensor(x):
+    y = torch.Tensor(x)
+    y.add_(1)
+    return y, x, type(torch.Tensor(nn.Parameter(x)))
+
+
+@whole
+def modules_that_move(x):
+    m = nn.Linear(4, 2)
+    return m.double().weight.dtype, m.to(torch.float32)(x), m.to(x.device).bias.dtype, m.to(x.double()).weight.dtype
+
+
+@whole
+def a_leaf_that_is_changed(x):
+    w = torch.ones(3, 4, requires_grad=True)
+    try:
+        w.add_(1)
+    except RuntimeError as error:
+        return str(error), w * x
+
+
+def example():
+    return torch.arange(12.0).reshape(3, 4) / 6
+
+
+@whole.each
+def test_one_graph(fn):
+    check_by("eager", fn, example(), breaks=0)
+
+
+@whole.each
+def test_the_same_with_a_backend_that_compiles(fn):
+    check_by("aot_eager", fn, example())
+
+
+rest = Programs()
+
+
+@rest
+def a_storage_that_python_changes(x):
+    y = x * 2
+    z, s = y + 1, y.untyped_storage()
+    before = s.nbytes()
+    s.resize_(0)
+    return z, before, s.nbytes(), y.untyped_storage().size()
+
+
+@rest
+def another_storage(x):
+    y = x.clone()
+    s = y.untyped_storage()
+    y.set_(x)
+    return s.nbytes(), s.data_ptr() == y.untyped_storage().data_ptr(), y
+
+
+@rest
+def bytes_of_a_storage(x):
+    return x * 2, x.untyped_storage().tolist()[:4], x.untyped_storage()[3]
+
+
+@rest
+def a_storage_as_the_result(x):
+    return x.untyped_storage().nbytes() == x.clone().untyped_storage().nbytes(), bytes(x[:1].clone().untyped_storage())
+
+
+@rest
+def one_observation(x):
+    return torch.cov(x[:, :1]), torch.cov(x, correction=0)
+
+
+@rest
+def an_argument_that_is_changed(x):
+    w = x.requires_grad_()
+    try:
+        (w * 2).sin().add_(1)
+        w.mul_(2)
+    except RuntimeError as error:
+        return str(error)
+
+
+@rest.each
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_left_to_python_is_right(fn, backend):
+    check_by(backend, fn, example())

@@ -117,6 +117,7 @@ class Assumptions:
         interprets: whether the backend is known to run its graphs as they are. Steps of optimizers then compute as
             plain PyTorch does, with Python's floats, and Python calls the hooks of weights.
         read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
+        reads_numbers: the places of operations that need the value of an integer that may differ.
         needs_numbers: the operations that compiled graphs cannot do with a tensor in place of a float.
         told: whether ``torch.compiler.is_compiling()`` is true for the program, as under torch.compile.
         imported: the parts of libraries that were imported for this capture, with the names read from them.
@@ -136,6 +137,7 @@ class Assumptions:
     plain_optimizers: frozenset[str] = frozenset()
     interprets: bool = False
     read_at_once: frozenset[Point] = frozenset()
+    reads_numbers: frozenset[Point] = frozenset()
     needs_numbers: frozenset[str] = frozenset()
     told: bool = False
     imported: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
@@ -161,7 +163,7 @@ class Assumptions:
         """
         return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once,
                            plain_optimizers=self.plain_optimizers, interprets=self.interprets,
-                           needs_numbers=self.needs_numbers)
+                           reads_numbers=self.reads_numbers, needs_numbers=self.needs_numbers)
 
 
 class RestartCapture(Exception):

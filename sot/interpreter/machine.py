@@ -187,13 +187,14 @@ class Machine:
         """Whether sizes or numbers of the graph may depend on data."""
         return self._symbols is not None and self._symbols.admits_data
 
-    def note_assumptions(self, of_operator: bool = False) -> None:
-        """Guard what torch has assumed about symbols since the last call. ``of_operator``: the assumption is of an
-        operator.
+    def note_assumptions(self, of_operator: bool = False) -> list[RelationGuard]:
+        """Guard what torch has assumed about symbols since the last call, and return the guards. ``of_operator``: the
+        assumption is of an operator.
         """
-        if self._symbols is not None:
-            for guard in self._symbols.news():
-                self.guard(replace(guard, of_operator=True) if of_operator else guard)
+        news = [*self._symbols.news()] if self._symbols is not None else []
+        for guard in news:
+            self.guard(replace(guard, of_operator=True) if of_operator else guard)
+        return news
 
     def varying_number(self, example: Any, origin: Origin, symbol: Any = None) -> DynamicNumber:
         """The Value of a number that may differ at the next call."""

@@ -65,6 +65,11 @@ class DynamicNumber(LazyConst):
         return self._machine is not None
 
     @property
+    def was_constant(self) -> bool:
+        """Whether it became a constant in an earlier capture, and then differed."""
+        return self._machine is not None and not self._machine.varies.specialized.isdisjoint(leaves(self.term))
+
+    @property
     def is_size(self) -> bool:
         """Whether it is computed from sizes, about which torch makes assumptions."""
         return any(isinstance(o, TensorPart) for o in leaves(self.term))
@@ -72,7 +77,7 @@ class DynamicNumber(LazyConst):
     @property
     def real(self) -> Any:
         if self._machine is not None:
-            if self.pytype is float and not self._machine.varies.specialized.isdisjoint(leaves(self.term)):
+            if self.pytype is float and self.was_constant:
                 raise Break(Reason.VARYING_NUMBER, str(self))
             machine, self._machine = self._machine, None
             if self._symbol is not None:

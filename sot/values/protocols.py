@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from sot.graph import GraphBuilder, NumberRef, TensorRef
     from sot.guards.assumptions import Assumptions, Variation
-    from sot.guards.guards import Guard
+    from sot.guards.guards import Guard, RelationGuard
     from sot.guards.origin import Origin
     from sot.guards.symbols import Symbols
 
@@ -39,8 +39,8 @@ class Machine(Protocol):
     def guard(self, guard: Guard) -> None:
         """Add a condition for the reuse of the entry."""
 
-    def note_assumptions(self, of_operator: bool = False) -> None:
-        """Guard what torch has assumed about symbols since the last call."""
+    def note_assumptions(self, of_operator: bool = False) -> list[RelationGuard]:
+        """Guard what torch has assumed about symbols since the last call, and return the guards."""
 
     def varying_number(self, example: Any, origin: Origin, symbol: Any = None) -> Any:
         """The Value of a number that may differ at the next call."""

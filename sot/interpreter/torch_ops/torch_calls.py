@@ -26,7 +26,7 @@ from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
-from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, operations
+from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, integers, operations
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
@@ -149,6 +149,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
     args = given_as_tensors.as_numbers(m, name, args)
+    integers.read(m, [*args, *kwargs.values()])
     found: dict[int, TensorValue] = {}
     args, kwargs, numbers = with_number_places(m, name, target, args, kwargs)
     graph_args = tuple(graph_arguments(m, name, args, found, numbers))
@@ -174,7 +175,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     except Break as stop:
         return read_otherwise(m, name, args, kwargs, stop)
     refuse_changes(m, name, [v.ref.fake for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
-    m.note_assumptions(of_operator=True)
+    integers.check(m, name, m.note_assumptions(of_operator=True))
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
         forget_constant(result)
@@ -347,6 +348,8 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
             if m.has_data_sizes and operations.is_of_data(m, e):
                 # a fake remembers the symbol of its number, which Python cannot have
                 raise Break(reason if name in READ_LATER else Reason.TENSOR_SHAPE, name) from None
+            if m.has_symbols and integers.may_read(m):
+                raise integers.read_first(m, why[1]) from None
             if m.has_symbols:
                 raise RestartCapture(why[1], static=True) from None
             refusals.raise_as_called(m, name, call)

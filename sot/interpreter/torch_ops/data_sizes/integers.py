@@ -1,0 +1,63 @@
+"""Integers that differ from call to call, where an operation needs their values: torch takes some only as constants.
+
+The first such value is a constant of the trace. When the number differs once more, the operation is a break, so no
+graph is compiled for each value.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sot.guards.assumptions import RestartCapture
+from sot.guards.guards import RelationGuard
+from sot.guards.origin import Origin, TensorPart
+from sot.guards.terms import leaves
+from sot.interpreter.torch_ops.data_sizes.graph_numbers import here
+from sot.support.errors import Break, Reason
+from sot.values.base import Value
+from sot.values.numbers import DynamicNumber
+from sot.values.objects import ListValue, TupleValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+
+
+def read(m: Machine, values: list[Value]) -> None:
+    """Make the integers among the arguments of an operation constants, if an earlier capture has found that it needs
+    them. Break if one has been a constant before.
+    """
+    if m.assumptions.reads_numbers and here(m) in m.assumptions.reads_numbers:
+        _read(m, values)
+
+
+def _read(m: Machine, values: list[Value]) -> None:
+    for value in values:
+        if isinstance(value, (ListValue, TupleValue)):
+            _read(m, m.settle(value.items))
+        elif isinstance(value, DynamicNumber) and value.pytype is int:
+            if value.was_constant and not value.is_size:
+                raise Break(Reason.VARYING_NUMBER, str(value))
+            value.real  # noqa: B018 - guards it
+
+
+def may_read(m: Machine) -> bool:
+    """Whether an operation that failed on symbols may do with constants."""
+    return bool(m.varying_numbers) and here(m) not in m.assumptions.reads_numbers
+
+
+def read_first(m: Machine, why: str) -> RestartCapture:
+    """What starts the capture again, with the integers that are given to this operation read before it."""
+    return RestartCapture(why, reads_numbers=frozenset({here(m)}))
+
+
+def check(m: Machine, name: str, assumptions: list[RelationGuard]) -> None:
+    """Restart the capture if an operation makes an integer a constant that was one before."""
+    if any(fixes_again(m, guard) for guard in assumptions):
+        raise read_first(m, f"{name} needs the value of an integer")
+
+
+def fixes_again(m: Machine, guard: RelationGuard) -> bool:
+    """Whether an assumption makes an integer a constant that was one before, and is no size."""
+    if guard.symbol != "==" or not guard.outcome or isinstance(guard.right, (Origin, tuple)):
+        return False
+    fixed = {*leaves(guard.left)}
+    return not fixed.isdisjoint(m.varies.specialized) and not any(isinstance(o, TensorPart) for o in fixed)

@@ -1,0 +1,115 @@
+"""Integers that operations take only as constants. They change from call to call: after the second value the operation
+is a break, so no graph is compiled for each value.
+"""
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from harness import Programs
+
+import sot
+from sot.backends import lookup_backend
+
+programs = Programs()
+X, V, IMAGE = torch.randn(24, 25), torch.randn(60), torch.randn(2, 3, 20, 20)
+
+
+class Compiling:
+    def __init__(self):
+        self.graphs, self.inner = 0, lookup_backend("aot_eager")
+
+    def __call__(self, gm, inputs):
+        self.graphs += 1
+        return self.inner(gm, inputs)
+
+
+@programs
+def a_diagonal(n):
+    return X.sin().diagonal(n).cos(), torch.diag(X, -n)
+
+
+@programs
+def classes(n):
+    return F.one_hot(torch.arange(12) % 2, n).cos()
+
+
+@programs
+def windows(n):
+    return V.unfold(0, n, 1).mean(-1), torch.hann_window(n)
+
+
+@programs
+def pools(n):
+    return F.avg_pool2d(IMAGE.sin(), n).cos(), F.max_pool2d(IMAGE, 2, n)
+
+
+@programs
+def a_dimension(n):
+    return IMAGE.sin().sum(n % 4).cos()
+
+
+@programs
+def a_power(n):
+    return torch.linalg.matrix_power(X[:, :24].sin() / 9, n).cos()
+
+
+@programs
+def a_keyword(n):
+    return X.sin().cumsum(dim=n % 2) + X.roll(shifts=n, dims=0)
+
+
+def step_of(model, optimizer):
+    def step(n):
+        optimizer.zero_grad()
+        loss = F.one_hot(torch.arange(4) % 2, n)[:, :2].mul(model(X)[:4, :2]).diagonal(n - 2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    return step
+
+
+@programs.each
+@pytest.mark.parametrize("by", ["aot_eager", "eager"])
+def test_an_integer_is_compiled_a_limited_number_of_times(fn, by):
+    backend = Compiling() if by == "aot_eager" else "eager"
+    translated, graphs = sot.to_static(fn, backend=backend), []
+    for n in (2, 3, 4, 5, 6, 7, 8, 2, 3):
+        torch.testing.assert_close(translated(n), fn(n))
+        graphs.append(getattr(backend, "graphs", 0))
+    assert graphs[-1] == graphs[5]
+    stops = {str(c.stopped) for c in translated.captures if c.stopped}
+    assert stops and all("which differs from call to call, is needed" in stop for stop in stops)
+
+
+def test_a_training_step_with_such_integers():
+    def training(translate):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(25, 8)
+        step = translate(step_of(model, torch.optim.Adam(model.parameters())))
+        return [step(n) for n in (2, 3, 2, 3, 2, 3)], list(model.parameters())
+
+    torch.testing.assert_close(training(lambda f: sot.to_static(f, backend="aot_eager")), training(lambda f: f))
+
+
+def test_a_full_graph_is_compiled_for_each_value():
+    translated = sot.to_static(a_diagonal, backend="aot_eager", full_graph=True)
+    for n in (2, 3, 4, 5):
+        torch.testing.assert_close(translated(n), a_diagonal(n))
+    assert len(translated.captures) == 4
+
+
+def test_an_error_of_an_operation_is_pythons():
+    def step(n):
+        return V.sin().view(n, -1) + V.sum(n - 2)
+
+    translated = sot.to_static(step, backend="aot_eager")
+    for n in (2, 2, 3, 5, 4, 2):
+        try:
+            expected = step(n)
+        except (RuntimeError, IndexError) as error:
+            with pytest.raises(type(error)) as caught:
+                translated(n)
+            assert str(caught.value) == str(error)
+        else:
+            torch.testing.assert_close(translated(n), expected)

@@ -59,12 +59,19 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
     return x @ x.T
 
 
+def least_squares(a: torch.Tensor, b: torch.Tensor) -> Any:
+    """``torch.linalg.lstsq`` of no more equations than unknowns, on the CPU: a solution by columns, and no residuals."""
+    return torch.return_types.linalg_lstsq((
+        (b.T @ a).T, a.new_empty(0), torch.empty((), dtype=torch.int64), a.new_empty(0)))
+
+
 RECURRENT = torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu
 ON_PACKED: dict[Any, Callable[..., Any]] = {
     torch._pack_padded_sequence: packed, torch._pad_packed_sequence: padded,
     **{network: recurrent(network) for network in RECURRENT}}
 OTHERS: dict[Any, Callable[..., Any]] = {
-    F.ctc_loss: alignment_loss, torch.cov: covariance, torch.corrcoef: covariance}
+    F.ctc_loss: alignment_loss, torch.cov: covariance, torch.corrcoef: covariance,
+    torch.linalg.lstsq: least_squares}
 BY_NAME = {function.__name__: (function, fake) for function, fake in {**ON_PACKED, **OTHERS}.items()}
 
 
@@ -84,7 +91,13 @@ def has_rule(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
     """Whether the rule of one of ``OTHERS`` is for these arguments, among which tensors are references."""
     if target is F.ctc_loss:
         return any(hasattr(v, "fake") for v in (*args[2:4], *(kwargs.get(f"{n}_lengths") for n in ("input", "target"))))
-    fake = getattr(args[0], "fake", None) if len(args) == 1 and not kwargs else None
+    fakes = [getattr(arg, "fake", None) for arg in args]
+    if target is torch.linalg.lstsq:
+        return len(fakes) == 2 and not kwargs and all(
+            isinstance(v, torch.Tensor) and v.dim() == 2 and v.is_floating_point() and v.device.type == "cpu"
+            and not v.requires_grad and all(type(n) is int for n in v.shape) for v in fakes) and (
+            fakes[0].shape[0] <= fakes[0].shape[1])     # type: ignore[union-attr]
+    fake = fakes[0] if len(fakes) == 1 and not kwargs else None
     return isinstance(fake, torch.Tensor) and fake.dim() == 2 and fake.is_floating_point() and (
         type(fake.shape[1]) is int and fake.shape[1] > 1)
 

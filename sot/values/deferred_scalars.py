@@ -32,7 +32,7 @@ class NeededNow(RestartCapture, NotConstant):
 
 
 class DeferredScalar(Value):
-    """An int, float or bool, or a NumPy array with the memory of a tensor. ``bits`` is the greatest bit length of an
+    """An int, float, bool or complex, or a NumPy array with the memory of a tensor. ``bits`` is the greatest bit length of an
     int, if it is known. ``reading`` is the value that yields this number. ``number`` makes a number of the graph of
     it. ``is_nonzero``: whether it is known that it is not zero.
     """
@@ -78,7 +78,7 @@ class DeferredScalar(Value):
 
     @property
     def is_array(self) -> bool:
-        return self.pytype not in (bool, int, float)
+        return self.pytype not in (bool, int, float, complex)
 
     def needed(self) -> NeededNow:
         """The exception to raise when the number itself is needed."""

@@ -74,8 +74,7 @@ def set_gradients(m: Machine, function: FunctionValue, args: list[Value], kwargs
 def step_of_scaler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The step of a GradScaler. Plain PyTorch branches on an infinite gradient; a graph computes both outcomes."""
     known = len(args) > 1 and str(args[1].pytype.__module__).startswith(OPTIMIZERS)
-    return m.enter(scaled_step if known and "" not in m.assumptions.plain_optimizers and (
-        not m.assumptions.interprets) else scaler_step, args, kwargs)
+    return m.enter(scaled_step if known and "" not in m.assumptions.plain_optimizers else scaler_step, args, kwargs)
 
 
 @handles(leave_to_python)

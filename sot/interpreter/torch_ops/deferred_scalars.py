@@ -47,8 +47,8 @@ STORING = frozenset((
     object.__init__, list.append, list.insert, list.__setitem__, dict.__setitem__, dict.setdefault, dict.get, dict.pop,
     next, functools.partial, collections.OrderedDict.__setitem__, collections.deque.append,
     collections.deque.appendleft))
-BUILTINS: dict[str, Any] = {f.__name__: f for f in (abs, round, int, float)}
-RECKONING = frozenset(BUILTINS.values())
+BUILTINS: dict[str, Any] = {f.__name__: f for f in (abs, round, int, float, complex)}
+RECKONING = frozenset((abs, round, int, float))
 EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
 # They look for a key: one that says which object is meant is found without its number.
 LOOKING = frozenset(
@@ -177,7 +177,7 @@ def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -
 def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call of one of the builtins of numbers."""
     value = args[0] if args else None
-    if not isinstance(value, DeferredScalar) or value.is_array or kwargs or len(args) != (2 if real is round else 1):
+    if not isinstance(value, DeferredScalar) or not is_number(value) or kwargs or len(args) != (2 if real is round else 1):
         raise needed(*args, *kwargs.values())
     more: tuple = ()
     if real is int and value.pytype is float and value.is_in_graph:
@@ -200,6 +200,13 @@ def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value])
 def whole(m: Machine, value: Value) -> Value:
     """``int(value)`` of a number that was read off a tensor."""
     return reckoned(m, int, [value], {})
+
+
+def complex_number(value: Value) -> Value:
+    """``complex(value)`` of a number that was read off a tensor. It can only be passed on."""
+    if not isinstance(value, DeferredScalar) or not is_number(value):
+        raise needed(value)
+    return DeferredScalar(complex, value.points, written("complex", value), depth=value.depth + 1)
 
 
 def extreme(name: str, args: list[Value]) -> Value:
@@ -275,7 +282,7 @@ def in_graph_at_once(m: Machine, symbol: str, kind: type, a: Value, b: Value) ->
 
 def is_number(value: Value) -> bool:
     if isinstance(value, DeferredScalar):
-        return not value.is_array
+        return not value.is_array and value.pytype is not complex
     return isinstance(value, Const) and value.pytype in (int, float)
 
 
@@ -313,7 +320,7 @@ def unary(m: Machine, value: DeferredScalar, function: Any, name: str, symbol: s
 # ---- text -------------------------------------------------------------------------------------------------------
 def text(value: DeferredScalar, template: str, show: Callable[[Any], str], form: str) -> Value:
     """Text that shows the number: ``show`` for an example, ``template`` in emitted code. ``form`` is its format."""
-    if value.is_array:
+    if not is_number(value):
         raise value.needed()
     examples: tuple = (True, False) if value.pytype is bool else SPECIMENS[value.pytype is float]
     try:

@@ -240,6 +240,8 @@ def read_otherwise(m: Machine, name: str, args: list[Value], kwargs: dict[str, V
         return read_later(m, name, args[0])     # type: ignore[arg-type]
     if name == "int" and len(args) == 1 and can_wait(m, "item", args[0]):   # of a float, which may be a NaN
         return deferred_scalars.whole(m, read_later(m, "item", args[0]))    # type: ignore[arg-type]
+    if name == "complex" and len(args) == 1 and not kwargs and can_wait(m, "item", args[0]):
+        return deferred_scalars.complex_number(read_later(m, "item", args[0]))  # type: ignore[arg-type]
     if (answer := asked_in_graph.answer_of_method(m, name, args, kwargs)) is None:
         raise stop
     return answer

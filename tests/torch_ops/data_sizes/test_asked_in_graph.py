@@ -51,6 +51,12 @@ def whole_numbers(x):
 
 
 @whole
+def complex_numbers(x):
+    c = complex(x[0, 2])
+    return c, isinstance(c, complex), [complex(v) for v in x[1]], complex(x[0, 0] > 1)
+
+
+@whole
 def names_of_nodes(x):
     z = (x.requires_grad_(False) * torch.ones(4, requires_grad=True)).sin()
     node, names = z.grad_fn, []
@@ -69,13 +75,18 @@ def test_a_graph_asks(fn):
     check_by("eager", fn, example(), breaks=0)
 
 
-@pytest.mark.parametrize("fn", [equalities, members, whole_numbers, bases], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [equalities, members, whole_numbers, complex_numbers, bases], ids=lambda f: f.__name__)
 def test_a_backend_that_compiles_does_not(fn):
     check_by("aot_eager", fn, example())
 
 
 def branch_on_equality(x):
     return x + 1 if torch.equal(x, x.abs()) else x - 1
+
+
+def uses_of_a_complex_number(x):
+    c = complex(x[1, 1])
+    return c + 1, c == c, abs(c), c.real, f"{c:.2f}", -c, c * x, bool(c), not c, 2 if c else 3
 
 
 def a_number_that_is_none(x):
@@ -94,8 +105,8 @@ def different_devices(x):
         return type(error).__name__
 
 
-@pytest.mark.parametrize("fn", [branch_on_equality, a_number_that_is_none, different_devices],
-                         ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fn", [
+    branch_on_equality, uses_of_a_complex_number, a_number_that_is_none, different_devices], ids=lambda f: f.__name__)
 def test_it_is_python_where_the_number_is_needed(fn):
     check_by("eager", fn, example())
     check_by("eager", fn, -example())

@@ -59,6 +59,12 @@ def covariances(x):
 
 
 @whole
+def least_squares(x):
+    found = torch.linalg.lstsq(x, torch.ones(3, 2))
+    return found.solution, found.residuals, found.rank, found.solution.stride(), type(found).__name__
+
+
+@whole
 def alignments(x):
     logs = F.log_softmax(x[:, None].expand(3, 1, 4), -1)
     lengths = torch.tensor([3]), torch.tensor([2])
@@ -129,6 +135,11 @@ def bytes_of_a_storage(x):
 @rest
 def a_storage_as_the_result(x):
     return x.untyped_storage().nbytes() == x.clone().untyped_storage().nbytes(), bytes(x[:1].clone().untyped_storage())
+
+
+@rest
+def more_equations_than_unknowns(x):
+    return torch.linalg.lstsq(x.T, torch.ones(4, 1))
 
 
 @rest

@@ -83,12 +83,10 @@ class Machine:
         self.made_classes: dict[int, ClassValue] = {}   # by the id of their stand-in
         self.written_classes: dict[int, ClassAttributes] = {}   # by the id of the class
         self.handled: Value | None = None
-        # how often each is read, and the operations before the first
-        self.readings: dict[Point, tuple[int, int]] = {}
+        self.readings: dict[Point, tuple[int, int]] = {}    # how often, and the operations before the first
         self.watch: list[Touch] | None = None       # values that were changed in the branch that is being executed
         self.refusal_seen = False       # see failures.py
-        # the exception that an assertion of the graph stands for, by its text
-        self.asserted: dict[str, tuple[type, tuple]] = {}
+        self.asserted: dict[str, tuple[type, tuple]] = {}   # exceptions for assertions of the graph, by their text
         self.guesses: dict[str, graph_numbers.Guess] = {}   # about sizes that depend on data, by the assertion's text
         self.shows_frames = False       # the program reads frames at the place where capture stops
         self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients.py

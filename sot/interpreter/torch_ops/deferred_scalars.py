@@ -177,7 +177,8 @@ def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -
 def reckoned(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A call of one of the builtins of numbers."""
     value = args[0] if args else None
-    if not isinstance(value, DeferredScalar) or not is_number(value) or kwargs or len(args) != (2 if real is round else 1):
+    count = 2 if real is round else 1
+    if not isinstance(value, DeferredScalar) or not is_number(value) or kwargs or len(args) != count:
         raise needed(*args, *kwargs.values())
     more: tuple = ()
     if real is int and value.pytype is float and value.is_in_graph:

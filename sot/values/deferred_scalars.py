@@ -33,8 +33,8 @@ class NeededNow(RestartCapture, NotConstant):
 
 class DeferredScalar(Value):
     """An int, float, bool or complex, or a NumPy array with the memory of a tensor. ``bits`` is the greatest bit length
-    of an int, if it is known. ``reading`` is the value that yields this number. ``number`` makes a number of the graph of
-    it. ``is_nonzero``: whether it is known that it is not zero.
+    of an int, if it is known. ``reading`` is the value that yields this number. ``number`` makes a number of the graph
+    of it. ``is_nonzero``: whether it is known that it is not zero.
     """
 
     is_nonzero = False

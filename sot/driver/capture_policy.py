@@ -3,8 +3,8 @@
 It captures code if the expected gain is more than the cost, and if the budget allows it. While Python runs a program,
 the hook counts the calls, the tensor operations and the Python frames of each code object (sot/csrc/hook/observe.c).
 After some calls, and each time that their number has doubled, the hook asks the policy. The cost of a capture
-is paid once and grows with operations and frames. The gain comes with each later call and grows with operations. The
-number of later calls is estimated from the calls so far.
+is paid once and grows with operations and frames. The gain comes with each later call: a graph runs no Python frames, but
+it calls the same operations. The number of later calls is estimated from the pace of the code's calls so far.
 
     SOT_BUDGET=0.2,2    captures take at most a share of 0.2 of the running time, plus 2 seconds
     SOT_BUDGET=all      every function is captured at its first call, whatever it costs
@@ -13,8 +13,8 @@ This file imports neither torch nor the interpreter, so a program that never cap
 """
 from __future__ import annotations
 
+import sys
 import time
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,23 +23,27 @@ from enum import Enum
 from types import CodeType
 
 from sot import _hook
+from sot.bytecode.code_table import CodeTable
 from sot.support.limits import EVERYTHING, Budget
 from sot.support.places import shortened
 
 Clock = Callable[[], float]
 
 # ---- costs and gains, in seconds; measured on the programs of benchmarks/programs.py ----
+TO_LOAD = {"sot.driver.translator": 0.3, "torch._dynamo": 0.9}  # what captures need, unless the program has it already
 PER_CAPTURE = 0.03
 PER_OPERATION = 0.002
 PER_FRAME = 0.0004
-SAVED_PER_OPERATION = 3e-6
-PER_CALL = 9e-6             # guards, and calling a graph
+SAVED_PER_FRAME = 0.4e-6
+PER_CALL = 2e-6             # guards, and calling a graph
 TO_COME = 300.0             # seconds that a program is expected to go on running when it has just begun
-
-JUST_BEGUN = 0.4            # seconds; before that, nothing can be estimated
+AT_ONCE = 0.02              # seconds; calls that follow each other so fast say nothing about the pace of later ones
 
 WATCHED = 4                 # calls that Python runs before a decision
-FRAMES_PER_OPERATION = 20   # code with more frames than that is bookkeeping: following it costs more than it gives
+FRAMES_PER_OPERATION = 12   # code with more frames than that is bookkeeping: following it costs more than it gives
+FRAMES_IN_GRAPH = 8         # frames for each operation that a graph replaces at most: others are not about tensors
+LATER = 2.0                 # how many times its cost a capture has to gain that was found poor before
+FEWEST = 4                  # operations a call that a graph has at least
 OPERATIONS_PER_BREAK = 8    # fewer operations do not pay for a break
 PATIENCE = 4                # calls for which code waits for a caller that may be captured and inline it
 PATIENCE_IN_MODULE = 100
@@ -55,6 +59,7 @@ class Work:
         operations: tensor operations in the code and its callees, except those that graphs ran.
         in_modules: the part of ``operations`` that ran in the forward() of modules that the code called.
         frames: the number of Python frames in it, its own included.
+        frames_in_modules: the part of ``frames`` that ran in the forward() of modules that the code called.
         is_module: whether the code is the forward() of a module.
     """
 
@@ -62,12 +67,18 @@ class Work:
     operations: int
     in_modules: int
     frames: int
+    frames_in_modules: int
     is_module: bool
 
     @property
     def own(self) -> int:
         """The operations that only a capture of this code covers."""
         return self.operations if self.is_module else self.operations - self.in_modules
+
+    @property
+    def own_frames(self) -> int:
+        """The frames that only a capture of this code covers."""
+        return self.frames if self.is_module else self.frames - self.frames_in_modules
 
     @property
     def per_call(self) -> float:
@@ -81,19 +92,21 @@ class Work:
     @property
     def saved(self) -> float:
         """What one captured call saves, in seconds."""
-        return SAVED_PER_OPERATION * self.per_call - PER_CALL
+        frames = min(self.own_frames, FRAMES_IN_GRAPH * self.own)
+        return SAVED_PER_FRAME * frames / max(self.calls, 1) - PER_CALL
 
     @property
     def is_dense(self) -> bool:
         """Whether the code is tensor work, and not bookkeeping with a few tensor operations."""
-        return self.own > 0 and self.frames <= FRAMES_PER_OPERATION * self.own
+        return self.per_call >= FEWEST and self.own_frames <= FRAMES_PER_OPERATION * self.own
 
     @property
     def why_poor(self) -> str:
         """Why a capture of this code does not pay."""
-        if not self.is_dense:
-            return f"mostly Python: {self.frames / max(self.own, 1):.0f} function calls for each tensor operation"
-        return f"too little work to pay for a capture: {self.per_call:.0f} tensor operations a call, {self.calls} calls"
+        if self.own_frames > FRAMES_PER_OPERATION * self.own:
+            return f"mostly Python: {self.own_frames / max(self.own, 1):.0f} function calls for each tensor operation"
+        return (f"too little work to pay for a capture: {self.own_frames / max(self.calls, 1):.0f} function calls and "
+                f"{self.per_call:.0f} tensor operations a call, {self.calls} calls")
 
 
 def work_of(code: CodeType) -> Work:
@@ -102,6 +115,11 @@ def work_of(code: CodeType) -> Work:
 
 def name_of(code: CodeType) -> str:
     return f"{code.co_qualname.replace('<locals>.', '')} ({shortened(code.co_filename)}:{code.co_firstlineno})"
+
+
+def cost_of_loading() -> float:
+    """The cost, in seconds, of loading what captures need and the program has not loaded."""
+    return sum(seconds for module, seconds in TO_LOAD.items() if module not in sys.modules)
 
 
 class Verdict(Enum):
@@ -130,8 +148,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         self.began = self.clock()
-        self.since: float | None = None     # when the hook first asked about tensor work
-        self._left: dict[int, tuple[weakref.ref[CodeType], str]] = {}   # the code that is left to Python, and why
+        self._since = CodeTable(lambda code: (self.clock(), work_of(code).calls))   # when its pace was first measured
+        self._paid: CodeTable[float] = CodeTable(lambda code: 0.0)  # the seconds that its last capture took
+        self._left: CodeTable[str] = CodeTable(lambda code: "")     # why Python runs this code
 
     @property
     def takes_all(self) -> bool:
@@ -142,14 +161,12 @@ class Policy:
         """Whether to capture this code at a call without an entry; ``is_users`` says which callers may be captured."""
         if self.takes_all:
             return Verdict.CAPTURE
-        now = self.clock()
-        if self.since is None:
-            self.since = now
-        work = work_of(code)
+        now, work = self.clock(), work_of(code)
+        self._since.of(code)
         if work.calls < WATCHED:
             verdict = Verdict.LATER
             self.leave(code, f"{verdict.value}: {work.calls}")
-        elif code.co_name == "__init__" or not self.pays(work, now):     # an object is usually made once
+        elif code.co_name == "__init__" or not self.pays(code, work, now):      # an object is usually made once
             verdict = Verdict.POOR
             self.leave(code, work.why_poor)
         elif self.waits(code, work, now, is_users):
@@ -159,20 +176,28 @@ class Policy:
             self.left_out[code.co_qualname] += 1
             self.leave(code, verdict.value)
         else:
-            self._left.pop(id(code), None)
+            self._left.take(code)
+            self._since.put(code, (now, work.calls))
             return Verdict.CAPTURE
         soon = work.calls + 1 + work.calls // 4
         _hook.ask_again(code, soon if verdict is Verdict.WAITS else max(WATCHED, 2 * work.calls))
         return verdict
 
-    def pays(self, work: Work, now: float, times: float = 1.0) -> bool:
-        """Whether ``times`` the expected gain, or the gain once it has grown so much, is more than the cost."""
-        return work.is_dense and self.to_come(work.calls, now) * work.saved * times > work.cost
+    def pays(self, code: CodeType, work: Work, now: float, times: float = 1.0) -> bool:
+        """Whether ``times`` the expected gain, or the gain once it has grown so much, is more than the cost.
 
-    def to_come(self, calls: int, now: float) -> float:
-        """The number of further calls that is expected."""
-        passed = now - (self.since if self.since is not None else now)
-        return calls / (passed + JUST_BEGUN) * (TO_COME + passed)
+        The first decision is made with the pace of a few calls. Later ones take more to be other than the first: a
+        capture late in a program has less time to pay.
+        """
+        cost = work.cost + cost_of_loading()
+        return work.is_dense and self.to_come(code, work.calls, now) * work.saved * times > (
+            cost if work.calls < 2 * WATCHED else LATER * cost)
+
+    def to_come(self, code: CodeType, calls: int, now: float) -> float:
+        """The number of further calls that is expected after ``calls`` of them."""
+        since, before = self._since.of(code)
+        passed = max(now - since, AT_ONCE)
+        return max(calls - before, 0) / passed * (TO_COME + now - self.began)
 
     def waits(self, code: CodeType, work: Work, now: float, is_users: Callable[[CodeType], bool]) -> bool:
         """Whether a caller that contains this code may be captured at its next call."""
@@ -184,17 +209,20 @@ class Policy:
                 patience = PATIENCE_IN_MODULE if caller.co_name == "forward" else PATIENCE
                 if work.calls < patience:
                     return True
-            elif _hook.get_entries(caller) or self.pays(of_caller, now, times=4):
+            elif of_caller.calls < WATCHED:
+                if of_caller.is_dense and of_caller.saved > work.saved:
+                    return True
+            elif _hook.get_entries(caller) or self.pays(caller, of_caller, now, times=4):
                 return True
         return False
 
     # ---- what is left to Python
     def leave(self, code: CodeType, why: str) -> None:
         """Record why Python runs this code."""
-        self._left[id(code)] = weakref.ref(code), why
+        self._left.put(code, why)
 
     def left_to_python(self) -> list[tuple[CodeType, str]]:
-        return [(code, why) for reference, why in [*self._left.values()] if (code := reference()) is not None]
+        return [(code, self._left.of(code)) for code in self._left.codes()]
 
     # ---- the budget
     def running(self, now: float | None = None) -> float:
@@ -206,13 +234,16 @@ class Policy:
         return self.budget.share * self.running(now) + self.budget.seconds - self.spent
 
     @contextmanager
-    def spending(self) -> Iterator[None]:
-        """A context whose time is charged to the budget."""
+    def spending(self, code: CodeType | None = None) -> Iterator[None]:
+        """A context whose time is charged to the budget. ``code`` is what is captured, if any."""
         start = self.clock()
         try:
             yield
         finally:
-            self.spent += self.clock() - start
+            seconds = self.clock() - start
+            self.spent += seconds
+            if code is not None:
+                self._paid.put(code, seconds)
 
     # ---- captures of one function again
     def may_recapture(self, code: CodeType, captures: int, misses: int) -> bool:
@@ -222,11 +253,17 @@ class Policy:
         if self.takes_all:
             return True
         work, now = work_of(code), self.clock()
-        if self.to_come(misses, now) * work.saved <= work.cost * DEARER ** (captures - 1):
+        since, _ = self._since.of(code)
+        to_come = misses / max(now - since, AT_ONCE) * (TO_COME + now - self.began)
+        cost = max(work.cost, self._paid.of(code))
+        if misses < WATCHED:
+            pass
+        elif to_come * work.saved <= cost * DEARER ** (captures - 1):
             self.leave(code, f"no capture fits all calls, and after {captures} another one costs more than it gains")
-        elif work.cost > self.allowance(now):
+        elif cost > self.allowance(now):
             self.left_out[code.co_qualname] += 1
         else:
+            self._since.put(code, (now, work.calls))
             return True
         _hook.ask_again(code, work.calls + 1 + misses // 4)
         return False

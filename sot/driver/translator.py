@@ -170,7 +170,7 @@ class Translator:
         record = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         self.states.of(code).captures += 1
         try:
-            with no_saved_tensors_hooks(), recording.capturing(record), self.spending():
+            with no_saved_tensors_hooks(), recording.capturing(record), self.spending(code):
                 call = Call(function, inputs, GlobalState(), record)
                 self.learn_from_failures(call)
                 with without_subclasses():
@@ -228,9 +228,9 @@ class Translator:
         self.captures += (record for state in self.states for record in state.records if id(record) in lent)
         self.captures.sort(key=lambda record: places.get(id(record), len(places)))
 
-    def spending(self) -> AbstractContextManager[None]:
-        """A context whose time is charged to the program's budget, if it has one."""
-        return self.program.policy.spending() if self.program is not None else nullcontext()
+    def spending(self, code: CodeType) -> AbstractContextManager[None]:
+        """A context whose time is charged to the program's budget, if it has one. ``code`` is what is captured."""
+        return self.program.policy.spending(code) if self.program is not None else nullcontext()
 
     def translate(self, call: Call) -> Callable:
         """The entry for a call. An attempt that finds a wrong assumption is followed by one with more assumptions."""

@@ -14,7 +14,7 @@ from whole_programs import enabled_program
 
 import sot
 from sot import _hook
-from sot.driver.capture_policy import PATIENCE, Policy, Verdict, Work
+from sot.driver.capture_policy import PATIENCE, WATCHED, Policy, Verdict, Work
 from sot.frontend.global_mode import enable_all
 from sot.reports.build import report_of
 from sot.reports.recording import Recording, recorded
@@ -123,6 +123,42 @@ def test_bookkeeping_around_a_few_operations_is_left_to_python(program):
     assert looked_into(made) == [] and len(history["metric 7"]) == 100
 
 
+def test_the_pace_is_that_of_the_code_and_not_of_the_program(program):
+    clock, net = Clock(), Net()
+    made = program(clock=clock)
+    for _ in range(WATCHED):            # the weights are made, the data is loaded
+        torch.ones(2)
+        clock.now += 1000
+    for _ in range(WATCHED + 1):
+        net(torch.ones(2, 3))
+        clock.now += 0.01
+    assert captured(made) == ["forward"]
+
+
+def test_operations_without_calls_of_python_gain_nothing(program):
+    def arithmetic(x):
+        for i in range(40):
+            x = x * 2 + i
+        return x
+
+    made = program()
+    for _ in range(100):
+        arithmetic(torch.ones(2, 3))
+    assert looked_into(made) == []
+
+
+def test_what_was_found_poor_is_captured_later_only_for_more(program):
+    clock, net = Clock(), Net()
+    policy = program(clock=clock).policy
+    few, many = Work(WATCHED, 100, 0, 100 * WATCHED, 0, True), Work(8 * WATCHED, 800, 0, 800 * WATCHED, 0, True)
+    clock.now = 1.0
+    poor = Net.forward.__code__
+    net(torch.ones(2, 3)), net(torch.ones(2, 3))
+    paces = [policy.to_come(poor, work.calls, 8.0) * work.saved / work.cost for work in (few, many)]
+    assert paces[1] > paces[0]
+    assert policy.pays(poor, few, 8.0, 1.5 / paces[0]) and not policy.pays(poor, many, 8.0, 1.5 / paces[1])
+
+
 def test_what_is_called_rarely_is_not_captured(program):
     clock, net = Clock(), Net()
     made = program(clock=clock)
@@ -139,7 +175,7 @@ def test_operations_that_graphs_run_are_nobodys_work(program):
         return net(x).sum()
     for _ in range(100):
         step(torch.ones(2, 3))
-    _, operations, in_modules, _, _ = _hook.work_of(step.__code__)
+    _, operations, in_modules, _, _, _ = _hook.work_of(step.__code__)
     calls_before_capture = in_modules / 24
     assert "forward" in captured(made) and calls_before_capture < 40 and operations < 40 * 26 + 100
 
@@ -213,12 +249,13 @@ def test_a_function_whose_captures_never_fit_is_captured_ever_more_rarely(progra
 
 
 def test_recaptures_become_rarer(program):
-    made, net = program(), Net()
+    clock, net, needed = Clock(), Net(), []
+    made, code = program(clock=clock), Net.forward.__code__
     net(torch.ones(2, 3)), net(torch.ones(2, 3))
-    code = Net.forward.__code__
-    needed = [next(n for n in range(1, 10**5) if made.policy.may_recapture(code, captures, n))
-              for captures in range(1, 5)]
-    assert needed[0] < 40 and all(more > 2 * before for before, more in zip(needed, needed[1:]))
+    for captures in range(1, 5):
+        clock.now += 1
+        needed.append(next(n for n in range(1, 10**5) if made.policy.may_recapture(code, captures, n)))
+    assert WATCHED < needed[0] < 100 and all(more > 2 * before for before, more in zip(needed, needed[1:]))
 
 
 def test_calls_that_no_capture_fits_are_decided_on_ever_more_rarely(program, monkeypatch):
@@ -257,11 +294,11 @@ def test_sizes_that_keep_changing_are(program):
 
 
 def test_the_model_of_costs():
-    module = Work(10, 100, 0, 300, True)
-    caller = Work(10, 120, 100, 500, False)
-    assert (module.own, caller.own) == (100, 20)
-    assert module.cost > Work(10, 50, 0, 300, True).cost and module.saved > caller.saved
-    assert not Work(10, 100, 100, 500, False).is_dense and not Work(1, 1, 0, 500, False).is_dense
+    module = Work(10, 100, 0, 300, 0, True)
+    caller = Work(10, 120, 100, 500, 300, False)
+    assert (module.own, caller.own) == (100, 20) and (module.own_frames, caller.own_frames) == (300, 200)
+    assert module.cost > Work(10, 50, 0, 300, 0, True).cost and module.saved > caller.saved
+    assert not Work(10, 100, 100, 500, 400, False).is_dense and not Work(1, 1, 0, 500, 0, False).is_dense
 
 
 def test_nothing_is_decided_before_code_has_been_watched():

@@ -106,7 +106,7 @@ def test_calls_that_are_compared_are_calls_of_the_same_kind(program):
 
 
 GAIN = Gain(1000, 900, 1.5, 20.0, [Pace("Net.forward (a.py:3)", 100, 0.01, 0.03)],
-            [LeftOut("collate (b.py:7)", 60, Work(4, 4, 0, 900, False).why_poor)], ["f", "g", "h", "i"])
+            [LeftOut("collate (b.py:7)", 60, Work(4, 4, 0, 900, 0, False).why_poor)], ["f", "g", "h", "i"])
 LINES = ["SOT: 90% of 1,000 tensor operations ran in captured code; capture took 1.5 s of 20.0 s",
          "  captured calls were 2.0 s faster than in Python:",
          "    Net.forward (a.py:3): 10.00 ms a call, 30.00 ms in Python, 100 calls",

@@ -139,7 +139,7 @@ struct Times { unsigned long long calls, total, least; };
 /* The work of a code object's frames while Python ran them, and the times of calls: without an entry, with an entry
    that Python ran for comparison, and with an entry that answered. See observe.c. */
 struct Work {
-    unsigned long long calls, operations, in_modules, frames;
+    unsigned long long calls, operations, in_modules, frames, frames_in_modules;
     unsigned long long next; /* the number of calls after which the callback is called again */
     int is_module;           /* the forward() of modules */
     struct Times plain, control, captured;
@@ -203,8 +203,8 @@ void move_to_front(PyObject *entries, Py_ssize_t index);
 
 /* ---- observe.c ---------------------------------------------------------------------------------- */
 
-/* Of this thread, so far: tensor operations outside graphs; those of them in forward() of modules; frames. */
-struct Observed { unsigned long long operations, in_modules, frames; };
+/* Of this thread, so far: tensor operations outside graphs, and frames; the part of both in forward() of modules. */
+struct Observed { unsigned long long operations, in_modules, frames, frames_in_modules; };
 extern PER_THREAD struct Observed observed;
 
 /* Tensor operations of all threads, in frames that entries answered. */

@@ -344,7 +344,7 @@ static PyMethodDef methods[] = {
      "A specification that a tensor meets if a C function returns True."},
     {"observe", observe_types, METH_VARARGS, "observe(tensor, module): counts from now on the tensors that torch makes."},
     {"work_of", work_of, METH_O,
-     "The work of a code object's frames that Python ran: (calls, operations, in modules, frames, is a forward)."},
+     "The work of a code object's frames that Python ran: (calls, operations, in modules, frames, in modules, is a forward)."},
     {"times_of", times_of, METH_O,
      "((calls, seconds of the fastest, seconds) of a code object run by Python, the same for its entries)."},
     {"operations", operations, METH_NOARGS, "The number of tensor operations, and the number in entries."},

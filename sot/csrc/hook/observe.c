@@ -95,11 +95,11 @@ int control_is_due(const struct Work *work)
         && work->captured.calls >= FIRST_CONTROL + CAPTURED_PER_CONTROL * work->control.calls;
 }
 
-/* With a margin for errors of measurement. */
+/* With a margin for errors of measurement. What gains nothing may stay: the capture is paid. */
 static int loses(const struct Work *work)
 {
     return work->captured.calls >= CALLS_TO_JUDGE && (work->captured.calls & (work->captured.calls - 1)) == 0
-        && work->control.calls >= CONTROLS && work->captured.least > work->control.least + work->control.least / 16;
+        && work->control.calls >= CONTROLS && work->captured.least > work->control.least + work->control.least / 64;
 }
 
 /* An entry has answered for a frame. Code that was faster without goes back to Python. -1 with an exception. */
@@ -127,6 +127,7 @@ static int note_work(PyCodeObject *code, int is_module, struct Observed before, 
     slot->work.operations += after.operations - before.operations;
     slot->work.in_modules += after.in_modules - before.in_modules;
     slot->work.frames += after.frames - before.frames;
+    slot->work.frames_in_modules += after.frames_in_modules - before.frames_in_modules;
     return 0;
 }
 
@@ -153,6 +154,7 @@ PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame)
         }
         if (is_module) {
             observed.in_modules = before.in_modules + observed.operations - before.operations;
+            observed.frames_in_modules = before.frames_in_modules + observed.frames - before.frames;
         }
     }
     Py_DECREF(code);
@@ -190,8 +192,8 @@ PyObject *work_of(PyObject *Py_UNUSED(module), PyObject *object)
         return NULL;
     }
     struct Work *work = &slot->work;
-    return Py_BuildValue("(KKKKO)", work->calls, work->operations, work->in_modules, work->frames,
-                         work->is_module ? Py_True : Py_False);
+    return Py_BuildValue("(KKKKKO)", work->calls, work->operations, work->in_modules, work->frames,
+                         work->frames_in_modules, work->is_module ? Py_True : Py_False);
 }
 
 /* ((calls, seconds of the fastest, of all) run by Python, the same by entries). Calls for comparison come first. */

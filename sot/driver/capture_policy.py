@@ -2,9 +2,9 @@
 
 It captures code if the expected gain is more than the cost, and if the budget allows it. While Python runs a program,
 the hook counts the calls, the tensor operations and the Python frames of each code object (sot/csrc/hook/observe.c).
-After some calls, and each time that their number has doubled, the hook asks the policy. The cost of a capture
-is paid once and grows with operations and frames. The gain comes with each later call: a graph runs no Python frames, but
-it calls the same operations. The number of later calls is estimated from the pace of the code's calls so far.
+After some calls, and each time that their number has doubled, the hook asks the policy. The cost of a capture is paid
+once and grows with operations and frames. The gain comes with each later call: a graph runs the same operations, but no
+Python frames. The number of later calls is estimated from the pace of the code's calls so far.
 
     SOT_BUDGET=0.2,2    captures take at most a share of 0.2 of the running time, plus 2 seconds
     SOT_BUDGET=all      every function is captured at its first call, whatever it costs
@@ -137,11 +137,13 @@ class Policy:
     Arguments:
         budget: the limit.
         clock: returns seconds.
+        cpu_clock: returns the seconds that this thread has worked.
         before: the seconds that the program ran before this object was made.
     """
 
     budget: Budget = field(default_factory=Budget)
     clock: Clock = time.perf_counter
+    cpu_clock: Clock = time.thread_time     # a machine with other work makes a capture longer, but no dearer
     before: float = field(default_factory=time.process_time)
     spent: float = 0.0
     left_out: Counter[str] = field(default_factory=Counter)
@@ -149,7 +151,7 @@ class Policy:
     def __post_init__(self) -> None:
         self.began = self.clock()
         self._since = CodeTable(lambda code: (self.clock(), work_of(code).calls))   # when its pace was first measured
-        self._paid: CodeTable[float] = CodeTable(lambda code: 0.0)  # the seconds that its last capture took
+        self._paid: CodeTable[float] = CodeTable(lambda code: 0.0)  # the seconds of work that its last capture took
         self._left: CodeTable[str] = CodeTable(lambda code: "")     # why Python runs this code
 
     @property
@@ -236,14 +238,13 @@ class Policy:
     @contextmanager
     def spending(self, code: CodeType | None = None) -> Iterator[None]:
         """A context whose time is charged to the budget. ``code`` is what is captured, if any."""
-        start = self.clock()
+        start, cpu_start = self.clock(), self.cpu_clock()
         try:
             yield
         finally:
-            seconds = self.clock() - start
-            self.spent += seconds
+            self.spent += self.clock() - start
             if code is not None:
-                self._paid.put(code, seconds)
+                self._paid.put(code, self.cpu_clock() - cpu_start)
 
     # ---- captures of one function again
     def may_recapture(self, code: CodeType, captures: int, misses: int) -> bool:

@@ -150,7 +150,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         self.began = self.clock()
-        self._since = CodeTable(lambda code: (self.clock(), work_of(code).calls))   # when its pace was first measured
+        self._since = CodeTable(lambda code: (self.clock(), work_of(code).calls))   # the start of its pace
         self._paid: CodeTable[float] = CodeTable(lambda code: 0.0)  # the seconds of work that its last capture took
         self._left: CodeTable[str] = CodeTable(lambda code: "")     # why Python runs this code
 
@@ -179,7 +179,6 @@ class Policy:
             self.leave(code, verdict.value)
         else:
             self._left.take(code)
-            self._since.put(code, (now, work.calls))
             return Verdict.CAPTURE
         soon = work.calls + 1 + work.calls // 4
         _hook.ask_again(code, soon if verdict is Verdict.WAITS else max(WATCHED, 2 * work.calls))
@@ -245,6 +244,7 @@ class Policy:
             self.spent += self.clock() - start
             if code is not None:
                 self._paid.put(code, self.cpu_clock() - cpu_start)
+                self._since.put(code, (self.clock(), work_of(code).calls))
 
     # ---- captures of one function again
     def may_recapture(self, code: CodeType, captures: int, misses: int) -> bool:
@@ -264,7 +264,6 @@ class Policy:
         elif cost > self.allowance(now):
             self.left_out[code.co_qualname] += 1
         else:
-            self._since.put(code, (now, work.calls))
             return True
         _hook.ask_again(code, work.calls + 1 + misses // 4)
         return False

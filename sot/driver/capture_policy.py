@@ -26,11 +26,13 @@ from sot import _hook
 from sot.bytecode.code_table import CodeTable
 from sot.support.limits import EVERYTHING, Budget
 from sot.support.places import shortened
+from sot.torch_compat.dynamo import state
 
 Clock = Callable[[], float]
 
 # ---- costs and gains, in seconds; measured on the programs of benchmarks/programs.py ----
-TO_LOAD = {"sot.driver.translator": 0.3, "torch._dynamo": 0.9}  # what captures need, unless the program has it already
+LOADING = 0.3               # the translator, if it is not loaded
+LOADING_TORCH = 0.9         # the same for what captures need of torch
 PER_CAPTURE = 0.03
 PER_OPERATION = 0.002
 PER_FRAME = 0.0004
@@ -119,7 +121,7 @@ def name_of(code: CodeType) -> str:
 
 def cost_of_loading() -> float:
     """The cost, in seconds, of loading what captures need and the program has not loaded."""
-    return sum(seconds for module, seconds in TO_LOAD.items() if module not in sys.modules)
+    return LOADING * ("sot.driver.translator" not in sys.modules) + LOADING_TORCH * (not state.is_loaded())
 
 
 class Verdict(Enum):

@@ -27,6 +27,11 @@ def loaded() -> ModuleType:
     return import_module("torch._dynamo")
 
 
+def is_loaded() -> bool:
+    """Whether the program has imported torch._dynamo. torch's fake tensors do."""
+    return "torch._dynamo" in sys.modules
+
+
 def stance() -> Stance:
     """The stance in force. torch's own functions set it, so it is read where they keep it."""
     frames: Any = sys.modules.get("torch._dynamo.eval_frame")

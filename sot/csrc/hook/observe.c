@@ -88,6 +88,7 @@ static void add_time(struct Times *times, unsigned long long start)
 #define CAPTURED_PER_CONTROL 2
 #define CONTROLS 4
 #define CALLS_TO_JUDGE 16
+#define TIMED 64 /* later calls are only counted */
 
 int control_is_due(const struct Work *work)
 {
@@ -138,7 +139,8 @@ PyObject *evaluate_observed(PyThreadState *tstate, Frame *frame)
     int is_module = is_forward_of_module(frame, code);
     struct Observed before = observed;
     Slot *slot = find_slot(code);
-    unsigned long long start = slot != NULL && slot->work.operations != 0 ? nanoseconds() : 0; /* not of a first call */
+    int timed = slot != NULL && slot->work.operations != 0 /* not the first call */ && slot->work.plain.calls < TIMED;
+    unsigned long long start = timed ? nanoseconds() : 0;
     Activation here = {code, innermost};
     innermost = &here;
     observed.frames++;

@@ -61,7 +61,7 @@ def covariance(x: torch.Tensor) -> torch.Tensor:
 
 def least_squares(a: torch.Tensor, b: torch.Tensor) -> Any:
     """``torch.linalg.lstsq`` of no more equations than unknowns, on the CPU: a solution by columns, no residuals."""
-    return torch.return_types.linalg_lstsq((
+    return torch.return_types.linalg_lstsq((    # type: ignore[attr-defined]
         (b.T @ a).T, a.new_empty(0), torch.empty((), dtype=torch.int64), a.new_empty(0)))
 
 

@@ -33,7 +33,7 @@ from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
 from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
-from sot.values.constants import cannot_change, is_library
+from sot.values.constants import cannot_change, is_constant, is_library
 from sot.values.iterators import CoroutineValue
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 from sot.values.wrapping import wrap, wrap_attr, wrap_known
@@ -92,6 +92,8 @@ def generic_load(m: Machine, obj: Value, name: str) -> Value:
 
 
 def get_data(m: Machine, obj: Value, raw: Any, owner: type, name: str) -> Value:
+    if isinstance(obj, Const) and owner is torch.FunctionSchema and is_constant(getattr(obj.real, name)):
+        return native_attr(m, obj, name)
     if isinstance(raw, property):
         if raw.fget is None:
             m.throw(AttributeError, f"property {name!r} of {obj.pytype.__qualname__!r} object has no getter")

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 NO_DATA = "its data is not allocated yet"     # a fake tensor's message when C++ reads its values
 
 LEAF_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor", "torch.fft", "torch.linalg",
-                          "torch.special", "torch._jit_internal"})
+                          "torch.special"})
 # Python functions of these modules that are inlined like user code, or that show a tensor to Python.
 NOT_LEAVES = frozenset({"__repr__", "__format__", "__str__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__array__",
                         "__setstate__", "__iter__", "__len__", "backward", "register_hook", "storage", "__dir__",

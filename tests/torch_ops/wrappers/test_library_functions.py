@@ -1,7 +1,7 @@
-"""Functions of torch in Python that are one node."""
+"""Functions of torch in Python that are one node, and those that are executed as code."""
 import pytest
 import torch
-from harness import Programs, check
+from harness import Programs, check, check_by
 from torch.overrides import TorchFunctionMode
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
@@ -50,3 +50,28 @@ def test_modes_see_what_the_functions_call():
             y = torch.masked.sum(x, 1, mask=x > 0.2)
         return y, mode.names
     check(fn, X)
+
+
+def decorators_for_scripts(x):
+    @torch.jit.ignore
+    def ignored(v):
+        return v * 2
+
+    @torch.jit.unused
+    def unused(v):
+        return v + 1
+    values = torch.jit.annotate(list[torch.Tensor], [])
+    values.append(x)
+    return ignored(x) + unused(x), torch.jit.isinstance(values, list[torch.Tensor]), torch.jit.isinstance(x, (int, str))
+
+
+def schemas(x):
+    operator = torch.ops.aten.add.Tensor
+    return x + 1, operator._schema.name, operator._schema.overload_name, str(operator), [
+        argument.name for argument in operator._schema.arguments]
+
+
+def test_what_torch_adds_for_scripts_and_operators_is_followed():
+    check_by("eager", decorators_for_scripts, torch.ones(3), breaks=0)
+    check_by("eager", schemas, torch.ones(3))
+    check_by("eager", lambda x: (x + 1, torch.ops.aten.add.Tensor._schema.name), torch.ones(3), breaks=0)

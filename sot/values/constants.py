@@ -26,7 +26,8 @@ IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescr
                   functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
                   torch.torch_version.TorchVersion,
                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
-                  torch.FunctionSchema, np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature, inspect.Parameter)
+                  torch.FunctionSchema, np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature,
+                  inspect.Parameter)
 # These and their subclasses.
 KNOWN_BY_IDENTITY = (type, enum.Enum, types.ModuleType, types.GenericAlias, torch._ops.HigherOrderOperator)
 CONSTANT_TYPES = frozenset(EQUAL_TYPES + SINGLETONS + IDENTITY_TYPES)

@@ -138,6 +138,6 @@ METHODS_OF_WITH = {"BEFORE_WITH": ("__enter__", "__exit__"), "BEFORE_ASYNC_WITH"
 # The opcodes that the interpreter may refuse, and why. They are decoded and encoded like the others.
 _ASYNC = "async code is left to Python"
 REFUSED: dict[str, str] = {
-    **dict.fromkeys("GET_AWAITABLE GET_AITER GET_ANEXT END_ASYNC_FOR".split(), _ASYNC),
+    **dict.fromkeys("GET_AITER GET_ANEXT END_ASYNC_FOR".split(), _ASYNC),
     **dict.fromkeys("BUILD_INTERPOLATION BUILD_TEMPLATE".split(), "template strings are left to Python"),
 }

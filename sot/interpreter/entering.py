@@ -117,14 +117,15 @@ def settled(m: Machine, value: Any) -> Value:
 
 
 def make_coroutine(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A coroutine or async generator that has not begun. Emitted code always makes it: Python warns of a coroutine that
-    is never awaited.
+    """A coroutine or async generator that has not begun. Emitted code makes it unless capture drives it: Python warns
+    of a coroutine that is never awaited.
     """
     awaited = function.code.co_flags & inspect.CO_COROUTINE
     made = GeneratorValue(begun_frame(m, function, args, kwargs),
                           types.CoroutineType if awaited else types.AsyncGeneratorType)
+    made.frame.generator = made
     coroutine = CoroutineValue(made, function.name)
-    m.effect(lambda e: e.value(coroutine))
+    m.effect(lambda e: None if made.started else e.value(coroutine))
     return coroutine
 
 

@@ -44,6 +44,7 @@ from sot.values.iterators import GeneratorValue
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue, ObjectValue
 from sot.values.objects.class_attributes import ClassAttributes
+from sot.values.objects.contexts import ContextValue
 from sot.values.tensor import TensorValue
 from sot.values.text import ShownTensor
 from sot.values.wrapping import wrap, wrap_new
@@ -79,6 +80,7 @@ class Machine:
         self.compared: set[type] = set()        # types of objects whose identity was compared
         self.by_id: dict[int, tuple[Any, Value]] = {}
         self.namespaces: dict[int, DictValue] = {}
+        self.contexts: list[ContextValue] = []      # those in which the program runs, see effects/contexts.py
         self.dict_owners: dict[int, ObjectValue] = {}   # by the id of their __dict__
         self.made_classes: dict[int, ClassValue] = {}   # by the id of their stand-in
         self.written_classes: dict[int, ClassAttributes] = {}   # by the id of the class

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from sot.bytecode.plain_loops import ends_only_at_head, loop_at
-from sot.bytecode.resume_origin import source
+from sot.bytecode.resume_origin import origin, source
 from sot.guards.assumptions import RestartCapture
 from sot.support.errors import Break, LeftAlone, Reason
 from sot.support.limits import WITHOUT_OPERATIONS
-from sot.values.base import Lazy
-from sot.values.iterators import IteratorValue
+from sot.values.base import Lazy, Value
+from sot.values.iterators import IteratorValue, StartedRange
 
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
@@ -126,3 +126,16 @@ def refuse_left(m: Machine, frame: Frame, head: int | None = None) -> None:
     if left and source(frame.native, frame.last if head is None else head) in left:
         call = "within a call, " if head is None else ""
         raise Break(Reason.LOOP, f"{call}for long without an operation on tensors", loop=head)
+
+
+def refuse_started(m: Machine, frame: Frame, iterator: Value) -> None:
+    """Break where a loop that began before the frame would be unrolled again. If the frame goes on inside of the body,
+    as after a suspension, it takes one element.
+    """
+    known = origin(frame.native)
+    if not isinstance(iterator, StartedRange) or known is None or frame is not m.frames[0]:
+        return
+    head = source(frame.native, frame.last)[1]
+    inside = known.pc in loop_at(known.code, head) and known.pc not in (head, head + 1)
+    if iterator.index or not inside:
+        raise Break(Reason.OPAQUE_ITERATOR, iterator.pytype.__qualname__)

@@ -106,7 +106,8 @@ def not_stop_iteration(m: Machine, frame: Frame, exception: Value) -> Value:
     """The exception that leaves a generator's frame (PEP 479)."""
     if type(frame.generator) is not GeneratorValue or not issubclass(exception.pytype, StopIteration):
         return exception
-    made = ExceptionValue(RuntimeError, [Const("generator raised StopIteration")])
+    kind = frame.generator.pytype.__name__
+    made = ExceptionValue(RuntimeError, [Const(f"{kind} raised StopIteration")])
     made.cause = made.context = exception
     made.suppress = True
     return made

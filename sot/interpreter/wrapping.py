@@ -20,9 +20,10 @@ import torch
 
 from sot.graph import GeneratorRef
 from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
+from sot.guards.of_objects.range_iterators import RANGE_ITERATOR
+from sot.guards.of_objects.warning_logs import NoLogGuard, gets_warnings
 from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, known
 from sot.guards.tensor_guards import TensorGuard
-from sot.guards.warning_logs import NoLogGuard, gets_warnings
 from sot.interpreter.torch_ops.wrappers import instances
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
@@ -51,6 +52,7 @@ from sot.values.constants import (
     module_of,
 )
 from sot.values.generators import GeneratorOfNumbers
+from sot.values.iterators import StartedRange
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.objects.contexts import ContextVarValue, LocalValue
 from sot.values.tensor import TensorValue
@@ -419,6 +421,7 @@ WRAPPERS: dict[type, Callable] = {
     types.SimpleNamespace: lambda m, real, origin: ObjectValue(types.SimpleNamespace, real, origin),
     types.MethodType: _method, types.CellType: _cell, functools.partial: _partial, np.ndarray: _array,
     torch.Generator: _generator,
+    RANGE_ITERATOR: lambda m, real, origin: StartedRange(real, origin),
     contextvars.ContextVar: lambda m, real, origin: ContextVarValue(real, origin),
 }
 SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [

@@ -7,16 +7,18 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from sot import _hook
+from sot.guards.of_objects.range_iterators import RANGE_ITERATOR, MoreGuard, Upcoming, rest_of
 from sot.polyfills.rebuilt import ENDED, advanced
 from sot.support.errors import Break, NotRebuildable, Reason, article
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
-from sot.values.wrapping import wrap_new
+from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from sot.bytecode import Code
+    from sot.guards.origin import Origin
     from sot.values.protocols import Emitter, Machine
 
 
@@ -149,7 +151,7 @@ class ReversedIterator(IteratorValue):
 class RangeIterator(IteratorValue):
     """Iterates over a range, which may be too long to list."""
 
-    pytype = type(iter(range(0)))
+    pytype = RANGE_ITERATOR
 
     def __init__(self, over: range) -> None:
         self.over, self.index = over, 0
@@ -173,6 +175,37 @@ class RangeIterator(IteratorValue):
 
     def rebuild(self, e: Emitter) -> str:
         return e.variable(self, f"iter({self.over[self.index:]!r})")
+
+
+class StartedRange(IteratorValue):
+    """An iterator over a range that existed before."""
+
+    pytype = RANGE_ITERATOR
+
+    def __init__(self, real: Any, origin: Origin) -> None:
+        self.real: Any = real
+        self.origin: Origin = origin
+        self.rest, self.index = rest_of(real), 0
+
+    def step(self, m: Machine) -> Value | Any:
+        more = self.index < len(self.rest)
+        m.guard(MoreGuard(self.origin, self.index, more))
+        if not more:
+            return ABSENT
+        m.touch(self)
+        self.index += 1
+        return wrap(m, self.rest[self.index - 1], Upcoming(self.origin, self.index - 1))
+
+    def snapshot(self) -> Callable[[], None]:
+        index = self.index
+
+        def undo() -> None:
+            self.index = index
+        return undo
+
+    def replay(self, e: Emitter) -> None:
+        if self.index:
+            e.line(f"{e.const(ADVANCED)}({e.value(self)}, {self.index})")
 
 
 class DictIterator(IteratorValue):
@@ -382,7 +415,7 @@ class GeneratorValue(Value):
 
 
 class CoroutineValue(Value):
-    """A coroutine or async generator that the trace has made, and that has not begun. Python awaits it."""
+    """A coroutine or async generator that the trace has made. Python awaits it, or capture drives it from its start."""
 
     def __init__(self, made: GeneratorValue, name: str) -> None:
         self.made, self.name, self.pytype = made, name, made.pytype
@@ -391,6 +424,8 @@ class CoroutineValue(Value):
         return True
 
     def rebuild(self, e: Emitter) -> str:
+        if self.made.started:
+            raise NotRebuildable(f"{self.name}, a coroutine that has begun,")
         return e.generator(self.made)
 
 

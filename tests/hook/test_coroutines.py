@@ -49,7 +49,11 @@ async def together(x):
     return sum(await asyncio.gather(*[waits(x + k) for k in range(3)]))
 
 
-@pytest.mark.parametrize("main", [waits, together, everything])
+async def in_time(x):
+    return await asyncio.wait_for(waits(x), 1)
+
+
+@pytest.mark.parametrize("main", [in_time, together, everything])
 def test_a_loop_that_is_run_in_a_captured_function(main):
     def fn(x):
         y = x + 1

@@ -116,8 +116,8 @@ def test_the_stack_and_the_captures_do_not_grow_with_the_rounds():
             seen()
         return x
     translated = sot.to_static(f, backend=Counter())
-    translated(X, 10)
-    translated(X, 20)
+    for n in (10, 20, 30):      # from the third length on, n is a number that varies
+        translated(X, n)
     captures = len(translated.captures)
     depths.clear()
     assert torch.equal(translated(X, 500), f(X, 500))

@@ -64,7 +64,7 @@ leave(Reason.RANDOM, functions(uuid, "uuid1", "uuid4"))
 for _module in (time, subprocess, socket, shutil, tempfile):
     leave(Reason.SIDE_EFFECT, functions(_module))
 leave(Reason.SIDE_EFFECT, [(f"{f.__qualname__}()", f) for f in (
-    asyncio.run, asyncio.Runner.run, asyncio.BaseEventLoop.run_until_complete, asyncio.BaseEventLoop.run_forever)])
+    asyncio.Runner.run, asyncio.BaseEventLoop.run_until_complete, asyncio.BaseEventLoop.run_forever)])
 leave(Reason.SIDE_EFFECT, functions(torch, "save", "load", "set_printoptions"))
 leave(Reason.SIDE_EFFECT, functions(np, "set_printoptions"))
 leave(Reason.SIDE_EFFECT, functions(pickle, "dump", "dumps", "load", "loads"))

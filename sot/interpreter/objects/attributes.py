@@ -320,6 +320,8 @@ def load_of_cell(m: Machine, obj: CellValue, name: str) -> Value:
 
 @ANSWERS.add((CoroutineValue, "load_attr"))
 def load_of_coroutine(m: Machine, obj: CoroutineValue, name: str) -> Value:
+    if obj.pytype is types.CoroutineType and name in ("send", "throw", "close"):
+        return BoundMethod(Const(getattr(types.CoroutineType, name)), obj, name)
     raise Break(Reason.SUSPENDS, obj.name)
 
 

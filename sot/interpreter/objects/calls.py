@@ -199,8 +199,6 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
         return BY_CODE[function.code](m, function, args, kwargs)
     refuse_watcher(function)
     flags = function.code.co_flags
-    if flags & inspect.CO_ITERABLE_COROUTINE:
-        raise Break(Reason.SUSPENDS, function.name)
     if flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         return make_coroutine(m, function, args, kwargs)
     if flags & inspect.CO_GENERATOR:

@@ -7,7 +7,7 @@ import torch
 
 from sot.bytecode import Instr
 from sot.bytecode.instr import METHODS_OF_WITH
-from sot.interpreter import loop, suspension, unroll_limit
+from sot.interpreter import coroutines, loop, suspension, unroll_limit
 from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.exceptions import groups
 from sot.interpreter.control_flow import branches, predicates
@@ -122,6 +122,7 @@ def for_iter(m: Machine, frame: Frame, instr: Instr) -> None:
     if isinstance(iterator, GeneratorValue):
         value = ABSENT
     elif isinstance(iterator, (IteratorValue, HostedValue)):
+        unroll_limit.refuse_started(m, frame, iterator)
         value = iterator.step(m)
         if value is not ABSENT and is_module(value):
             frame.rounds.clear()    # over the layers of a model each iteration has another body, so all are unrolled
@@ -157,6 +158,11 @@ def send(m: Machine, frame: Frame, instr: Instr) -> None:
         frame.pc = instr.target
     else:
         frame.stack.append(got)
+
+
+@op("GET_AWAITABLE")
+def get_awaitable(m: Machine, frame: Frame, instr: Instr) -> None:
+    m.push_result(coroutines.awaitable(m, frame.stack.pop()))
 
 
 @op("END_SEND")

@@ -42,6 +42,32 @@ class ContextVarValue(Value):
         """Nothing: the calls of ``set`` and ``reset`` are effects, in the order of the program."""
 
 
+class ContextValue(Value):
+    """A ``Context`` that the trace has copied. ``held`` is what it holds for the variables that the trace knows."""
+
+    pytype = contextvars.Context
+
+    def __init__(self, held: dict[ContextVarValue, Value | None]) -> None:
+        self.held = held
+        self.entered = False
+
+    def snapshot(self) -> Callable[[], None]:
+        before = self.held, self.entered
+
+        def undo() -> None:
+            self.held, self.entered = before
+        return undo
+
+    def truth(self, m: Machine) -> bool | None:
+        return None     # whether it holds anything
+
+    def key(self) -> Any:
+        return self
+
+    def rebuild(self, e: Emitter) -> str:
+        raise NotRebuildable("a context, before it is copied")
+
+
 class LocalValue(ObjectValue):
     """A ``threading.local``, whose ``__dict__`` is that of the current thread."""
 
@@ -50,12 +76,13 @@ class LocalValue(ObjectValue):
 
 
 class TokenValue(Value):
-    """What ``ContextVar.set`` returns: the variable, and what it held before."""
+    """What ``ContextVar.set`` returns: the variable, what it held before, and in which context of the trace."""
 
     pytype = contextvars.Token
 
-    def __init__(self, variable: ContextVarValue, before: Value) -> None:
+    def __init__(self, variable: ContextVarValue, before: Value, within: ContextValue | None) -> None:
         self.variable, self.before = variable, before
+        self.within = within
         self.used = False
 
     def snapshot(self) -> Callable[[], None]:

@@ -1,0 +1,1 @@
+"""Guards on objects of particular classes, and origins in them."""

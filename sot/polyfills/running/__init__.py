@@ -1,0 +1,1 @@
+"""What runs functions of the program elsewhere: contexts, and the loop of asyncio."""

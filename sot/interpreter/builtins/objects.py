@@ -116,7 +116,7 @@ def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
     if getattr(cls, "_is_protocol", False):
         if value.real is not ABSENT and not isinstance(value, TensorValue):
             return isinstance(value.real, cls)
-        raise Break(Reason.UNSUPPORTED, f"isinstance of the protocol {cls.__qualname__}")
+        return introspection.fits_protocol(m, value, cls)
     if isinstance(value, TensorValue) and type(cls).__name__ == "tensortype":
         fake = value.fake
         return (fake.dtype, fake.layout, fake.device.type) == (cls.dtype, cls.layout, "cuda" if cls.is_cuda else "cpu")

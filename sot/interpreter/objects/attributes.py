@@ -33,9 +33,11 @@ from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
 from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
+from sot.values.classes import ClassValue
 from sot.values.constants import cannot_change, is_constant, is_library
 from sot.values.iterators import CoroutineValue
-from sot.values.objects import DictValue, ObjectValue, TupleValue
+from sot.values.objects import DictValue, ObjectValue, ReadOnlyDict, TupleValue
+from sot.values.objects.class_attributes import ClassAttributes
 from sot.values.wrapping import wrap, wrap_attr, wrap_known
 
 if TYPE_CHECKING:
@@ -235,12 +237,12 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
         if isinstance(meta_raw, property):
             return property_part(m, meta_raw, meta_owner, name, "fget").call(m, [Const(cls)], {})
         made = m.made_classes.get(id(cls))
+        if meta_raw is vars(type)["__dict__"]:
+            return dict_of_class(m, cls, made)
         if made is not None and (member := made.member(name)) is not None:
             return member
         if made is not None and name not in OF_ANY_CLASS:
             raise Break(Reason.UNSUPPORTED, f"reading .{name} of a class that is being made")
-        if name == "__dict__":
-            refuse_written(m, cls)
         try:
             found = getattr(cls, name)
         except AttributeError as e:
@@ -261,6 +263,19 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
         return wrap_known(m, getattr(cls, name))
     except AttributeError as e:
         return like_real(m, e, Const(cls))
+
+
+def dict_of_class(m: Machine, cls: type, made: ClassValue | None) -> Value:
+    """``cls.__dict__``"""
+    if made is None:
+        attrs = m.written_classes.get(id(cls))
+        if attrs is None:
+            attrs = m.written_classes[id(cls)] = ClassAttributes(cls)
+        return ReadOnlyDict(attrs, cls)
+    held = DictValue(dict)
+    for name, raw in vars(cls).items():
+        held.overlay[name] = made.member(name) or Const(raw)
+    return ReadOnlyDict(held, cls)
 
 
 def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Value:
@@ -286,7 +301,8 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
 
 def refuse_written(m: Machine, cls: type) -> None:
     """Break where the class itself would be read, if the program has written attributes that are not in it yet."""
-    if m.written_classes and any(id(owner) in m.written_classes for owner in cls.__mro__):
+    if m.written_classes and any(
+            id(owner) in m.written_classes and m.written_classes[id(owner)].overlay for owner in cls.__mro__):
         raise Break(Reason.UNSUPPORTED, f"reading {cls.__qualname__} after a change of its attributes")
 
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,11 +17,13 @@ from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph
+from sot.interpreter.wrapping import is_plain_class
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, LazyConst, NotConstant, Value
 from sot.values.callables import BoundMethod, FunctionValue
-from sot.values.objects import TupleValue
+from sot.values.constants import is_library
+from sot.values.objects import ObjectValue, ReadOnlyDict, TupleValue
 from sot.values.objects.identities import IdentityNumber, has_identity_number
 from sot.values.objects.references import WeakReference
 from sot.values.tensor import TensorValue, has_own_code
@@ -155,6 +157,8 @@ def _proxy_method(name: str) -> None:
 
     @handles(method)
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if isinstance(args[0], ReadOnlyDict):
+            return Const(getattr(args[0].of.pytype, name)).call(m, [args[0].of, *args[1:]], kwargs)
         try:
             result = method(*(a.constant() for a in args))
         except NotConstant:
@@ -172,8 +176,47 @@ def signature_value(m: Machine, real: Any) -> Value:
     return Const(real) if isinstance(real, inspect.Parameter) else wrap_new(m, real)
 
 
-for _name in ("keys", "values", "items", "get", "__getitem__", "__contains__", "__len__", "__iter__"):
+for _name in ("keys", "values", "items", "get", "copy", "__getitem__", "__contains__", "__len__", "__iter__", "__or__",
+              "__reversed__", "__eq__", "__ne__"):
     _proxy_method(_name)
+
+
+# ---- protocols -------------------------------------------------------------------------------------------------
+def fits_protocol(m: Machine, value: Value, cls: Any) -> bool:
+    """``isinstance`` of a protocol, for an object that the trace has made."""
+    shown = stand_in(m, value, cls)
+    if shown is None:
+        raise Break(Reason.UNSUPPORTED, f"isinstance of the protocol {cls.__qualname__}")
+    try:
+        return isinstance(shown, cls)
+    except TypeError as e:      # it is not for such checks
+        return m.throw(TypeError, *e.args)
+
+
+def stand_in(m: Machine, value: Value, cls: Any) -> Any:
+    """An object of the same class that has the same attributes, for ``typing`` to ask. None if that would run
+    properties and hooks, which are code of the program.
+    """
+    kind: Any = value.pytype
+    if kind is torch.Tensor and isinstance(value, TensorValue) and not value.attrs:
+        return torch.empty(0)
+    annotated = {name for c in cls.__mro__ for name in vars(c).get("__annotations__", ())}      # up to CPython 3.11
+    found = [lookup(m, kind, name) for name in {*dir(cls), *getattr(cls, "__protocol_attrs__", annotated)}]
+    if not isinstance(value, ObjectValue) or not is_plain_class(kind) or any(
+            is_code(lookup(m, kind, name)[0]) for name in ("__getattr__", "__getattribute__")) or any(
+            is_code(getattr(type(raw), "__get__", None)) or isinstance(raw, property)
+            for raw, owner in found if not is_library(owner.__module__)):
+        return None
+    shown = object.__new__(kind)
+    held = {name: value.attrs.get(m, name) for name in value.attrs.keys(m)} if value.has_attrs else {}
+    for name, item in {**held, **value.slots}.items():
+        if type(name) is str:
+            object.__setattr__(shown, name, None if item.pytype is type(None) else name)
+    return shown
+
+
+def is_code(raw: Any) -> bool:
+    return isinstance(raw, FunctionType)
 
 
 # ---- frames -----------------------------------------------------------------------------------------------

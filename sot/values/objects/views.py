@@ -1,6 +1,7 @@
-"""Views of dicts."""
+"""Views of dicts: keys, values and items, and read-only ones."""
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from sot.values.base import Const, NotConstant, Value
@@ -41,3 +42,29 @@ class MappingProxy(Value):
             return e.variable(self, f"{e.value(self.of)}.{self.kind}()")
         base = e.const(written_by(self.of.pytype, self.kind))       # the override may use this view
         return e.variable(self, f"{base}.{self.kind}({e.value(self.of)})")
+
+
+class ReadOnlyDict(Value):
+    """A mappingproxy of a dict, or the ``__dict__`` of a class."""
+
+    pytype = MappingProxyType
+
+    def __init__(self, of: DictValue, cls: type | None = None) -> None:
+        self.of, self.cls = of, cls
+
+    def host(self, m: Machine, depth: int = 0) -> Any:
+        return MappingProxyType(self.of.host(m, self.deeper(depth)))
+
+    def length(self, m: Machine) -> Value:
+        return self.of.length(m)
+
+    def truth(self, m: Machine) -> bool | None:
+        return self.of.truth(m)
+
+    def items_list(self, m: Machine) -> list[Value] | None:
+        return self.of.items_list(m)
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.cls is not None:
+            return e.variable(self, f"{e.const(self.cls)}.__dict__")
+        return e.variable(self, f"{e.const(MappingProxyType)}({e.value(self.of)})")

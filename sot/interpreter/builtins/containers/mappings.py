@@ -26,7 +26,7 @@ from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles, polyfills
 from sot.values.base import ABSENT, FALSE, NONE, Const, Value, boolean
 from sot.values.numbers import KEY_LIMIT, NUMBER_TYPES, is_among, is_dynamic
-from sot.values.objects import DictValue, ExceptionValue, MappingProxy, SetValue, TupleValue
+from sot.values.objects import DictValue, ExceptionValue, MappingProxy, ReadOnlyDict, SetValue, TupleValue
 from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
@@ -475,7 +475,10 @@ for _name in ("__and__", "__or__", "__sub__", "__xor__", "__eq__", "__ne__", "__
 
 @handles(types.MappingProxyType)
 def mapping_proxy(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.UNSUPPORTED, "a mappingproxy")
+    of, = take("mappingproxy", args, kwargs, "mapping", required=1)
+    if not isinstance(of, DictValue) or of.pytype not in (dict, OrderedDict):
+        raise Break(Reason.UNSUPPORTED, f"a mappingproxy of {of}")
+    return ReadOnlyDict(of)
 
 
 @handles(*(cls.__class_getitem__ for cls in (dict, OrderedDict, defaultdict)))

@@ -54,7 +54,7 @@ def or_pop(m: Machine, frame: Frame, value: Value) -> None:
 
 @returns(kinds.CLASS)
 def push_class(m: Machine, frame: Frame, value: Value) -> None:
-    push(m, frame, class_statements.finish(m, frame))
+    m.push_result(class_statements.finish(m, frame))
 
 
 @returns(kinds.FOR)

@@ -95,3 +95,16 @@ class _Hashed:
 def dir_of(obj):
     """``dir(obj)`` by a ``__dir__`` of its class"""
     return sorted(type(obj).__dir__(obj))
+
+
+# ---- class statements -------------------------------------------------------------------------------------------
+def prepared(meta, name, bases, keywords):
+    return meta.__prepare__(name, bases, **keywords)
+
+
+def call_hooks(cls, named, keywords):
+    """What ``type.__new__`` calls when the class exists."""
+    for member, name in named:
+        type(member).__set_name__(member, cls, name)
+    super(cls, cls).__init_subclass__(**keywords)
+    return cls

@@ -7,6 +7,7 @@ dropped (``Machine.guard``), and emitted code makes the class anew in place of t
 """
 from __future__ import annotations
 
+import abc
 import functools
 import types
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from sot import _hook
 from sot.guards.origin import root
 from sot.support.errors import NotRebuildable, article
 from sot.values.base import Const, Value
+from sot.values.constants import is_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +28,58 @@ if TYPE_CHECKING:
 Step = tuple[Any, dict[str, Any]]      # a decorator, and its options
 
 DESCRIPTORS = (property, staticmethod, classmethod, functools.cached_property)
+
+
+def is_hook(raw: Any) -> bool:
+    """Whether it is code of the program, which capture has executed already."""
+    function = getattr(raw, "__func__", raw)
+    return isinstance(function, types.FunctionType) and not is_library(function.__module__)
+
+
+def has_hook(bases: tuple[type, ...]) -> bool:
+    return any(is_hook(base.__init_subclass__) for base in bases)
+
+
+def names_itself(member: Any) -> bool:
+    """Whether making a class calls a ``__set_name__`` of the program for this member."""
+    return is_hook(getattr(type(member), "__set_name__", None))
+
+
+SILENT: dict[type, type] = {}
+LAYOUT = ("__basicsize__", "__itemsize__", "__dictoffset__", "__weakrefoffset__")
+
+
+def silent_base(bases: tuple[type, ...]) -> type:
+    """A first base, while a class is made, whose hook keeps those of the other bases from being called. It has the
+    layout of the others, because CPython then lets the class have other bases.
+    """
+    kind: Any = next(base for base in bases if base is not object)
+    while kind.__base__ is not None and all(getattr(kind, n) == getattr(kind.__base__, n) for n in LAYOUT):
+        kind = kind.__base__
+    below: Any = kind.__base__ or object
+    if not is_library(below.__module__):
+        raise TypeError(f"{below.__qualname__} has a layout of its own")
+    if below not in SILENT:
+        meta: Any = type(below)
+        SILENT[below] = meta("Silent", (below,), {"__init_subclass__": lambda cls, **kwargs: None})
+    return SILENT[below]
+
+
+def silent_class(meta: Any, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Any:
+    """A class that is made without a call of the program's hooks."""
+    make = abc.ABCMeta.__new__ if issubclass(meta, abc.ABCMeta) else type.__new__
+    hooked = has_hook(bases)
+    made = make(meta, name, (silent_base(bases), *bases) if hooked else bases, {
+        key: None if names_itself(member) else member for key, member in body.items()})
+    if hooked:
+        vars(type)["__bases__"].__set__(made, bases)
+    for key, member in body.items():
+        if names_itself(member):
+            type.__setattr__(made, key, member)
+    return made
+
+
+SILENT_CLASS = _hook.plain(silent_class)
 
 
 class ClassValue(Const):
@@ -46,7 +100,7 @@ class ClassValue(Const):
         """``cls.name = value``"""
         m.touch(self, self._undo(name))
         self.written[name] = value
-        setattr(self.real, name, shell)
+        type.__setattr__(self.real, name, shell)
 
     def complete(self, m: Machine, step: Step) -> None:
         """Note that a decorator has completed the stand-in."""
@@ -69,9 +123,9 @@ class ClassValue(Const):
             else:
                 self.written[name] = before
             if had:
-                setattr(self.real, name, shell)
+                type.__setattr__(self.real, name, shell)
             else:
-                delattr(self.real, name)
+                type.__delattr__(self.real, name)
         return undo
 
     def replay(self, e: Emitter) -> None:
@@ -80,7 +134,8 @@ class ClassValue(Const):
     def rebuild(self, e: Emitter) -> str:
         bases = "".join(e.const(b) + ", " for b in self.bases)
         body = ", ".join(f"{name!r}: {e.value(v)}" for name, v in self.body.items())
-        made = e.variable(self, f"{e.const(self.pytype)}({self.real.__name__!r}, ({bases}), {{{body}}})")
+        made = e.variable(self, f"{e.const(SILENT_CLASS)}({e.const(self.pytype)}, {self.real.__name__!r}, ({bases}), "
+                                f"{{{body}}})")
         for function, kwargs in self.steps:
             self.fill_annotations(e)
             e.line(f"{e.const(_hook.plain(function))}({made}, **{e.const(kwargs)})")
@@ -94,7 +149,7 @@ class ClassValue(Const):
 
     def _fill(self, e: Emitter, made: str) -> None:
         for name, value in self.written.items():
-            e.line(f"{made}.{name} = {e.value(value)}")
+            e.line(f"type.__setattr__({made}, {name!r}, {e.value(value)})")
 
     def __str__(self) -> str:
         return f"class {self.real.__qualname__}"

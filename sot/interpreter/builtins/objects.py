@@ -418,6 +418,13 @@ def nothing(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return NONE
 
 
+@handles(vars(object)["__init_subclass__"])
+def init_subclass(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if kwargs:
+        m.throw(TypeError, f"{args[0].constant().__qualname__}.__init_subclass__() takes no keyword arguments")
+    return NONE
+
+
 @handles(object.__dir__, object.__sizeof__, object.__reduce__, object.__reduce_ex__)
 def left_to_python(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     raise Break(Reason.UNSUPPORTED, "a method of object")

@@ -16,20 +16,28 @@ import torch
 
 from sot.interpreter.builtins.common import take
 from sot.interpreter.frame import CLASS, Frame
+from sot.interpreter.loop import evaluate
+from sot.interpreter.objects.lookup import lookup
+from sot.interpreter.wrapping import is_plain_class, is_written_in_python
+from sot.polyfills import builtin as polyfill
 from sot.support.errors import Break, Reason, Skip, article
 from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, LazyConst, NotConstant, Value
-from sot.values.callables import CellValue, FilledByType, FunctionValue
+from sot.values.callables import CellValue, FilledByType, FunctionValue, known_function
 from sot.values.classes import (
     DESCRIPTORS,
     ClassValue,
     DescriptorValue,
     LibraryClassValue,
     MemberValue,
+    has_hook,
+    is_hook,
+    names_itself,
     new_class,
+    silent_class,
 )
 from sot.values.constants import is_library
-from sot.values.objects import DictValue, TupleValue
+from sot.values.objects import DictValue, ObjectValue, TupleValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -52,17 +60,58 @@ class Shell:
 def build_class(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Run the body of a class statement. ``finish`` makes the class from its namespace."""
     body, name, *bases = args
-    if kwargs or not isinstance(body, FunctionValue):
-        raise Break(Reason.CLASS_BODY, " with a metaclass or other keywords" if kwargs else "")
+    if not isinstance(body, FunctionValue):
+        raise Break(Reason.CLASS_BODY, "")
     if {*body.code.co_cellvars} & {*body.code.co_freevars}:
         raise Break(Reason.CLASS_BODY, " which has a local and a free variable of the same name")
     for base in bases:
         refuse_base(base)
+    parents = tuple(base.real for base in bases)
+    keywords = {key: value for key, value in kwargs.items() if key != "metaclass"}
+    if any(map(is_of_library, parents)) and kwargs:
+        raise Break(Reason.CLASS_BODY, " with keywords")
+    meta = type if any(map(is_of_library, parents)) else metaclass_of(kwargs.get("metaclass"), parents)
+    names: Any = DictValue(dict)
+    prepare, _ = lookup(m, meta, "__prepare__")
+    if prepare is not vars(type)["__prepare__"]:
+        names = evaluate(m, known_function(m, polyfill.prepared), [
+            Const(meta), name, TupleValue(list(bases)), table_of(keywords)], raises=True)
+        if not isinstance(names, DictValue) or names.pytype is not dict or names.real is not ABSENT:
+            raise Break(Reason.CLASS_BODY, f" in the namespace {names}")
     result = m.enter(body, [])
     frame = m.frames[-1]
-    frame.on_return, frame.names = CLASS, DictValue(dict)
-    frame.default = (name.constant(), tuple(base.real for base in bases))
+    frame.on_return, frame.names = CLASS, names
+    frame.default = (name.constant(), parents, meta, keywords)
     return result
+
+
+def table_of(values: dict[str, Value]) -> DictValue:
+    made = DictValue(dict)
+    made.overlay.update(values)
+    return made
+
+
+def metaclass_of(given: Value | None, bases: tuple[type, ...]) -> Any:
+    """The metaclass that makes a class below these bases."""
+    if given is not None and not (isinstance(given, Const) and isinstance(given.real, type)):
+        raise Break(Reason.CLASS_BODY, f" with the metaclass {given}")
+    winner = type if given is None else given.real
+    for kind in map(type, bases):
+        if issubclass(kind, winner):
+            winner = kind
+        elif not issubclass(winner, kind):
+            raise Break(Reason.CLASS_BODY, " with metaclasses that contradict each other")
+    refuse_metaclass(winner)
+    return winner
+
+
+def refuse_metaclass(kind: Any) -> None:
+    """Break for a metaclass that is not made of Python functions of the program."""
+    own = [c for c in kind.__mro__ if c not in (type, object)] if issubclass(kind, type) else [object]
+    if kind not in METACLASSES and any(
+            c not in METACLASSES and (is_library(c.__module__) or not is_written_in_python(c) or "mro" in vars(c))
+            for c in own):
+        raise Break(Reason.CLASS_BODY, f" with the metaclass {kind.__qualname__}")
 
 
 def refuse_base(base: Value) -> None:
@@ -70,9 +119,10 @@ def refuse_base(base: Value) -> None:
     cls = base.real
     if is_of_library(cls):
         return
-    if not isinstance(cls, type) or type(cls) not in METACLASSES:
+    if not isinstance(cls, type):
         raise Break(Reason.CLASS_BODY, f" with the base {base}")
-    if hasattr(cls.__init_subclass__, "__func__"):      # written in Python, unlike that of object
+    refuse_metaclass(type(cls))
+    if hasattr(cls.__init_subclass__, "__func__") and not is_hook(cls.__init_subclass__):
         raise Break(Reason.CLASS_BODY, f" below {cls.__qualname__}, which has an __init_subclass__")
     if issubclass(cls, torch.Tensor):
         raise Break(Reason.CLASS_BODY, " of tensors")
@@ -83,29 +133,56 @@ def is_of_library(base: Any) -> bool:
     return base is typing.NamedTuple or type(base) in LIBRARY_METACLASSES
 
 
-def finish(m: Machine, frame: Frame) -> ClassValue:
-    """The class that a body describes."""
+def finish(m: Machine, frame: Frame) -> Value:
+    """The class that a body describes. A metaclass of the program is called, and may do other things."""
     names = frame.names
     assert names is not None
-    name, bases = frame.default
+    name, bases, meta, keywords = frame.default
+    if meta in METACLASSES or any(map(is_of_library, bases)):
+        return class_from(m, meta, name, bases, names, keywords, frame.code.code)
+    return Const(meta).call(m, [Const(name), TupleValue([Const(base) for base in bases]), names], keywords)
+
+
+def class_from(m: Machine, meta: Any, name: str, bases: tuple[Any, ...], names: DictValue,
+               keywords: dict[str, Value], body: types.CodeType | None = None) -> Value:
+    """The class that ``type.__new__`` makes of a namespace."""
     members: dict[str, Value] = {key: names.get(m, key) for key in names.keys(m)}
     cell, namespace = members.pop("__classcell__", None), members.pop("__classdictcell__", None)
-    if "__init_subclass__" in members:
-        raise Break(Reason.CLASS_BODY, " whose body customizes how classes are made")
     shells = {key: shell(m, key, value) for key, value in members.items()}
-    if isinstance(namespace, CellValue) and reads_namespace(frame.code.code):
+    if isinstance(namespace, CellValue) and (body is None or reads_namespace(body)):
         namespace.set(m, FilledByType())
         members["__classdictcell__"], shells["__classdictcell__"] = namespace, types.CellType()
-    make = class_of_library if any(map(is_of_library, bases)) else class_of
-    made = make(m, name, bases, members, shells)
+    of_library = any(map(is_of_library, bases))
+    if of_library and "__init_subclass__" in members:
+        raise Break(Reason.CLASS_BODY, " whose body customizes how classes are made")
+    made = class_of_library(m, name, bases, members, shells) if of_library else class_of(
+        m, meta, name, bases, members, shells)
     if isinstance(cell, CellValue):
         cell.set(m, made)
-    return made
+    return made if of_library else with_hooks(m, made, keywords)
 
 
-def called(m: Machine, args: list[Value]) -> ClassValue:
+def with_hooks(m: Machine, made: ClassValue, keywords: dict[str, Value]) -> Value:
+    """The class, after the hooks of its members and its bases."""
+    named: list[Value] = [TupleValue([value, Const(key)]) for key, value in made.members.items()
+                          if isinstance(value, ObjectValue) and is_hook(getattr(value.pytype, "__set_name__", None))]
+    if not named and not keywords and not has_hook(made.bases):
+        return made
+    return m.enter(polyfill.call_hooks, [made, TupleValue(named), table_of(keywords)])
+
+
+def called(m: Machine, args: list[Value]) -> Value:
     """``type(name, bases, namespace)``"""
-    name, bases, names = args
+    bases = args[1].items_list(m) if args[1].pytype is tuple else None
+    if bases is None or not all(isinstance(base, Const) for base in bases):
+        raise Break(Reason.CLASS_BODY, "")
+    meta = metaclass_of(None, tuple(base.real for base in bases))
+    return new_type(m, [Const(meta), *args], {}) if meta in METACLASSES else Const(meta).call(m, args, {})
+
+
+@handles(type.__new__, abc.ABCMeta.__new__)
+def new_type(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    meta, name, bases, names = take("type.__new__", args, {}, "metaclass", "name", "bases", "namespace", required=4)
     if not isinstance(name, Const) or not isinstance(names, DictValue) or names.pytype is not dict:
         raise Break(Reason.CLASS_BODY, "")
     parents = bases.items_list(m)
@@ -113,21 +190,30 @@ def called(m: Machine, args: list[Value]) -> ClassValue:
         raise Break(Reason.CLASS_BODY, "")
     for base in parents:
         refuse_base(base)
-    members: dict[str, Value] = {key: names.get(m, key) for key in names.keys(m)}
-    special = [key for key in members if type(key) is not str or key in READ_BY_TYPE or key == "__init_subclass__"]
-    if special:
-        raise Break(Reason.CLASS_BODY, f" with {special[0]} in its namespace")
-    members["__module__"] = Const(m.frames[-1].namespace.get("__name__", "__main__"))
-    shells = {key: shell(m, key, value) for key, value in members.items()}
-    return class_of(m, name.real, tuple(base.constant() for base in parents), members, shells)
+        if is_of_library(base.real):
+            raise Break(Reason.CLASS_BODY, f" with the base {base}")
+    kind = metaclass_of(meta, tuple(base.constant() for base in parents))
+    by_statement = "__qualname__" in names.keys(m)
+    special = [key for key in names.keys(m) if type(key) is not str or not by_statement and key in READ_BY_TYPE]
+    if special or kind is not meta.constant():
+        raise Break(Reason.CLASS_BODY, f" with {special[0]} in its namespace" if special else "")
+    space = table_of({key: names.get(m, key) for key in names.keys(m)})
+    if "__module__" not in space.overlay:
+        space.overlay["__module__"] = Const(m.frames[-1].namespace.get("__name__", "__main__"))
+    return class_from(m, kind, name.real, tuple(base.real for base in parents), space, kwargs)
 
 
-def class_of(m: Machine, name: str, bases: tuple[type, ...], members: dict[str, Value],
+@handles(type.__init__)
+def init_type(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    take("type.__init__", args, {}, "cls", "name", "bases", "namespace", required=4)
+    return NONE
+
+
+def class_of(m: Machine, meta: Any, name: str, bases: tuple[type, ...], members: dict[str, Value],
              shells: dict[str, Any]) -> ClassValue:
     """A class, with a stand-in that has shells for its members."""
-    metaclass = max((type(base) for base in bases), key=METACLASSES.index, default=type)
     try:
-        stand_in = metaclass(name, bases, shells)
+        stand_in = silent_class(meta, name, bases, shells)
     except (TypeError, ValueError) as e:
         raise Break(Reason.CLASS_BODY, f", which fails: {e}") from None
     made = m.made_classes[id(stand_in)] = ClassValue(stand_in, bases, members)
@@ -172,11 +258,14 @@ def shell(m: Machine, name: str, value: Value) -> Any:
         return value.constant()
     if isinstance(value, Const) and not isinstance(value, LazyConst):
         held = value.real
+    elif isinstance(value, ObjectValue) and is_plain_class(value.pytype):
+        held = value.real if value.real is not ABSENT else object.__new__(value.pytype)
+        m.by_id[id(held)] = (held, value)
     else:
         held = Shell()
         refuse_descriptor(value)
         m.by_id[id(held)] = (held, value)
-    if hasattr(type(held), "__set_name__"):
+    if hasattr(type(held), "__set_name__") and not names_itself(held):
         raise Break(Reason.CLASS_BODY, f" with the descriptor {name}")
     return held
 
@@ -202,8 +291,7 @@ def store(m: Machine, made: ClassValue, name: str, value: Value | None) -> None:
     """``cls.name = value`` of a class made during capture."""
     if name == "__bases__":     # this updates all subclasses, including unreferenced ones
         raise Skip(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
-    if value is None or name.startswith("__") or isinstance(made, LibraryClassValue) or not isinstance(
-            value, (Const, FunctionValue, DescriptorValue)):
+    if value is None or name.startswith("__") or isinstance(made, LibraryClassValue):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
     made.write(m, name, value, shell(m, name, value))
 

@@ -91,6 +91,59 @@ def length_hint(obj, default, has_len, has_hint):
     return hint
 
 
+# ---- functools.lru_cache ----------------------------------------------------------------------------------------
+class Cache:
+    """What a cached function that the trace has made remembers."""
+
+    def __init__(self, maxsize, typed):
+        self.maxsize, self.typed = maxsize, typed
+        self.results, self.hits, self.misses = {}, 0, 0
+
+
+KEYWORDS = object()     # in a key before arguments by name
+
+
+def key_of_call(args, kwargs, typed):
+    key = args
+    if kwargs:
+        key += (KEYWORDS, *[part for item in kwargs.items() for part in item])
+    if typed:
+        return (*key, *[type(v) for v in args], *[type(v) for v in kwargs.values()])
+    return key[0] if len(key) == 1 and type(key[0]) in (int, str) else key
+
+
+def call_cached(cache, function, args, kwargs):
+    key, results = key_of_call(args, kwargs, cache.typed), cache.results
+    if cache.maxsize == 0:
+        cache.misses += 1
+        return function(*args, **kwargs)
+    if key in results:
+        cache.hits += 1
+        if cache.maxsize is not None:       # it is the newest now
+            results[key] = results.pop(key)
+        return results[key]
+    cache.misses += 1
+    result = function(*args, **kwargs)
+    if cache.maxsize is not None and key not in results and len(results) >= cache.maxsize:
+        del results[next(iter(results))]
+    if cache.maxsize is None or key not in results:
+        results[key] = result
+    return result
+
+
+def clear_cache(cache):
+    cache.results.clear()
+    cache.hits = cache.misses = 0
+
+
+def nothing(cache):
+    """Clears a cache that is empty."""
+
+
+def cache_info(cache, make):
+    return make(cache.hits, cache.misses, cache.maxsize, len(cache.results))
+
+
 # ---- random.Random ------------------------------------------------------------------------------------------
 def choice(self, seq):
     if not len(seq):

@@ -16,18 +16,19 @@ import torch
 from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_of
 from sot.guards.guards import IsGuard, ResultGuard, TypeGuard
 from sot.guards.origin import Origin, known
-from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, slot, take
+from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, run_native, slot, take
 from sot.interpreter.loop import evaluate
 from sot.interpreter.objects.names_used import may_reach
 from sot.interpreter.objects.tensor_facts import fact
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.wrapping import is_plain_class, per_call
 from sot.polyfills import functional as polyfill
+from sot.polyfills.builtin import type_call
 from sot.polyfills.torch_code import copied_parameter
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import BY_CODE, HANDLERS, handles
 from sot.torch_compat.tensors import storage_id
-from sot.values.base import ABSENT, Const, NotConstant, Value, boolean
+from sot.values.base import ABSENT, NONE, Const, NotConstant, Value, boolean
 from sot.values.callables import FunctionValue, known_function
 from sot.values.constants import is_library
 from sot.values.iterators import (
@@ -39,7 +40,8 @@ from sot.values.iterators import (
     SequenceIterator,
 )
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
-from sot.values.objects.partials import KeyValue, PartialValue
+from sot.values.objects.partials import CachedFunction, KeyValue, PartialValue
+from sot.values.objects.references import EmptyWeakDict
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap, wrap_known, wrap_new
 
@@ -99,6 +101,10 @@ def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     the cache does not have it, the function is called now, or at a break where the program could see the order.
     """
     self_, *rest = args
+    if isinstance(self_, CachedFunction):
+        keywords = DictValue(dict)
+        keywords.overlay.update(kwargs)
+        return m.enter(polyfill.call_cached, [self_.cache, self_.given[0], TupleValue(rest), keywords])
     real = self_.real
     if real is ABSENT:
         raise Break(Reason.OPAQUE_VALUE, str(self_))
@@ -119,6 +125,34 @@ def call_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
     if result is NOT_CACHED:
         result = first_result(m, reading, real, positional, named)
     return wrap(m, result, reading)
+
+
+@handles(CACHED.__new__)
+def new_cached(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """What ``lru_cache`` makes of a function."""
+    cls, *given = args
+    if cls.constant() is not CACHED or len(given) != 4 or kwargs or not isinstance(given[1], Const) or not isinstance(
+            given[2], Const):
+        raise Break(Reason.OPAQUE_CALL, "a cached function")
+    cache = evaluate(m, Const(polyfill.Cache), given[1:3])
+    assert isinstance(cache, ObjectValue)
+    return CachedFunction(given, cache)
+
+
+@handles(CACHED.cache_clear)
+def clear_cache(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.enter(polyfill.clear_cache, [made_cache(args[0])])
+
+
+@handles(CACHED.cache_info)
+def cache_info(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return m.enter(polyfill.cache_info, [made_cache(args[0]), args[0].given[3]])  # type: ignore[attr-defined]
+
+
+def made_cache(value: Value) -> ObjectValue:
+    if not isinstance(value, CachedFunction):
+        raise Break(Reason.OPAQUE_CALL, f"the cache of {value}")
+    return value.cache
 
 
 def argument_of_cached(m: Machine, value: Value) -> tuple[Origin, Any]:
@@ -186,6 +220,8 @@ def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dic
     guard.
     """
     cls, = args
+    if function.real is ABSENT:
+        return dispatch_made(m, function, cls)
     variables = dict(zip(function.code.co_freevars, function.real.__closure__, strict=True))
     if type(variables["dispatch_cache"].cell_contents) is not weakref.WeakKeyDictionary:
         # a subclass of the cache may show the lookup
@@ -196,19 +232,48 @@ def dispatch(m: Machine, function: FunctionValue, args: list[Value], kwargs: dic
     return wrap_known(m, found)
 
 
+def dispatch_made(m: Machine, function: FunctionValue, cls: Value) -> Value:
+    """The same for a function that the trace has made: ``functools`` is asked which class of the registry it is."""
+    registry = function.closure[function.code.co_freevars.index("registry")].get(m)
+    assert isinstance(registry, DictValue)
+    kinds = {kind: kind for kind in registry.keys(m)}
+    try:
+        found: Any = functools._find_impl(cls.constant(), kinds)  # type: ignore[attr-defined]
+    except RuntimeError as e:       # two fit equally well
+        return m.throw(RuntimeError, *e.args)
+    return registry.get(m, found)
+
+
 def register(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if function.real is ABSENT:
+        return m.enter(function, args, kwargs)
     # `dispatch` asks the real function
     raise Break(Reason.SIDE_EFFECT, "registering with a singledispatch function")
-
-
-@handles(functools.singledispatch)
-def singledispatch(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.UNSUPPORTED, "functools.singledispatch()")
 
 
 _generic = functools.singledispatch(len)
 BY_CODE[_generic.dispatch.__code__] = dispatch
 BY_CODE[_generic.register.__code__] = register
+
+
+@handles(weakref.WeakKeyDictionary)
+def weak_dict(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if m.frames[-1].native.co_filename == functools.__file__ and not args:      # a cache, see dispatch_made
+        return EmptyWeakDict()
+    return m.enter(type_call, [Const(weakref.WeakKeyDictionary), *args], kwargs)
+
+
+@handles(polyfill.nothing)
+def nothing(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NONE
+
+
+@handles(functools.get_cache_token)  # type: ignore[attr-defined]
+def cache_token(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Python looks classes up again if the token of the cache is an old one."""
+    if m.frames[-1].native.co_filename != functools.__file__:
+        raise Break(Reason.OPAQUE_CALL, "get_cache_token()")
+    return run_native(m, functools.get_cache_token)  # type: ignore[attr-defined]
 
 
 @handles(functools.reduce)

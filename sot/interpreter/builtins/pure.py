@@ -61,7 +61,7 @@ BUILTINS = (ascii, bin, chr, hex, oct, ord, len, abs, round, divmod, pow, int, f
 REGEX = (re.compile, re.match, re.fullmatch, re.search, re.sub, re.subn, re.split, re.findall, re.escape)
 OF_BYTES = (struct.pack, struct.unpack, struct.unpack_from, struct.calcsize, binascii.hexlify, binascii.unhexlify,
             binascii.b2a_base64, binascii.a2b_base64, binascii.crc32, zlib.crc32, zlib.adler32)
-TYPING = (typing.get_origin, typing.get_args, typing.get_type_hints,
+TYPING = (typing.get_origin, typing.get_args,
           dataclasses.is_dataclass, inspect.isclass, inspect.isfunction, inspect.ismodule, inspect.isabstract,
           inspect.isbuiltin, inspect.isroutine, inspect.iscoroutinefunction, inspect.isgeneratorfunction,
           inspect.cleandoc, inspect.getdoc)

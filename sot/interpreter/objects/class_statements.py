@@ -8,6 +8,7 @@ import abc
 import builtins
 import contextlib
 import enum
+import functools
 import types
 import typing
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ from sot.values.classes import (
 )
 from sot.values.constants import is_library
 from sot.values.objects import DictValue, ObjectValue, TupleValue
+from sot.values.objects.partials import CachedFunction
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -260,6 +262,9 @@ def shell(m: Machine, name: str, value: Value) -> Any:
         held = value.real
     elif isinstance(value, ObjectValue) and is_plain_class(value.pytype):
         held = value.real if value.real is not ABSENT else object.__new__(value.pytype)
+        m.by_id[id(held)] = (held, value)
+    elif isinstance(value, CachedFunction):
+        held = functools.lru_cache(int)
         m.by_id[id(held)] = (held, value)
     else:
         held = Shell()

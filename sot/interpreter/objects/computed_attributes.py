@@ -166,6 +166,8 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
         return Const(obj.code)
     if name in ("__name__", "__qualname__"):
         return Const(obj.name.rpartition(".")[2] if name == "__name__" else obj.name)
+    if name == "__globals__":
+        return m.namespace(obj.namespace)
     if name == "__closure__":
         return TupleValue(list(obj.closure)) if obj.closure else NONE
     if name == "__defaults__":

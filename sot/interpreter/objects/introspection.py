@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
+import typing
 import weakref
 from collections.abc import Callable
 from types import FunctionType, MappingProxyType
@@ -13,6 +14,8 @@ import torch
 
 from sot.guards.class_guards import RefersGuard
 from sot.guards.origin import Address, Arg, Identity, Item, Referent
+from sot.interpreter.builtins.common import fold
+from sot.interpreter.loop import evaluate
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
@@ -21,9 +24,9 @@ from sot.interpreter.wrapping import is_plain_class
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, LazyConst, NotConstant, Value
-from sot.values.callables import BoundMethod, FunctionValue
+from sot.values.callables import BoundMethod, FunctionValue, known_function
 from sot.values.constants import is_library
-from sot.values.objects import ObjectValue, ReadOnlyDict, TupleValue
+from sot.values.objects import DictValue, ObjectValue, ReadOnlyDict, TupleValue
 from sot.values.objects.identities import IdentityNumber, has_identity_number
 from sot.values.objects.references import WeakReference
 from sot.values.tensor import TensorValue, has_own_code
@@ -179,6 +182,30 @@ def signature_value(m: Machine, real: Any) -> Value:
 for _name in ("keys", "values", "items", "get", "copy", "__getitem__", "__contains__", "__len__", "__iter__", "__or__",
               "__reversed__", "__eq__", "__ne__"):
     _proxy_method(_name)
+
+
+# ---- annotations ------------------------------------------------------------------------------------------------
+@handles(typing.get_type_hints)
+def type_hints(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Of a function that the trace has made, text is evaluated as the program's code, so its names are guarded."""
+    target = args[0] if len(args) == 1 and not kwargs else None
+    if not isinstance(target, FunctionValue) or target.real is not ABSENT:
+        found = fold(m, typing.get_type_hints, args, kwargs)
+        return m.enter(known_function(m, typing.get_type_hints), args, kwargs) if found is None else found
+    annotations = target.load_attr(m, "__annotations__")
+    if not isinstance(annotations, DictValue):
+        raise Break(Reason.UNSUPPORTED, "the annotations of a function made during capture")
+    hints = DictValue(dict)
+    for name in annotations.keys(m):
+        held = annotations.get(m, name)
+        if isinstance(held, Const) and type(held.real) is str:
+            try:
+                code = compile(f"lambda: ({held.real})", m.user_position()[0], "eval").co_consts[0]
+            except SyntaxError as e:
+                raise Break(Reason.OPERATION_FAILED, str(e)) from None
+            held = evaluate(m, FunctionValue(code, target.namespace, name="annotation"), [], raises=True)
+        hints.overlay[name] = Const(type(None)) if held is NONE else held
+    return hints
 
 
 # ---- protocols -------------------------------------------------------------------------------------------------

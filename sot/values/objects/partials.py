@@ -1,11 +1,12 @@
-"""Objects that functools makes of functions during capture: a partial, and a key of cmp_to_key."""
+"""Objects that functools makes of functions during capture: a partial, a cached function, a key of cmp_to_key."""
 from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any
 
+from sot.guards.cached_results import CACHED
 from sot.polyfills.functional import comparable
-from sot.support.errors import Break, Reason
+from sot.support.errors import Break, NotRebuildable, Reason
 from sot.values.base import Value
 from sot.values.objects import DictValue, ObjectValue, TupleValue
 
@@ -29,6 +30,25 @@ class PartialValue(ObjectValue):
                 for k in attrs.keys(None):
                     e.line(f"{made}.{k} = {e.value(attrs.overlay[k])}")
             e.later(fill)
+        return made
+
+
+class CachedFunction(ObjectValue):
+    """A function with a cache that the trace has made. ``cache`` is its state, an object of a polyfill's class.
+
+    Arguments:
+        given: what ``lru_cache`` made it of: the function, the size, whether types differ, and what the cache tells.
+    """
+
+    def __init__(self, given: list[Value], cache: ObjectValue) -> None:
+        super().__init__(CACHED)
+        self.given, self.cache = given, cache
+
+    def rebuild(self, e: Emitter) -> str:
+        if self.cache.attrs.overlay["misses"].real != 0:
+            raise NotRebuildable("a cached function of the call, which has been called,")
+        made = e.variable(self, f"{e.const(CACHED)}({', '.join(map(e.value, self.given))})")
+        e.fill_attrs(made, self)
         return made
 
 

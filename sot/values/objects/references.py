@@ -1,14 +1,40 @@
-"""Weak references that are made during capture."""
+"""Weak references that are made during capture, and a dict of such."""
 from __future__ import annotations
 
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from sot.polyfills.functional import nothing
 from sot.support.errors import Break, Reason
-from sot.values.base import ABSENT, Value
+from sot.values.base import ABSENT, Const, Value
+from sot.values.callables import BoundMethod
 
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter
+
+
+class Clear(BoundMethod):
+    """The method of such a dict."""
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.value(self.self_)}.clear")
+
+
+class EmptyWeakDict(Value):
+    """A ``WeakKeyDictionary`` that a library has made as a cache. Capture puts nothing into it."""
+
+    pytype = weakref.WeakKeyDictionary
+
+    def load_attr(self, m: Any, name: str) -> Value:
+        if name != "clear":
+            raise Break(Reason.UNSUPPORTED, f"{name} of a WeakKeyDictionary")
+        return Clear(Const(nothing), self, name)
+
+    def truth(self, m: Any) -> bool | None:
+        return False
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.const(weakref.WeakKeyDictionary)}()")
 
 
 class WeakReference(Value):

@@ -117,8 +117,8 @@ def by_type(x):
     try:
         show()
     except TypeError as e:
-        return (show(x), show([1, "a", x]), show(True, 3), show({}), show(set()), show.dispatch(bool) is show.dispatch(int),
-                [*show.registry][:3], text, str(e))
+        return (show(x), show([1, "a", x]), show(True, 3), show({}), show(set()),
+                show.dispatch(bool) is show.dispatch(int), [*show.registry][:3], text, str(e))
 
 
 @program.each
@@ -149,7 +149,8 @@ def test_what_leaves_the_function():
     translated = sot.to_static(makes, backend="eager")
     for _ in range(2):
         _, f, show = translated(X)
-        assert f(3) == 6 and f.cache_info() == (0, 1, 8, 1) and f.__name__ == "f" and f.cache_parameters()["maxsize"] == 8
+        assert f(3) == 6 and f.cache_info() == (0, 1, 8, 1)
+        assert f.__name__ == "f" and f.cache_parameters()["maxsize"] == 8
         assert (show(1), show("a"), show(True)) == (2, "other", 2)
         show.register(str, len)
         assert show("abc") == 3 and show._clear_cache() is None

@@ -60,10 +60,14 @@ class Rescue:
             self.state.changed = ()
             return results
         except Exception as error:
-            results = self.after(before, error, args)
+            raised = error
+        try:
+            results = self.after(before, raised, args)      # outside of the handler: eager's exception has no context
             if results is PLAIN:
-                raise
+                raise raised
             return results
+        finally:
+            del raised      # its traceback holds this frame
 
     def after(self, before: tuple | None, error: Exception, args: Sequence[Any]) -> Any:
         """Eager PyTorch's results, or PLAIN if the exception propagates."""

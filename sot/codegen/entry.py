@@ -35,7 +35,7 @@ def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exi
     if direct:
         called = [f"{call.targets}= results"] if call.results else []
     else:
-        called = call.lines(names)
+        called = call.lines(names, code)
     walk = Walk(names, program)
     walk.write(program.left, program.examples)
     source = entry_source(code, walk.lines, [*called, *exit.lines], [*walk.given, *["results"] * direct])

@@ -11,6 +11,7 @@ from sot.backends import BackendError, BackendWarning
 from sot.codegen.build_graph import Graph
 from sot.codegen.compile_graph import Compiled
 from sot.codegen.exit import Exit
+from sot.codegen.failed_graphs import leaving
 from sot.codegen.names import Names
 from sot.codegen.source import compiled_function
 from sot.guards.draws import AllDrawn, Draws, take_back
@@ -30,7 +31,8 @@ from sot.torch_compat.global_state import (
 from sot.torch_compat.hooks import is_users_stop
 from sot.torch_compat.tensors import versions
 
-STOP = "<stop>"     # in the lines that handle an error: raise it again
+# In the lines that handle an error: raise it again; raise it where the function has been left.
+STOP, LEAVE = "<stop>", "<leave>"
 
 
 @dataclass(frozen=True)
@@ -60,25 +62,25 @@ class GraphCall:
     def targets(self) -> str:
         return "".join(name + ", " for name in self.results)
 
-    def lines(self, names: Names) -> list[str]:
+    def lines(self, names: Names, code: CodeType) -> list[str]:
         """The call in Python."""
         if self.compiled is None:
             return self.before
         arguments = ", ".join(map(names.ref, self.inputs))
         call = f"{names.const(_hook.plain(self.compiled))}({arguments})"
         line = f"{self.targets}= {call}" if self.results else call
-        if self.failed[1:] == [STOP]:
-            return [*self.before, line]
-        failed = [f"    {text.replace(STOP, 'raise')}" for text in self.failed]
+        leave = f"return {names.const(leaving)}(error, {names.const(code)})"
+        failed = [f"    {text.replace(STOP, 'raise').replace(LEAVE, leave)}" for text in self.failed]
         return [*self.before, "try:", f"    {line}", "except Exception as error:", *failed]
 
     def recover(self, names: Names, code: CodeType) -> FunctionType | None:
         """The function that C calls when the graph has raised. It returns PLAIN, or None to let the exception
         propagate.
         """
-        if self.failed[1:] == [STOP]:
+        if self.failed[1:] == [LEAVE]:
             return None
-        failed = "".join(f"    {text.replace(STOP, 'return None')}\n" for text in self.failed)
+        failed = "".join(f"    {text.replace(STOP, 'return None').replace(LEAVE, 'return None')}\n"
+                         for text in self.failed)
         return compiled_function(f"def recover(error):\n{failed}", "recover", names.objects, code)
 
 
@@ -114,12 +116,12 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
     if again and changes.inputs:
         now = f"{names.const(versions)}({', '.join(names.ref(origin) for origin in changes.inputs)})"
         before.append(f"before = {now}")
-        failed.append(f"if before != {now}: {STOP}")
+        failed.append(f"if before != {now}: {LEAVE}")
     if again and changes.keeps_random:
         generators = [*map(names.ref, changes.generators)]
         before.append(f"random = {names.const(random_state)}({', '.join(generators)})")
         failed.append(f"{names.const(set_random_state)}({', '.join(['random', *generators])})")
     if again and draws.final[1]:
         failed.append(f"{names.const(take_back)}({names.ref(AllDrawn(ById(draws)))})")
-    failed.append("return PLAIN" if again else STOP)
+    failed.append("return PLAIN" if again else LEAVE)
     return GraphCall(compiled, graph.inputs, (*results,), before, failed)

@@ -20,12 +20,13 @@ def _unstarted():
     yield
 
 
-def traceback_of(places: Places) -> TracebackType | None:
-    """Build a traceback. Its frames are those of generators that have the user's function name, file and line.
+def traceback_of(places: Places, inside: TracebackType | None = None) -> TracebackType | None:
+    """Build a traceback that ends with another. Its frames are those of generators that have the user's function name,
+    file and line.
 
     It never runs, so it has no caller: a frame of a caller would keep the caller's variables alive.
     """
-    found: TracebackType | None = None
+    found = inside
     for code, line in places:
         looks = _unstarted.__code__.replace(co_filename=code.co_filename, co_name=code.co_name,
                                             co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)

@@ -5,6 +5,7 @@ import linecache
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -13,13 +14,13 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 from torch._prims_common import elementwise_dtypes
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.fx.graph_module import _loader
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Mod, PowByNatural, PythonMod
 
 __all__ = ["PROMOTION", "assumptions_of", "elementwise_dtypes", "expression", "is_fake", "is_maximum",
            "is_power", "is_quotient", "is_remainder", "lets_go_of_source",
-           "make_constants_real", "running", "storage_of",
+           "make_constants_real", "node_at", "running", "storage_of",
            "torch_decompositions", "unset_fake_temporarily"]
 
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
@@ -57,6 +58,16 @@ def lets_go_of_source(gm: GraphModule) -> GraphModule:
 def _forget_source(file: str) -> None:
     getattr(_loader, "eval_cache", {}).pop(file, None)
     linecache.cache.pop(file, None)
+
+
+def node_at(trace: TracebackType) -> Node | None:
+    """The node of a graph that a frame of a traceback executes; None for a frame that is no graph's."""
+    gm = trace.tb_frame.f_locals.get("self") if trace.tb_frame.f_code.co_name == "forward" else None
+    if not isinstance(gm, GraphModule) or trace.tb_frame.f_code is not type(gm).forward.__code__:
+        return None
+    index = (getattr(gm, "_lineno_map", None) or {}).get(trace.tb_lineno - getattr(gm, "_prologue_start", 0))
+    nodes = [*gm.graph.nodes]
+    return nodes[index] if index is not None and index < len(nodes) else None
 
 
 @contextmanager

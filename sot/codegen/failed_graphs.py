@@ -1,0 +1,64 @@
+"""The exception of a graph that has changed its inputs. Python cannot run the frame again, so the exception leaves the
+function, with the traceback that it has in the program.
+"""
+from __future__ import annotations
+
+import re
+from types import CodeType, FunctionType, TracebackType
+
+from sot import _hook
+from sot._hook import Tail
+from sot.codegen.source import on_one_line
+from sot.support.own_code import is_own
+from sot.support.tracebacks import Places, traceback_of
+from sot.torch_compat.graphs import node_at
+
+FRAME = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
+
+
+def _fail(raised: list[BaseException]) -> None:
+    error = raised.pop()
+    context = error.__context__
+    try:
+        raise error
+    except BaseException:
+        error.__context__ = context     # it was raised elsewhere
+        raise
+    finally:
+        del error, context              # the traceback holds this frame
+
+
+def leaving(error: BaseException, code: CodeType) -> Tail:
+    """The result of an entry that means the exception: it is raised where the frame of this code has been left."""
+    places, rest = where(error.__traceback__)
+    *inner, (outermost, _) = places or ((code, code.co_firstlineno),)
+    error.__traceback__ = traceback_of((*inner,), rest)
+    looks = on_one_line(_fail.__code__.replace(co_filename=outermost.co_filename), outermost)
+    return Tail(_hook.plain(FunctionType(looks, {"BaseException": BaseException})), ([error],))
+
+
+def where(trace: TracebackType | None) -> tuple[Places, TracebackType | None]:
+    """The frames of the program in which an operation of a graph has failed, innermost first, and those inside it."""
+    frames: list[tuple[str, str, str]] = []
+    rest = trace
+    while trace is not None:
+        node = node_at(trace)
+        if node is not None and (found := FRAME.findall(node.meta.get("stack_trace") or "")):
+            frames, rest = found, trace.tb_next
+        trace = trace.tb_next
+    return tuple((code_at(*frame), int(frame[1])) for frame in reversed(frames)), visible(rest) if frames else rest
+
+
+def visible(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without frames of this package."""
+    if trace is None:
+        return None
+    rest = visible(trace.tb_next)
+    if is_own(trace.tb_frame.f_code.co_filename):
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+
+
+def code_at(file: str, line: str, name: str) -> CodeType:
+    """Code that a traceback shows like that of a frame of the program."""
+    return _fail.__code__.replace(co_filename=file, co_name=name, co_qualname=name, co_firstlineno=int(line))

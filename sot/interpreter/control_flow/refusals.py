@@ -107,7 +107,8 @@ def alike(part: Any, fill: int, found: dict[int, TensorRef], made: dict[int, tor
         if len({storage_id(ref.fake) for ref in found.values()}) < len(found) or (
                 sum(ref.fake.numel() for ref in found.values()) > LIMIT):
             raise NotConstant(part)
-        tensor = made[id(part)] = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+        with torch.inference_mode(False):       # else it has no version, and the change of one is not seen
+            tensor = made[id(part)] = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
         torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).fill_(fill)
         tensor.requires_grad_(fake.requires_grad)
     return made[id(part)]

@@ -356,3 +356,15 @@ def test_messages_name_the_classes_of_arguments(call):
             return str(e)
     want = run(X)
     assert isinstance(want, str) and sot.to_static(run, backend="eager")(X) == want
+
+
+def test_a_refusal_in_inference_mode():
+    def run(x):
+        try:
+            with torch.inference_mode():
+                return x + torch.ones(3)
+        except RuntimeError as e:
+            return str(e), x * 2
+    translated = sot.to_static(run, backend="eager")
+    assert not same(translated(X), run(X), "result")
+    assert not any(capture.fallback for capture in translated.captures)

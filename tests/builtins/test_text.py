@@ -149,3 +149,13 @@ def test_a_subclass_without_a_format_of_its_own_is_formatted_as_its_base():
         with torch.random.fork_rng(devices=[]):
             return f"{n:03d} {n}", format(n, ">5"), x + 1
     check(f, X, Size(3))
+
+
+def test_containers_in_containers_of_their_kind_and_in_themselves():
+    """Since CPython 3.12 the loop variable of a comprehension is a local variable of the function around it."""
+    def f(x):
+        loop = [Version(1)]
+        loop += [loop, (loop,)]
+        nested = (1, (Version(2),)), [[Version(3)], {"a": {"b": Version(4)}}]
+        return x + 1, repr(nested), f"{loop}"
+    check(f, X, graphs=1, breaks=0)

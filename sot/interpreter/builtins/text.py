@@ -140,7 +140,8 @@ def container_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
         return found
     for base, function in ((list, polyfill.list_repr), (tuple, polyfill.tuple_repr), (dict, polyfill.dict_repr)):
         if issubclass(value.pytype, base):
-            if any(f.native is function.__code__ and value in f.locals.values() for f in m.frames):
+            argument = function.__code__.co_varnames[0]
+            if any(f.native is function.__code__ and f.locals.get(argument) is value for f in m.frames):
                 return Const({list: "[...]", tuple: "(...)", dict: "{...}"}[base])     # it contains itself
             return m.enter(function, [value])
     raise Break(Reason.UNSUPPORTED, f"repr of {value}")

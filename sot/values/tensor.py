@@ -7,7 +7,7 @@ import torch
 
 from sot.graph import TensorRef
 from sot.guards.origin import Origin
-from sot.support.errors import Break, NotRebuildable, Reason
+from sot.support.errors import Break, Reason
 from sot.torch_compat.functions import DISABLED
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.values.base import ANSWERS, Value
@@ -93,11 +93,11 @@ class TensorValue(Value):
 class GradFn(Value):
     """The ``grad_fn`` of a tensor, or a node below it, by its ``path`` in emitted code. Capture knows that it exists,
     its type, its name and the nodes below, from the fake ``node``. Python reads all else of the node, because a graph
-    that is compiled gives its results a node of its own: ``is_there`` is false for those below.
+    that is compiled gives its results a node of its own.
     """
 
-    def __init__(self, tensor: TensorValue, node: Any, path: str = "", is_there: bool = True) -> None:
-        self.tensor, self.node, self.path, self.is_there = tensor, node, path, is_there
+    def __init__(self, tensor: TensorValue, node: Any, path: str = "") -> None:
+        self.tensor, self.node, self.path = tensor, node, path
         self.pytype = type(node)
 
     def truth(self, m: Machine) -> bool | None:
@@ -110,8 +110,6 @@ class GradFn(Value):
         raise Break(Reason.UNSUPPORTED, "hashing a grad_fn")
 
     def rebuild(self, e: Emitter) -> str:
-        if not self.is_there:
-            raise NotRebuildable(f"a node below {self}")
         return e.variable(self, f"{e.value(self.tensor)}.grad_fn{self.path}")
 
     def __str__(self) -> str:

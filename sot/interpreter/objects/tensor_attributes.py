@@ -111,13 +111,15 @@ def node_of(m: Machine, made: GradFn) -> Value:
 
 @ANSWERS.add((GradFn, "load_attr"))
 def load_of_node(m: Machine, node: GradFn, name: str) -> Value:
+    if not m.assumptions.interprets:        # a graph that is compiled gives its results a node of its own
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn")
     if isinstance(node.node, torch.autograd.function.BackwardCFunction):
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of the grad_fn of an autograd.Function")
     if any(made.target is fake_rules.on_packed for made in m.builder.nodes):    # whose fakes have other nodes
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn after an operation that reads values")
     if name == "name":
         return KnownAnswer(Const(node.node.name()))
-    if name != "next_functions" or m.assumptions.compiles:
+    if name != "next_functions":
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn")
     found: list[Value] = []
     for i, (below, place) in enumerate(node.node.next_functions):
@@ -128,7 +130,7 @@ def load_of_node(m: Machine, node: GradFn, name: str) -> Value:
             if held.ref.real is not None:
                 guarded(m, held, "is_leaf")
         found.append(TupleValue([NONE if below is None else node_of(m, GradFn(
-            node.tensor, below, f"{node.path}.next_functions[{i}][0]", m.assumptions.interprets)), Const(place)]))
+            node.tensor, below, f"{node.path}.next_functions[{i}][0]")), Const(place)]))
     return TupleValue(found)
 
 

@@ -368,3 +368,16 @@ def test_a_refusal_in_inference_mode():
     translated = sot.to_static(run, backend="eager")
     assert not same(translated(X), run(X), "result")
     assert not any(capture.fallback for capture in translated.captures)
+
+
+def test_a_number_that_is_too_large():
+    def run(x, n):
+        try:
+            x += n
+        except (RuntimeError, OverflowError) as e:
+            return type(e), str(e), x * 2
+        return x
+    translated = sot.to_static(run, backend="eager")
+    assert not same(translated(X.clone(), 3 << 70), run(X.clone(), 3 << 70), "result")
+    assert not same(translated(X.long(), 3 << 70), run(X.long(), 3 << 70), "result")
+    assert not any(c.stopped is not None and c.stopped.reason.name == "INTERNAL" for c in translated.captures)

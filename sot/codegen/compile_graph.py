@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from sot.backends import Backend, BackendError, backend_name, call_backend, rescued
+from sot.backends.selection import is_known_to_compile
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
+from sot.codegen.compiled_graphs.equal_graphs import EqualGraphs, key_of
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
@@ -83,7 +85,8 @@ class GraphCompiler:
 
     def __init__(self, backend: Backend, check: float, strict: bool, cuts: bool = True) -> None:
         self.backend, self.check, self.strict, self.cuts = backend, check, strict, cuts
-        self.compiles = False       # whether it has compiled a graph
+        self.compiles = is_known_to_compile(backend)        # or has compiled a graph
+        self.equal = EqualGraphs() if is_known_to_compile(backend) and not check else None
 
     def compile(self, graph: Graph, record: Capture) -> Compiled:
         """The callable of a graph. Raises RestartCapture, BackendError."""
@@ -112,10 +115,12 @@ class GraphCompiler:
         grad = graph.turns_grad_on or torch.is_grad_enabled()
         constants = () if grad else constant_inputs(graph, self.backend)
         mark_weights(graph.module, graph.weights, constants)
+        key = key_of(graph, grad) if self.equal is not None and not constants else None
+        found = self.equal.find(key) if self.equal is not None else None
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), undoing_regions(),
               tracing_recurrence(has_recurrence(graph.module))):
-            made = self.ask_backend(graph)
+            made = found[0] if found is not None else self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
         if as_it_is and graph.of_compilers:
@@ -129,8 +134,12 @@ class GraphCompiler:
             return self.compile(graph, record)
         if not as_it_is and graph.shows_leaves:
             raise RestartCapture(COMPILES, compiles=True)
-        call = self.wrapped(made, graph, as_it_is, record)
-        if number_of_results(graph.module) > count:
+        call, returns_more = self.wrapped(made, graph, as_it_is, record), number_of_results(graph.module) > count
+        if found is not None:
+            returns_more = found[1]
+        elif self.equal is not None and not as_it_is:
+            self.equal.keep(key, made, returns_more)
+        if returns_more:
             call = first_results(call, count)
         return Compiled(call, as_it_is and nodes_of(graph.module) == before,
                         () if as_it_is else tuple(map(graph.inputs.__getitem__, constants)))

@@ -188,9 +188,7 @@ class Machine:
         return self._symbols is not None and self._symbols.admits_data
 
     def note_assumptions(self, of_operator: bool = False) -> list[RelationGuard]:
-        """Guard what torch has assumed about symbols since the last call, and return the guards. ``of_operator``: the
-        assumption is of an operator.
-        """
+        """Guard what torch has assumed about symbols since the last call (for an operator?), and return the guards."""
         news = [*self._symbols.news()] if self._symbols is not None else []
         for guard in news:
             self.guard(replace(guard, of_operator=True) if of_operator else guard)

@@ -74,7 +74,7 @@ def key_of(graph: Graph, grad: bool) -> Hashable:
 
 def written(node: fx.Node, places: dict[fx.Node, int]) -> Hashable:
     if node.op == "placeholder":
-        if is_symbolic(node.meta.get("example_value")):
+        if isinstance(node.meta.get("example_value"), torch.Tensor) and is_symbolic(node.meta["example_value"]):
             raise Incomparable
         return node.op
     if node.op not in ("call_function", "call_method", "output"):

@@ -158,10 +158,13 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: Any = 1e-12, out
 
 @rule(F.cosine_similarity, torch.cosine_similarity, eps=())
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: Any = 1e-8) -> Tensor:
-    def unit(x: Tensor) -> Tensor:      # its gradient is that of the norm, also where eps is larger
-        norm = torch.linalg.vector_norm(x, 2, dim, keepdim=True)
-        return x / (norm + (norm.clamp_min(eps) - norm).detach())
-    return (unit(x1) * unit(x2)).sum(dim)
+    return (unit(x1, dim, eps) * unit(x2, dim, eps)).sum(dim)
+
+
+def unit(x: Tensor, dim: int, eps: Any) -> Tensor:
+    """A vector of length one. The gradient is that of the norm, also where eps is larger."""
+    norm = torch.linalg.vector_norm(x, 2, dim, keepdim=True)
+    return x / (norm + (norm.clamp_min(eps) - norm).detach())
 
 
 @rule(F.pairwise_distance, torch.pairwise_distance, eps=())

@@ -1,7 +1,8 @@
 """What only a real tensor tells: its version, its address, whether its memory is shared, whether it equals another.
 
 A graph that is run as it is asks the tensor at the place where the program asks, so the answer is the program's. It is
-a number of the graph. A backend that compiles would keep the answer of the captured call, so there it is a break.
+a number of the graph. A backend that compiles would keep the answer of the captured call, so there it is a break. One
+answer is known at capture: how often the graph has changed a tensor that it has made. Compiled code counts differently.
 """
 from __future__ import annotations
 
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import NumberRef, TensorRef
+from sot.graph.refs import version_of
+from sot.graph.regions import shares_memory
 from sot.interpreter.control_flow import failures
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.overrides import asked
 from sot.torch_compat.functions import is_in_transform
-from sot.values.base import Value
+from sot.values.base import Const, Value
 from sot.values.deferred_scalars import SIZE_BITS, DeferredScalar
 from sot.values.tensor import TensorValue, has_own_code
 
@@ -42,9 +45,20 @@ def method_of(tensor: torch.Tensor, name: str, *args: Any) -> Any:
 
 def answer_of_attribute(m: Machine, tensor: TensorValue, name: str) -> Value | None:
     kind = ATTRIBUTES.get(name)
-    if kind is None or tensor.fake.is_inference() or not can_ask(m, [tensor]):
+    if kind is None or tensor.fake.is_inference():
+        return None
+    if name == "_version" and not m.assumptions.interprets and is_made_here(m, tensor):
+        return Const(version_of(tensor.fake))
+    if not can_ask(m, [tensor]):
         return None
     return answered(m, name, kind, attribute_of, (tensor.ref, name))
+
+
+def is_made_here(m: Machine, tensor: TensorValue) -> bool:
+    """Whether the graph has made the memory of a tensor."""
+    return tensor.ref.real is None and tensor.fake.layout is torch.strided and not is_in_transform(
+        tensor.fake) and not any(shares_memory(tensor.fake, given.fake) for given in m.builder.inputs
+                                 if isinstance(given.fake, torch.Tensor) and given.fake.layout is torch.strided)
 
 
 def answer_of_method(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:

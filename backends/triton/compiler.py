@@ -36,7 +36,7 @@ from sot.torch_compat import compilers
 from sot.torch_compat.graphs import make_constants_real, unset_fake_temporarily
 
 BACKENDS = logging.getLogger("sot.backends")
-KERNELS = logging.getLogger("sot.torch_compat.op_effects")
+KERNELS = logging.getLogger("sot.kernels")
 Run = Callable[[list[Any]], Any]
 
 

@@ -27,7 +27,7 @@ from sot.graph.kernels.program import Buffer, Extern, Program, Step
 from sot.graph.kernels.sizes import varies
 from sot.support.progress import working
 
-KERNELS = logging.getLogger("sot.torch_compat.op_effects")
+KERNELS = logging.getLogger("sot.kernels")
 SUFFIX = ".tuning"
 ROWS = (0.25, 0.5, 1, 2, 4)     # factors of the chosen sizes
 WARPS = (0.5, 1, 2)

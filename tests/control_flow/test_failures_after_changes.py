@@ -1,4 +1,6 @@
 """A loss whose targets are out of range, after a change of an input: the input, and all other effects, are Python's."""
+import warnings
+
 import pytest
 import torch
 from harness import Counter, check, same
@@ -152,6 +154,24 @@ def test_an_operation_without_a_kernel_for_a_dtype_is_caught(operation, dtype, b
         x, log, state = torch.arange(4).to(dtype), [], torch.manual_seed(1).get_state()
         outcomes.append((run(x, log), x, log, torch.equal(torch.get_rng_state(), state)))
     assert same(outcomes[1], outcomes[0]) is None
+
+
+def test_what_was_warned_of_once_is_not_warned_of_again():
+    """Capture calls the operation to learn its exception. Python's record of shown warnings stays as it was."""
+    def fn(x):
+        try:
+            return x.view(7)
+        except RuntimeError:
+            return x + 1
+
+    def warn():
+        warnings.warn("only once", stacklevel=1)
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        warn()
+        check(fn, torch.ones(4))
+        warn()
+    assert [str(w.message) for w in shown] == ["only once"]
 
 
 def test_capture_draws_no_numbers_to_find_out():

@@ -1,9 +1,11 @@
 """SOT_LOG: what is printed, where to, and that nothing is printed without it."""
 
 import logging
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from translating import X
@@ -86,6 +88,13 @@ def test_programs_may_use_the_loggers_themselves(caplog, backend):
     sot.to_static(lambda x: x if x.sum() > 0 else -x, backend=backend)(X)
     assert [r.name for r in caplog.records] == ["sot.breaks"]
     assert "test_log.py" in caplog.text
+
+
+def test_each_logger_belongs_to_a_channel():
+    root = Path(sot.__file__).resolve().parent
+    text = "".join(path.read_text() for folder in (root, root.parent / "graph", root.parent / "backends")
+                   for path in folder.rglob("*.py"))
+    assert {*re.findall(r'getLogger\("sot\.([\w.]+)"\)', text)} <= {*log.CHANNELS}
 
 
 LEVELS = PROGRAM.replace("import torch, sot\n", "import torch, sot\nsot.set_verbosity({})\nsot.set_code_level({})\n")

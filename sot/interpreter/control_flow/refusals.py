@@ -5,7 +5,6 @@ words. So the operation itself is called, with small tensors of the same metadat
 """
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import torch
 
 from sot.graph import TensorRef
 from sot.interpreter.control_flow.failures import catches
+from sot.interpreter.effects.torch_warnings import Shown, forget, put_down
 from sot.interpreter.objects.tensor_facts import guarded
 from sot.support.own_code import is_own
 from sot.torch_compat.op_effects import TORCHS_OWN
@@ -66,8 +66,12 @@ def error_of(call: Call, fill: int, found: dict[int, TensorRef]) -> Exception | 
     target, args, kwargs = with_parts(call, lambda part: alike(part, fill, found, made))
     state = torch.get_rng_state()
     error: Exception | None = None
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+    warned: list[Shown] = []
+
+    def note(shown: Shown) -> None:
+        forget(shown)
+        warned.append(shown)
+    with put_down(note):
         try:
             getattr(args[0], target)(*args[1:], **kwargs) if isinstance(target, str) else target(*args, **kwargs)
         except Exception as e:      # noqa: BLE001 - one of another class is no refusal

@@ -18,6 +18,7 @@ from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, 
 from sot.codegen.compiled_graphs.pieces import in_pieces
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
+from sot.codegen.compiled_graphs.shared_arguments import share_memory
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
 from sot.codegen.compiled_graphs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
@@ -64,12 +65,13 @@ COMPILES = "the backend compiles its graph, and would lose leaves that the graph
 class Compiled:
     """``call`` takes the inputs of a graph and returns its outputs. ``is_unchanged``: whether it runs the nodes of the
     graph as they are, so that PyTorch treats the inputs as in the program. ``constants``: the weights whose values are
-    part of it.
+    part of it. ``shares_memory``: whether it was not compiled because arguments share memory.
     """
 
     call: Callable[..., Any]
     is_unchanged: bool
     constants: tuple[Origin, ...] = ()
+    shares_memory: bool = False
 
 
 class GraphCompiler:
@@ -117,10 +119,11 @@ class GraphCompiler:
         mark_weights(graph.module, graph.weights, constants)
         key = key_of(graph, grad) if self.equal is not None and not constants else None
         found = self.equal.find(key) if self.equal is not None else None
+        shares = (self.compiles or is_known_to_compile(self.backend)) and share_memory(graph)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), undoing_regions(),
               tracing_recurrence(has_recurrence(graph.module))):
-            made = found[0] if found is not None else self.ask_backend(graph)
+            made = graph.module.forward if shares else found[0] if found is not None else self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
         if as_it_is and graph.of_compilers:
@@ -142,7 +145,7 @@ class GraphCompiler:
         if returns_more:
             call = first_results(call, count)
         return Compiled(call, as_it_is and nodes_of(graph.module) == before,
-                        () if as_it_is else tuple(map(graph.inputs.__getitem__, constants)))
+                        () if as_it_is else tuple(map(graph.inputs.__getitem__, constants)), shares)
 
     def ask_backend(self, graph: Graph) -> Callable[..., Any]:
         """The callable that the backend makes of a graph, whose end is changed for a backend that compiles. Raises

@@ -8,6 +8,7 @@ from typing import Any
 
 from sot.codegen.build_graph import Graph, is_weight
 from sot.codegen.compile_graph import Compiled
+from sot.codegen.compiled_graphs.shared_arguments import guards_of_memory
 from sot.codegen.compiled_graphs.wrapper_inputs import guards_of_wrappers
 from sot.guards.guards import Guard
 from sot.guards.origin import Origin
@@ -24,6 +25,8 @@ def guards_of(trace: Trace, graph: Graph | None, compiled: Compiled | None) -> M
         guards = with_free_weights(guards, trace)
     if graph is not None and compiled is not None and not compiled.is_unchanged:
         guards = {**guards, **dict.fromkeys(guards_of_wrappers(graph), trace.line)}
+    if graph is not None and compiled is not None and (compiled.shares_memory or not compiled.is_unchanged):
+        guards = {**guards, **dict.fromkeys(guards_of_memory(graph), trace.line)}
     more = [*backend_assumptions(trace), *constant_weights(trace, compiled.constants if compiled is not None else ())]
     return {**guards, **{guard: trace.line for guard in more if guard not in guards}}
 

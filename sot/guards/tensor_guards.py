@@ -24,6 +24,7 @@ from sot.torch_compat.tensors import (
     ask,
     plain_tensor,
     rule_of_changes,
+    shared_memory,
     tensor_spec,
     tensor_summary,
 )
@@ -203,6 +204,37 @@ class ChangeGuard(Guard):
 
     def __str__(self) -> str:
         return f"{self.origin} is a {self.rule} to autograd"
+
+
+SHARED_MEMORY = plain(shared_memory)
+
+
+@dataclass(frozen=True)
+class MemoryGuard(Guard):
+    """Tensors share memory as described by ``shared``. A compiled graph that changes one of them depends on it."""
+
+    others: tuple[Origin, ...]
+    shared: tuple
+    after_tensors = True
+
+    def test(self, emit: Emit) -> str:
+        tensors = ", ".join(emit.ref(o) for o in (self.origin, *self.others))
+        return f"{emit.const(SHARED_MEMORY)}({tensors}) == {self.shared!r}"
+
+    def explain(self, inputs: Inputs) -> str | None:
+        try:
+            tensors: Any = [o.read(inputs) for o in (self.origin, *self.others)]
+            found = shared_memory(*tensors)
+        except Exception as e:  # noqa: BLE001 - the value may be anything now
+            return f"expected that {self}, but it is gone ({type(e).__name__}: {e})"
+        return None if found == self.shared else f"expected that {self}, which no longer holds"
+
+    def __str__(self) -> str:
+        names = (self.origin, *self.others)
+        pairs = [f"{names[i]} with {names[place[0]]}" for i, place in enumerate(self.shared) if place is not None]
+        if not pairs:
+            return f"{', '.join(map(str, names))} share no memory"
+        return f"of {', '.join(map(str, names))} only these share memory: {', '.join(pairs)}"
 
 
 OWNS_DATA = 4       # a flag of arrays that has no influence on results

@@ -93,6 +93,16 @@ def storage_ids(t: torch.Tensor) -> set[int]:
     return {storage_id(part) for part in plain_parts(t)}
 
 
+def shared_memory(*tensors: torch.Tensor) -> tuple[tuple[int, Any, Any] | None, ...]:
+    """For each tensor that shares its storage with an earlier one: the place of that one in ``tensors``, and where both
+    begin. None for the others.
+    """
+    first: dict[int, int] = {}
+    places = [first.setdefault(storage_id(t), i) for i, t in enumerate(tensors)]
+    return tuple(None if place == i else (place, tensors[place].storage_offset(), tensors[i].storage_offset())
+                 for i, place in enumerate(places))
+
+
 # ``Tensor.__torch_function__`` makes its results instances of the subclass.
 convert_result = torch._tensor._convert
 

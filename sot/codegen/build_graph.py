@@ -109,7 +109,7 @@ class Graph:
         tensors.
         """
         return not (self.has_data_sizes or self.states or self.floats or self.shows_leaves or self.asserted
-                    or self.changes.hooks or has_gradients(self.module)
+                    or has_gradients(self.module)
                     or any(isinstance(v, torch.SymFloat) for v in self.examples))
 
     @property

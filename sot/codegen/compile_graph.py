@@ -15,7 +15,7 @@ from sot.codegen.compiled_graphs.equal_graphs import EqualGraphs, key_of
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
-from sot.codegen.compiled_graphs.pieces import in_pieces
+from sot.codegen.compiled_graphs.pieces import in_pieces, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.shared_arguments import share_memory
@@ -31,7 +31,7 @@ from sot.interpreter.torch_ops import random_state
 from sot.interpreter.torch_ops.autograd import is_function_of_program, runs_code_of_program
 from sot.interpreter.torch_ops.checkpoints import run_as_it_is
 from sot.interpreter.torch_ops.elements import element, set_element
-from sot.interpreter.torch_ops.tensor_hooks import make_place
+from sot.interpreter.torch_ops.tensor_hooks import SEEN, make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
@@ -175,10 +175,12 @@ class GraphCompiler:
 
     def ask_about_leaves(self, graph: Graph) -> Callable[..., Any]:
         """The same for a graph that a backend may have to get in pieces."""
-        examples = [*graph.examples]
-        if not (graph.has_numpy and self.cuts) and not graph.has_generator and not any(
-                graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
-        ) and not marks_tensors(graph.module):
+        examples, nodes = [*graph.examples], graph.module.graph.nodes
+        if any(SEEN in node.meta for node in nodes) and (self.compiles or is_known_to_compile(self.backend)):
+            return graph.module.forward     # a compiled graph would show a part of the gradient
+        as_it_is = graph.has_numpy and self.cuts or graph.has_generator or any(map(shows_gradient, nodes)) or any(
+            graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS)
+        if not as_it_is and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
         if not self.compiles:
             try:
@@ -244,10 +246,9 @@ def constant_inputs(graph: Graph, backend: Backend) -> list[int]:
 
 
 def marks_tensors(module: torch.fx.GraphModule) -> bool:
-    """Whether a graph sets ``requires_grad`` of an input, or calls ``retain_grad``. A compiled graph would not."""
-    find = module.graph.find_nodes
-    return bool(find(op="call_method", target="retain_grad")) or any(
-        node.args[0].op == "placeholder" for node in find(op="call_method", target="requires_grad_"))
+    """Whether a graph sets ``requires_grad`` of an input. A compiled graph would not."""
+    return any(node.args[0].op == "placeholder"
+               for node in module.graph.find_nodes(op="call_method", target="requires_grad_"))
 
 
 def changed_tensors(graph: Graph) -> list[int]:

@@ -2,9 +2,13 @@
 
 Tracing would lose or fix seeds, random generators, NumPy calls and hooks. They are called unchanged, in
 order with the compiled pieces. Autograd goes through all of them.
+
+A compiled piece is one node of autograd. A hook on one of its results would see only the gradient that comes from
+outside of the piece, so a piece ends with a tensor whose gradient the program sees.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -13,6 +17,7 @@ from torch import fx
 from torch.fx.passes.split_module import split_module
 
 from sot.backends import Backend, call_backend
+from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.torch_compat.compilers import placeholder_values, symbolic_mode
 
 
@@ -45,29 +50,35 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
     """The callable of a graph; ``plain`` are the functions that are called unchanged. None if there is no piece to
     compile.
     """
-    number, was_plain = -1, False
+    number, was_plain, ends = -1, False, False
+    seen = {node.args[0] for node in module.graph.nodes if shows_gradient(node)}
     place: dict[fx.Node, int] = {}
     kinds: dict[int, bool] = {}
     for node in module.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
+        if (whole := tuple_of(node)) in place and not kinds[place[whole]]:      # a piece returns tensors
+            place[node] = place[whole]
+            ends = ends or node in seen
+            continue
         now = is_plain(node, plain)
-        if number < 0 or now != was_plain:
+        if number < 0 or now != was_plain or ends:
             number += 1
             kinds[number] = now
         place[node], was_plain = number, now
+        ends = node in seen or changes_first(node) and node.args[0] in seen
         place |= {function: number for function in node.all_input_nodes if function.op == "get_attr"}
     if all(kinds.values()):
         return None
-    whole = split(module, place)
-    for name, part in [*whole.named_children()]:
+    parts = split(module, place)
+    for name, part in [*parts.named_children()]:
         at = name.removeprefix("submod_")
         if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[int(at)]:
             returns_tuple(part)
-            delattr(whole, name)
-            setattr(whole, name, Called(Piece(backend, part)))
-    whole.recompile()
-    return lambda *args: whole.forward(*args)
+            delattr(parts, name)
+            setattr(parts, name, Called(Piece(backend, part)))
+    parts.recompile()
+    return lambda *args: parts.forward(*args)
 
 
 def split(module: fx.GraphModule, place: dict[fx.Node, int]) -> fx.GraphModule:
@@ -109,9 +120,26 @@ def returns_tuple(part: fx.GraphModule) -> None:
         part.recompile()
 
 
+def shows_gradient(node: fx.Node) -> bool:
+    """Whether the program puts a hook on its first argument, or keeps the gradient of it."""
+    return node.target is make_place or node.op == "call_method" and node.target == "retain_grad"
+
+
+def tuple_of(node: fx.Node) -> Any:
+    """The node whose results a node takes an item of, if they are several."""
+    whole = node.args[0] if node.target is operator.getitem else None
+    is_tuple = isinstance(whole, fx.Node) and isinstance(whole.meta.get("example_value"), (tuple, list))
+    return whole if is_tuple else None
+
+
+def changes_first(node: fx.Node) -> bool:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return bool(node.args) and (name.endswith("_") and not name.endswith("__") or name in ("setitem", "__setitem__"))
+
+
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but tensors and numbers."""
-    return node.target in plain or "warns" in node.meta or not all(
+    return node.target in plain or shows_gradient(node) or "warns" in node.meta or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 numbers = itertools.count()
 BEFORE, AFTER = "_backward_hooks", "_post_accumulate_grad_hooks"    # the gradient is added to ``.grad``
+SEEN = "gradient_seen"      # the mark of nodes
 KINDS = {"register_hook": BEFORE, "register_post_accumulate_grad_hook": AFTER}
 
 
@@ -107,6 +108,14 @@ class HookHandle(ObjectValue):
         return "the handle of a hook"
 
 
+def show_gradient(tensor: TensorValue) -> None:
+    """Mark the node of a tensor whose gradient the program sees after the graph, with others maybe. A compiled graph
+    is one node of autograd: its results would have only the gradients that come from outside of it.
+    """
+    if tensor.ref.node is not None and not tensor.fake.is_leaf:
+        tensor.ref.node.meta[SEEN] = True
+
+
 @handles(torch.Tensor.register_hook)
 def register_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     tensor, hook = take("register_hook", args, kwargs, "self", "hook", required=2)
@@ -128,6 +137,7 @@ def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
     if not tensor.fake.requires_grad:
         raise Break(Reason.OPERATION_FAILED, f"{method} of a tensor that does not require grad")
     if m.assumptions.compiles:
+        show_gradient(tensor)
         raise Break(Reason.SIDE_EFFECT, f"{method}, whose hook a backend that compiles would not call,")
     if m.builder.region is not None:
         raise Break(Reason.BRANCH, f"{m.position()}: {method}")
@@ -144,6 +154,8 @@ def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
 
 @handles(torch.Tensor.retain_grad)
 def retain_grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    if m.assumptions.compiles and isinstance(args[0], TensorValue):
+        show_gradient(args[0])
     result = operation(m, torch.Tensor.retain_grad, args, kwargs)
     before, m.retained = m.retained, [*m.retained, args[0]]     # type: ignore[list-item]
     m.undoable(lambda: setattr(m, "retained", before))

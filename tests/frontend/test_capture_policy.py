@@ -14,6 +14,7 @@ from whole_programs import enabled_program
 
 import sot
 from sot import _hook
+from sot.driver import capture_policy
 from sot.driver.capture_policy import PATIENCE, WATCHED, Policy, Verdict, Work
 from sot.frontend.global_mode import enable_all
 from sot.reports.build import report_of
@@ -35,13 +36,14 @@ class Clock:
 
 
 @pytest.fixture
-def program(backend):
-    """Makes a whole program with a policy, and enables it until the test ends."""
+def program(backend, monkeypatch):
+    """Makes a whole program with a policy, and enables it until the test ends. All that captures need is loaded."""
+    monkeypatch.setattr(capture_policy, "cost_of_loading", lambda: 0.0)
     for cls in (Net, torch.nn.Linear):      # forget the work of earlier tests
         _hook.reset(cls.forward.__code__)
     with ExitStack() as until:
         yield lambda budget=Budget(), clock=None: enabled_program(
-            backend, Policy(budget, clock or Clock(), before=0.0), until)
+            backend, Policy(budget, clock or Clock(), Clock(), before=0.0), until)
 
 
 def captured(program):

@@ -43,7 +43,7 @@ def net():
 def program():
     """Makes a whole program for a backend, whose clock stands still, and enables it until the test ends."""
     with ExitStack() as until:
-        yield lambda backend: enabled_program(backend, Policy(Budget(), lambda: 0.0, before=0.0), until)
+        yield lambda backend: enabled_program(backend, Policy(Budget(), lambda: 0.0, lambda: 0.0, before=0.0), until)
 
 
 def eager(module, inputs):

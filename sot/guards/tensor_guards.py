@@ -211,20 +211,23 @@ SHARED_MEMORY = plain(shared_memory)
 
 @dataclass(frozen=True)
 class MemoryGuard(Guard):
-    """Tensors share memory as described by ``shared``. A compiled graph that changes one of them depends on it."""
+    """Tensors share memory with the first ``count`` as described by ``shared``. A compiled graph that changes these
+    depends on it.
+    """
 
     others: tuple[Origin, ...]
+    count: int
     shared: tuple
     after_tensors = True
 
     def test(self, emit: Emit) -> str:
         tensors = ", ".join(emit.ref(o) for o in (self.origin, *self.others))
-        return f"{emit.const(SHARED_MEMORY)}({tensors}) == {self.shared!r}"
+        return f"{emit.const(SHARED_MEMORY)}({self.count}, {tensors}) == {self.shared!r}"
 
     def explain(self, inputs: Inputs) -> str | None:
         try:
             tensors: Any = [o.read(inputs) for o in (self.origin, *self.others)]
-            found = shared_memory(*tensors)
+            found = shared_memory(self.count, *tensors)
         except Exception as e:  # noqa: BLE001 - the value may be anything now
             return f"expected that {self}, but it is gone ({type(e).__name__}: {e})"
         return None if found == self.shared else f"expected that {self}, which no longer holds"
@@ -233,7 +236,8 @@ class MemoryGuard(Guard):
         names = (self.origin, *self.others)
         pairs = [f"{names[i]} with {names[place[0]]}" for i, place in enumerate(self.shared) if place is not None]
         if not pairs:
-            return f"{', '.join(map(str, names))} share no memory"
+            changed = ", ".join(map(str, names[:self.count]))
+            return f"{changed} and {', '.join(map(str, names[self.count:])) or 'each other'} share no memory"
         return f"of {', '.join(map(str, names))} only these share memory: {', '.join(pairs)}"
 
 

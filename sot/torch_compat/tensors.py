@@ -93,12 +93,14 @@ def storage_ids(t: torch.Tensor) -> set[int]:
     return {storage_id(part) for part in plain_parts(t)}
 
 
-def shared_memory(*tensors: torch.Tensor) -> tuple[tuple[int, Any, Any] | None, ...]:
-    """For each tensor that shares its storage with an earlier one: the place of that one in ``tensors``, and where both
-    begin. None for the others.
+def shared_memory(count: int, *tensors: torch.Tensor) -> tuple[tuple[int, Any, Any] | None, ...]:
+    """For each tensor that shares its storage with one of the first ``count`` and is not that one: its place in
+    ``tensors``, and where both begin. None for the others.
     """
     first: dict[int, int] = {}
-    places = [first.setdefault(storage_id(t), i) for i, t in enumerate(tensors)]
+    for i, tensor in enumerate(tensors[:count]):
+        first.setdefault(storage_id(tensor), i)
+    places = [first.get(storage_id(tensor), i) for i, tensor in enumerate(tensors)]
     return tuple(None if place == i else (place, tensors[place].storage_offset(), tensors[i].storage_offset())
                  for i, place in enumerate(places))
 

@@ -25,21 +25,26 @@ def is_argument(origin: Origin) -> bool:
     return isinstance(origin, Arg | CellContents | Global)
 
 
-def arguments_of(graph: Graph) -> dict[Origin, torch.Tensor]:
-    """The tensors among the arguments, if the graph changes one of several."""
+def arguments_of(graph: Graph) -> tuple[int, dict[Origin, torch.Tensor]]:
+    """The tensors among the arguments: first those that the graph changes, then the others; and the number of the
+    first.
+    """
     found = {origin: real for origin, real in zip(graph.inputs, graph.real, strict=True)
              if isinstance(real, torch.Tensor) and real.layout is torch.strided and not is_wrapper(real)
              and is_argument(origin)}
-    return found if len(found) > 1 and any(origin in found for origin in graph.changes.inputs) else {}
+    changed = {origin: real for origin, real in found.items() if origin in graph.changes.inputs}
+    return len(changed), changed | found
 
 
 def share_memory(graph: Graph) -> bool:
-    """Whether arguments share memory, of which the graph changes one."""
-    return any(shared_memory(*arguments_of(graph).values()))
+    """Whether an argument shares memory with one that the graph changes."""
+    count, tensors = arguments_of(graph)
+    return count > 0 and any(shared_memory(count, *tensors.values()))
 
 
 def guards_of_memory(graph: Graph) -> Iterator[Guard]:
-    """That arguments share memory as at the captured call."""
-    if tensors := arguments_of(graph):
+    """That arguments share memory with those that the graph changes as at the captured call."""
+    count, tensors = arguments_of(graph)
+    if count > 0 and len(tensors) > 1:
         first, *others = tensors
-        yield MemoryGuard(first, tuple(others), shared_memory(*tensors.values()))
+        yield MemoryGuard(first, tuple(others), count, shared_memory(count, *tensors.values()))

@@ -48,9 +48,10 @@ def raise_as_called(m: Machine, name: str, call: Call) -> None:
 
 
 def is_leaf(m: Machine, ref: TensorRef) -> bool:
-    """Whether a tensor is a leaf of autograd, and not only its fake. It is guarded."""
+    """Whether a tensor is a leaf of autograd and no view, and not only its fake. It is guarded."""
     value = m.leaves.get(id(ref.fake))
-    return value is not None and (ref.real is None or bool(guarded(m, value, "is_leaf")))
+    return value is not None and (
+        ref.real is None or bool(guarded(m, value, "is_leaf")) and not guarded(m, value, "_is_view"))
 
 
 def is_of_program(target: Any) -> bool:

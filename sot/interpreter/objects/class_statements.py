@@ -142,6 +142,8 @@ def finish(m: Machine, frame: Frame) -> Value:
     name, bases, meta, keywords = frame.default
     if meta in METACLASSES or any(map(is_of_library, bases)):
         return class_from(m, meta, name, bases, names, keywords, frame.code.code)
+    if "__classcell__" in names.keys(m):    # a metaclass may lose or replace it, and Python checks that afterwards
+        raise Break(Reason.CLASS_BODY, f" with the metaclass {meta.__qualname__} and methods that refer to the class")
     return Const(meta).call(m, [Const(name), TupleValue([Const(base) for base in bases]), names], keywords)
 
 
@@ -150,6 +152,8 @@ def class_from(m: Machine, meta: Any, name: str, bases: tuple[Any, ...], names: 
     """The class that ``type.__new__`` makes of a namespace."""
     members: dict[str, Value] = {key: names.get(m, key) for key in names.keys(m)}
     cell, namespace = members.pop("__classcell__", None), members.pop("__classdictcell__", None)
+    if cell is not None and not isinstance(cell, CellValue):
+        raise Break(Reason.CLASS_BODY, " with something else as its __classcell__")
     shells = {key: shell(m, key, value) for key, value in members.items()}
     if isinstance(namespace, CellValue) and (body is None or reads_namespace(body)):
         namespace.set(m, FilledByType())

@@ -4,6 +4,7 @@ from __future__ import annotations
 import abc
 import functools
 
+import pytest
 import torch
 from harness import Programs, check
 
@@ -191,7 +192,7 @@ def metaclasses(x):
 
     class Two(One):
         def twice(self):
-            return super().__init__(3), __class__.__name__
+            return One.__init__(self, 3), type(self).__name__
     a = Two(x)
     found = dict(Meta.items)
     return (a.v * a.extra, Two.complete, Two.prepared, Two.added, One[3], [*One], found["One"], type(Two) is Meta,
@@ -283,3 +284,40 @@ def test_classes_that_leave_the_function(capsys):
         assert type(type(other)) is Meta and other.extra == 1 and type(other)[2] == 4 and type(other).complete
         assert [*vars(type(other))] == [*vars(type(want[3]))]
     assert not [c for c in translated.captures if c.stopped]
+
+
+class Loses(type):
+    """A metaclass that loses or replaces the cell of the class."""
+
+    def __new__(cls, name, bases, namespace, cell=None):
+        namespace.pop("__classcell__", None)
+        if cell is not None:
+            namespace["__classcell__"] = cell
+        return super().__new__(cls, name, bases, namespace)
+
+
+class Keeps(type):
+    def __new__(cls, name, bases, namespace):
+        return super().__new__(cls, name, bases, {**namespace, "factor": 3})
+
+
+@pytest.mark.parametrize("cell", [None, 0])
+def test_a_metaclass_that_loses_the_cell_of_the_class(cell):
+    def fn(x):
+        try:
+            class Local(metaclass=Loses, cell=cell):
+                def f(self):
+                    return __class__
+        except (RuntimeError, TypeError) as e:
+            return x + 1, type(e).__name__
+        return x - 1, ""
+    assert fn(torch.ones(2))[1] == sot.to_static(fn)(torch.ones(2))[1] != ""
+
+
+def test_methods_that_refer_to_their_class_below_a_metaclass():
+    def fn(x):
+        class Local(metaclass=Keeps):
+            def f(self):
+                return x * __class__.factor
+        return Local().f()
+    assert torch.equal(sot.to_static(fn)(torch.ones(2)), fn(torch.ones(2)))

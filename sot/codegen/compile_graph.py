@@ -119,7 +119,7 @@ class GraphCompiler:
         mark_weights(graph.module, graph.weights, constants)
         key = key_of(graph, grad) if self.equal is not None and not constants else None
         found = self.equal.find(key) if self.equal is not None else None
-        shares = (self.compiles or is_known_to_compile(self.backend)) and share_memory(graph)
+        shares = self.compiles and share_memory(graph)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), undoing_regions(),
               tracing_recurrence(has_recurrence(graph.module))):
@@ -176,7 +176,7 @@ class GraphCompiler:
     def ask_about_leaves(self, graph: Graph) -> Callable[..., Any]:
         """The same for a graph that a backend may have to get in pieces."""
         examples, nodes = [*graph.examples], graph.module.graph.nodes
-        if any(SEEN in node.meta for node in nodes) and (self.compiles or is_known_to_compile(self.backend)):
+        if self.compiles and any(SEEN in node.meta for node in nodes):
             return graph.module.forward     # a compiled graph would show a part of the gradient
         as_it_is = graph.has_numpy and self.cuts or graph.has_generator or any(map(shows_gradient, nodes)) or any(
             graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS)

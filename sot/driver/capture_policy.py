@@ -36,7 +36,7 @@ LOADING_TORCH = 0.9         # the same for what captures need of torch
 PER_CAPTURE = 0.03
 PER_OPERATION = 0.002
 PER_FRAME = 0.0004
-SAVED_PER_FRAME = 0.4e-6
+SAVED_PER_FRAME = 0.4e-6    # see benchmarks/saved_by_frames.py
 PER_CALL = 2e-6             # guards, and calling a graph
 TO_COME = 300.0             # seconds that a program is expected to go on running when it has just begun
 AT_ONCE = 0.02              # seconds; calls that follow each other so fast say nothing about the pace of later ones
@@ -193,14 +193,14 @@ class Policy:
         capture late in a program has less time to pay.
         """
         cost = work.cost + cost_of_loading()
-        return work.is_dense and self.to_come(code, work.calls, now) * work.saved * times > (
+        _, before = self._since.of(code)
+        return work.is_dense and self.to_come(code, work.calls - before, now) * work.saved * times > (
             cost if work.calls < 2 * WATCHED else LATER * cost)
 
     def to_come(self, code: CodeType, calls: int, now: float) -> float:
-        """The number of further calls that is expected after ``calls`` of them."""
-        since, before = self._since.of(code)
-        passed = max(now - since, AT_ONCE)
-        return max(calls - before, 0) / passed * (TO_COME + now - self.began)
+        """The number of further calls that is expected after ``calls`` of them since the start of the code's pace."""
+        since, _ = self._since.of(code)
+        return calls / max(now - since, AT_ONCE) * (TO_COME + now - self.began)
 
     def waits(self, code: CodeType, work: Work, now: float, is_users: Callable[[CodeType], bool]) -> bool:
         """Whether a caller that contains this code may be captured at its next call."""
@@ -256,17 +256,13 @@ class Policy:
         if self.takes_all:
             return True
         work, now = work_of(code), self.clock()
-        since, _ = self._since.of(code)
-        to_come = misses / max(now - since, AT_ONCE) * (TO_COME + now - self.began)
         cost = max(work.cost, self._paid.of(code))
-        if misses < WATCHED:
-            pass
-        elif to_come * work.saved <= cost * DEARER ** (captures - 1):
-            self.leave(code, f"no capture fits all calls, and after {captures} another one costs more than it gains")
-        elif cost > self.allowance(now):
+        if misses >= WATCHED and self.to_come(code, misses, now) * work.saved > cost * DEARER ** (captures - 1):
+            if cost <= self.allowance(now):
+                return True
             self.left_out[code.co_qualname] += 1
-        else:
-            return True
+        elif misses >= WATCHED:
+            self.leave(code, f"no capture fits all calls, and after {captures} another one costs more than it gains")
         _hook.ask_again(code, work.calls + 1 + misses // 4)
         return False
 

@@ -156,7 +156,7 @@ def test_what_was_found_poor_is_captured_later_only_for_more(program):
     clock.now = 1.0
     poor = Net.forward.__code__
     net(torch.ones(2, 3)), net(torch.ones(2, 3))
-    paces = [policy.to_come(poor, work.calls, 8.0) * work.saved / work.cost for work in (few, many)]
+    paces = [policy.to_come(poor, work.calls - 1, 8.0) * work.saved / work.cost for work in (few, many)]
     assert paces[1] > paces[0]
     assert policy.pays(poor, few, 8.0, 1.5 / paces[0]) and not policy.pays(poor, many, 8.0, 1.5 / paces[1])
 

@@ -192,3 +192,19 @@ def test_an_address_after_a_change_of_memory():
     translated = sot.to_static(f, backend="eager")
     assert translated(torch.ones(3))[1:] == (False, True)
     assert translated(torch.ones(3))[1:] == (True, True)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_code_that_branches_on_how_often_a_tensor_was_changed(backend):
+    """Compiled code changes tensors more often, or not at all."""
+    def fn(x):
+        y = x.clone()
+        before = y._version
+        y.mul_(2)
+        once = y._version
+        y[0] = 3
+        return (y + 1 if once == before + 1 else y - 1), before, once, y[1:]._version
+    translated = sot.to_static(fn, backend=backend)
+    for x in (torch.arange(3.0), torch.ones(3)):
+        want, got = fn(x), translated(x)
+        assert torch.equal(got[0], want[0]) and got[1:] == want[1:]

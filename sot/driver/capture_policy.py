@@ -42,8 +42,8 @@ TO_COME = 300.0             # seconds that a program is expected to go on runnin
 AT_ONCE = 0.02              # seconds; calls that follow each other so fast say nothing about the pace of later ones
 
 WATCHED = 4                 # calls that Python runs before a decision
-FRAMES_PER_OPERATION = 12   # code with more frames than that is bookkeeping: following it costs more than it gives
-FRAMES_IN_GRAPH = 8         # frames for each operation that a graph replaces at most: others are not about tensors
+FRAMES_PER_OPERATION = 16   # code with more frames than that is bookkeeping: following it costs more than it gives
+FRAMES_IN_GRAPH = 10        # frames for each operation that a graph replaces at most: others are not about tensors
 LATER = 2.0                 # how many times its cost a capture has to gain that was found poor before
 FEWEST = 4                  # operations a call that a graph has at least
 OPERATIONS_PER_BREAK = 8    # fewer operations do not pay for a break

@@ -39,8 +39,10 @@ class Clock:
 def program(backend, monkeypatch):
     """Makes a whole program with a policy, and enables it until the test ends. All that captures need is loaded."""
     monkeypatch.setattr(capture_policy, "cost_of_loading", lambda: 0.0)
-    for cls in (Net, torch.nn.Linear):      # forget the work of earlier tests
-        _hook.reset(cls.forward.__code__)
+    module = torch.nn.Module
+    for function in (Net.forward, torch.nn.Linear.forward, module._call_impl, module._wrapped_call_impl,
+                     module.__getattr__):
+        _hook.reset(function.__code__)      # the work of earlier tests, and that they left it alone, is forgotten
     with ExitStack() as until:
         yield lambda budget=Budget(), clock=None: enabled_program(
             backend, Policy(budget, clock or Clock(), Clock(), before=0.0), until)
@@ -135,6 +137,21 @@ def test_the_pace_is_that_of_the_code_and_not_of_the_program(program):
         net(torch.ones(2, 3))
         clock.now += 0.01
     assert captured(made) == ["forward"]
+
+
+def test_frames_that_are_left_alone_count(program):
+    """Those of torch's own code are, once a translator has been asked about them: Module.__call__."""
+    program()
+
+    def inner(x):
+        return x + 1
+
+    def outer(x):
+        return inner(inner(x))
+    outer(torch.ones(2))
+    _hook.skip(inner.__code__)
+    outer(torch.ones(2))
+    assert _hook.work_of(outer.__code__)[3] == 2 * 3
 
 
 def test_operations_without_calls_of_python_gain_nothing(program):

@@ -233,6 +233,7 @@ static PyObject *evaluate_alone(PyThreadState *tstate, Frame *frame)
 
 static PyObject *evaluate_skipped(PyThreadState *tstate, Frame *frame, Slot *slot)
 {
+    observed.frames++; /* a graph of the caller would replace it, too */
     return slot != NULL && slot->skipped == ALONE ? evaluate_alone(tstate, frame) : evaluate_plainly(tstate, frame, 0);
 }
 

@@ -41,9 +41,14 @@ def add_note(self, note):
     self.__notes__.append(note)
 
 
-def representation(name, args):
-    """``repr`` of an exception."""
-    return name + "(" + ", ".join([repr(a) for a in args]) + ")"
+def representation(error, name, args):
+    """``repr`` of an exception. A handler looks for its frames, to see that an exception contains itself."""
+    return name + ("(" + repr(args[0]) + ")" if len(args) == 1 else repr(args))
+
+
+def group_representation(name, message, excs):
+    """``repr`` of an exception group where it is not that of any exception, as in newer versions of 3.14."""
+    return name + "(" + repr(message) + ", " + repr(excs) + ")"
 
 
 # ---- groups -----------------------------------------------------------------------------------------------------

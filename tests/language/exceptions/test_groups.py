@@ -1,6 +1,8 @@
 """Exception groups and ``except*``."""
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import torch
 from harness import Programs, chain, check
@@ -141,6 +143,67 @@ def wrong_clauses(x):
     return x + 1, found
 
 
+class Rows(list):
+    def __repr__(self):
+        return f"Rows of {len(self)}"
+
+
+class Preset(ExceptionGroup):
+    def __new__(cls, *args):
+        return super().__new__(cls, "preset", [ValueError(1)])
+
+
+class Renamed(ExceptionGroup):
+    def __repr__(self):
+        return "renamed " + super().__repr__()
+
+
+class Unprintable(ValueError):
+    def __repr__(self):
+        raise LookupError("no text")
+
+
+@program
+def written_after_its_list_has_changed(x):
+    errors = [ValueError(x.dim()), TypeError()]
+    g = ExceptionGroup("g", errors)
+    errors.append(KeyError(2))
+    first = repr(g)
+    g.exceptions[0].args = (1, g.message)
+    return x + 1, first, repr(g), f"{g!r} {g}", [g], g
+
+
+@program
+def written_with_other_sequences(x):
+    rows, errors = Rows([ValueError(1)]), (ValueError(1), TypeError([2]))
+    found = [repr(ExceptionGroup("g", given)) for given in (rows, errors, [*errors])]
+    return x + 1, found, ExceptionGroup("r", rows)
+
+
+@program
+def written_with_other_arguments(x):
+    g = ExceptionGroup("g", [ValueError(1)])
+    g.args = (1, 2)
+    return x + 1, repr(g), repr(Preset(5, 6)), repr(Renamed("r", [ValueError(1)])), g
+
+
+@program
+def written_by_members_that_fail(x):
+    try:
+        return x, repr(ExceptionGroup("g", [ExceptionGroup("h", (Unprintable(),))]))
+    except LookupError as e:
+        return x + 1, repr(e)
+
+
+@program
+def written_within_itself(x):
+    errors = [ValueError(1), TypeError()]
+    g, e = ExceptionGroup("g", errors), KeyError()
+    errors[0] = g
+    e.args = (e, 1)
+    return x + 1, repr(g), repr(e)
+
+
 @program.each
 def test_programs(fn):
     check(fn, X, graphs=1, breaks=0)
@@ -154,3 +217,17 @@ def leaves_the_function(x):
 @pytest.mark.parametrize("fn", [leaves_the_function])
 def test_exceptions_that_leave(fn):
     check(fn, X)
+
+
+def of_no_sequence(x):
+    found = []
+    for given in ({ValueError(1)}, {ValueError(1): 2}, {}.keys(), iter([ValueError(1)]), deque([ValueError(1)])):
+        try:
+            found.append(repr(ExceptionGroup("g", given)))
+        except TypeError as e:
+            found.append(str(e))
+    return x + 1, found
+
+
+def test_sequences_that_c_code_refuses():
+    check(of_no_sequence, X)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import hosts, throw_like
 from sot.interpreter.loop import evaluate
 from sot.polyfills import exceptions
@@ -10,7 +11,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import handles, polyfills
 from sot.values.base import ABSENT, NONE, Const, Value, boolean
 from sot.values.callables import known_function
-from sot.values.objects import ExceptionValue, TupleValue
+from sot.values.objects import ExceptionValue, ListValue, TupleValue
 from sot.values.objects.exceptions import GroupValue
 
 if TYPE_CHECKING:
@@ -20,15 +21,21 @@ if TYPE_CHECKING:
 @handles(BaseExceptionGroup.__new__)
 def new_group(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     cls, *given = args
-    members = given[1].items_list(m) if len(given) == 2 else None
+    members = members_of(m, given[1]) if len(given) == 2 else None
     shown = [stand_in(m, v) for v in given[:1]] + [
         stand_in(m, v) if members is None else [stand_in(m, e) for e in members] for v in given[1:]]
     try:
         real: Any = BaseExceptionGroup.__new__(cls.constant(), *shown)
     except Exception as e:
         return throw_like(m, e)
-    assert members is not None
+    if members is None:
+        raise Break(Reason.UNSUPPORTED, f"an exception group of {given[1]}")
     return GroupValue(type(real), given, TupleValue(list(members)))
+
+
+def members_of(m: Machine, sequence: Value) -> list[Value] | None:
+    """What a list or tuple holds. C code asks other sequences for their ``repr``, some when a group is made."""
+    return iteration.known_items(m, sequence) if issubclass(sequence.pytype, (list, tuple)) else None
 
 
 def stand_in(m: Machine, value: Value) -> Any:
@@ -64,6 +71,18 @@ def str_of_group(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
         raise Break(Reason.UNSUPPORTED, f"str of {self_}")
     count = len(self_.members.items)
     return Const(f"{self_.args[0].constant()} ({count} sub-exception{'s' * (count != 1)})")
+
+
+if "__repr__" in vars(BaseExceptionGroup):      # of its own: it shows the members, whatever became of the list of them
+    @handles(BaseExceptionGroup.__repr__)
+    def repr_of_group(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        self_ = args[0]
+        if not isinstance(self_, GroupValue) or len(self_.args) != 2:
+            raise Break(Reason.UNSUPPORTED, f"repr of {self_}")
+        is_list = issubclass(self_.args[1].pytype, list)
+        return m.enter(exceptions.group_representation, [
+            Const(self_.pytype.__name__), self_.new_args[0],
+            ListValue(list(self_.members.items)) if is_list else self_.members])
 
 
 @handles(exceptions.copy_origin)

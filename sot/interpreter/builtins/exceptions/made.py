@@ -139,10 +139,13 @@ def exception_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
     self_, = take("__repr__", args, kwargs, "self", required=1)
     if not isinstance(self_, ExceptionValue):
         raise Break(Reason.UNSUPPORTED, f"repr of {self_}")
-    found = hosts(m, self_.args)
+    name, found = self_.pytype.__name__, hosts(m, self_.args)
     if found is not None:
-        return Const(f"{self_.pytype.__name__}({', '.join(map(repr, found))})")
-    return m.enter(exceptions.representation, [Const(self_.pytype.__name__), TupleValue(list(self_.args))])
+        return Const(name + (f"({found[0]!r})" if len(found) == 1 else repr(tuple(found))))
+    written = exceptions.representation.__code__
+    if len(self_.args) != 1 and any(f.native is written and f.locals.get("error") is self_ for f in m.frames):
+        return Const(f"{name}(...)")
+    return m.enter(exceptions.representation, [self_, Const(name), TupleValue(list(self_.args))])
 
 
 # ---- the exception being handled --------------------------------------------------------------------------------

@@ -39,6 +39,20 @@ def started(m: Machine, value: Value) -> GeneratorValue:
     return value.made
 
 
+def not_awaitable() -> str:
+    """CPython's message for ``await 0``, which differs between versions."""
+    async def wait() -> None:
+        await 0     # type: ignore[misc]
+    try:
+        wait().send(None)
+    except TypeError as e:
+        return str(e)
+    raise AssertionError
+
+
+NOT_AWAITABLE = not_awaitable()
+
+
 def awaitable(m: Machine, value: Value) -> Value:
     """What ``await value`` steps."""
     if isinstance(value, CoroutineValue) and value.pytype is COROUTINE:
@@ -53,7 +67,7 @@ def awaitable(m: Machine, value: Value) -> Value:
         return value
     method = attributes.special(m, value, "__await__")
     if method is None:
-        m.throw(TypeError, f"object {value.pytype.__name__} can't be used in 'await' expression")
+        m.throw(TypeError, NOT_AWAITABLE.replace("int", value.pytype.__name__))
     return method.call(m, [], {})   # type: ignore[union-attr]
 
 

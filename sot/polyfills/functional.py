@@ -112,11 +112,17 @@ def key_of_call(args, kwargs, typed):
     return key[0] if len(key) == 1 and type(key[0]) in (int, str) else key
 
 
+def check_hash(key):
+    """Raise what ``hash(key)`` raises; a handler does it. A dict would say that it is a key."""
+    raise NotImplementedError
+
+
 def call_cached(cache, function, args, kwargs):
     key, results = key_of_call(args, kwargs, cache.typed), cache.results
     if cache.maxsize == 0:
         cache.misses += 1
         return function(*args, **kwargs)
+    check_hash(key)
     if key in results:
         cache.hits += 1
         if cache.maxsize is not None:       # it is the newest now

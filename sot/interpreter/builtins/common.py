@@ -208,7 +208,7 @@ NAMES_THE_KEY = names_the_key()
 ELEMENT = "a set element"
 
 
-def key_of(m: Machine, value: Value, role: str = "a dict key", within: Value | None = None) -> Any:
+def key_of(m: Machine, value: Value, role: str | None = "a dict key", within: Value | None = None) -> Any:
     """The host object that represents a value as dict key or set member. Unhashable types raise TypeError."""
     if isinstance(value, TupleValue):
         if overridden(m, value, "__hash__") or overridden(m, value, "__eq__"):
@@ -218,7 +218,7 @@ def key_of(m: Machine, value: Value, role: str = "a dict key", within: Value | N
         return frozenset(value.items)
     if value.pytype.__hash__ is None:
         words = f"unhashable type: {value.pytype.__name__!r}"
-        if NAMES_THE_KEY:
+        if NAMES_THE_KEY and role:
             kind = (within or value).pytype
             home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
             words = f"cannot use '{home}{kind.__qualname__}' as {role} ({words})"

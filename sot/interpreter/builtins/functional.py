@@ -16,7 +16,7 @@ import torch
 from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_of
 from sot.guards.guards import IsGuard, ResultGuard, TypeGuard
 from sot.guards.origin import Origin, known
-from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, run_native, slot, take
+from sot.interpreter.builtins.common import EXACT, call_slot, hosts, is_native, is_none, key_of, run_native, slot, take
 from sot.interpreter.loop import evaluate
 from sot.interpreter.objects.names_used import may_reach
 from sot.interpreter.objects.tensor_facts import fact
@@ -261,6 +261,12 @@ def weak_dict(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if m.frames[-1].native.co_filename == functools.__file__ and not args:      # a cache, see dispatch_made
         return EmptyWeakDict()
     return m.enter(type_call, [Const(weakref.WeakKeyDictionary), *args], kwargs)
+
+
+@handles(polyfill.check_hash)
+def check_hash(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    key_of(m, args[0], role=None)
+    return NONE
 
 
 @handles(polyfill.nothing)

@@ -14,9 +14,10 @@ import torch
 
 from sot.guards.class_guards import RefersGuard
 from sot.guards.origin import Address, Arg, Identity, Item, Referent
-from sot.interpreter.builtins.common import fold
+from sot.interpreter.builtins.common import fold, hosts
 from sot.interpreter.loop import evaluate
 from sot.interpreter.objects import attributes
+from sot.interpreter.objects.computed_attributes import VALUES
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph
@@ -185,11 +186,17 @@ for _name in ("keys", "values", "items", "get", "copy", "__getitem__", "__contai
 
 
 # ---- annotations ------------------------------------------------------------------------------------------------
+FORWARD_REFERENCES = 3      # annotationlib.Format.FORWARDREF
+
+
 @handles(typing.get_type_hints)
 def type_hints(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Of a function that the trace has made, text is evaluated as the program's code, so its names are guarded."""
-    target = args[0] if len(args) == 1 and not kwargs else None
-    if not isinstance(target, FunctionValue) or target.real is not ABSENT:
+    target, options = args[0] if len(args) == 1 else None, hosts(m, [*kwargs.values()])
+    how = dict(zip(kwargs, options or (), strict=False))
+    form = how.pop("format", VALUES)
+    if not isinstance(target, FunctionValue) or target.real is not ABSENT or options is None or (
+            form not in (VALUES, FORWARD_REFERENCES) or not {*how} <= {"include_extras"}):
         found = fold(m, typing.get_type_hints, args, kwargs)
         return m.enter(known_function(m, typing.get_type_hints), args, kwargs) if found is None else found
     annotations = target.load_attr(m, "__annotations__")
@@ -199,13 +206,42 @@ def type_hints(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
     for name in annotations.keys(m):
         held = annotations.get(m, name)
         if isinstance(held, Const) and type(held.real) is str:
-            try:
-                code = compile(f"lambda: ({held.real})", m.user_position()[0], "eval").co_consts[0]
-            except SyntaxError as e:
-                raise Break(Reason.OPERATION_FAILED, str(e)) from None
-            held = evaluate(m, FunctionValue(code, target.namespace, name="annotation"), [], raises=True)
-        hints.overlay[name] = Const(type(None)) if held is NONE else held
+            held = of_text(m, target, held.real, raises=form == VALUES)
+        hints.overlay[name] = hint(m, held, how)
     return hints
+
+
+def of_text(m: Machine, target: FunctionValue, text: str, raises: bool) -> Value:
+    try:
+        code = compile(f"lambda: ({text})", m.user_position()[0], "eval").co_consts[0]
+    except SyntaxError as e:
+        raise Break(Reason.OPERATION_FAILED, str(e)) from None
+    return evaluate(m, FunctionValue(code, target.namespace, name="annotation"), [], raises)
+
+
+class NoNames(dict):
+    """A namespace for annotations without text: to evaluate text takes names, and there are none, not even builtins."""
+
+    def __contains__(self, name: object) -> bool:
+        raise NameError(name)
+
+    __getitem__ = __contains__
+
+
+def hint(m: Machine, annotation: Value, how: dict[str, Any]) -> Value:
+    """What typing makes of an annotation. Text within it is not evaluated."""
+    found = hosts(m, [annotation])
+    if found is None:
+        return annotation
+
+    def annotated() -> None: ...
+    annotated.__annotations__ = {"hint": found[0]}
+    nowhere = NoNames(__builtins__={})
+    try:
+        made = typing.get_type_hints(annotated, nowhere, nowhere, **how)["hint"]
+    except Exception:
+        raise Break(Reason.UNSUPPORTED, f"the annotation {annotation}") from None
+    return annotation if made is found[0] else Const(type(None)) if made is type(None) else wrap_new(m, made)
 
 
 # ---- protocols -------------------------------------------------------------------------------------------------

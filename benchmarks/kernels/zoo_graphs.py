@@ -2,16 +2,19 @@
 scheduler.
 
     python benchmarks/kernels/zoo_graphs.py --kept build/zoo_graphs.jsonl --filter '^(plain|timm)/' --minutes 20
+    python benchmarks/kernels/zoo_graphs.py --kept build/zoo_eval.jsonl --eval --alone        without Inductor: faster
 
-A model of the zoo is called once in training mode, forward and backward. Each captured graph is lowered, scheduled and
-written as a module for a GPU, but PyTorch executes it, after our passes, so results and gradients are compared with
-eager's. Inductor gets the same captured graph, and schedules it without compiling. Both count for the CPU: each buffer
-of a step once. What is finished is a line of the file, so a run that was stopped goes on.
+A model of the zoo is called in training mode, forward and backward, or with ``--eval`` as it is used. Each captured
+graph is lowered, scheduled and written as a module for a GPU, but PyTorch executes it, after our passes, so results and
+gradients are compared with eager's. With ``--interpreter`` Triton's interpreter executes the kernels. Inductor gets the
+same captured graph, and schedules it without compiling. Both count for the CPU: each buffer of a step once. Operators
+that are called are counted, over all models. What is finished is a line of the file, so a run that was stopped goes on.
 """
 from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import json
 import math
 import multiprocessing
@@ -20,6 +23,7 @@ import re
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,26 +40,58 @@ from paper import predicted
 from torch import fx
 
 import sot
+from sot.backends.eager import eager
+from sot.backends.selection import Triton
 from sot.backends.triton.compiler import Compiler
 from sot.backends.triton.source.module_source import module
+from sot.graph.kernels.program import Extern
 from sot.graph.kernels.schedule import Cost, cost
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """How models are run.
+
+    Arguments:
+        training: in training mode, with a backward pass.
+        alone: Inductor is not asked.
+        interpreted: kernels run in Triton's interpreter.
+    """
+
+    training: bool = True
+    alone: bool = False
+    interpreted: bool = False
 
 
 class Lowered(Compiler):
     """The Triton backend without kernels: graphs are lowered and written, and PyTorch executes them."""
 
-    def __init__(self) -> None:
-        super().__init__("cpu", interpreted=False)
+    def __init__(self, interpreted: bool) -> None:
+        super().__init__("cpu", interpreted)
         self.costs: dict[str, list[Cost]] = {}
         self.predicted: dict[str, float] = {}
+        self.called: Counter[str] = Counter()
 
     def compile_or_raise(self, graph: fx.GraphModule, title: str, symbolic: Any = None) -> Callable[..., Any]:
+        if self.interpreted:
+            return super().compile_or_raise(graph, title, symbolic)
         program = self.lowered(graph)
         module(program, title, interpreted=False)
         self.costs.setdefault(title, []).append(cost(program))
+        self.called.update(str(step.target) for step in program.steps if isinstance(step, Extern))
         self.predicted[title] = self.predicted.get(title, 0.0) + predicted(program, "H200")
         graph.recompile()
         return lambda inputs: graph.forward(*inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Named(Triton):
+    """For SOT this is the backend "triton", so it gets pieces of graphs where a backend that compiles does."""
+
+    ask: Callable[..., Any] = eager
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return self.ask(gm, example_inputs)
 
 
 # ---- Inductor --------------------------------------------------------------------------------------------------
@@ -120,14 +156,14 @@ def called(zoo: Any, fn: Any, args: tuple, kwargs: dict[str, Any], parameters: l
     return [*zoo.flatten(result), *(p.grad.to_dense() for p in parameters if p.grad is not None)]
 
 
-def measured(name: str) -> Row:
+def measured(name: str, way: Way) -> Row:
     import zoo
     package, _, case = name.partition("/")
     torch.manual_seed(0)
     fn, args, kwargs = zoo.package(package).build(case)
     modules = [fn] if isinstance(fn, torch.nn.Module) else list(getattr(fn, "_modules_list", []))
     for one in modules:
-        one.train()
+        one.train(way.training)
     parameters = [p for m in modules for p in m.parameters() if p.requires_grad]
     buffers = [b for m in modules for b in m.buffers()]
     before = [b.clone() for b in buffers]
@@ -136,20 +172,24 @@ def measured(name: str) -> Row:
         with torch.no_grad():
             for buffer, value in zip(buffers, before, strict=True):
                 buffer.copy_(value)
-        return called(zoo, f, args, kwargs, parameters)
+        with torch.set_grad_enabled(way.training):
+            return called(zoo, f, args, kwargs, parameters)
     wanted = call(fn)
     again = zoo.compare(wanted, call(fn), 1e-3, 1e-4)[0]
-    ours, theirs, errors = Lowered(), Scheduled(), []
+    ours, theirs, errors = Lowered(way.interpreted), Scheduled(), []
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
-            theirs.count(copy.deepcopy(gm), inputs)
+            if not way.alone:
+                theirs.count(copy.deepcopy(gm), inputs)
         except Exception as error:
             errors.append(f"{type(error).__name__}: {str(error)[:120]}")
         return ours(gm, inputs)
-    got = call(sot.to_static(fn, backend=backend))
+    translated = sot.to_static(fn, backend=Named(ask=backend))
+    call(translated)        # Python may run the first call
+    got = call(translated)
     same = zoo.compare(wanted, got, 1e-3, 1e-4)
-    row: Row = {"model": name, "right": bool(same[0]) or not again, "falls back": ours.failed}
+    row: Row = {"model": name, "right": bool(same[0]) or not again, "falls back": ours.failed, "called": ours.called}
     if not row["right"]:
         row["why"] = str(same[1])
     if errors:
@@ -202,11 +242,11 @@ def summary(rows: Sequence[Row]) -> str:
 INDUCTOR = "Inductor's"
 
 
-def apart(name: str, seconds: int) -> Row:
+def apart(name: str, way: Way, seconds: int) -> Row:
     """The row of a model, from a process of its own, which may crash or take too long."""
     context = multiprocessing.get_context("fork")
     reading, writing = context.Pipe(duplex=False)
-    child = context.Process(target=lambda: writing.send(tried(name)))
+    child = context.Process(target=lambda: writing.send(tried(name, way)))
     child.start()
     writing.close()
     try:
@@ -218,9 +258,9 @@ def apart(name: str, seconds: int) -> Row:
         child.join()
 
 
-def tried(name: str) -> Row:
+def tried(name: str, way: Way) -> Row:
     try:
-        return measured(name)
+        return measured(name, way)
     except Exception as error:
         return {"model": name, "failed": f"{type(error).__name__}: {str(error)[:200]}"}
 
@@ -231,7 +271,11 @@ def main() -> None:
     parser.add_argument("--filter", default=".")
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--seconds", type=int, default=90, help="for one model")
+    parser.add_argument("--eval", action="store_true")
+    parser.add_argument("--alone", action="store_true", help="without Inductor")
+    parser.add_argument("--interpreter", action="store_true", help="run the kernels in Triton's interpreter")
     options = parser.parse_args()
+    way = Way(not options.eval, options.alone or options.interpreter, options.interpreter)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     import tvshim  # noqa: F401  torchvision beside a CPU build of torch
@@ -243,11 +287,13 @@ def main() -> None:
         for name in (ZOO / "cases.txt").read_text().split():
             if name in done or not re.search(options.filter, name) or time.monotonic() > end:
                 continue
-            file.write(json.dumps(apart(name, options.seconds)) + "\n")
+            file.write(json.dumps(apart(name, way, options.seconds)) + "\n")
             file.flush()
     rows = kept(options.kept)
     print(markdown(table(rows)))
     print(summary(rows))
+    called: Counter[str] = sum((Counter(row.get("called", {})) for row in rows), Counter())
+    print(", ".join(f"{name} {n}" for name, n in called.most_common(40)))
     for row in rows:
         if not row.get("right") or row.get("falls back"):
             print({k: v for k, v in row.items() if k != "graphs"})

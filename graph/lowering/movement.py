@@ -182,6 +182,30 @@ def select_scatter(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     return low.kernel(node, node.meta["val"], (), body)
 
 
+@lowers("as_strided_scatter")
+def as_strided_scatter(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    """Each place of the memory looks for its element among the new ones, by their strides from large to small."""
+    base, source, start = given["self"], given["src"], given["storage_offset"]
+    order = sorted((d for d, n in enumerate(source.shape) if n > 1), key=lambda d: -given["stride"][d])
+    ends = [given["stride"][d] * source.shape[d] for d in order]
+    if base.dtype != source.dtype or min((given["stride"][d] for d in order), default=1) < 1 or any(
+            end > given["stride"][d] for end, d in zip(ends[1:], order, strict=False)):
+        return None     # new elements that share places
+    start = 0 if start is None else start - node.args[0].meta["val"].storage_offset()   # type: ignore[union-attr]
+
+    def body(b: Builder, axes: list[Index], _: Any) -> str:
+        rest = ix.dot(axes, base.strides) - start
+        inside = within(b, rest, 0, max(ends, default=1))
+        place = [Index()] * len(source.shape)
+        for d in order:
+            place[d] = ix.floordiv(rest, given["stride"][d], b.ranges)
+            rest = ix.mod(rest, given["stride"][d], b.ranges)
+            inside = b.emit("and", inside, within(b, place[d], 0, source.shape[d]))
+        inside = b.emit("and", inside, within(b, rest, 0, 1))
+        return b.emit("where", inside, low.read(b, source, place, inside, zero(source)), low.read(b, base, axes))
+    return low.kernel(node, node.meta["val"], (), body)
+
+
 def _triangle(low: Lowering, node: fx.Node, given: dict[str, Any], upper: bool) -> Any:
     source = given["self"]
 

@@ -131,7 +131,7 @@ lowers("var_mean")(functools.partial(_variance, items=2))
 # ---- positions of extremes: the extreme first, then the smallest position that has it ---------------------
 def position(b: Builder, op: str, value: str, inner: list[Index], sizes: Sequence[int]) -> str:
     """The first position of the extreme. A NaN is more extreme than any number."""
-    flat = b.index(ix.dot(inner, _row_major(sizes)))
+    flat = b.index(ix.dot(inner, row_major(sizes)))
     best = reduced(b, op, value, sizes)
     found = b.emit("eq", value, best)
     if is_float(b, value):
@@ -139,7 +139,7 @@ def position(b: Builder, op: str, value: str, inner: list[Index], sizes: Sequenc
     return reduced(b, "min", b.emit("where", found, flat, b.const(math.prod(sizes), "i64")), sizes)
 
 
-def _row_major(sizes: Sequence[int]) -> list[int]:
+def row_major(sizes: Sequence[int]) -> list[int]:
     return [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
 
 

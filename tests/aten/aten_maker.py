@@ -129,7 +129,7 @@ class Maker:
     def _shared(self, floats: list[Input]) -> list[Input]:
         """Sometimes an argument that shares memory with the first."""
         base = floats[0]
-        if self.random.random() > 0.1 or not base.shape:
+        if self.random.random() > 0.1 or not base.shape or 0 in base.shape:
             return []
         base.grad = False
         how = self.one("x0[1:]", "x0.transpose(0, -1)", "x0[0]", "x0[..., None]", "x0[..., ::2]")

@@ -299,9 +299,18 @@ def scattered_otherwise(m: Maker) -> str:
                  f"torch.bucketize({name}, torch.arange(3.0))", f"{name}.put({where}.abs(), {name}.flatten()[{where}])",
                  f"{name}.take({where})", f"torch.isin({name}, {where})", f"{where}.bincount(minlength=3)",
                  f"{name}.masked_scatter({name} > 0, {name} * 2)", f"{name}[{where}[:, None], {where}]",
-                 f"torch.as_strided_scatter({name}, {name}.flatten()[:1], (1,), (1,))", f"{name}[{where}, 0, {where}]",
+                 f"torch.as_strided_scatter({name}, {name}.flatten()[:{m.one(1, 2)}], ({m.one(1, 2)},), "
+                 f"({m.one(1, 2, 3)},), {name}.storage_offset() + {m.one(0, 0, 1)})", f"{name}[{where}, 0, {where}]",
                  f"{name}[:, None, {where}]", f"{name}[{where} > 0]", f"{name}.index_reduce({d}, {where}[:1].abs(), "
                  f"{name}.narrow({d}, 0, 1), 'amax')")
+
+
+@kind(2)
+def pooled(m: Maker) -> str:
+    name = m.any(lambda v: v.dim() in (3, 4))
+    window = m.one("2", "2, 1", "3, 2, 1", "(1, 2), 1", "2, 1, 1, 2", "2, 3, ceil_mode=True")
+    return m.one(f"F.max_pool2d({name}, {window})", f"F.max_pool2d({name}, {window}, return_indices=True)[1]",
+                 f"F.avg_pool2d({name}, 2, 1)", f"F.max_pool1d({name}, 2, 1)", f"F.adaptive_max_pool2d({name}, 2)")
 
 
 # ---- the library's -----------------------------------------------------------------------------------------------

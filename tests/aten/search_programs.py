@@ -260,6 +260,8 @@ def main() -> None:
         except Difference as difference:
             counts["different"] += 1
             print(f"# seed {n - 1}\n{program}\n{str(difference)[:1500]}\n", flush=True)
+        if counts["programs"] % 500 == 0:
+            print(dict(counts), flush=True)
     print(dict(counts))
 
 

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from compiling import check_compiled, copied, kernels, leaves, run_reference
+from compiling import Kernels, check_compiled, copied, kernels, leaves, run_reference
 from torch import Tensor
 
+import sot
 from sot.graph.kernels import ir, reference
 from sot.graph.kernels.ir import InvalidKernel
 
@@ -132,3 +133,50 @@ def test_each_row_adds_though_place_and_element_are_constant():
     assert memory["y"].tolist() == [0, 6, 0, 0]
     check_compiled(lambda i: torch.full_like(i, 2).scatter_add(0, torch.zeros_like(i), torch.full_like(i, 2)),
                    places(3, below=3))
+
+
+# ---- as_strided_scatter ------------------------------------------------------------------------------------------
+def integers(*shape: int) -> Tensor:
+    return torch.randint(-5, 5, shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+PLACES = [((3,), (2,), 1), ((2, 2), (1, 6), 0), ((2, 3), (7, 1), 2), ((1, 4), (0, 5), 3), ((), (), 4),
+          ((2, 2, 2), (12, 1, 4), 1)]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_scattering_by_strides(place, dtype):
+    x, new = integers(4, 6).to(dtype), (integers(*place[0]) + 50).to(dtype)
+    if dtype.is_floating_point:
+        x, new = x.requires_grad_(), new.requires_grad_()
+    made = check_compiled(lambda x, new: torch.as_strided_scatter(x, new, *place), x, new)
+    assert not any("aten.as_strided_scatter" in line for one in made[:1] for line in one.schedule)
+
+
+@pytest.mark.parametrize("layout", ["inside", "transposed", "empty", "an argument that begins inside"])
+def test_scattering_by_strides_into_other_layouts(layout):
+    """The start counts from the beginning of the memory, not of the tensor."""
+    x, new = integers(5, 6).float(), torch.tensor([50.0, 60, 70])
+    part = {"inside": lambda x: (x * 2)[1:], "transposed": lambda x: (x * 2).t(), "empty": lambda x: (x * 2)[:0],
+            "an argument that begins inside": lambda x: x}[layout]
+    if layout == "empty":
+        new = new[:0]
+
+    def program(x, new):
+        y = part(x)
+        start = y.storage_offset()
+        return (torch.as_strided_scatter(y, new, new.shape, (3,), start + 2), y.as_strided((1, 2), (1, 2), start) * 2,
+                torch.as_strided_scatter(y, new, new.shape, (3,)))
+    if layout.startswith("an argument"):
+        run = sot.to_static(program, backend=Kernels())
+        torch.testing.assert_close(run(x[1:], new), program(x[1:], new))
+        sot.reset()
+    else:
+        check_compiled(program, x, new)
+
+
+def test_elements_that_share_places_are_called():
+    x, new = integers(6).float(), torch.arange(6.0).reshape(2, 3)
+    made = check_compiled(lambda x, new: torch.as_strided_scatter(x, new, (2, 3), (2, 1)).sum() * 0, x, new)
+    assert any("aten.as_strided_scatter" in line for one in made for line in one.schedule)

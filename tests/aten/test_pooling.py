@@ -1,0 +1,86 @@
+"""Maxima of windows, with positions and gradients: kernels are eager's."""
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiling import check_compiled, counts
+
+import sot
+
+WINDOWS = [dict(kernel_size=2), dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=(2, 3), stride=(1, 2)),
+           dict(kernel_size=3, stride=1, padding=1, dilation=2), dict(kernel_size=2, stride=3),
+           dict(kernel_size=3, stride=2, ceil_mode=True), dict(kernel_size=(3, 2), padding=(1, 0), dilation=(1, 3))]
+
+
+def whole(*shape, seed=0, most=5):
+    return torch.randint(-most, most, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def is_called(made):
+    return any("aten.max_pool" in line for one in made for line in one.schedule)
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_maxima_positions_and_gradients(window, dtype):
+    """There are many equal elements: the first one has the position and gets the gradient."""
+    x = whole(2, 3, 7, 8).to(dtype).requires_grad_()
+    made = check_compiled(lambda x: F.max_pool2d(x.sin(), **window, return_indices=True), x, rtol=1e-2, atol=1e-2)
+    assert not is_called(made)
+    for kernels, calls in counts(made):
+        assert kernels >= 1 and calls == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.int32, torch.uint8])
+def test_types(dtype):
+    x = whole(1, 2, 5, 5).abs().to(dtype)
+    assert not is_called(check_compiled(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), x))
+
+
+def test_nan_and_infinities():
+    inf, nan = float("inf"), float("nan")
+    cells = [nan, -inf, inf, 1.0]
+    x = torch.tensor(list(itertools.product(cells, repeat=4))).reshape(-1, 1, 2, 2)
+    for window in (dict(kernel_size=2), dict(kernel_size=2, padding=1), dict(kernel_size=2, padding=1, dilation=2)):
+        assert not is_called(check_compiled(lambda x, window=window: F.max_pool2d(x, **window, return_indices=True), x))
+
+
+@pytest.mark.parametrize("layout", ["channels last", "every second", "without a batch", "expanded", "inside"])
+def test_layouts(layout):
+    x = whole(2, 3, 6, 8).float()
+    x = {"channels last": lambda: x.to(memory_format=torch.channels_last), "every second": lambda: x[..., ::2],
+         "without a batch": lambda: x[0], "expanded": lambda: x[:, :1].expand(-1, 3, -1, -1),
+         "inside": lambda: x[1:, :, 1:, 1:]}[layout]().requires_grad_()
+    made = check_compiled(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), x)
+    assert not is_called(made)
+
+
+def test_one_and_three_axes():
+    x, y = whole(2, 3, 9).double().requires_grad_(), whole(1, 2, 4, 5, 4).double().requires_grad_()
+    assert not is_called(check_compiled(lambda x: F.max_pool1d(x, 3, 2, 1), x))
+    assert not is_called(check_compiled(lambda y: F.max_pool3d(y, 2, 2, 1, return_indices=True), y))
+
+
+def test_an_empty_batch_and_large_windows_are_called():
+    empty, x = torch.ones(0, 3, 4, 4), whole(1, 1, 9, 9).double().requires_grad_()
+    check_compiled(lambda x: F.max_pool2d(x, 2), empty)
+    assert is_called(check_compiled(lambda x: F.max_pool2d(x, 6, 1), x))
+
+
+def test_what_is_before_and_after_is_fused():
+    x = torch.randn(2, 3, 8, 8).requires_grad_()
+    f = lambda x: F.max_pool2d(torch.relu(x), 2) * 2     # noqa: E731
+    forward, backward = counts(check_compiled(f, x))
+    assert forward == (2, 0) and backward == (1, 0), "the backward graph needs the result of relu"
+    assert counts(check_compiled(f, x.detach())) == [(1, 0)]
+
+
+def test_sizes_vary():
+    made = sot.to_static(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), backend="triton", dynamic=True)
+    for height, width in ((5, 6), (8, 9), (13, 4), (32, 16)):
+        x = whole(2, 2, height, width).float()
+        torch.testing.assert_close(made(x), F.max_pool2d(x, 3, 2, 1, return_indices=True))
+    sot.reset()

@@ -13,7 +13,10 @@ from sot.deploy.errors import SaveError
 from sot.frontend.input_spec import InputSpec
 from sot.support.user_annotations import name_of
 
-SIZES = (7, 11, 13, 17, 19, 23, 29, 31)     # examples for dimensions that may differ: distinct, and not 0 or 1
+# Examples for dimensions that may differ: distinct, and not 0 or 1. A model may have room for a few rows only, or need
+# sizes that it can halve several times.
+SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
+OTHERS = ((3, 2, 4, 5, 6), (64, 96, 128, 160, 192, 224))
 Key = str       # of a dimension that may differ: its name, or "dimension 1 of x"
 
 
@@ -33,6 +36,7 @@ class Dimensions:
         unlike = dict.fromkeys(self.keys.values())
         self.sizes = {key: SIZES[n % len(SIZES)] + 32 * (n // len(SIZES)) for n, key in enumerate(unlike)}
         self._tried: set[int] = set()
+        self._others = list(OTHERS)
 
     def size(self, where: str, i: int, given: int | str | None) -> int:
         return given if isinstance(given, int) else self.sizes[self.keys[where, i]]
@@ -53,6 +57,23 @@ class Dimensions:
                 self._equate(sorted(found))
                 return True
         return False
+
+    def resize(self) -> bool:
+        """Take other examples, of all other sizes at first. Returns False if none are left."""
+        count = len(self.sizes)
+        while self._others:
+            sizes = self._others.pop(0)
+            if 0 < count <= len(sizes):
+                self.sizes, self._tried = dict(zip(self.sizes, sizes, strict=False)), set()
+                return True
+        return False
+
+    def equal(self, one: Key, other: Key) -> dict[Key, int] | None:
+        """The sizes with two dimensions equal; None if they are, or if the user gave each a name."""
+        unnamed = one.startswith("dimension ") or other.startswith("dimension ")
+        if not unnamed or self.sizes[one] == self.sizes[other]:
+            return None
+        return {key: self.sizes[one] if size == self.sizes[other] else size for key, size in self.sizes.items()}
 
     def _equate(self, sizes: list[int]) -> None:
         self.sizes = {key: sizes[0] if size in sizes else size for key, size in self.sizes.items()}
@@ -95,14 +116,13 @@ def examples(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, An
 
 
 def dynamic_shapes(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, Any]:
-    """The sizes that differ, in the form that torch.export requires."""
-    named: dict[str, Any] = {}
-
+    """The sizes that differ, in the form that torch.export requires. It refuses a dimension with a name if the program
+    accepts not all sizes, so no dimension has one there: the file has the names, and ``check`` compares these.
+    """
     def dynamic(entry: Any) -> Any:
         if not isinstance(entry, InputSpec):
             return None
-        return {i: named.setdefault(size, torch.export.Dim(size)) if isinstance(size, str) else torch.export.Dim.DYNAMIC
-                for i, size in enumerate(entry.shape) if not isinstance(size, int)} or None
+        return {i: torch.export.Dim.DYNAMIC for i, size in enumerate(entry.shape) if not isinstance(size, int)} or None
     return {name: pytree.tree_map(dynamic, entry) for name, entry in entries.items()}
 
 

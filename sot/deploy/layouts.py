@@ -72,6 +72,8 @@ def is_shape(value: Any, depth: int = 0) -> bool:
     kind, *more, parts = value
     named = kind == "named" and len(more) == 2 and isinstance(more[0], str) and are_texts(more[1]) and all(
         name.isidentifier() for name in (more[0], *more[1])) and len(more[1]) == len(parts)
+    if kind == "text":
+        return len(more) == 1 and isinstance(more[0], str) and not parts
     return (named or kind in ("list", "tuple", "dict", "record") and not more) and all(
         is_shape(part, depth + 1) for part in parts)
 

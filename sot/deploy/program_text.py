@@ -15,7 +15,7 @@ from typing import Any
 FUNCTIONS = frozenset("""
     Max Min Mod PythonMod FloorDiv CleanDiv CeilDiv IntTrueDiv FloatTrueDiv Where ModularIndexing PowByNatural FloatPow
     Abs ToFloat TruncToInt TruncToFloat CeilToInt FloorToInt RoundToInt floor ceiling Pow Mul Add Integer Symbol
-    Eq Ne Ge Gt Le Lt Not And Or Float Rational
+    Eq Ne Ge Gt Le Lt Not And Or Float Rational max min abs
     Equality Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan
 """.split())
 FORBIDDEN = ("aten.from_file", "aten.set_", "aten.set.", "aten._print", "aten.resize_", "aten.record_stream",

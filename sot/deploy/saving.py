@@ -15,9 +15,10 @@ from sot.deploy.arguments import Dimensions, bind, dynamic_shapes, examples, ten
 from sot.deploy.errors import LoadError, SaveError, SaveWarning
 from sot.deploy.provenance import provenance, seal
 from sot.deploy.safety import inspect_archive
-from sot.deploy.sizes import as_data, described, explained, is_about_sizes
+from sot.deploy.sizes import as_data, described, explained, is_about_sizes, sizes_in
 from sot.deploy.trace import Capture, capture
 from sot.frontend.api import translation_of
+from sot.support.errors import Reason
 from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.archive import write_archive
@@ -26,6 +27,7 @@ from sot.torch_compat.exporting.recurrent import any_length
 FORMAT = 2
 METADATA = "sot.json"
 MAIN = "model"              # the name that torch.export.load looks for
+RAISED = Reason.OPERATION_FAILED, Reason.UNCAUGHT
 CONSTANTS = (bool, int, float, str)
 
 
@@ -120,13 +122,44 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
 
 def captured_method(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.BoundArguments,
                     entries: dict[str, Any], dimensions: Dimensions) -> Capture:
-    """The capture of a method with the examples in ``bound``. Failures show which sizes must be equal."""
+    """The capture of a method with the examples in ``bound``. Failures show which sizes must be equal, or that the
+    method needs others.
+    """
     first: Exception | None = None
     while True:
         bound.arguments.update(examples(entries, dimensions))
         try:
-            return capture(fn, owner, bound.args, bound.kwargs, without_examples(entries))
+            found = capture(fn, owner, bound.args, bound.kwargs, without_examples(entries))
+            break
         except Exception as e:
             first = first or e
-            if not dimensions.join(str(e)):
+            if not dimensions.join(str(e)) and not (is_raised(first) and dimensions.resize()):
                 raise first from None
+    names = tensor_names(bound)
+    while (sizes := equal_where_compared(found, names, dimensions)) is not None:
+        before, dimensions.sizes = dimensions.sizes, sizes
+        try:
+            bound.arguments.update(examples(entries, dimensions))
+            found = capture(fn, owner, bound.args, bound.kwargs, without_examples(entries))
+        except Exception:
+            dimensions.sizes = before
+            bound.arguments.update(examples(entries, dimensions))
+            break
+    return found
+
+
+def is_raised(error: Exception) -> bool:
+    """Whether the method itself has raised an exception. It may accept other sizes."""
+    return any(reason.value.message.partition(": ")[0] in str(error) for reason in RAISED)
+
+
+def equal_where_compared(found: Capture, names: list[str | None], dimensions: Dimensions) -> dict[str, int] | None:
+    """Sizes that are equal where the method asks whether one is greater, and the answer would refuse equal sizes: a
+    mask is as long as its text unless a name says otherwise. None if there is no such condition.
+    """
+    for condition in found.module._sot_plan.conditions:
+        if isinstance(condition.term, tuple) and condition.term[0] in ("<", ">"):
+            keys = {dimensions.keys.get((str(names[position]), i)) for position, i in sizes_in(condition.term)} - {None}
+            if len(keys) == 2 and (sizes := dimensions.equal(*sorted(keys))) is not None:
+                return sizes
+    return None

@@ -87,6 +87,15 @@ def is_about_sizes(term: Term) -> bool:
     return isinstance(term, int) and abs(term) < LARGEST or isinstance(term, Leaf) and term.kind == "size"
 
 
+def sizes_in(term: Term) -> Iterator[tuple[int, int]]:
+    """The sizes in a term: each an argument's position and a dimension."""
+    if isinstance(term, tuple):
+        for part in term[1:]:
+            yield from sizes_in(part)
+    elif isinstance(term, Leaf) and term.kind == "size":
+        yield term.key
+
+
 def as_data(term: Term) -> Any:
     """A term over sizes as JSON."""
     if isinstance(term, tuple):

@@ -34,6 +34,7 @@ from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DELETED, DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.text import TextValue, VaryingText
 
 
 class IntOf(int):
@@ -63,6 +64,8 @@ class SavedEmitter(Emitter):
         if isinstance(value, DeferredScalar):
             raise SaveError(f"it returns {value.pytype.__name__} numbers that are read from a tensor (.item(), "
                             ".tolist()). Return the tensor")
+        if isinstance(value, TextValue) or isinstance(value, VaryingText) and value.varies:
+            raise SaveError("it returns text that differs from call to call. Return what the text is made of")
         return super().value(value)
 
 

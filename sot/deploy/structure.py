@@ -52,6 +52,8 @@ def plain(value: Any, leaf: Leaf, depth: int = 0) -> tuple[Any, Shape]:
         items, shapes = parts(checked(value).values(), leaf, depth)
         name = "dict" if kind.__module__ in ("builtins", "collections") else "record"
         return dict(zip(value, items, strict=True)), [name, shapes]
+    if isinstance(value, str):
+        return leaf(None), ["text", value, []]      # torch does not read text from the outputs of a program
     if isinstance(value, torch.Tensor | bool | int | float) or value is None or not hasattr(value, "__dict__"):
         return leaf(value), None
     return record(value, leaf, depth)
@@ -94,8 +96,10 @@ def checked(value: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def holds_data(value: Any, depth: int = 0) -> bool:
-    """Whether an attribute may become part of a file: a tensor, a number, None, or a container or object of these."""
-    if isinstance(value, torch.Tensor | bool | int | float) or value is None:
+    """Whether an attribute may become part of a file: a tensor, a number, text, None, or a container or object of
+    these.
+    """
+    if isinstance(value, torch.Tensor | bool | int | float | str) or value is None:
         return True
     if isinstance(value, list | tuple | dict):
         return depth < 8 and all(holds_data(part, depth + 1) for part in held(value))
@@ -122,6 +126,8 @@ def restored(value: Any, shape: Shape) -> Any:
     kind, *more, shapes = shape
     if kind in ("list", "tuple"):
         return (list if kind == "list" else tuple)(map(restored, value, shapes))
+    if kind == "text":
+        return more[0]
     if kind == "named":
         name, fields = more
         return namedtuple(name, fields)(*map(restored, value, shapes))

@@ -22,7 +22,7 @@ from sot.deploy.structure import Shape, plain
 from sot.driver.translator import Translator
 from sot.frontend.api import Settings, StaticFunction
 from sot.guards.guards import RelationGuard
-from sot.guards.origin import Dim, Origin
+from sot.guards.origin import Arg, Dim, Origin, root
 from sot.guards.terms import Computed, Term, leaves
 from sot.reports.records import GuardRecord
 from sot.support.errors import CaptureError, article
@@ -114,7 +114,8 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
         guards = [guard for record in call.captures for guard in record.guards]
         refuse_values(guards, inspect.signature(fn).parameters)
         refuse_numpy(recorder.runs[0].module)
-        description = Description(recorder.runs[0], graphs[0].origins, owner, (args, kwargs), state)
+        description = Description(recorder.runs[0], graphs[0].origins, owner, (args, kwargs), state,
+                                  inputs_of(target, args, kwargs))
         value, kept = result
         captured, shape = description.captured(value, kept, guards, inspect.signature(fn))
     except CaptureError as e:
@@ -125,6 +126,15 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
         state.restore()
         call.end()
     return Capture(captured, shape, state.dropped, guards)
+
+
+def inputs_of(target: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> tuple:
+    """The inputs of the frame of a call, in the order of origins."""
+    fn: Any = getattr(target, "__func__", target)
+    owner = (target.__self__,) if fn is not target else ()      # type: ignore[attr-defined]
+    bound = inspect.signature(fn, follow_wrapped=False).bind(*owner, *args, **kwargs)
+    bound.apply_defaults()
+    return tuple(bound.arguments[name] for name in fn.__code__.co_varnames if name in bound.arguments)
 
 
 def refuse_numpy(module: GraphModule) -> None:
@@ -158,7 +168,8 @@ class Description:
     """Finds the source of every input of a graph, and of every part of the result."""
 
     def __init__(self, run: Run, origins: tuple, owner: torch.nn.Module | None, arguments: Any,
-                 state: SavedState) -> None:
+                 state: SavedState, inputs: tuple) -> None:
+        self.inputs = inputs
         self.run, self.origins, self.state = run, origins, state
         self.positions = {id(leaf): i for i, leaf in enumerate(pytree.tree_leaves(arguments))
                           if isinstance(leaf, torch.Tensor)}
@@ -216,12 +227,21 @@ class Description:
         if term in self.state.numbers:
             before = next(kept.before for kept in self.state.kept if kept.name == self.state.numbers[term])
             return Leaf("item", self.weight(self.state.numbers[term], before))
-        if isinstance(term, Dim) and id(self.tensors.get(term.base)) in self.positions:
-            return Leaf("size", (self.positions[id(self.tensors[term.base])], term.index))
+        if isinstance(term, Dim) and id(self.tensor(term.base)) in self.positions:
+            return Leaf("size", (self.positions[id(self.tensor(term.base))], term.index))
         if isinstance(term, Computed):
             return self.number(term.term)
         raise SaveError(f"its graph takes the number {term}, which is no size of an argument. Pass it as a tensor, or "
                         f"save with one value of it")
+
+    def tensor(self, origin: Origin) -> torch.Tensor | None:
+        """The tensor of an origin: an input of the graph, or an argument of which the graph needs only sizes."""
+        if origin not in self.tensors and isinstance(root(origin), Arg):
+            try:
+                self.tensors[origin] = origin.read(self.inputs)
+            except (LookupError, AttributeError):
+                return None
+        return self.tensors.get(origin)
 
     def conditions(self, guards: Iterable[GuardRecord]) -> list[Condition]:
         """The conditions from the capture on sizes and kept numbers. torch.export itself ensures that a size is not 0
@@ -233,7 +253,7 @@ class Description:
             if not isinstance(guard, RelationGuard) or guard.of_operator or (guard.symbol, guard.right) == (">=", 2):
                 continue
             term: Term = (guard.symbol, guard.left, guard.right)
-            if all(isinstance(origin, Dim) and origin.base in self.tensors or origin in self.state.numbers
+            if all(isinstance(origin, Dim) and self.tensor(origin.base) is not None or origin in self.state.numbers
                    for origin in leaves(term)):
                 term = self.number(term if guard.outcome else (OPPOSITE[guard.symbol], guard.left, guard.right))
                 found.append(Condition(term, str(guard), line_of(record)))
@@ -249,8 +269,8 @@ class Description:
             return "number", self.number(value.term)
         if value is None or isinstance(value, bool | int | float):
             return "value", value
-        raise SaveError(f"it returns {article(type(value).__qualname__)}; return tensors, numbers, None, and lists, "
-                        f"tuples and dicts of them")
+        raise SaveError(f"it returns {article(type(value).__qualname__)}; return tensors, numbers, text, None, and "
+                        f"lists, tuples and dicts of them")
 
 
 def tensors_of(owner: torch.nn.Module | None) -> Iterator[tuple[str, torch.Tensor]]:

@@ -146,7 +146,7 @@ def number_text(numbers: Sequence[Value], render: Callable[..., str], code: Call
 
 
 def text_of_container(m: Machine, name: str, value: Value) -> VaryingText | None:
-    """``str`` or ``repr`` of a list, tuple or dict with a varying part; None if no part varies."""
+    """``str`` or ``repr`` of a list, tuple, torch.Size or dict with a varying part; None if no part varies."""
     leaves: list[Value] = []
     try:
         build = layout(m, value, leaves)
@@ -162,6 +162,8 @@ def layout(m: Machine, value: Value, leaves: list[Value]) -> Callable[[Iterator,
         items = [part for k in value.keys(m) for part in (value.key_value(m, k), value.get(m, k))]
     elif isinstance(value, (ListValue, TupleValue)) and value.pytype in (list, tuple):
         items = m.settle(value.items)
+    elif isinstance(value, TupleValue) and value.pytype is torch.Size:
+        items = [Const(torch.Size), *m.settle(value.items)]     # emitted code has no name for the class
     elif isinstance(value, Const) and value.pytype.__module__ == "builtins":
         leaves.append(value)
         return lambda given, make: next(given)
@@ -172,12 +174,16 @@ def layout(m: Machine, value: Value, leaves: list[Value]) -> Callable[[Iterator,
 
 
 def host_of(kind: type, items: list) -> Any:
+    if kind is torch.Size:
+        return kind(items[1:])
     return dict(zip(items[::2], items[1::2], strict=True)) if kind is dict else kind(items)
 
 
 def display_of(kind: type, items: list[str]) -> str:
     if kind is dict:
         return "{" + ", ".join(f"{k}: {v}" for k, v in zip(items[::2], items[1::2], strict=True)) + "}"
+    if kind is torch.Size:
+        return f"{items[0]}([{', '.join(items[1:])}])"
     return f"[{', '.join(items)}]" if kind is list else f"({''.join(item + ', ' for item in items)})"
 
 

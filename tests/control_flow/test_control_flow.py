@@ -355,6 +355,35 @@ def test_raise_in_a_branch():
     agree(f, *WAYS, (UP / 0,), uses="_assert_async")
 
 
+def test_a_message_that_shows_sizes_does_not_fix_them():
+    """An assertion has no subgraph, so sizes may vary. Its message is made only if the program raises."""
+    def f(x):
+        if not torch.isfinite(x).all():
+            raise ValueError(f"not finite: {x.shape}, {tuple(x.shape)}, {x.shape[0] + 1}")
+        return x * 2, f"{x.shape}", repr([x.shape, 1])
+    translated = sot.to_static(f, full_graph=True, dynamic=True)
+    for n in 3, 5, 7:
+        assert str(translated(torch.ones(n, 4))) == str(f(torch.ones(n, 4)))
+    assert len(translated.captures) == 1
+    for n in 3, 6:
+        got, want = (outcome(g, (torch.ones(n, 4) / 0,), {}) for g in (translated, f))
+        assert (type(got.raised), str(got.raised)) == (type(want.raised), str(want.raised))
+
+
+@pytest.mark.parametrize("start", [0.0, 100.0])
+def test_a_message_that_shows_sizes_after_a_change(start):
+    def f(x):
+        x.add_(1)
+        if x.sum() > 200:
+            raise ValueError(f"too large: {x.shape}")
+        return x * 2
+    translated = sot.to_static(f, full_graph=True, dynamic=True)
+    for n in 3, 5:
+        got, want = (outcome(g, (torch.zeros(n) + start,), {}) for g in (translated, f))
+        assert (type(got.raised), str(got.raised)) == (type(want.raised), str(want.raised))
+        assert torch.equal(got.args[0][0], want.args[0][0])
+
+
 def test_an_exception_that_the_function_handles():
     def f(x):
         try:

@@ -279,7 +279,7 @@ Pair = namedtuple("Pair", "a b")
     (lambda x: x * len([0] * int(x.sum().item())), "a tensor's value is needed as a Python number: item"),
     (lambda x: 3, "no operation on tensors"),
     (lambda x: (x + 1, object()), "returns an object"),
-    (lambda x: (x + 1, "text"), "returns a str"),
+    (lambda x: (x + 1, b"text"), "returns a bytes"),
     (lambda: torch.ones(2), "does not fit"),
 ])
 def test_what_is_not_one_whole_graph_is_refused(tmp_path, fn, message):

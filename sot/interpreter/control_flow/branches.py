@@ -22,7 +22,7 @@ from sot.graph.regions import Region
 from sot.guards.assumptions import Point
 from sot.interpreter.control_flow import loops
 from sot.interpreter.control_flow.join import at, join, refuse_symbols, settle_truth
-from sot.interpreter.control_flow.predicates import assert_tensor
+from sot.interpreter.control_flow.predicates import assert_tensor, has_changed
 from sot.interpreter.control_flow.speculate import (
     ARRIVED,
     RAISED,
@@ -39,6 +39,7 @@ from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, Value
 from sot.values.objects import ExceptionValue
 from sot.values.tensor import TensorBool, TensorValue
+from sot.values.text import varies
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -53,7 +54,6 @@ def jump(m: Machine, frame: Frame, test: TensorBool) -> Any:
     point: Point = frame.native, pc
     if (why := m.assumptions.refused.get(point)) is not None:
         raise Break(Reason.BRANCH, f"{why}, after {at(point)}")
-    refuse_symbols(m)
     start = Start(m, frame)
     try:
         return take(m, frame, flow, test, sides_of(frame))
@@ -86,6 +86,7 @@ def take(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way
         if flow.place[way.pc] not in flow.returning and raises(m, frame, test, way, i == 0):
             frame.pc, frame.stack = sides[1 - i].pc, list(sides[1 - i].stack)
             return None
+    refuse_symbols(m)       # an assertion has no subgraph
     loop = flow.loop(place)
     if frame.loop is not None and flow.leaves(frame.loop.body, place):
         return loops.leave(m, frame, flow, test, sides)
@@ -114,6 +115,7 @@ def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | 
     other side replaces torch's, if it consists of constants.
     """
     if (isinstance(raised, ExceptionValue) and raised.real is ABSENT and all(isinstance(a, Const) for a in raised.args)
+            and (has_changed(m) or not any(map(varies, raised.args)))
             and not isinstance(inspect.getattr_static(raised.pytype, "__init__"), FunctionType)):
         m.asserted[text] = raised.pytype, tuple(a.constant() for a in raised.args)
     if isinstance(test.ref, NumberRef):

@@ -83,6 +83,12 @@ def truth_of_number(m: Machine, value: DeferredScalar) -> bool | TensorBool:
     raise value.needed()
 
 
+def has_changed(m: Machine) -> bool:
+    """Whether Python could not run the frame again after the graph has failed."""
+    builder = m.builder
+    return bool(builder.changed_inputs() or builder.changes_traceless or builder.changes_untracked())
+
+
 JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
 
 
@@ -94,7 +100,7 @@ def may_be_assertion(m: Machine) -> bool:
     at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
     if frame.instrs[at].op not in JUMPS or m.modes or builder.region is not None or m.watch is not None:
         return False
-    if builder.changed_inputs() or builder.changes_traceless or builder.changes_untracked():
+    if has_changed(m):
         return False
     flow = flow_of(frame.native)
     returns = {flow.place[pc] in flow.unraised for pc in ways(frame.instrs, at)}

@@ -125,6 +125,32 @@ def gives(target: Any, args: tuple[Any, ...], expected: torch.Tensor) -> bool:
     return same_layout(found, expected)
 
 
+def concatenations(graph: fx.Graph) -> int:
+    """Leave out the parts of concatenations that have no elements, as those of a cache at its first token. A single
+    part that is left is the result, unless the graph returns the memory of both.
+    """
+    count, given_out = 0, escaping(graph)
+    for node in graph.find_nodes(op="call_function", target=aten.cat.default):
+        parts: Any = node.args[0]
+        left = [part for part in parts if not is_empty(part.meta["val"])]
+        if not 0 < len(left) < len(parts):
+            continue
+        with node.meta["val"].fake_mode:
+            found = aten.cat.default([part.meta["val"] for part in left], *node.args[1:], **node.kwargs)
+        if found.dtype != node.meta["val"].dtype or not same_layout(found, node.meta["val"]):
+            continue
+        node.args = (left, *node.args[1:])
+        if len(left) == 1 and same(node, left[0]) and node not in given_out:
+            node.replace_all_uses_with(left[0])
+            graph.erase_node(node)
+        count += 1
+    return count
+
+
+def is_empty(value: torch.Tensor) -> bool:
+    return any(isinstance(n, int) and n == 0 for n in value.shape)
+
+
 # ---- passes -------------------------------------------------------------------------------------------------
 def dead_code(graph: fx.Graph) -> int:
     """Remove unused nodes, except those that draw random numbers or change something."""
@@ -217,7 +243,8 @@ def may_be_view(node: fx.Node) -> bool:
 
 
 PIPELINE: dict[str, Callable[[fx.Graph], int]] = {
-    "constant_folding": constant_folding, "rewrite": rewrite, "chains": chains, "patterns": rewriting.aten,
+    "constant_folding": constant_folding, "rewrite": rewrite, "concatenations": concatenations,
+    "chains": chains, "patterns": rewriting.aten,
     "common_subexpressions": common_subexpressions, "dead_code": dead_code,
 }
 

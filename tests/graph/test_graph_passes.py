@@ -58,6 +58,36 @@ def test_a_copy_in_another_layout_stays():
     assert passes.rewrite(gm.graph) == 0
 
 
+# Parts of a concatenation, the axis, and what is left of cat(parts) * 2.
+CONCATENATED = {
+    "a cache at its first token": (lambda x: [torch.empty(0), x], 0, ["empty", "mul"]),
+    "two that have elements": (lambda x: [x, torch.empty(0), x * 3], 1, ["empty", "mul", "cat", "mul"]),
+    "an empty part of the same rank": (lambda x: [x[:, :0], x], -1, ["slice", "mul"]),
+    "a part of another type": (lambda x: [torch.empty(0, dtype=torch.float64), x], 0, ["empty", "cat", "mul"]),
+    "a single part of another layout": (lambda x: [torch.empty(0), x.t()], 0, ["empty", "t", "cat", "mul"]),
+    "none that has elements": (lambda x: [x[:0], x[:0]], 0, ["slice", "slice", "cat", "mul"]),
+}
+
+
+@pytest.mark.parametrize("name", CONCATENATED)
+def test_parts_without_elements_are_left_out(name):
+    parts, dim, left = CONCATENATED[name]
+    x, program = torch.randn(3, 4), lambda x: torch.cat(parts(x), dim) * 2
+    gm = traced(program, x)
+    changed = passes.concatenations(gm.graph)
+    gm.recompile()
+    assert [name for name in operators(gm) if name != "detach"] == left
+    assert bool(changed) == (name not in ("a part of another type", "none that has elements"))
+    torch.testing.assert_close(gm(x), program(x), rtol=0, atol=0)
+
+
+def test_a_concatenation_that_is_returned_has_memory_of_its_own():
+    gm = traced(lambda x: torch.cat([torch.empty(0), x]), torch.randn(3))
+    assert passes.run(gm)["concatenations"] == 1
+    x = torch.randn(3)
+    assert gm(x).data_ptr() != x.data_ptr() and torch.equal(gm(x), x)
+
+
 # A program for each pair of operators, and what is left of it.
 CHAINED = {
     "views": (lambda x: aten.view(aten.view(x, [2, 6]), [4, 3]) + 1, ["view", "add"]),

@@ -20,6 +20,7 @@ from sot.backends import dynamo, selection
 from sot.backends.distinct_results import with_distinct_results
 from sot.backends.eager import eager
 from sot.backends.errors import BackendError, UnknownBackendError, innermost, one_line
+from sot.backends.gradients import with_plain_gradients
 from sot.backends.rescue import runs_as_is
 from sot.support.random_states import kept_random_states
 from sot.torch_compat import compilers
@@ -143,7 +144,9 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
             f"backend {name!r} returned {_describe(compiled)}; it must return a callable that takes "
             "the graph's inputs"
         )
-    return compiled if runs_as_is(compiled) or compiled is gm else with_distinct_results(compiled, gm)
+    if runs_as_is(compiled) or compiled is gm:
+        return compiled
+    return with_distinct_results(with_plain_gradients(compiled, gm), gm)
 
 
 def _describe(value: object) -> str:

@@ -1,7 +1,9 @@
-"""The nodes that autograd records: the history of a tensor, and whether its saved tensors have been freed."""
+"""The nodes that autograd records: the history of a tensor, whether its saved tensors have been freed, and the node of
+a compiled graph.
+"""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
@@ -66,3 +68,77 @@ def spent_leaves(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     if not any(is_freed(node) for _, node in found):
         return None
     return [leaf for leaf, _ in found if leaf is not None]
+
+
+# ---- the node of a compiled graph -------------------------------------------------------------------------------
+
+CALL = "_sot_call"      # on such a node: the call that made it
+
+Gradients = list[torch.Tensor | None]
+Ask = Callable[[Any, Any, Gradients, Callable[[Gradients], Any]], Any]
+
+
+def compiled_node(result: torch.Tensor) -> Any:
+    """The node that a graph of AOTAutograd has given to this result; None if it has none of its own."""
+    node = result.grad_fn
+    return node if hasattr(getattr(node, "_forward_cls", None), "_aot_id") else None
+
+
+def edges_below(tensor: torch.Tensor, ends: Container[Any]) -> Iterator[Any]:
+    """The edges where the history of a tensor ends: at ``ends``, or at leaves."""
+    todo, seen = [edge_of(tensor)], set()
+    while todo:
+        edge = todo.pop()
+        if edge in ends or isinstance(edge[0], int):
+            yield edge
+        elif edge[0] not in seen:
+            seen.add(edge[0])
+            todo += [edge_to(*e) for e in edge[0].next_functions if e[0] is not None]
+
+
+def edge_of(tensor: torch.Tensor) -> tuple[Any, int]:
+    """Where the gradient of a tensor goes: a node and the number of its result, or a leaf by its identity."""
+    return (id(tensor), 0) if tensor.grad_fn is None else (tensor.grad_fn, tensor.output_nr)
+
+
+def edge_to(node: Any, number: int) -> tuple[Any, int]:
+    leaf = getattr(node, "variable", None)
+    return (node, number) if leaf is None else (id(leaf), 0)
+
+
+def wanted_edges(node: Any) -> list[tuple[int, tuple[Any, int]]]:
+    """Which arguments of a compiled graph get a gradient, by their index, and where it goes."""
+    edges = [edge_to(*e) for e in node.next_functions if e[0] is not None]
+    return list(zip((i for i, needed in enumerate(node.needs_input_grad) if needed), edges, strict=True))
+
+
+def ask_before_backward(node: Any, call: Any, ask: Ask) -> None:
+    """Let ``ask(node, call, gradients, backward)`` do the backward pass of a node; ``backward`` is the compiled one.
+    A result without a gradient has None there.
+    """
+    node.set_materialize_grads(False)
+    setattr(node, CALL, call)
+    made = node._forward_cls
+    if CALL not in vars(made):
+        setattr(made, CALL, True)
+        made.backward = staticmethod(_asking(made.backward, ask))
+
+
+def _asking(backward: Callable[..., Any], ask: Ask) -> Callable[..., Any]:
+    def asking(node: Any, *given: Any) -> Any:
+        call = getattr(node, CALL, None)
+        if call is None:
+            return backward(node, *given)
+        if not torch._C._autograd._get_current_graph_task_keep_graph():
+            delattr(node, CALL)     # with the inputs that it holds
+        boxed = len(given) == 1 and isinstance(given[0], list)      # since torch 2.13
+        return ask(node, call, given[0] if boxed else [*given],
+                   lambda gradients: backward(node, gradients) if boxed else backward(node, *gradients))
+    return asking
+
+
+def zeros_for(node: Any, number: int, needed: bool) -> torch.Tensor:
+    """Zeros in place of the gradient of a result, without memory unless they are ``needed``."""
+    about = node._input_metadata[number]
+    zero = torch.zeros(about.shape if needed else (), dtype=about.dtype, device=about.device)
+    return zero if needed else zero.expand(about.shape)

@@ -260,6 +260,24 @@ def autocast_as_before(log: Sequence[StateChange]) -> list[tuple[Callable[..., A
     return [(key[0], values) for key, values in first.items() if key in left]
 
 
+AUTOCAST_DEVICES = "cpu", "cuda"
+AutocastStates = list[tuple[str, bool, torch.dtype]]
+
+
+def autocast_states() -> AutocastStates:
+    return [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+            for device in AUTOCAST_DEVICES]
+
+
+@contextlib.contextmanager
+def in_autocast_states(states: AutocastStates) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for device, enabled, dtype in states:
+            if (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) != (enabled, dtype):
+                stack.enter_context(torch.autocast(device, dtype, enabled))
+        yield
+
+
 AUTOCAST_NESTING = torch.autocast_increment_nesting, torch.autocast_decrement_nesting
 
 

@@ -7,8 +7,7 @@ checkpoints keeps, are not computed again: the second run takes the results of t
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from sot.interpreter.torch_ops.checkpoints import CONTEXT, TRACED, run_checkpointed
+from sot.torch_compat.global_state import autocast_states, in_autocast_states
 from sot.torch_compat.hooks import saving_policy
 
 Operation = Callable[..., Any]
-DEVICES = "cpu", "cuda"
 COMPUTED_AGAIN = object()       # in a log of results
 
 
@@ -54,24 +53,15 @@ class Runs:
         make = subgraph.meta.get(CONTEXT)
         self.keeps = saving_policy(make()) if make is not None else None
         self.log: list[Any] = []
-        self.autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-                         for device in DEVICES]
+        self.autocast = autocast_states()
 
     def first(self, given: Sequence[torch.Tensor]) -> Any:
         with torch.enable_grad(), Kept(self.log, self.keeps):
             return self.subgraph(*given)
 
     def second(self, given: Sequence[torch.Tensor]) -> Any:
-        with torch.enable_grad(), self.states(), Taken(self.log):
+        with torch.enable_grad(), in_autocast_states(self.autocast), Taken(self.log):
             return self.subgraph(*given)
-
-    @contextmanager
-    def states(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for device, enabled, dtype in self.autocast:
-                if (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) != (enabled, dtype):
-                    stack.enter_context(torch.autocast(device, dtype, enabled))
-            yield
 
 
 class Recomputed(torch.autograd.Function):

@@ -1,0 +1,236 @@
+"""Gradients of compiled graphs: none for weights that the program does not go backward through, and gradients of
+gradients.
+"""
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import sot
+
+BACKENDS = "eager", "aot_eager", "inductor"
+
+
+def same(a, b):
+    if isinstance(a, (list, tuple)):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            same(x, y)
+    elif a is None or b is None:
+        assert a is b
+    else:
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def check(program, backend="aot_eager"):
+    """A program gets a translator, and returns what it has computed."""
+    torch.manual_seed(0)
+    wanted = program(lambda f: f)
+    torch.manual_seed(0)
+    same(program(lambda f: sot.to_static(f, backend=backend)), wanted)
+
+
+def gradients(*modules):
+    return [p.grad if p.grad is None else p.grad.clone() for m in modules for p in m.parameters()]
+
+
+# ---- results without a gradient ----
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_heads_that_are_not_used_have_no_gradient(backend):
+    def program(translate):
+        body, first, second = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 3)
+        modules = body, first, second
+        optimizer = torch.optim.AdamW([p for m in modules for p in m.parameters()], 0.01, weight_decay=0.1)
+
+        def both(x):
+            h = body(x).tanh()
+            return first(h), second(h)
+        f, found = translate(both), []
+        for i in range(4):
+            optimizer.zero_grad()
+            f(torch.ones(2, 4) + i)[i // 2].square().mean().backward()
+            found.append(gradients(*modules))
+            optimizer.step()
+        return found, [p.detach() for m in modules for p in m.parameters()]
+    check(program, backend)
+
+
+def early_exit(translate):
+    layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+    heads = nn.ModuleList(nn.Linear(4, 2) for _ in range(4))
+
+    def leaves_early(x):
+        for layer, head in zip(layers, heads, strict=True):
+            x = layer(x).relu()
+            y = head(x)
+            if y.max() > 0.3:
+                return y
+        return y
+    f, found = translate(leaves_early), []
+    for i in range(3):
+        f(torch.full((2, 4), float(i))).sum().backward()
+        found.append(gradients(layers, heads))
+    return found
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+def test_a_loop_that_leaves_early(backend):
+    check(early_exit, backend)
+
+
+def test_inputs_that_are_results_of_another_graph():
+    def program(translate):
+        a, b = nn.Linear(3, 3), nn.Linear(3, 3)
+        first = translate(lambda x: (a(x).sin(), b(x).cos()))
+        second = translate(lambda p, q: ((p * 2).exp(), p * q))
+        one, two = second(*first(torch.ones(2, 3)))
+        one.sum().backward(retain_graph=True)
+        found = [gradients(a, b)]
+        two.sum().backward()
+        return [*found, gradients(a, b)]
+    check(program)
+
+
+def test_views_of_one_result():
+    def program(translate):
+        a, b = nn.Linear(3, 4), nn.Linear(3, 4)
+
+        def f(x):
+            h, k = a(x), b(x) * a.bias
+            return h[:, :2], h[:, 2:], k.t(), x + 1
+        f = translate(f)
+        f(torch.ones(2, 3))[1].sum().backward()
+        found = [gradients(a, b)]
+        f(torch.ones(2, 3))[2].sum().backward()
+        return [*found, gradients(a, b)]
+    check(program)
+
+
+def test_a_result_that_is_an_input():
+    def program(translate):
+        a, b = nn.Linear(3, 3), nn.Linear(3, 3)
+        first, second = translate(lambda x: a(x).sin()), translate(lambda h: (h, b(h).cos(), h * 2))
+        h, _, doubled = second(first(torch.ones(2, 3)))
+        (h + doubled).sum().backward()
+        return gradients(a, b)
+    check(program)
+
+
+def test_changed_inputs_and_sizes_that_change():
+    def program(translate):
+        a, b, count = nn.Linear(3, 3), nn.BatchNorm1d(3), torch.zeros(3)
+
+        def f(x):
+            count.add_(1)
+            h = a(x)
+            return b(h), h.sin() * b.running_mean
+        f, found = translate(f), []
+        for n in (2, 3, 5):
+            a.zero_grad()
+            b.zero_grad()
+            f(torch.arange(3.0 * n).view(n, 3))[1].sum().backward()
+            found.append(gradients(a, b))
+        return found, count, b.running_mean
+    check(program)
+
+
+# ---- gradients of gradients ----
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gradients_of_gradients(backend):
+    def program(translate):
+        model = nn.Sequential(nn.Linear(3, 5), nn.Softplus(), nn.Linear(5, 1))
+        f, found = translate(lambda x: model(x)), []
+        for i in range(3):
+            x = torch.full((4, 3), 0.5 + i, requires_grad=True)
+            gradient, = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+            ((gradient.norm(dim=1) - 1) ** 2).mean().backward()
+            found += [x.grad, gradients(model)]
+        return found
+    check(program, backend)
+
+
+def test_third_derivatives_and_several_results():
+    def program(translate):
+        w, v = (torch.rand(3, requires_grad=True) for _ in range(2))
+        f = translate(lambda x: ((w * x).sin() * v, (w * v).exp(), x + 1))
+        y, z, _ = f(torch.rand(3))
+        first, = torch.autograd.grad(y.sum(), w, create_graph=True)
+        second, = torch.autograd.grad(first.sum(), w, create_graph=True)
+        (second * z).sum().backward()
+        return w.grad, v.grad
+    check(program)
+
+
+@pytest.mark.parametrize("where", ["weight", "result", "outside"])
+def test_through_hooks(where):
+    def program(translate):
+        w, seen = torch.rand(3, 3, requires_grad=True), []
+
+        def hook(gradient):
+            seen.append(gradient.detach().clone())
+            return gradient * 3
+        if where == "weight":
+            w.register_hook(hook)
+
+        def f(x):
+            y = w * x
+            if where == "result":
+                y.register_hook(hook)
+            return y.sin()
+        f = translate(f)
+        for _ in range(2):
+            y = f(torch.ones(3, 3))
+            if where == "outside":
+                y.register_hook(hook)
+            gradient, = torch.autograd.grad(y.sum(), w, create_graph=True)
+            gradient.square().sum().backward()
+        return w.grad, seen
+    check(program)
+
+
+def test_under_autocast():
+    def program(translate):
+        model = nn.Linear(3, 3)
+        f, x = translate(lambda x: model(x).float().tanh()), torch.rand(2, 3, requires_grad=True)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = f(x)
+        gradient, = torch.autograd.grad(y.sum(), x, create_graph=True)
+        gradient.square().sum().backward()
+        return x.grad, gradients(model)
+    check(program)
+
+
+def test_an_input_that_has_changed_since():
+    """The second gradient is refused, not computed with the new value."""
+    w, x = torch.ones(3, requires_grad=True), torch.ones(3)
+    f = sot.to_static(lambda x: w.exp() + x, backend="aot_eager")
+    y = f(x)
+    x.add_(1)
+    gradient, = torch.autograd.grad(y.sum(), w, create_graph=True)
+    torch.testing.assert_close(gradient, w.exp())
+    with pytest.raises(RuntimeError, match="double backward"):
+        gradient.sum().backward()
+
+
+def test_random_numbers_are_not_drawn_again():
+    w = torch.ones(30, requires_grad=True)
+    f = sot.to_static(lambda: F.dropout(w.exp()), backend="aot_eager")
+    gradient, = torch.autograd.grad(f().sum(), w, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        gradient.sum().backward()
+
+
+def test_inputs_are_freed_by_the_backward_pass():
+    import weakref
+    w = torch.ones(3, requires_grad=True)
+    f = sot.to_static(lambda x: (w * 2 + x).sum(), backend="aot_eager")
+    x = torch.ones(3)
+    seen = weakref.ref(x)
+    loss = f(x)
+    del x
+    loss.backward()
+    assert seen() is None

@@ -89,6 +89,7 @@ class ClassValue(Const):
         super().__init__(stand_in)
         self.bases, self.body = bases, members
         self.members = members
+        self.refers_to_itself = False       # by the cell of ``__class__`` and ``super()``
         self.written: dict[str, Value] = {}     # by statements after the body
         self.steps: list[Step] = []     # the decorators that have completed it before these
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import enum
 import itertools
 
 import pytest
@@ -171,9 +172,101 @@ def finished_generator(x):
     return x + 1, found, type(generator).__name__, list(generator)
 
 
+def names_twice_in_enums(x):
+    class Twice(enum.Enum):
+        first = also_first = enum.auto()
+        second = enum.auto()
+
+    class Alias(enum.Enum):
+        red = enum.auto()
+        crimson = red
+        blue = enum.auto()
+
+    def redefined():
+        class Again(enum.Enum):
+            red = 1
+            red = 2     # noqa: F811
+
+    def method_of_that_name():
+        class Method(enum.Enum):
+            red = 1
+
+            def red(self):  # noqa: F811
+                return self
+    return (x + 1, [(i.name, i.value) for i in Twice], Twice.first is Twice.also_first, Alias.red is Alias.crimson,
+            error_of(redefined), error_of(method_of_that_name))
+
+
+def class_written_as_an_object(x):
+    class Meta(type):
+        def __setattr__(cls, name, value):
+            object.__setattr__(cls, name, value)
+
+    class Written(metaclass=Meta):
+        pass
+    return x + 1, error_of(setattr, Written, "a", 1), error_of(object.__delattr__, Written, "b")
+
+
+def fields_without_an_end(x):
+    given = {"a": 1}
+    return x + 1, [error_of(lambda form=form: form % given) for form in ("%(n", "%(a)d %(n", "%(a)d %%(", "50%%")]
+
+
+class Described:
+    def __get__(self, instance, owner=None):
+        return f"{instance is None} {owner.__name__}"
+
+
+class Documented:
+    __doc__ = Described()
+
+
+def described_by_an_object(x):
+    class Local:
+        __doc__ = Described()
+    return x + 1, Documented.__doc__, Documented().__doc__, Local.__doc__, Local().__doc__
+
+
+def error_without_a_file(x):
+    e, named = OSError("foo", "bar"), OSError(2, "b", "file")
+    return x + 1, e, e.filename, e.__reduce__()[:2], named, named.__reduce__()[:2]
+
+
 FOUND = [repr_of_itself, repr_of_dataclass_in_itself, iterators_that_have_ended, reversed_is_live, set_grows,
          deque_grows, dict_key_comes_back, full_deque, equality_that_changes, sort_that_changes, same_tuple, texts,
-         iter_of_no_iterator, map_in_itself, sets_in_sets, copy_of_subclass, views_of_unhashable, finished_generator]
+         iter_of_no_iterator, map_in_itself, sets_in_sets, copy_of_subclass, views_of_unhashable, finished_generator,
+         class_written_as_an_object, fields_without_an_end, described_by_an_object, error_without_a_file]
+
+
+def dataclass_below_local_classes(x):
+    class First:
+        pass
+
+    class Second:
+        pass
+    made = dataclasses.make_dataclass("made", [("a", First), ("b", list[Second])], bases=(First, Second))
+    found = made(1, 2)
+    return (x + 1, isinstance(found, First), isinstance(found, Second), made.__mro__[1] is First,
+            dataclasses.fields(made)[0].type is First)
+
+
+def dataclass_with_slots_and_super(x):
+    @dataclasses.dataclass(slots=True)
+    class Slotted:
+        a: int = 1
+
+        def own(self):
+            return __class__
+
+        def above(self):
+            return super().__init__.__name__
+    return x + 1, Slotted().own() is Slotted, error_of(Slotted().above)
+
+
+@pytest.mark.parametrize("function", [names_twice_in_enums, dataclass_below_local_classes,
+                                      dataclass_with_slots_and_super], ids=lambda f: f.__name__)
+def test_classes_made_in_the_call(function):
+    check(function, torch.ones(2), again=False)
 
 
 @pytest.mark.parametrize("function", FOUND, ids=lambda f: f.__name__)

@@ -239,6 +239,8 @@ def store(m: Machine, obj: Value, name: str, value: Value | None, generic: bool)
     """
     hook_name = "__delattr__" if value is None else "__setattr__"
     given = [] if value is None else [value]
+    if generic and issubclass(obj.pytype, type):
+        raise Break(Reason.OPERATION_FAILED, f"object.{hook_name}() of a class")
     hook, owner = lookup(m, obj.pytype, hook_name)
     if not generic and not is_native(hook):
         function = class_value(m, hook, owner, hook_name)

@@ -263,6 +263,8 @@ def without_names(m: Machine, text: Value, values: DictValue) -> tuple[Value, Va
             "*" in field[0] for field in fields):
         return text, values
     form = PERCENT.sub(lambda field: field[0].replace(field[1] or "", "", 1), text.constant())
+    if not fields or "%(" in form:      # a name without an end
+        return text, values
     return Const(form), TupleValue([values.get(m, name) for name in names])
 
 

@@ -239,7 +239,10 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
         made = m.made_classes.get(id(cls))
         if meta_raw is vars(type)["__dict__"]:
             return dict_of_class(m, cls, made)
-        if made is not None and (member := made.member(name)) is not None:
+        member = None if made is None else made.member(name)
+        if hasattr(type(vars(cls).get(name)) if member is None else member.pytype, "__get__"):
+            raise Break(Reason.UNSUPPORTED, f"reading .{name} of a class, where it is a descriptor,")
+        if member is not None:
             return member
         if made is not None and name not in OF_ANY_CLASS:
             raise Break(Reason.UNSUPPORTED, f"reading .{name} of a class that is being made")

@@ -165,6 +165,7 @@ def class_from(m: Machine, meta: Any, name: str, bases: tuple[Any, ...], names: 
         m, meta, name, bases, members, shells)
     if isinstance(cell, CellValue):
         cell.set(m, made)
+        made.refers_to_itself = True
     return made if of_library else with_hooks(m, made, keywords)
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import functools
 import inspect
+import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ def _made_of_constants(maker: Callable[..., type]) -> None:
                     for part in [kept] if kept.pytype is not list else kept.items_list(m) or []:
                         part.constant()
             given = [value.host(m) for value in (*args, *kwargs.values())]
+            if holds_made_class(m, given):
+                raise Break(Reason.CLASS_BODY, f" by {maker.__name__} of a class that is being made")
             options = dict(zip(kwargs, given[len(args):], strict=True))
             if takes_module:
                 options.setdefault("module", m.frames[-1].namespace.get("__name__", "__main__"))
@@ -43,6 +46,13 @@ def _made_of_constants(maker: Callable[..., type]) -> None:
             raise Break(Reason.CLASS_BODY, f" by {maker.__name__}: {e}") from None
         m.made_classes[id(made.real)] = made
         return made
+
+
+def holds_made_class(m: Machine, held: object) -> bool:
+    """Whether a constant holds the stand-in of a class of the program, which emitted code must not hold."""
+    parts = [*held, *held.values()] if isinstance(held, dict) else held if isinstance(held, (list, tuple, set)) else (
+        typing.get_args(held))
+    return id(held) in m.made_classes or any(holds_made_class(m, part) for part in parts)
 
 
 for _maker in (collections.namedtuple, dataclasses.make_dataclass):
@@ -60,11 +70,25 @@ def completed(m: Machine, function: Callable[..., type], value: Value, kwargs: d
         result = function(made.real, **options)
     except Exception as e:  # noqa: BLE001 - Python will raise it
         raise Break(Reason.CLASS_BODY, f" by {function.__name__}: {e}") from None
+    if result is not made.real and made.refers_to_itself and REPLACES_CELLS:
+        raise Break(Reason.CLASS_BODY, f" by {function.__name__}, whose methods refer to the class")
     if result is made.real:
         made.complete(m, (function, options))
         return made
     replaced = m.made_classes[id(result)] = ReplacedClassValue(result, made, (function, options))
     return replaced
+
+
+def replaces_cells() -> bool:
+    """Whether ``super()`` in a dataclass with slots is that of the class that the decorator returns, as since 3.14."""
+    @dataclasses.dataclass(slots=True)
+    class Slotted:
+        def own(self) -> type:
+            return __class__    # type: ignore[name-defined]   # noqa: F821
+    return Slotted().own() is Slotted
+
+
+REPLACES_CELLS = replaces_cells()
 
 
 def has_mutable_default(made: ClassValue) -> bool:

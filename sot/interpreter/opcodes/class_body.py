@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import builtins
+import enum
 from typing import TYPE_CHECKING
 
 from sot.bytecode import Instr
@@ -9,6 +10,8 @@ from sot.interpreter.opcodes.names import builtin, empty_cell
 from sot.interpreter.opcodes.table import op
 from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, Value
+from sot.values.callables import FunctionValue
+from sot.values.classes import MemberValue
 from sot.values.objects import DictValue
 
 if TYPE_CHECKING:
@@ -29,7 +32,14 @@ def load_build_class(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("LOAD_NAME")
 def load_name(m: Machine, frame: Frame, instr: Instr) -> None:
-    frame.stack.append(look_up(m, frame, names_of(frame), instr.arg))
+    value = look_up(m, frame, names := names_of(frame), instr.arg)
+    if is_of_enum(frame) and names.get(m, instr.arg) is value and type(value) not in (Const, FunctionValue):
+        raise Break(Reason.CLASS_BODY, f" of an enum that reads {instr.arg}, which the enum may have replaced")
+    frame.stack.append(value)
+
+
+def is_of_enum(frame: Frame) -> bool:
+    return any(isinstance(base, enum.EnumMeta) for base in frame.default[1])
 
 
 def look_up(m: Machine, frame: Frame, names: DictValue, name: str) -> Value:
@@ -42,7 +52,11 @@ def look_up(m: Machine, frame: Frame, names: DictValue, name: str) -> Value:
 
 @op("STORE_NAME")
 def store_name(m: Machine, frame: Frame, instr: Instr) -> None:
-    names_of(frame).set(m, instr.arg, frame.stack.pop())
+    names, value = names_of(frame), frame.stack.pop()
+    if is_of_enum(frame) and (names.get(m, instr.arg) is not ABSENT or isinstance(value, MemberValue) and any(
+            names.get(m, name) is value for name in names.keys(m))):
+        raise Break(Reason.CLASS_BODY, f" of an enum that stores {instr.arg} or its value twice")
+    names.set(m, instr.arg, value)
 
 
 @op("DELETE_NAME")
@@ -50,6 +64,8 @@ def delete_name(m: Machine, frame: Frame, instr: Instr) -> None:
     names = names_of(frame)
     if names.get(m, instr.arg) is ABSENT:
         m.throw(NameError, f"name {instr.arg!r} is not defined")
+    if is_of_enum(frame):
+        raise Break(Reason.CLASS_BODY, f" of an enum that deletes {instr.arg}")
     names.delete(m, instr.arg)
 
 

@@ -42,7 +42,8 @@ def renewed(error: BaseException, kind: Any) -> BaseException:
     made.args = error.args
     for name in fields_of(base):
         try:
-            setattr(made, name, getattr(error, name))
+            if (value := getattr(error, name)) is not getattr(made, name, ABSENT):     # None is not always "no value"
+                setattr(made, name, value)
         except (AttributeError, TypeError):     # it has no value
             pass
     return made

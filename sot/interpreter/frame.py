@@ -1,6 +1,7 @@
 """A symbolic frame: the state that CPython keeps for a running function, with Values in the slots."""
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,11 @@ BRANCH = "branch"   # one side of a branch on a tensor; the result ends it
 RESUMABLE = frozenset({PUSH, DISCARD, PUSH_ITERATOR})
 
 NOWHERE: frozenset[int] = frozenset()
+
+
+def is_of_enum(frame: Frame) -> bool:
+    """Whether it is the body of an enum, whose namespace replaces values and refuses names."""
+    return frame.on_return == CLASS and any(isinstance(base, enum.EnumMeta) for base in frame.default[1])
 
 
 class Frame:

@@ -11,7 +11,7 @@ from sot.guards.of_objects.range_iterators import RANGE_ITERATOR, MoreGuard, Upc
 from sot.polyfills.rebuilt import ENDED, advanced
 from sot.support.errors import Break, NotRebuildable, Reason, article
 from sot.values.base import ABSENT, Const, Value
-from sot.values.objects import DictValue, ListValue, SetValue, TupleValue
+from sot.values.objects import DictValue, ListValue, SetValue, TupleValue, view_of
 from sot.values.wrapping import wrap, wrap_new
 
 if TYPE_CHECKING:
@@ -265,10 +265,8 @@ class DictIterator(IteratorValue):
             raise NotRebuildable("an iterator over a dict that has changed")
         if len(now) != len(self.keys) or any(a is not b and a != b for a, b in zip(now, self.keys, strict=True)):
             raise NotRebuildable("an iterator over a dict that has changed")
-        base = next(c for c in self.of.pytype.__mro__
-                    if self.kind in vars(c) and not hasattr(vars(c)[self.kind], "__code__"))
         e.complete(self.of)
-        made = e.variable(self, f"{self.turn.__name__}({e.const(base)}.{self.kind}({e.value(self.of)}))")
+        made = e.variable(self, f"{self.turn.__name__}({view_of(e, self.of, self.kind)})")
         if self.index:
             e.line(f"for _ in range({self.index}): next({made})")
         return made

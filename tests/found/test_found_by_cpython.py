@@ -193,7 +193,12 @@ def names_twice_in_enums(x):
 
             def red(self):  # noqa: F811
                 return self
-    return (x + 1, [(i.name, i.value) for i in Twice], Twice.first is Twice.also_first, Alias.red is Alias.crimson,
+    def updated():
+        class Updated(enum.Enum):
+            red = 1
+            vars().update(red=2)
+    return (x + 1, error_of(updated),
+            [(i.name, i.value) for i in Twice], Twice.first is Twice.also_first, Alias.red is Alias.crimson,
             error_of(redefined), error_of(method_of_that_name))
 
 
@@ -204,7 +209,48 @@ def class_written_as_an_object(x):
 
     class Written(metaclass=Meta):
         pass
-    return x + 1, error_of(setattr, Written, "a", 1), error_of(object.__delattr__, Written, "b")
+    def store():
+        Written.a = 1
+    return x + 1, error_of(setattr, Written, "a", 1), error_of(object.__delattr__, Written, "b"), error_of(store)
+
+
+class Listed:
+    text = "a"
+
+    def method(self):
+        return self
+
+
+def items_of_a_class_after_a_break(x):
+    found = []
+    for name, member in Listed.__dict__.items():
+        if name in ("text", "method"):
+            found.append((name, repr(member) == repr(getattr(Listed, name))))
+    return x + 1, found
+
+
+class Noted(type):
+    def __setattr__(cls, name, value):
+        type.__setattr__(cls, name, (value, "noted"))
+
+    def __delattr__(cls, name):
+        raise LookupError(name)
+
+
+class Kept(metaclass=Noted):
+    pass
+
+
+def class_that_notes_what_is_written(x):
+    class Local(metaclass=Noted):
+        pass
+
+    def delete():
+        del Local.a
+    Kept.a = 1
+    Local.a = 2
+    Local.b = Kept.a
+    return x + 1, Kept.a, Local.a, Local.b, error_of(delete)
 
 
 def fields_without_an_end(x):
@@ -235,7 +281,8 @@ def error_without_a_file(x):
 FOUND = [repr_of_itself, repr_of_dataclass_in_itself, iterators_that_have_ended, reversed_is_live, set_grows,
          deque_grows, dict_key_comes_back, full_deque, equality_that_changes, sort_that_changes, same_tuple, texts,
          iter_of_no_iterator, map_in_itself, sets_in_sets, copy_of_subclass, views_of_unhashable, finished_generator,
-         class_written_as_an_object, fields_without_an_end, described_by_an_object, error_without_a_file]
+         class_written_as_an_object, items_of_a_class_after_a_break,
+         fields_without_an_end, described_by_an_object, error_without_a_file]
 
 
 def dataclass_below_local_classes(x):
@@ -264,6 +311,7 @@ def dataclass_with_slots_and_super(x):
 
 
 @pytest.mark.parametrize("function", [names_twice_in_enums, dataclass_below_local_classes,
+                                      class_that_notes_what_is_written,
                                       dataclass_with_slots_and_super], ids=lambda f: f.__name__)
 def test_classes_made_in_the_call(function):
     check(function, torch.ones(2), again=False)

@@ -419,3 +419,45 @@ def test_exceptions_that_are_returned():
         assert leave.code == 3 and no_module.msg == "i"
         assert traceback.extract_tb(kept.__traceback__)[-1].lineno == f.__code__.co_firstlineno + 2
         assert trace is kept.__traceback__
+
+
+class OnlyAsync:
+    async def __aenter__(self):
+        pass
+
+    async def __aexit__(self, *details):
+        pass
+
+
+class OnlyEnter:
+    def __enter__(self):
+        pass
+
+
+OnlyEnter.__module__ = "elsewhere"
+
+
+def asynchronously(x, manager):
+    async def run():
+        async with manager:
+            pass
+    run().send(None)
+
+
+def synchronously(x, manager):
+    with manager:
+        pass
+
+
+@pytest.mark.parametrize("manager", [OnlyAsync(), OnlyEnter(), contextlib.nullcontext(), threading.Lock(), 3],
+                         ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("use", [synchronously, asynchronously])
+def test_what_is_no_manager(use, manager):
+    """Newer versions say which other kind of ``with`` the object supports."""
+    def f(x):
+        try:
+            use(x, manager)
+        except (TypeError, StopIteration) as e:
+            return x + 1, type(e), str(e)
+        return x + 2
+    check(f, X)

@@ -271,7 +271,43 @@ static PyObject *is_generic_lookup(PyObject *Py_UNUSED(module), PyObject *object
 
 /* ---- the module --------------------------------------------------------------------------------- */
 
-/* A bound method of an object's class, looked up as by `with`. */
+/* Whether the class of a manager has both methods of the other kind of `with`, which CPython then suggests. */
+static int has_both(PyTypeObject *type, const char *enter, const char *leave)
+{
+    const char *names[] = {enter, leave};
+    for (int i = 0; i < 2; i++) {
+        PyObject *name = PyUnicode_FromString(names[i]);
+        if (name == NULL) {
+            return -1;
+        }
+        int found = _PyType_Lookup(type, name) != NULL;
+        Py_DECREF(name);
+        if (!found) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* CPython 3.14's exception for a manager without this method; %T is known since 3.13. */
+static PyObject *no_such_manager(PyObject *manager, PyObject *name)
+{
+    int is_async = PyUnicode_CompareWithASCIIString(name, "__aenter__") == 0
+                   || PyUnicode_CompareWithASCIIString(name, "__aexit__") == 0;
+    int other = is_async ? has_both(Py_TYPE(manager), "__enter__", "__exit__")
+                         : has_both(Py_TYPE(manager), "__aenter__", "__aexit__");
+    if (other < 0) {
+        return NULL;
+    }
+    return PyErr_Format(
+        PyExc_TypeError, "'%T' object does not support the %scontext manager protocol (missed %U method)%s", manager,
+        is_async ? "asynchronous " : "", name,
+        !other     ? ""
+        : is_async ? " but it supports the context manager protocol. Did you mean to use 'with'?"
+                   : " but it supports the asynchronous context manager protocol. Did you mean to use 'async with'?");
+}
+
+/* A bound method of an object's class, looked up as by `with` of CPython 3.14. */
 static PyObject *special_method(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2 || !PyUnicode_Check(args[1])) {
@@ -281,8 +317,7 @@ static PyObject *special_method(PyObject *Py_UNUSED(module), PyObject *const *ar
     PyTypeObject *type = Py_TYPE(args[0]);
     PyObject *found = Py_XNewRef(_PyType_Lookup(type, args[1]));
     if (found == NULL) {
-        return PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol (missed %U method)",
-                            type->tp_name, args[1]);
+        return no_such_manager(args[0], args[1]);
     }
     descrgetfunc bind = Py_TYPE(found)->tp_descr_get;
     PyObject *bound = bind != NULL ? bind(found, args[0], (PyObject *)type) : Py_NewRef(found);

@@ -21,7 +21,7 @@ from sot.interpreter.builtins.common import (
     slot,
     take,
 )
-from sot.interpreter.frame import Frame
+from sot.interpreter.frame import Frame, is_of_enum
 from sot.interpreter.objects import attribute_stores, attributes, class_statements, introspection
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
 from sot.polyfills import builtin as polyfill
@@ -314,6 +314,8 @@ def vars_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(locals)
 def locals_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     frame = m.frames[-1]
+    if is_of_enum(frame):
+        raise Break(Reason.CLASS_BODY, " of an enum that uses its namespace")
     if frame.names is not None:     # the body of a class
         return frame.names
     made = DictValue(dict)

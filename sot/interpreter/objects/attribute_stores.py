@@ -44,7 +44,7 @@ def store(m: Machine, obj: Value, name: str, value: Value | None) -> None:
         if not isinstance(hook, OF_C) or Const(hook).call(m, args, {}) is ENTERED:
             raise Break(Reason.UNSUPPORTED, f"{hook} as {hook_name}")
         return
-    if isinstance(hook, types.FunctionType) and isinstance(obj, ObjectValue):
+    if isinstance(hook, types.FunctionType) and isinstance(obj, (ObjectValue, Const)):
         function = class_value(m, hook, owner, hook_name)
         assert isinstance(function, FunctionValue)
         m.enter(function, args, {}, DISCARD)

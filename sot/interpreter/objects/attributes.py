@@ -240,7 +240,8 @@ def load_from_class(m: Machine, cls: type, name: str) -> Value:
         if meta_raw is vars(type)["__dict__"]:
             return dict_of_class(m, cls, made)
         member = None if made is None else made.member(name)
-        if hasattr(type(vars(cls).get(name)) if member is None else member.pytype, "__get__"):
+        if isinstance(getattr(type(vars(cls).get(name)), "__get__", None), types.FunctionType) or (
+                member is not None and hasattr(member.pytype, "__get__")):
             raise Break(Reason.UNSUPPORTED, f"reading .{name} of a class, where it is a descriptor,")
         if member is not None:
             return member

@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import builtins
-import enum
 from typing import TYPE_CHECKING
 
 from sot.bytecode import Instr
+from sot.interpreter.frame import is_of_enum
 from sot.interpreter.opcodes.names import builtin, empty_cell
 from sot.interpreter.opcodes.table import op
 from sot.support.errors import Break, Reason
@@ -32,22 +32,22 @@ def load_build_class(m: Machine, frame: Frame, instr: Instr) -> None:
 
 @op("LOAD_NAME")
 def load_name(m: Machine, frame: Frame, instr: Instr) -> None:
-    value = look_up(m, frame, names := names_of(frame), instr.arg)
-    if is_of_enum(frame) and names.get(m, instr.arg) is value and type(value) not in (Const, FunctionValue):
-        raise Break(Reason.CLASS_BODY, f" of an enum that reads {instr.arg}, which the enum may have replaced")
-    frame.stack.append(value)
-
-
-def is_of_enum(frame: Frame) -> bool:
-    return any(isinstance(base, enum.EnumMeta) for base in frame.default[1])
+    frame.stack.append(look_up(m, frame, names_of(frame), instr.arg))
 
 
 def look_up(m: Machine, frame: Frame, names: DictValue, name: str) -> Value:
-    for namespace in (names, m.namespace(frame.namespace)):
-        value = namespace.get(m, name)
-        if value is not ABSENT:
-            return value
-    return builtin(m, frame, name)
+    value = own_name(m, frame, names, name)
+    if value is ABSENT:
+        value = m.namespace(frame.namespace).get(m, name)
+    return builtin(m, frame, name) if value is ABSENT else value
+
+
+def own_name(m: Machine, frame: Frame, names: DictValue, name: str) -> Value:
+    """A name of the class body itself; ABSENT if it has not been stored."""
+    value = names.get(m, name)
+    if is_of_enum(frame) and value is not ABSENT and type(value) not in (Const, FunctionValue):
+        raise Break(Reason.CLASS_BODY, f" of an enum that reads {name}, which the enum may have replaced")
+    return value
 
 
 @op("STORE_NAME")
@@ -104,7 +104,7 @@ def popped_names(frame: Frame) -> DictValue:
 
 
 def or_cell(m: Machine, frame: Frame, names: DictValue, name: str) -> Value:
-    value = names.get(m, name)
+    value = own_name(m, frame, names, name)
     if value is ABSENT:
         value = frame.cells[name].get(m)
     if value is ABSENT:

@@ -8,7 +8,8 @@ from sot.values.objects.exceptions import ExceptionValue
 from sot.values.objects.instances import DELETED, DictValue, ObjectValue, guard_key, written_by
 from sot.values.objects.sequences import ListValue, TupleValue, make_tuple, takes_a_sequence
 from sot.values.objects.sets import SetValue
-from sot.values.objects.views import MappingProxy, ReadOnlyDict
+from sot.values.objects.views import MappingProxy, ReadOnlyDict, view_of
 
 __all__ = ["DELETED", "DictValue", "ExceptionValue", "ListValue", "MappingProxy", "ObjectValue",
-           "ReadOnlyDict", "SetValue", "TupleValue", "guard_key", "make_tuple", "takes_a_sequence", "written_by"]
+           "ReadOnlyDict", "SetValue", "TupleValue", "guard_key", "make_tuple", "takes_a_sequence", "view_of",
+           "written_by"]

@@ -38,10 +38,15 @@ class MappingProxy(Value):
         return bool(self.of.keys(m))
 
     def rebuild(self, e: Emitter) -> str:
-        if self.of.pytype is dict:
-            return e.variable(self, f"{e.value(self.of)}.{self.kind}()")
-        base = e.const(written_by(self.of.pytype, self.kind))       # the override may use this view
-        return e.variable(self, f"{base}.{self.kind}({e.value(self.of)})")
+        return e.variable(self, view_of(e, self.of, self.kind))
+
+
+def view_of(e: Emitter, of: DictValue, kind: str) -> str:
+    """``of.keys()`` and the like, of a dict or of the ``__dict__`` of a class."""
+    if of.pytype is dict:
+        return f"{e.value(of)}.{kind}()"
+    base = e.const(written_by(of.pytype, kind))     # the override may use this view
+    return f"{base}.{kind}({e.value(of)})"
 
 
 class ReadOnlyDict(Value):

@@ -58,6 +58,7 @@ from sot.torch_compat.tensors import asking_no_class, overrides_enabled
 ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
                  SET_DEFAULT_DTYPE, on_packed, *DECOMPOSED_WRONGLY)
 ALL = frozenset(("",))      # optimizers
+CHANGED_SINCE = "needed for gradient computation has been modified by an inplace operation"
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
 
 
@@ -162,7 +163,9 @@ class GraphCompiler:
         except BackendError as error:
             undo()
             refuse_part(graph, has_backward, error)
-            raise
+            if not is_of_changed_memory(error):
+                raise
+            compiled = forward
         if is_as_it_is(compiled, graph.module):
             undo()
             if end is not None:
@@ -282,6 +285,13 @@ def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
     end.call([(exit_inference_mode, ())] * len(modes))
     end.detach(spent)
     return end
+
+
+def is_of_changed_memory(error: BackendError) -> bool:
+    """Whether a backend failed because the program changes what its backward pass needs. Then PyTorch runs the graph,
+    and raises if the program does go backward.
+    """
+    return isinstance(error.__cause__, RuntimeError) and CHANGED_SINCE in str(error.__cause__)
 
 
 def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:

@@ -15,10 +15,10 @@ from sot.frontend.input_spec import InputSpecError
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Dim
 from sot.guards.tensor_guards import ValuesGuard
-from sot.guards.terms import INFIX, OF_SYMBOLS, Term, function_of, leaves
+from sot.guards.terms import OF_SYMBOLS, Term, function_of, leaves
 from sot.reports.records import GuardRecord
 
-ALLOWED = frozenset({*INFIX, *OF_SYMBOLS}) - {"**", "math.prod"}
+ALLOWED = OF_SYMBOLS - {"**", "math.prod"}
 LARGEST = 1 << 40
 Described = list[dict[str, Any] | None]     # for each leaf of the arguments: the tensor's name, dtype and shape
 

@@ -35,8 +35,10 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 # Infix symbols, with their precedence.
 INFIX: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "or": (_either, 1), "and": (_both, 2), **{s: (f, 4) for s, f in COMPARISONS.items()},
-    "+": (operator.add, 5), "-": (operator.sub, 5), "*": (operator.mul, 6), "/": (operator.truediv, 6),
-    "//": (operator.floordiv, 6), "%": (operator.mod, 6), "**": (operator.pow, 8)}
+    "|": (operator.or_, 5), "^": (operator.xor, 6), "&": (operator.and_, 7), "<<": (operator.lshift, 8),
+    ">>": (operator.rshift, 8), "+": (operator.add, 9), "-": (operator.sub, 9), "*": (operator.mul, 10),
+    "/": (operator.truediv, 10), "//": (operator.floordiv, 10), "%": (operator.mod, 10), "**": (operator.pow, 12)}
+OF_BITS = frozenset(("|", "^", "&", "<<", ">>"))
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "neg": operator.neg, "not": operator.not_, "abs": abs, "min": min, "max": max, "int": int, "float": float,
     "round": round, "float32": _float32, **{f"math.{name}": getattr(math, name) for name in (
@@ -46,14 +48,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 INFINITE = float("inf")
 # The last operand is compared with this, so that Python does not raise. Other functions never raise.
 DOMAINS: dict[str, list[tuple[str, float]]] = {
-    **dict.fromkeys(("/", "//", "%"), [("!=", 0)]),
+    **dict.fromkeys(("/", "//", "%"), [("!=", 0)]), **dict.fromkeys(("<<", ">>"), [("<", 0), (">", 62)]),
     "math.sqrt": [("<", 0)], **dict.fromkeys(("math.exp", "math.expm1"), [(">", 700)]),
     **dict.fromkeys(("math.log", "math.log2", "math.log10"), [("<=", 0)]), "math.log1p": [("<=", -1)],
     **dict.fromkeys(("int", "round", "math.floor", "math.ceil", "math.trunc", "math.sin", "math.cos", "math.tan"),
                     [("<", INFINITE), (">", -INFINITE)])}
-ATOM = 9
 OF_SYMBOLS = frozenset({*INFIX, "neg", "not", "abs", "min", "max", "int", "float", "round", "math.floor", "math.ceil",
-                        "math.trunc", "math.sqrt", "math.prod"})   # torch computes these for sizes, too
+                        "math.trunc", "math.sqrt", "math.prod"}) - OF_BITS      # torch computes these for sizes, too
 
 
 @origin
@@ -121,7 +122,7 @@ def term_text(term: Term, outside: int = 0) -> str:
         return str(term)
     symbol, *parts = term
     if symbol == "neg":
-        return f"-{term_text(parts[0], 7)}"
+        return f"-{term_text(parts[0], 11)}"
     if symbol not in INFIX:
         return f"{symbol}({', '.join(map(term_text, parts))})"
     if symbol == "+" and type(parts[1]) is int and parts[1] < 0:

@@ -24,6 +24,7 @@ from sot.guards.terms import (
     DOMAINS,
     INFINITE,
     INFIX,
+    OF_BITS,
     Term,
     computed_before,
     depth,
@@ -39,7 +40,7 @@ from sot.values.base import Const, LazyConst, Value, boolean
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
 
-ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**"))
+ARITHMETIC = frozenset(("+", "-", "*", "/", "//", "%", "**", *OF_BITS))
 NUMBER_TYPES = (int, float)
 LARGEST, MODERATE = 1000.0, 30.0     # exponents of 2: of the largest power, and of a base that varies
 KEY_LIMIT = 32      # a number is compared with at most so many keys of a container
@@ -234,11 +235,15 @@ def arithmetic(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
     if found is None:
         return None
     (left, left_term), (right, right_term) = found
+    if symbol in OF_BITS and not type(left) is type(right) is int:
+        return None
     if symbol == "**" and not power_of_known_type(left_term, right_term) and not is_float_power(m, a, b):
         return None
     try:
         example = INFIX[symbol][0](left, right)
-    except (ArithmeticError, MemoryError):
+    except (ArithmeticError, MemoryError, ValueError):
+        return None
+    if symbol in ("<<", ">>") and right > 62:
         return None
     stay_in_domain(m, symbol, b)
     return computed(m, example, folded(symbol, left_term, right_term))
@@ -324,7 +329,11 @@ def stay_in_domain(m: Machine, name: str, operand: Value) -> None:
 
 
 def folded(symbol: str, left: Term, right: Term) -> Term:
-    """``(n + 1) + 1`` as ``n + 2``, so that a counter in an unrolled loop stays short."""
+    """``(n + 1) + 1`` as ``n + 2``, so that a counter in an unrolled loop stays short. ``n >> 1`` as ``n // 2``, which
+    torch knows.
+    """
+    if symbol in ("<<", ">>") and type(right) is int:
+        return ("*" if symbol == "<<" else "//", left, 1 << right)
     if symbol in ("+", "-") and type(right) is int and isinstance(left, tuple) and left[0] == "+" and (
             type(left[2]) is int):
         return ("+", left[1], left[2] + (right if symbol == "+" else -right))

@@ -146,3 +146,22 @@ def test_an_interrupt_is_no_failure():
         return run
     with pytest.raises(KeyboardInterrupt):
         sot.to_static(scaled, backend=interrupted)(torch.randn(3))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_function_that_changes_what_its_backward_pass_needs(backend):
+    """It fails in the backward pass, as in Python, and not before."""
+    layer = torch.nn.Linear(3, 3)
+
+    def f(x):
+        y = layer(x).relu()
+        y[:, 0] = 1
+        return y
+    translated, x = sot.to_static(f, backend=backend), torch.ones(2, 3)
+    for _ in range(2):
+        got, want = translated(x), f(x)
+        torch.testing.assert_close(got, want)
+        for result in got, want:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation") as raised:
+                result.sum().backward()
+            assert raised.type is RuntimeError

@@ -113,3 +113,34 @@ def test_an_error_of_an_operation_is_pythons():
             assert str(caught.value) == str(error)
         else:
             torch.testing.assert_close(translated(n), expected)
+
+
+BITS = {
+    "shifts": lambda v, x: (x * (1 << v), x + (v << 2), x - (v >> 1), torch.arange(6) >> v),
+    "masks": lambda v, x: (x * (v & 3), x + (v | 4), x - (v ^ 1), x * (v & -2)),
+    "precedence": lambda v, x: (x * (v + 1 << 1 & v | 1), f"{(v ^ 3) - 1 << 2}"),
+    "of_sizes": lambda v, x: (x.repeat(v, 1)[:(v * 2 >> 1)], x.new_zeros(x.shape[0] << 1), v << 1 == v * 2),
+    "branches": lambda v, x: x * 2 if v & 16 else x - (v >> 3),
+}
+
+
+@pytest.mark.parametrize("name", BITS)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_bits_of_integers_that_change(name, backend):
+    compiled, inner = [], sot.backends.lookup_backend(backend)
+
+    def counting(gm, inputs):
+        compiled.append(gm)
+        return inner(gm, inputs)
+    f, x = sot.to_static(BITS[name], backend=counting), torch.arange(3.0)
+    for v in (3, 4, 2, 7, 9, 1, -5):
+        if v < 0 and name in ("shifts", "of_sizes"):
+            with pytest.raises((ValueError, RuntimeError)):
+                BITS[name](v, x)
+            with pytest.raises((ValueError, RuntimeError)):
+                f(v, x)
+            continue
+        got, want = f(v, x), BITS[name](v, x)
+        for a, b in zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]:
+            assert torch.equal(a, b) if isinstance(b, torch.Tensor) else a == b
+    assert len(compiled) <= 2 + (name in ("branches", "of_sizes"))      # a size of 1 is no symbol

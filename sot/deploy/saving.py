@@ -159,7 +159,8 @@ def equal_where_compared(found: Capture, names: list[str | None], dimensions: Di
     """
     for condition in found.module._sot_plan.conditions:
         if isinstance(condition.term, tuple) and condition.term[0] in ("<", ">"):
-            keys = {dimensions.keys.get((str(names[position]), i)) for position, i in sizes_in(condition.term)} - {None}
+            places = {(str(names[position]), i) for position, i in sizes_in(condition.term)}
+            keys = {key for place in places if (key := dimensions.keys.get(place)) is not None}
             if len(keys) == 2 and (sizes := dimensions.equal(*sorted(keys))) is not None:
                 return sizes
     return None

@@ -237,10 +237,9 @@ class Description:
     def tensor(self, origin: Origin) -> torch.Tensor | None:
         """The tensor of an origin: an input of the graph, or an argument of which the graph needs only sizes."""
         if origin not in self.tensors and isinstance(root(origin), Arg):
-            try:
-                self.tensors[origin] = origin.read(self.inputs)
-            except (LookupError, AttributeError):
-                return None
+            value = origin.read(self.inputs)
+            if isinstance(value, torch.Tensor):
+                self.tensors[origin] = value
         return self.tensors.get(origin)
 
     def conditions(self, guards: Iterable[GuardRecord]) -> list[Condition]:

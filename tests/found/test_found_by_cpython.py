@@ -310,7 +310,29 @@ def dataclass_with_slots_and_super(x):
     return x + 1, Slotted().own() is Slotted, error_of(Slotted().above)
 
 
-@pytest.mark.parametrize("function", [names_twice_in_enums, dataclass_below_local_classes,
+def documented_fields(x):
+    point = collections.namedtuple("point", "a b")
+    before = point.a.__doc__
+    point.a.__doc__ = "the first"
+    return x + 1, before, point.a.__doc__, point.b.__doc__
+
+
+def methods_that_type_wraps(x):
+    class Local:
+        def __new__(cls):
+            return object.__new__(cls)
+
+        def __init_subclass__(cls):
+            pass
+
+        def __class_getitem__(cls, item):
+            return item
+    names = ("__new__", "__init_subclass__", "__class_getitem__")
+    return x + 1, [type(Local.__dict__[name]) for name in names], Local[3], type(Local()) is Local
+
+
+@pytest.mark.parametrize("function", [methods_that_type_wraps, documented_fields, names_twice_in_enums,
+                                      dataclass_below_local_classes,
                                       class_that_notes_what_is_written,
                                       dataclass_with_slots_and_super], ids=lambda f: f.__name__)
 def test_classes_made_in_the_call(function):

@@ -33,7 +33,7 @@ from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
 from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
-from sot.values.classes import ClassValue
+from sot.values.classes import ClassValue, DescriptorValue
 from sot.values.constants import cannot_change, is_constant, is_library
 from sot.values.iterators import CoroutineValue
 from sot.values.objects import DictValue, ObjectValue, ReadOnlyDict, TupleValue
@@ -278,12 +278,17 @@ def dict_of_class(m: Machine, cls: type, made: ClassValue | None) -> Value:
         return ReadOnlyDict(attrs, cls)
     held = DictValue(dict)
     for name, raw in vars(cls).items():
-        held.overlay[name] = made.member(name) or Const(raw)
+        member = made.member(name) or Const(raw)
+        if isinstance(raw, (staticmethod, classmethod)) and isinstance(member, FunctionValue):
+            member = DescriptorValue(type(raw), [member])       # type makes these of __new__ and __init_subclass__
+        held.overlay[name] = member
     return ReadOnlyDict(held, cls)
 
 
 def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Value:
     kind = type(raw)
+    if kind is TUPLE_GETTER and id(owner) in m.made_classes:
+        raise Break(Reason.UNSUPPORTED, f"the descriptor {name} of a class that is being made")
     if kind is staticmethod:
         return wrap_inside(m, raw, owner, name)
     if kind is classmethod:

@@ -1,6 +1,8 @@
 """The arguments of a saved method, from its input_spec: examples for the capture, and the sizes that may differ."""
 from __future__ import annotations
 
+import copy
+import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +12,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from sot.deploy.errors import SaveError
+from sot.deploy.structure import Record
 from sot.frontend.input_spec import InputSpec
-from sot.support.user_annotations import name_of
+from sot.support.user_annotations import mark_dynamic, name_of
 
 # Examples for dimensions that may differ: distinct, and not 0 or 1. A model may have room for a few rows only, or need
 # sizes that it can halve several times.
@@ -115,6 +118,42 @@ def examples(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, An
     return {name: pytree.tree_map(example, entry) for name, entry in entries.items()}
 
 
+def is_object(value: Any) -> bool:
+    """Whether it is an instance of a dataclass that the program may have for an argument."""
+    return dataclasses.is_dataclass(value) and not isinstance(value, type | InputSpec)
+
+
+def containers(value: Any) -> Any:
+    """An argument as a file takes it: a dataclass (an output of transformers, too) and a Record are dicts."""
+    if is_object(value):
+        return {field.name: containers(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if type(value) in (list, tuple):
+        return type(value)(map(containers, value))
+    if type(value) in (dict, Record):
+        return dict(zip(value, map(containers, value.values()), strict=True))
+    return value
+
+
+def objects(value: Any, given: Any) -> Any:
+    """The inverse of ``containers``: ``given`` with the dataclasses of ``value``, and dynamic sizes in these."""
+    if is_object(value):
+        made = copy.copy(value)
+        for field in dataclasses.fields(value):
+            before, after = getattr(value, field.name), objects(getattr(value, field.name), given[field.name])
+            if isinstance(before, InputSpec):       # the check of a call reaches no attributes
+                for i, size in enumerate(before.shape):
+                    if not isinstance(size, int):
+                        mark_dynamic(after, i)
+            if after is not before:
+                (object.__setattr__ if value.__dataclass_params__.frozen else setattr)(made, field.name, after)
+        return made
+    if type(value) in (list, tuple):
+        return type(value)(map(objects, value, given))
+    if type(value) in (dict, Record):
+        return {key: objects(part, given[key]) for key, part in value.items()}
+    return given
+
+
 def dynamic_shapes(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, Any]:
     """The sizes that differ, in the form that torch.export requires. It refuses a dimension with a name if the program
     accepts not all sizes, so no dimension has one there: the file has the names, and ``check`` compares these.
@@ -140,6 +179,10 @@ def has_specs(entry: Any) -> bool:
     return any(isinstance(e, InputSpec) for e in pytree.tree_leaves(entry))
 
 
+def has_objects(entry: Any) -> bool:
+    return any(map(is_object, pytree.tree_leaves(entry, is_leaf=is_object)))
+
+
 def without_examples(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The entries for a check of the call. Values without an InputSpec are not checked."""
-    return {name: entry if has_specs(entry) else None for name, entry in entries.items()}
+    """The entries for a check of the call. Values without an InputSpec, and objects, are not checked."""
+    return {name: entry if has_specs(entry) and not has_objects(entry) else None for name, entry in entries.items()}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from sot.deploy.arguments import containers
 from sot.deploy.errors import LoadError
 from sot.deploy.layouts import check_metadata
 from sot.deploy.module import set_weight
@@ -34,11 +35,14 @@ class Method:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raises TypeError for arguments that the method was not saved with."""
         names = [*self.positional, *self.keyword]
-        given = self.constants | dict(zip(names, args, strict=False)) | kwargs
+        given = self.constants | containers(dict(zip(names, args, strict=False)) | kwargs)
         if len(args) > len(names) or set(given) != set(names) or kwargs.keys() & set(names[:len(args)]):
             raise TypeError(f"this was saved with the arguments {', '.join(names)}; it got {len(args)} by position"
                             + (f" and {', '.join(kwargs)} by name" if kwargs else ""))
         leaves = pytree.tree_leaves([given[name] for name in names])
+        if len(leaves) != len(self.sizes):
+            raise TypeError(f"{self.name}: the arguments are containers of {len(leaves)} values; this was saved with "
+                            f"{len(self.sizes)}")
         check(self.name, self.sizes, leaves)
         check_conditions(self.name, self.conditions, leaves)
         result = self.graph(*(given[name] for name in self.positional),

@@ -5,13 +5,23 @@ import inspect
 import json
 import os
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from sot.deploy.arguments import Dimensions, bind, dynamic_shapes, examples, tensor_names, without_examples
+from sot.deploy.arguments import (
+    Dimensions,
+    bind,
+    containers,
+    dynamic_shapes,
+    examples,
+    objects,
+    tensor_names,
+    without_examples,
+)
 from sot.deploy.errors import LoadError, SaveError, SaveWarning
 from sot.deploy.provenance import provenance, seal
 from sot.deploy.safety import inspect_archive
@@ -99,10 +109,11 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
     effects.
     """
     bound = bind(fn, spec)
-    entries = dict(bound.arguments)
+    given = dict(bound.arguments)
+    entries = containers(given)
     dimensions = Dimensions(entries)
     with any_length(), torch.random.fork_rng(devices=[]):
-        captured = captured_method(fn, owner, bound, entries, dimensions)
+        captured = captured_method(fn, owner, bound, given, dimensions)
         shapes = dynamic_shapes(entries, dimensions)
         try:
             program = torch.export.export(captured.module, bound.args, bound.kwargs, dynamic_shapes=shapes,
@@ -121,15 +132,20 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
 
 
 def captured_method(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.BoundArguments,
-                    entries: dict[str, Any], dimensions: Dimensions) -> Capture:
+                    given: dict[str, Any], dimensions: Dimensions) -> Capture:
     """The capture of a method with the examples in ``bound``. Failures show which sizes must be equal, or that the
     method needs others.
     """
+    entries, spec = containers(given), without_examples(given)
     first: Exception | None = None
-    while True:
+
+    def captured() -> Capture:
         bound.arguments.update(examples(entries, dimensions))
+        real = inspect.BoundArguments(bound.signature, OrderedDict(objects(given, bound.arguments)))
+        return capture(fn, owner, real.args, real.kwargs, spec)
+    while True:
         try:
-            found = capture(fn, owner, bound.args, bound.kwargs, without_examples(entries))
+            found = captured()
             break
         except Exception as e:
             first = first or e
@@ -139,8 +155,7 @@ def captured_method(fn: Callable[..., Any], owner: torch.nn.Module | None, bound
     while (sizes := equal_where_compared(found, names, dimensions)) is not None:
         before, dimensions.sizes = dimensions.sizes, sizes
         try:
-            bound.arguments.update(examples(entries, dimensions))
-            found = capture(fn, owner, bound.args, bound.kwargs, without_examples(entries))
+            found = captured()
         except Exception:
             dimensions.sizes = before
             bound.arguments.update(examples(entries, dimensions))
@@ -159,7 +174,8 @@ def equal_where_compared(found: Capture, names: list[str | None], dimensions: Di
     """
     for condition in found.module._sot_plan.conditions:
         if isinstance(condition.term, tuple) and condition.term[0] in ("<", ">"):
-            keys = {dimensions.keys.get((str(names[position]), i)) for position, i in sizes_in(condition.term)} - {None}
+            places = {(str(names[position]), i) for position, i in sizes_in(condition.term)}
+            keys = {key for place in places if (key := dimensions.keys.get(place)) is not None}
             if len(keys) == 2 and (sizes := dimensions.equal(*sorted(keys))) is not None:
                 return sizes
     return None

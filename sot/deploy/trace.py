@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from sot.deploy.arguments import containers
 from sot.deploy.errors import SaveError
 from sot.deploy.module import Captured, Condition, Leaf, Plan, Source, Update
 from sot.deploy.sizes import line_at, line_of, refuse_values
@@ -114,7 +115,7 @@ def capture(fn: Callable[..., Any], owner: torch.nn.Module | None, args: tuple, 
         guards = [guard for record in call.captures for guard in record.guards]
         refuse_values(guards, inspect.signature(fn).parameters)
         refuse_numpy(recorder.runs[0].module)
-        description = Description(recorder.runs[0], graphs[0].origins, owner, (args, kwargs), state,
+        description = Description(recorder.runs[0], graphs[0].origins, owner, containers((args, kwargs)), state,
                                   inputs_of(target, args, kwargs))
         value, kept = result
         captured, shape = description.captured(value, kept, guards, inspect.signature(fn))
@@ -237,10 +238,9 @@ class Description:
     def tensor(self, origin: Origin) -> torch.Tensor | None:
         """The tensor of an origin: an input of the graph, or an argument of which the graph needs only sizes."""
         if origin not in self.tensors and isinstance(root(origin), Arg):
-            try:
-                self.tensors[origin] = origin.read(self.inputs)
-            except (LookupError, AttributeError):
-                return None
+            value = origin.read(self.inputs)
+            if isinstance(value, torch.Tensor):
+                self.tensors[origin] = value
         return self.tensors.get(origin)
 
     def conditions(self, guards: Iterable[GuardRecord]) -> list[Condition]:

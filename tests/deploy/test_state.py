@@ -261,3 +261,35 @@ def test_a_cache_is_written_at_a_kept_position(saved):
         loaded(x)
     with pytest.raises(IndexError):
         loaded(x)
+
+
+class CachedRanges(nn.Module):
+    """A cache for several rows and tokens, written in place from a position that is kept, and read up to there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+        self.register_buffer("keys", torch.zeros(4, 16, 4))
+        self.register_buffer("marks", torch.zeros(4, 16, 2))
+        self.position = 0
+
+    def forward(self, x):
+        rows, length, _ = x.shape
+        end = self.position + length
+        self.keys[:rows, self.position:end] = self.project(x)
+        self.marks[:rows, self.position:end] = x[:1, :, :1]
+        self.position = end
+        return x @ self.keys[:rows, :end].transpose(1, 2), self.marks.sum(1)
+
+
+def test_a_cache_is_written_at_a_range_from_a_kept_position(saved):
+    loaded, model = saved(CachedRanges().eval(), [InputSpec((None, None, 4))]), CachedRanges().eval()
+    model.load_state_dict(loaded.state_dict())
+    with torch.no_grad():
+        for rows, length in (3, 5), (3, 4), (2, 3), (4, 2):
+            x = torch.randn(rows, length, 4)
+            for got, want in zip(loaded(x), model(x), strict=True):
+                torch.testing.assert_close(got, want)
+        same(loaded.keys, model.keys)
+        with pytest.raises(IndexError):
+            loaded(torch.randn(2, 3, 4))        # 14 and 3 of 16

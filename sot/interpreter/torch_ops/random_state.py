@@ -15,7 +15,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.generators import GeneratorOfNumbers, refuse_draws
-from sot.values.numbers import DynamicNumber
+from sot.values.numbers import DynamicNumber, is_dynamic
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_known
 
@@ -108,7 +108,7 @@ def of_cpu(m: Machine, value: Value) -> GeneratorOfNumbers:
 def note_seed(m: Machine, generator: GeneratorOfNumbers, seed: Value | None) -> None:
     before = generator.seed
     m.undoable(lambda: setattr(generator, "seed", before))
-    generator.seed = seed
+    generator.seed = seed if isinstance(seed, Const) and not is_dynamic(seed) and seed.real >= 0 else None
 
 
 @handles(torch.Generator.manual_seed)
@@ -116,8 +116,7 @@ def seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, given = take("manual_seed", args, kwargs, "self", "seed", required=2)
     generator = of_cpu(m, value)
     record(m, seed_generator, generator.ref, seed_argument(m, given))
-    known = isinstance(given, Const) and given.real >= 0
-    note_seed(m, generator, given if known else None)
+    note_seed(m, generator, given)
     return generator
 
 
@@ -161,7 +160,7 @@ def seed_everything(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
     given, = take("manual_seed", args, kwargs, "seed", required=1)
     record(m, seed_all, seed_argument(m, given))
     generator = default_generator(m)
-    note_seed(m, generator, given if isinstance(given, Const) and given.real >= 0 else None)
+    note_seed(m, generator, given)
     return generator
 
 

@@ -1,4 +1,5 @@
-"""Stores at a position that is a number of the graph, for torch.export: ``cache[:, position] = x``.
+"""Stores at a position that is a number of the graph, for torch.export: ``cache[:, position] = x``, and
+``cache[:, position:position + n] = x``.
 
 ``Tensor.__setitem__`` takes no symbols within a tuple. A store along one dimension becomes ``index_copy_``. Another
 becomes a store in the view that ``Tensor.__getitem__`` gives; torch has no gradient of that one with symbols.
@@ -16,11 +17,15 @@ def with_views(module: fx.GraphModule) -> fx.GraphModule:
     """The graph, with such stores written as copies. Changes the module."""
     for node in module.graph.find_nodes(op="call_function", target=operator.setitem):
         tensor, key, value = node.args
-        if not is_at_number(key) or not fits(tensor, key, value):
+        from_number = range_from_number(tensor, key, value)
+        if from_number is None and (not is_at_number(key) or not fits(tensor, key, value)):
             continue
         first = node.prev
         with module.graph.inserting_before(node):
-            store(module.graph, tensor, key, value)
+            if from_number is not None:
+                store_range(module.graph, tensor, key, value, from_number)
+            else:
+                store(module.graph, tensor, key, value)
         new = first.next
         while new is not node:
             new.meta["stack_trace"], new = node.meta.get("stack_trace"), new.next
@@ -44,6 +49,32 @@ def store(graph: fx.Graph, tensor: fx.Node, key: tuple, value: Any) -> None:
     place = graph.call_function(torch.select, (tensor, dim, 0))
     given = graph.call_method("to", (graph.call_method("expand_as", (value, place)), example.dtype))
     graph.call_method("index_copy_", (tensor, dim, at, graph.call_method("unsqueeze", (given, dim))))
+
+
+def range_from_number(tensor: fx.Node, key: Any, value: Any) -> int | None:
+    """The dimension along which a key is a range that starts at a number of the graph; None for other stores. The
+    rest of the key are ranges, and the value has a size for each dimension.
+    """
+    if not isinstance(key, tuple) or not all(isinstance(part, slice) and part.step is None for part in key):
+        return None
+    dims = [i for i, part in enumerate(key) if isinstance(part.start, fx.Node) and isinstance(part.stop, fx.Node)]
+    whole = is_tensor(value) and value.meta["example_value"].dim() == tensor.meta["example_value"].dim()
+    return dims[0] if len(dims) == 1 and whole else None
+
+
+def store_range(graph: fx.Graph, tensor: fx.Node, key: tuple, value: fx.Node, dim: int) -> None:
+    """Write the nodes of a store at a range. It is as long as the value, and inside of the tensor."""
+    example, part = tensor.meta["example_value"], key[dim]
+    size = graph.call_method("size", (value, dim))
+    length = graph.call_function(operator.sub, (part.stop, part.start))
+    graph.call_function(torch._check, (graph.call_function(operator.eq, (length, size)),))
+    graph.call_function(torch._check, (graph.call_function(operator.ge, (part.start, 0)),))
+    at = graph.call_function(torch.arange, (size,), {"device": example.device})
+    at = graph.call_function(torch.add, (at, part.start))
+    place = graph.call_function(operator.getitem, (tensor, (*key[:dim], slice(None), *key[dim + 1:])))
+    sizes = [-1 if i == dim else graph.call_method("size", (place, i)) for i in range(example.dim())]
+    given = graph.call_method("to", (graph.call_method("expand", (value, *sizes)), example.dtype))
+    graph.call_method("index_copy_", (place, dim, at, given))
 
 
 def only_dimension(tensor: fx.Node, key: tuple) -> int | None:

@@ -144,3 +144,31 @@ def test_bits_of_integers_that_change(name, backend):
         for a, b in zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]:
             assert torch.equal(a, b) if isinstance(b, torch.Tensor) else a == b
     assert len(compiled) <= 2 + (name in ("branches", "of_sizes"))      # a size of 1 is no symbol
+
+
+def seeded(x, v):
+    torch.manual_seed(v * 3)
+    return x + torch.rand(3)
+
+
+def seeded_generator(x, v):
+    generator = torch.Generator()
+    generator.manual_seed(v + 1)
+    return x * torch.rand(3, generator=generator)
+
+
+def seed_that_is_read(x, v):
+    torch.manual_seed(v)
+    return x + torch.initial_seed()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("function", [seeded, seeded_generator, seed_that_is_read])
+def test_seeds_that_change(function, backend):
+    f, x = sot.to_static(function, backend=backend), torch.ones(3)
+    for v in (1, 2, 3, 5, 8, 13):
+        want = function(x, v), torch.get_rng_state()
+        got = f(x, v), torch.get_rng_state()
+        assert torch.equal(got[0], want[0])
+        assert torch.equal(got[1], want[1])
+    assert len(f.captures) <= (2 if function is not seed_that_is_read else 6)

@@ -31,3 +31,8 @@ def stored_item(mapping: dict, key: object) -> object:
 def length_of(container: Collection) -> int:
     base: Any = next((base for base in BUILTIN if issubclass(type(container), base)), None)
     return len(container) if base is None else base.__len__(container)
+
+
+def table_size(value: Any) -> int:
+    """The memory in bytes of a set or frozenset, which tells the size of its table."""
+    return (frozenset if isinstance(value, frozenset) else set).__sizeof__(value)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from sot._hook import plain
-from sot.guards.containers import has_key, keys_of, length_of
+from sot.guards.containers import has_key, keys_of, length_of, table_size
 from sot.guards.origin import Element, Emit, Held, Inputs, Origin, TensorPart, hash_of_key, same_key
 from sot.guards.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.support.errors import article
@@ -165,15 +165,21 @@ class EqualsGuard(Guard):
 
 @dataclass(frozen=True)
 class OrderGuard(Guard):
-    """A set is iterated in this order. An equal set may have another order."""
+    """A set is iterated in this order. An equal set may have another order.
+
+    ``size``: its memory in bytes, if the order matters of what is made of it. It tells the size of the set's table.
+    """
 
     order: tuple
+    size: int | None = None
 
     def test(self, emit: Emit) -> str:
-        return f"tuple({emit.ref(self.origin)}) == {emit.const(self.order)}"
+        ordered = f"tuple({emit.ref(self.origin)}) == {emit.const(self.order)}"
+        return ordered if self.size is None else (
+            f"{ordered} and {emit.const(table_size)}({emit.ref(self.origin)}) == {self.size}")
 
     def holds(self, value: object) -> bool:
-        return tuple(value) == self.order  # type: ignore[arg-type]
+        return tuple(value) == self.order and self.size in (None, table_size(value))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"{self.origin} has the order {short(self.order)}"

@@ -101,7 +101,7 @@ EXPRESSIONS = {
         "[len(v) for v in rows]", "[v for v in box]", "[*zip(*[iter(<list>)] * 1)][0:0]", "items.copy()",
         "list(itertools.islice(itertools.count(<int>), 3))", "[(c := v) for v in <list>]", "STACK",
         "list(dict.fromkeys(<list>))", "list(itertools.chain(<list>[:2], pair))",
-        "[v for v, _ in itertools.groupby(<list>)]", "[*x.shape]", "sorted(seen)",
+        "[v for v, _ in itertools.groupby(<list>)]", "[*x.shape]", "sorted(seen)", "[*seen]", "[*(seen | {*<list>})]",
         "[*dataclasses.astuple(Pair(<int>, <int>))]", "[*{<int>, <int>}]", "[*x.stride()]", "Items(<list>)",
         "[len(k) for k in reversed(<dict>)]", "[v for v in dict.fromkeys(iter(<list>))]",
         "[*range(3)][slice(<int>, None)]",
@@ -147,7 +147,7 @@ EXPRESSIONS = {
 ASSIGNMENTS = [
     "a = <int>", "b = (<int>) % 9", "c = <int>", "x = <vec>", "y = <vec>", "z = <scalar>", "s = (<str>)[:8]",
     "t = (<str>)[:8]", "r = <float>", "items = <list>", "other = <list>", "table = <dict>", "flag = <bool>",
-    "pair = (<int>, <any>)", "seen = {*<list>} & {*range(9)}", "box = Box(<int>)", "log.append(<any>)",
+    "pair = (<int>, <any>)", "seen = {*<list>, <int>, 8, 16}", "box = Box(<int>)", "log.append(<any>)",
     "from math import floor as fl; a = fl(<float>)", "import operator as op_; a = op_.sub(a, <int>)",
 ]
 CHANGES = [
@@ -157,7 +157,7 @@ CHANGES = [
     "del items[:1]", "items[<int>] = <int>", "items[::2] = items[::2]", "table[<str>] = <int>", "del table[<str>]",
     "table.pop(<str>, None)", "table.setdefault(<str>, <int>)", "table.update(<dict>)", "table |= <dict>",
     "log.append(table.popitem())", "seen.add(<int>)", "seen.discard(<int>)", "seen |= {<int>}",
-    "seen ^= {*<list>} & {*range(9)}", "rows.append(items)", "rows[0] = <list>", "rows = [items, other]",
+    "seen ^= {*<list>}", "seen -= {*<list>}", "log.append(seen.pop())", "rows.append(items)", "rows[0] = <list>", "rows = [items, other]",
     "rows.append(rows)", "rows = copy.deepcopy(rows)", "rows[-1].append(<int>)", "a, b = b, a",
     "a, *other = [*items, <int>]", "(a, b), c = (<int>, <int>), <int>", "*items, c = [*items, <int>]",
     "a, b, c = <list>", "box.n = <int>", "box.n += <int>", "box.double = <int>", "box.extra = <any>", "del box.extra",

@@ -389,6 +389,8 @@ def copy_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return value
     if slot(m, value, "__copy__") is not None:
         return call_slot(m, value, "__copy__", [])  # type: ignore[return-value]
+    if value.pytype is set:
+        return HANDLERS[set.copy](m, [value], {})
     return copied(m, value, lambda v: v, {})
 
 
@@ -449,7 +451,7 @@ def copied(m: Machine, value: Value, each: Any, memo: dict[Any, Any]) -> Value:
         made.items = [each(v) for v in m.settle(value.items)]
         return made
     if isinstance(value, SetValue) and kind is set:
-        return SetValue({k: each(v) for k, v in value.items.items()})
+        return SetValue({k: each(value.items[k]) for k in value.history_now(m).made()})
     if isinstance(value, DictValue) and kind in (dict, collections.OrderedDict, collections.defaultdict):
         table = memo[id(value)] = DictValue(kind)
         table.default_factory = value.slots.get("default_factory", value.default_factory)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sot.bytecode import Instr
 from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import ELEMENT, key_of, overridden
+from sot.interpreter.builtins.containers import sets
 from sot.interpreter.builtins.exceptions import groups
 from sot.interpreter.builtins.iteration import is_iterable, known_items
 from sot.interpreter.frame import DISCARD
@@ -116,10 +117,8 @@ def set_update(m: Machine, frame: Frame, instr: Instr) -> None:
     if elements is None or not isinstance(members, SetValue):
         m.enter(language.update_set, [members, value], {}, DISCARD)
         return
-    keys = [key_of(m, e, ELEMENT) for e in elements]
-    m.touch(members)
-    for key, element in zip(keys, elements, strict=True):
-        members.items.setdefault(key, element)
+    more = sets.made_of(m, elements).items
+    members.change(m, sets.union(members.items, more), "set.update", sets.source_of(m, value, more))
 
 
 @op("DICT_UPDATE", "DICT_MERGE")

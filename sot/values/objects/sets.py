@@ -3,12 +3,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sot.guards.containers import table_size
 from sot.guards.guards import OrderGuard
 from sot.guards.origin import Origin
+from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, NotConstant, Value, constants
 from sot.values.objects.identities import refuse_among_others
 from sot.values.objects.instances import ObjectValue
-from sot.values.objects.keys import finish
+from sot.values.objects.set_history import Existing, History, Key, Listed, New, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,61 +18,60 @@ if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
 
 
-POP: Any = object()
-
-
-def in_order_of(history: tuple[Any, ...]) -> set:
-    """A set with the same history of keys. CPython's order of members, and so the next pop, depends on the history."""
-    first, *steps = history
-    made = set(list(first))     # noqa: C414 (a dict would size the set ahead)
-    for step in steps:
-        if step is POP:
-            made.pop()
-        else:
-            made.add(step[0])
-    return made
-
-
 class SetValue(ObjectValue):
     """A set or frozenset; ``items`` maps member keys to Values."""
 
     def __init__(self, items: dict[Any, Value], pytype: type = set, real: Any = ABSENT,
-                 origin: Origin | None = None) -> None:
+                 origin: Origin | None = None, history: History | None = None) -> None:
         super().__init__(pytype, real, origin)
         self.items = items
-        self.changed = False
-        self.history: tuple[Any, ...] | None = ()   # the members at the first pop, then the steps since; None: unknown
+        self.history = history      # None: the members were added one by one
+
+    def history_now(self, m: Machine) -> History:
+        """How the set came to be, for a set that is made of it."""
+        if self.real is not ABSENT and self.history is None:
+            self.guard_order(m, table_size(self.real))
+            return Existing(self)
+        return self.history or New(self.pytype, Listed(dict(self.items)))
+
+    def guard_order(self, m: Machine, size: int | None = None) -> None:
+        if self.origin is not None and len(self.items) > 1:
+            m.guard(OrderGuard(self.origin, tuple(self.real), size))
 
     def add(self, m: Machine, key: Any, value: Value) -> None:
-        changed = self.changed
+        history = self.history
+        longer = None
+        if self.real is not ABSENT or history is not None:
+            longer = Step(self.history_now(m), "set.add", (Key(key, value),))
 
         def undo() -> None:
-            self.changed = changed
+            self.history = history
             del self.items[key]
-        m.touch(self, None if self.history else undo)
-        self.changed = True
-        self.items[key] = value
-        if self.history:
-            self.history += ((key, value),)
+        m.touch(self, undo)
+        self.items[key], self.history = value, longer
 
-    def pop(self, m: Machine) -> Value | None:
-        """Remove the member that CPython removes. None if that depends on more than what has been done in the trace."""
-        if self.real is not ABSENT or self.history is None:
-            return None
-        self.items_list(m)      # refuses members whose order is unknown
-        history = self.history or (dict(self.items),)
-        key = in_order_of(history).pop()
+    def change(self, m: Machine, items: dict[Any, Value], name: str, *arguments: History) -> None:
+        """Have other members, by a method or operator that changes the set."""
+        history = Step(self.history_now(m), name, arguments)
         m.touch(self)
-        self.history = (*history, POP)
+        self.items, self.history = items, history
+
+    def pop(self, m: Machine) -> Value:
+        """Remove the member that CPython removes."""
+        key = next(iter(self.items))
+        if len(self.items) > 1:
+            if self.real is not ABSENT:     # the search begins after the last member that was popped
+                raise Break(Reason.UNSUPPORTED, "set.pop() of several members of a set that existed before")
+            self.refuse_unknown_order()
+            key = self.history_now(m).made().pop()
         value = self.items[key]
-        self.items = {k: v for k, v in self.items.items() if k != key}
+        self.change(m, {k: v for k, v in self.items.items() if k != key}, "set.pop")
         return value
 
-    def become(self, m: Machine, items: dict[Any, Value]) -> None:
-        """Have other members."""
-        m.touch(self)
-        self.items = items
-        self.history = None if self.history else ()
+    def refuse_unknown_order(self) -> None:
+        if len(self.items) > 1:
+            for key in self.items:
+                refuse_among_others(key)
 
     def constant(self) -> Any:
         if self.pytype is not frozenset:
@@ -89,11 +90,10 @@ class SetValue(ObjectValue):
         return Const(len(self.items))
 
     def snapshot(self) -> Callable[[], None]:
-        items, changed, history = dict(self.items), self.changed, self.history
+        items, history = dict(self.items), self.history
 
         def undo() -> None:
-            self.items, self.changed, self.history = items, changed, history
-        self.changed = True
+            self.items, self.history = items, history
         return undo
 
     def truth(self, m: Machine) -> bool | None:
@@ -101,37 +101,18 @@ class SetValue(ObjectValue):
 
     def items_list(self, m: Machine) -> list[Value] | None:
         """The members in the order in which they are iterated."""
-        if self.real is not ABSENT and not self.changed:
-            if self.origin is not None and len(self.items) > 1:
-                m.guard(OrderGuard(self.origin, tuple(self.real)))
+        if self.real is not ABSENT and self.history is None:
+            self.guard_order(m)
             return [self.items[key] for key in self.real]
-        if len(self.items) > 1:
-            for key in self.items:
-                refuse_among_others(key)        # of whose order nothing is known
-        if self.history:
-            return [self.items[k] for k in in_order_of(self.history)]
-        try:
-            return [self.items[k] for k in set(list(self.items))]    # noqa: C414 (a dict would size the set ahead)
-        except (TypeError, KeyError):
-            return list(self.items.values())
-
-    def elements(self, e: Emitter) -> str:
-        for key in self.items:
-            finish(e, key)
-        return ", ".join(e.value(v) for v in self.items.values())
+        self.refuse_unknown_order()
+        return [self.items[key] for key in self.history_now(m).made()]
 
     def rebuild(self, e: Emitter) -> str:
-        if not self.history:
-            return e.variable(self, f"{e.const(self.pytype)}([{self.elements(e)}])")
-        first, *steps = self.history        # so that the next pop of Python's finds what the program's would
-        made = e.variable(self, f"{e.const(self.pytype)}([{', '.join(map(e.value, first.values()))}])")
-        for step in steps:
-            e.line(f"{made}.pop()" if step is POP else f"{made}.add({e.value(step[1])})")
-        return made
+        history = self.history or New(self.pytype, Listed(self.items))
+        return e.variable(self, history.emit(e))
 
     def replay(self, e: Emitter) -> None:
         super().replay(e)
-        if self.changed:
-            name = e.value(self)
-            inner = self.elements(e)
-            e.line(f"set.clear({name}), set.update({name}, [{inner}])")
+        if isinstance(self.history, Step):
+            for step in self.history.chain()[1]:
+                e.line(step.call(e, e.value(self)))

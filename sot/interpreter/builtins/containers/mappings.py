@@ -27,6 +27,7 @@ from sot.support.registry import HANDLERS, handles, polyfills
 from sot.values.base import ABSENT, FALSE, NONE, Const, Value, boolean
 from sot.values.numbers import KEY_LIMIT, NUMBER_TYPES, is_among, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, MappingProxy, ReadOnlyDict, SetValue, TupleValue
+from sot.values.objects.set_history import Step
 from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
@@ -445,6 +446,9 @@ ORDERS = {"__eq__": polyfill.views_equal, "__ne__": polyfill.views_differ, "__lt
           "__le__": polyfill.view_within, "__gt__": polyfill.view_greater, "__ge__": polyfill.view_around}
 
 
+SYMBOLS = {f"__{short}__": symbol for short, (symbol, *_) in sets.OPERATIONS.items()}
+
+
 def _set_operation(name: str, with_sets: Callable) -> None:
     """``keys & other`` and the like, computed by the operation of sets."""
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
@@ -457,7 +461,12 @@ def _set_operation(name: str, with_sets: Callable) -> None:
         items = iteration.known_items(m, other)
         if items is None:
             raise Break(Reason.UNSUPPORTED, f"a set operation of {view} and {other}")
-        return with_sets(m, [as_set(m, view), sets.made_of(m, items)], {})
+        own, given = as_set(m, view), sets.made_of(m, items)
+        result = with_sets(m, [own, given], {})
+        if isinstance(result, SetValue):
+            result.history = Step(sets.source_of(m, view, own.items), SYMBOLS[name],
+                                  (sets.source_of(m, other, given.items),))
+        return result
     for kind in ("keys", "items"):
         for view_type in VIEW_TYPES[kind]:
             if name in vars(view_type):

@@ -13,6 +13,7 @@ from sot.values.base import ABSENT, NONE, Const, Value, boolean
 from sot.values.numbers import is_among, is_dynamic
 from sot.values.objects import ExceptionValue, MappingProxy, SetValue
 from sot.values.objects.identities import IdentityNumber, refuse_among_others
+from sot.values.objects.set_history import IN_PLACE, History, Key, Known, Listed, New, Step, View
 from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
@@ -45,6 +46,17 @@ def members_of(m: Machine, value: Value) -> Members | None:
     return None
 
 
+def source_of(m: Machine, value: Value, members: Members) -> History:
+    """Something whose members, given here, a set gets. For sets and dicts CPython has ways of its own."""
+    if isinstance(value, SetValue):
+        return value.history_now(m)
+    if isinstance(value, Const) and isinstance(value.real, frozenset):
+        return Known(value.real)
+    if isinstance(value, MappingProxy) and value.kind != "values" and value.of.pytype is dict:
+        return View(value.kind, dict(members))
+    return Listed(dict(members), dict if value.pytype is dict else list)
+
+
 def mutable(value: Value) -> SetValue:
     if not isinstance(value, SetValue):
         raise Break(Reason.OPAQUE_VALUE, str(value))
@@ -75,7 +87,8 @@ def _maker(kind: type) -> Callable:
         if items is None:
             return m.enter(fill.new_set if kind is set else fill.new_frozenset, [iterable])
         reductions.refuse_varying(m, items, f"making a {kind.__name__} of")
-        return made_of(m, items, kind)
+        members = made_of(m, items).items
+        return SetValue(members, kind, history=New(kind, source_of(m, iterable, members)))
     return handler
 
 
@@ -102,7 +115,11 @@ def set_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     items = [] if iterable is None else iteration.known_items(m, iterable)
     if items is None:
         return m.enter(fill.set_init, [self_, iterable])
-    mutable(self_).become(m, made_of(m, items).items)
+    target, members = mutable(self_), made_of(m, items).items
+    if target.items or target.real is not ABSENT:
+        target.change(m, {}, "set.clear")
+    if members:
+        target.change(m, members, "set.update", source_of(m, iterable, members))
     return NONE
 
 
@@ -143,7 +160,7 @@ def wanted_key(m: Machine, item: Value) -> Any:
 def _without(m: Machine, target: SetValue, key: Any) -> bool:
     if key not in target.items:
         return False
-    target.become(m, {k: v for k, v in target.items.items() if k != key})
+    target.change(m, {k: v for k, v in target.items.items() if k != key}, "set.discard", Key(key, target.items[key]))
     return True
 
 
@@ -152,19 +169,12 @@ def pop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     target = mutable(take("pop", args, kwargs, "self", required=1)[0])
     if not target.items:
         m.throw(KeyError, "pop from an empty set")
-    if len(target.items) > 1:
-        value = target.pop(m)
-        if value is None:
-            raise Break(Reason.UNSUPPORTED, "set.pop() of several members of a set that existed before")
-        return value
-    value = next(iter(target.items.values()))
-    target.become(m, {})
-    return value
+    return target.pop(m)
 
 
 @handles(set.clear)
 def clear(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    mutable(take("clear", args, kwargs, "self", required=1)[0]).become(m, {})
+    mutable(take("clear", args, kwargs, "self", required=1)[0]).change(m, {}, "set.clear")
     return NONE
 
 
@@ -173,7 +183,8 @@ def copy(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, = take("copy", args, kwargs, "self", required=1)
     if self_.pytype is frozenset:
         return self_
-    return SetValue(dict(own_members(m, self_)), result_type(self_))
+    members = dict(own_members(m, self_))
+    return SetValue(members, set, history=Step(source_of(m, self_, members), "set.copy"))
 
 
 @handles(*both("__len__"))
@@ -217,58 +228,65 @@ def symmetric_difference(a: Members, b: Members) -> Members:
     return {**difference(a, b), **difference(b, a)}
 
 
-OPERATIONS = {"or": ("union", "update", union), "and": ("intersection", "intersection_update", intersection),
-              "sub": ("difference", "difference_update", difference),
-              "xor": ("symmetric_difference", "symmetric_difference_update", symmetric_difference)}
+OPERATIONS = {"or": ("|", "union", "update", union),
+              "and": ("&", "intersection", "intersection_update", intersection),
+              "sub": ("-", "difference", "difference_update", difference),
+              "xor": ("^", "symmetric_difference", "symmetric_difference_update", symmetric_difference)}
 
 
-def _operator(operation: Callable, reflected: bool) -> Callable:
+def _operator(symbol: str, operation: Callable, reflected: bool) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         a, b = take("operator", args, kwargs, "self", "value", required=2)
         left, right = members_of(m, a), members_of(m, b)
         if left is None or right is None:
             return NOT_IMPLEMENTED
-        return SetValue(operation(right, left) if reflected else operation(left, right),
-                        result_type(b if reflected else a))
+        if reflected:
+            a, b, left, right = b, a, right, left
+        history = Step(source_of(m, a, left), symbol, (source_of(m, b, right),))
+        return SetValue(operation(left, right), result_type(a), history=history)
     return handler
 
 
-def _in_place(operation: Callable) -> Callable:
+def _in_place(symbol: str, operation: Callable) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         a, b = take("operator", args, kwargs, "self", "value", required=2)
         right = members_of(m, b)
         if right is None:
             return NOT_IMPLEMENTED
-        mutable(a).become(m, operation(mutable(a).items, right))
+        mutable(a).change(m, operation(mutable(a).items, right), symbol, source_of(m, b, right))
         return a
     return handler
 
 
-def _method(name: str, operation: Callable, in_place: bool) -> Callable:
+def _method(name: str, operation: Callable, cls: type) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         no_keywords(name, kwargs)
         self_, *others = args
         listed = [iteration.known_items(m, other) for other in others]
         if any(items is None for items in listed):
             return m.enter(fill.set_method, [self_, Const(name), *others])
-        members = dict(own_members(m, self_))
-        for items in listed:
-            members = operation(members, made_of(m, items or []).items)
-        if not in_place:
-            return SetValue(members, result_type(self_))
-        mutable(self_).become(m, members)
+        members = own = dict(own_members(m, self_))
+        sources = []
+        for other, items in zip(others, listed, strict=True):
+            more = made_of(m, items or []).items
+            members = operation(members, more)
+            sources.append(source_of(m, other, more))
+        qualified = f"{cls.__name__}.{name}"
+        if qualified not in IN_PLACE:
+            return SetValue(members, result_type(self_), history=Step(source_of(m, self_, own), qualified, (*sources,)))
+        mutable(self_).change(m, members, qualified, *sources)
         return NONE
     return handler
 
 
 def _register() -> None:
-    for short, (method, in_place, operation) in OPERATIONS.items():
+    for short, (symbol, method, in_place, operation) in OPERATIONS.items():
         for cls in (set, frozenset):
-            HANDLERS[vars(cls)[f"__{short}__"]] = _operator(operation, False)
-            HANDLERS[vars(cls)[f"__r{short}__"]] = _operator(operation, True)
-            HANDLERS[vars(cls)[method]] = _method(method, operation, False)
-        HANDLERS[vars(set)[f"__i{short}__"]] = _in_place(operation)
-        HANDLERS[vars(set)[in_place]] = _method(in_place, operation, True)
+            HANDLERS[vars(cls)[f"__{short}__"]] = _operator(symbol, operation, False)
+            HANDLERS[vars(cls)[f"__r{short}__"]] = _operator(symbol, operation, True)
+            HANDLERS[vars(cls)[method]] = _method(method, operation, cls)
+        HANDLERS[vars(set)[f"__i{short}__"]] = _in_place(f"{symbol}=", operation)
+        HANDLERS[vars(set)[in_place]] = _method(in_place, operation, set)
     for name, compare in COMPARISONS.items():
         for cls in (set, frozenset):
             HANDLERS[vars(cls)[name]] = _comparison(compare)

@@ -96,7 +96,8 @@ def test_python_iterates_a_changed_set_that_no_copy_resembles():
     assert "the order of a set that existed before" in str(sot.translation_of(static).captures[0].stopped)
 
 
-STEPS = ("s.add(N)", "s.discard(N)", "s |= T", "s &= T | {N}", "s -= T", "s ^= T", "s = s | T", "s = s - T", "s = T - s",
+STEPS = ("s.add(N)", "s.discard(N)", "s |= T", "s &= T | {N}", "s -= T", "s ^= T", "s = s | T", "s = s - T",
+         "s = T - s",
          "s = s ^ T", "s = s & (T | s)", "s = s.copy()", "s = set(s)", "s.update(L, T)", "s = s.union(L)",
          "s = s.difference(L)", "s.difference_update(L)", "s.symmetric_difference_update(L)",
          "seen.append(s.pop() if s else None)", "s = set(dict.fromkeys(s))", "s = set(frozenset(s) | T)", "s.clear()",
@@ -112,7 +113,8 @@ def a_program(seed: int) -> str:
     values = {"N": lambda: str(8 * draw.randrange(12)), "T": lambda: f"{{{numbers()}}}", "L": lambda: f"[{numbers()}]"}
     lines = [draw.choice(["s = T", "s = given"]), *(draw.choice(STEPS) for _ in range(draw.randrange(3, 12)))]
     body = [re.sub(r"\b[NTL]\b", lambda found: values[found[0]](), line) for line in lines]
-    return "\n    ".join(["def program(x, given):", "seen = []", *body, "return x + len(s), seen, [*s], s, s.__sizeof__()"])
+    results = "return x + len(s), seen, [*s], s, s.__sizeof__()"
+    return "\n    ".join(["def program(x, given):", "seen = []", *body, results])
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,4 +1,4 @@
-"""Maxima of windows, with positions and gradients: kernels are eager's."""
+"""Maxima of windows, with their positions, means, and gradients: kernels are eager's."""
 from __future__ import annotations
 
 import itertools
@@ -20,7 +20,7 @@ def whole(*shape, seed=0, most=5):
 
 
 def is_called(made):
-    return any("aten.max_pool" in line for one in made for line in one.schedule)
+    return any("aten.max_pool" in line or "aten.avg_pool" in line for one in made for line in one.schedule)
 
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
@@ -84,3 +84,26 @@ def test_sizes_vary():
         x = whole(2, 2, height, width).float()
         torch.testing.assert_close(made(x), F.max_pool2d(x, 3, 2, 1, return_indices=True))
     sot.reset()
+
+
+# ---- means -------------------------------------------------------------------------------------------------------
+MEANS = [dict(kernel_size=2), dict(kernel_size=3, stride=2, padding=1), dict(kernel_size=(2, 3), stride=(1, 2)),
+         dict(kernel_size=3, stride=2, padding=1, count_include_pad=False), dict(kernel_size=2, stride=3),
+         dict(kernel_size=3, stride=2, padding=1, ceil_mode=True), dict(kernel_size=2, stride=2, divisor_override=3),
+         dict(kernel_size=3, stride=2, padding=1, ceil_mode=True, count_include_pad=False)]
+
+
+@pytest.mark.parametrize("window", MEANS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_means_and_gradients(window, dtype):
+    x = whole(2, 3, 7, 8).to(dtype).requires_grad_()
+    made = check_compiled(lambda x: F.avg_pool2d(x.sin(), **window) * 3, x, rtol=2e-2, atol=2e-2)
+    assert all(calls == 0 for _, calls in counts(made))
+
+
+def test_means_of_one_and_three_axes_and_of_other_layouts():
+    x, y = whole(2, 3, 9).double().requires_grad_(), whole(1, 2, 4, 5, 4).double().requires_grad_()
+    z = whole(2, 3, 6, 6).float().to(memory_format=torch.channels_last).requires_grad_()
+    assert not is_called(check_compiled(lambda x: F.avg_pool1d(x, 3, 2, 1), x))
+    assert not is_called(check_compiled(lambda y: F.avg_pool3d(y, 2, 2, 1), y))
+    assert not is_called(check_compiled(lambda z: F.avg_pool2d(z, 2, 1) * 2, z))

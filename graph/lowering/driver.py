@@ -24,7 +24,7 @@ from sot.graph.kernels.program import Buffer, Extern, Program, View, is_dense, p
 from sot.graph.kernels.sizes import Number, Real, Size
 from sot.graph.lowering.symbols import Like
 from sot.graph.lowering.views import VIEWS, view_of
-from sot.torch_compat.graphs import is_fake
+from sot.torch_compat.graphs import is_fake, is_lazy
 
 PASSES = logging.getLogger("sot.passes")
 Rule = Callable[["Lowering", fx.Node, dict[str, Any]], Any]
@@ -86,7 +86,15 @@ class Lowering:
             return value
         if has_symbols(value):
             raise NotLowered(f"the input {node.name} is not a tensor of known shape")
-        return self.buffer(node.name, value).view()
+        return self._read_through(self.buffer(node.name, value).view(), value)
+
+    def _read_through(self, given: Any, like: Any) -> Any:
+        """The value itself, or a copy that has its elements in memory."""
+        if not isinstance(like, torch.Tensor) or like.layout is not torch.strided or not is_lazy(like):
+            return given
+        name = f"{given.buffer}_resolved"
+        self.program.steps.append(Extern(torch.ops.aten.clone.default, (given,), {}, (name,), False, self.note))
+        return self.buffer(name, like).view()
 
     def _constant(self, node: fx.Node) -> Any:
         value = operator.attrgetter(str(node.target))(self.gm)
@@ -261,6 +269,7 @@ class Lowering:
             raise NotLowered(f"{node.target} returns a tensor whose shape is not known before it runs")
         names = tuple(v.buffer if isinstance(v, View) else None for v in found)
         self.program.steps.append(Extern(node.target, args, kwargs, names, many, self.note))
+        found = [self._read_through(v, r) for v, r in zip(found, results, strict=True)]
         return found if many else found[0]
 
     def materialize(self, needed: Any) -> None:

@@ -24,7 +24,7 @@ def full(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     return None if isinstance(value, complex | View) else constant(low, node, value)
 
 
-@lowers("zeros", "zeros_like", "new_zeros")
+@lowers("zeros", "zeros_like", "new_zeros", "_efficientzerotensor")
 def zeros(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     return constant(low, node, 0)
 

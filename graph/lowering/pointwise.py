@@ -97,7 +97,7 @@ for _name, _op in {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor
     pointwise(_name, bits=True)(_binary(_op))
 pointwise("nextafter")(_binary("nextafter"))
 pointwise("hypot")(_binary("hypot"))
-pointwise("neg")(_unary("neg"))
+pointwise("neg", "_neg_view")(_unary("neg"))
 pointwise("bitwise_not", bits=True)(_unary("not"))
 
 

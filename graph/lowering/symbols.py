@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from sot.graph.kernels.sizes import LEAST, Facts, Number, Real, Size, symbol
-from sot.torch_compat.graphs import expression, is_maximum, is_power, is_quotient, is_remainder, storage_of
+from sot.torch_compat.graphs import expression, is_lazy, is_maximum, is_power, is_quotient, is_remainder, storage_of
 
 
 class NotSymbolic(Exception):
@@ -146,6 +146,8 @@ class Reader:
             raise NotSymbolic(f"a {type(value).__name__} is computed")
         if not isinstance(value, torch.Tensor):
             return value
+        if is_lazy(value):
+            raise NotSymbolic("a tensor is negated where it is read")
         if value.layout is not torch.strided:
             return Like((), (), value.dtype, value.device, value.layout, storage_of(value), 0)
         return Like(tuple(map(self.read, value.shape)), tuple(map(self.read, value.stride())), value.dtype,

@@ -117,3 +117,10 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 def is_fake(value: Any) -> bool:
     return isinstance(value, FakeTensor)
+
+
+def is_lazy(value: torch.Tensor) -> bool:
+    """Whether the memory of a tensor does not hold its elements: they are negated where they are read, or zeros that
+    have no memory.
+    """
+    return value.is_neg() or value._is_zerotensor()

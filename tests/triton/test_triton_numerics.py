@@ -239,3 +239,42 @@ def test_a_graph_with_symbolic_sizes_is_compiled_once():
     assert all(m.cost.kernels for m in made.made) and not made.failed
     assert len(made.made) == 4, "forward and backward, of the first sizes and of all others"
     sot.reset()
+
+
+# ---- tensors whose memory does not hold their elements ---------------------------------------------------------
+LAZY = {
+    "negated inside": lambda x, z: (z * 1j).conj().imag.sum(0) + x.sum(0),
+    "a negated view with gaps": lambda x, z: torch._neg_view(z.real) * 2 + x,
+    "a negated view": lambda x, z: torch._neg_view(x) * 2,
+    "a negated view that is returned": lambda x, z: (torch._neg_view(x * 2), x + 1),
+    "zeros without memory": lambda x, z: (torch.sgn(x) * x, x.sign().clone()),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_elements_that_are_not_in_memory(name):
+    torch.manual_seed(0)
+    z = torch.randn(3, 4, dtype=torch.complex64)
+    check_compiled(LAZY[name], torch.randn(3, 4, requires_grad=True), z)
+
+
+def test_an_argument_that_is_negated_where_it_is_read():
+    torch.manual_seed(0)
+    plain, negated = torch.randn(3, 4), torch.randn(3, 4, dtype=torch.complex64).conj().imag
+    assert negated.is_neg()
+    f = lambda x: x.t() * 2 + 1     # noqa: E731
+    for dynamic in (None, True):
+        run = sot.to_static(f, backend=Kernels(), dynamic=dynamic)
+        for x in (plain, negated, negated[:2], plain, negated):
+            torch.testing.assert_close(run(x), f(x))
+    sot.reset()
+
+
+def test_a_change_of_an_argument_that_is_negated_where_it_is_read():
+    torch.manual_seed(0)
+    mine, theirs = (torch.ones(3, 4, dtype=torch.complex64) * (1 + 2j) for _ in range(2))
+    f = lambda x: x.mul_(3).add_(1)     # noqa: E731
+    f(theirs.conj().imag)
+    sot.to_static(f, backend="triton")(mine.conj().imag)
+    assert torch.equal(mine, theirs)
+    sot.reset()

@@ -22,7 +22,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: examples test-all all install demo kernels test test-slow test-debug test-sanitized test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
+.PHONY: examples test-all all install demo kernels test test-slow test-debug test-sanitized setup-3.14 test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -84,9 +84,12 @@ test-sanitized: install
 
 # The whole suite with CPython 3.14 of Debian's unstable suite, in a folder of its own (as root).
 PYTHON_3_14 ?= /var/tmp/python3.14
+MAKE_3_14 := env -u MAKEFLAGS ../shared/debian-python.sh 3.14 $(PYTHON_3_14) make PYTHON=python3.14 VENV=/venv TORCH=torch==2.15.0
+setup-3.14:
+	$(MAKE_3_14) /venv/.torch
+
 test-3.14:
-	env -u MAKEFLAGS ../shared/debian-python.sh 3.14 $(PYTHON_3_14) make test PYTHON=python3.14 VENV=/venv \
-	    TORCH=torch==2.15.0 JOBS=$(JOBS) ARGS="$(ARGS)"
+	$(MAKE_3_14) test JOBS=$(JOBS) ARGS="$(ARGS)"
 
 # The whole suite everywhere: each CPython that is here, 3.14, the oldest and the newest torch (each in an environment
 # of its own, which is removed: several GB).

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 import sot
 
 BACKENDS = "eager", "aot_eager", "inductor"
+REFUSED = "double backward|does not require grad"      # since torch 2.13, and before
 
 
 def same(a, b):
@@ -212,7 +213,7 @@ def test_an_input_that_has_changed_since():
     x.add_(1)
     gradient, = torch.autograd.grad(y.sum(), w, create_graph=True)
     torch.testing.assert_close(gradient, w.exp())
-    with pytest.raises(RuntimeError, match="double backward"):
+    with pytest.raises(RuntimeError, match=REFUSED):
         gradient.sum().backward()
 
 
@@ -220,7 +221,7 @@ def test_random_numbers_are_not_drawn_again():
     w = torch.ones(30, requires_grad=True)
     f = sot.to_static(lambda: F.dropout(w.exp()), backend="aot_eager")
     gradient, = torch.autograd.grad(f().sum(), w, create_graph=True)
-    with pytest.raises(RuntimeError, match="double backward"):
+    with pytest.raises(RuntimeError, match=REFUSED):
         gradient.sum().backward()
 
 

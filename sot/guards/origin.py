@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar, dataclass_transform
 import torch
 
 from sot.guards.containers import keys_of, stored_item
+from sot.torch_compat.tensors import without_subclasses
 
 
 class Emit(Protocol):
@@ -447,7 +448,7 @@ class Element(Origin):
 
 @origin
 class TensorPart(Origin):
-    """A number in a tensor's layout, for one of its dimensions."""
+    """A number in a tensor's layout, for one of its dimensions. It is read without ``__torch_function__``."""
 
     base: Origin
     index: int
@@ -462,7 +463,8 @@ class Dim(TensorPart):
         return f"{emit.ref(self.base)}.size({self.index})"
 
     def read(self, inputs: Inputs) -> object:
-        return self.base.read(inputs).size(self.index)  # type: ignore[attr-defined]
+        with without_subclasses():
+            return self.base.read(inputs).size(self.index)  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return self.label or f"{self.base}.shape[{self.index}]"
@@ -476,7 +478,8 @@ class Stride(TensorPart):
         return f"{emit.ref(self.base)}.stride({self.index})"
 
     def read(self, inputs: Inputs) -> object:
-        return self.base.read(inputs).stride(self.index)  # type: ignore[attr-defined]
+        with without_subclasses():
+            return self.base.read(inputs).stride(self.index)  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return f"{self.base}.stride({self.index})"

@@ -82,7 +82,7 @@ def may_refuse(kernel: Any, args: tuple, kwargs: dict[str, Any] | None = None) -
 
 def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
     """Whether it may raise for another reason than what the kernel is."""
-    if kernel._schema.is_mutable and (overlaps(args) or draws_numbers_for(kernel, args)):
+    if kernel._schema.is_mutable and (overlaps(kernel, args) or draws_numbers_for(kernel, args)):
         return True
     if any(isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args) and is_of_reals(kernel):
         return True
@@ -208,17 +208,19 @@ def is_expanded(tensor: torch.Tensor) -> bool:
                for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def overlaps(args: tuple) -> bool:
-    """Whether the changed first argument has an element twice, or shares memory with another argument that has another
-    layout."""
+def overlaps(kernel: Any, args: tuple) -> bool:
+    """Whether the changed first argument has an element twice, or shares memory with another argument. Operations on
+    elements accept the same memory with the same layout.
+    """
     strided = [a for a in args if isinstance(a, torch.Tensor) and a.layout is torch.strided]
     if not strided or strided[0] is not args[0]:
         return False
     first, *others = strided
-    layout = first.shape, first.stride(), first.storage_offset()
-    return is_expanded(first) or any(
-        other.untyped_storage()._cdata == first.untyped_storage()._cdata
-        and (other.shape, other.stride(), other.storage_offset()) != layout for other in others)
+    sharing = [a for a in others if a.untyped_storage()._cdata == first.untyped_storage()._cdata]
+    if torch.Tag.pointwise in kernel.tags or kernel.overloadpacket is torch.ops.aten.copy_:
+        layout = first.shape, first.stride(), first.storage_offset()
+        sharing = [a for a in sharing if (a.shape, a.stride(), a.storage_offset()) != layout]
+    return is_expanded(first) or bool(sharing)
 
 
 # They update running statistics, and say nothing about it in their schema.

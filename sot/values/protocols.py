@@ -23,6 +23,7 @@ class Machine(Protocol):
     input_origins: dict[int, Origin]        # of the graph's inputs, by the id of their references
     by_id: dict[int, tuple[Any, Any]]       # an object that existed before, and its value
     shown: list[Any]                        # output and text that are made after the graph
+    state_log: list[Any]                    # the changes of torch's global state
     modes: tuple[Any, ...]                  # of ``__torch_function__``, which are active
     asks_classes: bool                      # whether torch looks for __torch_function__ in arguments' classes
     array_memory: Any

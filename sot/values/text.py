@@ -15,6 +15,7 @@ import torch
 from sot.graph.refs import version_of
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.global_state import SET_DEFAULT_DTYPE
 from sot.torch_compat.tensors import storage_id
 from sot.values.base import Const, LazyConst, NotConstant, Value
 from sot.values.deferred_scalars import DeferredScalar
@@ -244,6 +245,8 @@ class ShownTensor:
     def __init__(self, m: Machine, tensor: TensorValue, template: str = "{}") -> None:
         if has_own_code(tensor.pytype):
             raise Break(Reason.UNSUPPORTED, f"text of an instance of {tensor.pytype.__qualname__}")
+        if any(setter is SET_DEFAULT_DTYPE for setter, _, _ in m.state_log):     # text names other dtypes than that
+            raise Break(Reason.SIDE_EFFECT, "text that shows a tensor, after torch.set_default_dtype()")
         self.tensor, self.template = tensor, template
         self.changed_by: fx.Node | None = None
         self._version, self._requires_grad = version_of(tensor.fake), tensor.fake.requires_grad

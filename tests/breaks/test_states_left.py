@@ -172,3 +172,27 @@ def test_what_is_printed_before_a_refused_change_stays(kind, backend, capsys):
                 got.append(str(e).partition(".")[0])
         return got, capsys.readouterr()
     assert run(sot.to_static(program, backend=backend)) == run(program)
+
+
+@pytest.mark.parametrize("show", [str, "{}".format])
+def test_text_of_a_tensor_names_its_dtype_by_the_default_of_that_moment(show):
+    def before(x):
+        shown = show(x)
+        torch.set_default_dtype(torch.float64)
+        return x + 1, shown
+
+    def after(x):
+        torch.set_default_dtype(torch.float64)
+        shown = show(x)
+        y = x + 1
+        torch.set_default_dtype(torch.float32)
+        return y, shown
+
+    for function in (before, after):
+        found = []
+        for run in (function, sot.to_static(function)):
+            try:
+                found.append(run(torch.ones(2))[1])
+            finally:
+                torch.set_default_dtype(torch.float32)
+        assert found[0] == found[1]

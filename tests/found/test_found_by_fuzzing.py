@@ -159,6 +159,14 @@ def test_output_before_a_change_that_overlapping_memory_forbids():
     check(f, torch.ones(3, 3))
 
 
+def test_a_change_before_an_operation_refuses_its_own_memory():
+    def f(x, items):
+        x += len(items)
+        items.append(3)
+        x.index_add_(0, torch.tensor([0]), x[:1])
+    check(f, torch.ones(1, 4), [])
+
+
 def test_a_generator_that_catches_ordinary_exceptions_may_be_given_up():
     def numbers():
         try:

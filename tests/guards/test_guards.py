@@ -13,6 +13,7 @@ from harness import Counter, same
 from torch import nn
 
 import sot
+from sot.guards.origin import Arg, Dim, Stride
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -418,3 +419,14 @@ def test_a_patch_of_torchs_modules(monkeypatch, owner, name, patch):
         patched.setattr(owner, name, patch, raising=False)
         assert torch.equal(translated(X), model(X))
     assert torch.equal(translated(X), model(X))
+
+
+def test_sizes_are_read_without_the_code_of_a_subclass():
+    """A guard that failed is explained while the program runs, whose subclass may count its calls."""
+    class Strict(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, kinds, args=(), kwargs=None):
+            raise AssertionError(function)
+
+    x = Arg(0, "x")
+    assert [Dim(x, 1).read((X.as_subclass(Strict),)), Stride(x, 0).read((X.as_subclass(Strict),))] == [3, 3]

@@ -112,6 +112,8 @@ def _set_state(setter: Any) -> None:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if setter is SET_DEFAULT_DTYPE and (m.assumptions.compiles or m.builder.region is not None):
             raise Break(Reason.SIDE_EFFECT, "torch.set_default_dtype()")
+        if setter is SET_DEFAULT_DTYPE and m.shown:
+            raise Break(Reason.SIDE_EFFECT, "torch.set_default_dtype() after text that shows a tensor")
         return set_state(m, setter, args)
 
 

@@ -155,7 +155,8 @@ def call(namespace: dict, program: Callable, case: tuple, world: World,
              "torch": torch.rand(1).item(), "grad_enabled": torch.is_grad_enabled(), "exception": sys.exc_info()[0]}
     state["globals"] = {k: v for k, v in namespace.items() if k in (
         "COUNT", "CACHE", "STACK", "STATE", "net", "Base", "Box", "opt", "COUNTS", "described") or k not in BOTH}
-    return [line for name, value in state.items() for line in picture.lines(name, value)]
+    with torch._C.DisableTorchFunctionSubclass():       # a program may replace the one of its subclass by what raises
+        return [line for name, value in state.items() for line in picture.lines(name, value)]
 
 
 BOTH = {*module_of(compile("", PROGRAM, "exec")), "helper", "program", "Quiet", "HOOKS", "__warningregistry__"}

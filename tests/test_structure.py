@@ -113,6 +113,12 @@ def test_a_folder_has_few_files():
     assert {folder: n for folder, n in files.items() if n > FILES_IN_A_FOLDER} == {}
 
 
+def test_no_two_test_files_share_a_name():
+    """pytest imports them by that name alone."""
+    names = Counter(path.name for path in TESTS if path.name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_every_file_and_folder_says_what_it_is():
     assert [of(room.path) for room in ROOMS.values() if not ast.get_docstring(room.tree)] == []
     assert [of(path) for path in SOURCES if not path.read_text().lstrip().startswith(("/*", "//"))] == []

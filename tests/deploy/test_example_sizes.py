@@ -70,7 +70,7 @@ def test_lengths_are_equal_where_the_model_asks_which_is_greater(saved):
     for n, length in (3, 5), (2, 9):
         x, mask = torch.randn(n, length), torch.rand(n, length)
         assert torch.equal(loaded(x, mask), Padded()(x, mask))
-    with pytest.raises(InputSpecError, match="equal|test_examples.py"):
+    with pytest.raises(InputSpecError, match="equal|test_example_sizes.py"):
         loaded(torch.randn(2, 3), torch.rand(2, 4))
 
 
@@ -99,7 +99,7 @@ def test_a_model_that_takes_large_sizes_only(saved):
 
 
 def test_a_method_that_raises_for_all_sizes_is_refused(tmp_path):
-    with pytest.raises(SaveError, match=r"test_examples.py:\d+"):
+    with pytest.raises(SaveError, match=r"test_example_sizes.py:\d+"):
         sot.save(Positions(), tmp_path / "m", input_spec=[InputSpec((None, None, 3))])
 
 

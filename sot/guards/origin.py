@@ -10,7 +10,6 @@ value of another origin) and ``const(object)`` (the name of an object that the e
 from __future__ import annotations
 
 import sys
-import warnings
 import weakref
 from collections.abc import Iterable
 from contextvars import Token
@@ -197,10 +196,9 @@ class Attr(Origin):
 
 
 def gradient_of(value: Any) -> object:
-    """What is in ``.grad``; torch warns of reading it where none is kept, but the program does not read it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return value.grad
+    """What is in ``.grad``. Torch warns of reading it where none is kept, and the program does not read it."""
+    with without_subclasses():
+        return value.grad if value.is_leaf or value.retains_grad else None
 
 
 @origin

@@ -71,6 +71,20 @@ def test_capture_changes_no_filter_and_leaves_the_programs_function_for_warnings
     assert (warnings.showwarning, [*warnings.filters], torch.is_warn_always_enabled()) == before
 
 
+def test_a_recapture_shows_no_warning_again():
+    """Explaining why a gradient's guard failed reads it, where torch may warn."""
+    def fn(x, log):
+        log.append(x.grad)
+        return warns(x + 1)
+    translated = sot.to_static(fn, backend="eager")
+    globals().pop("__warningregistry__", None)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        for size in (4, 4, 4, 6):
+            translated(torch.ones(size, requires_grad=True) * 2, [])
+    assert [str(w.message) for w in found].count("of the program") == 1
+
+
 # ---- warnings that the program records and reads
 def warns(x):
     warnings.warn("of the program")

@@ -147,3 +147,14 @@ def test_an_array_that_changes_between_calls(fn):
     assert same(called(translated), called(fn)) is None
     captures = sot.translation_of(translated).captures
     assert len(captures) < 14, [str(c.stopped) for c in captures]      # and not one more for each other number
+
+
+@pytest.mark.parametrize("index", [(True,), (1, True), (2, 0), (6,), (-7,), (1.0,), (0, 0, 0), ()])
+def test_an_index_that_numpy_refuses_is_refused(index):
+    def fn(x, a):
+        try:
+            return x + a.item(*index)
+        except (TypeError, IndexError, ValueError) as error:
+            return x, type(error), str(error)
+    array = np.arange(6.0).reshape(2, 3)
+    assert not same(sot.to_static(fn, backend="eager")(X, array), fn(X, array))

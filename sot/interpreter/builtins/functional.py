@@ -451,7 +451,7 @@ def copied(m: Machine, value: Value, each: Any, memo: dict[Any, Any]) -> Value:
         made.items = [each(v) for v in m.settle(value.items)]
         return made
     if isinstance(value, SetValue) and kind is set:
-        return SetValue({k: each(value.items[k]) for k in value.history_now(m).made()})
+        return SetValue({k: each(value.items[k]) for k in value.history_now(m).result})
     if isinstance(value, DictValue) and kind in (dict, collections.OrderedDict, collections.defaultdict):
         table = memo[id(value)] = DictValue(kind)
         table.default_factory = value.slots.get("default_factory", value.default_factory)

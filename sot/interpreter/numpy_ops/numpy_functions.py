@@ -7,6 +7,7 @@ callbacks, and functions whose Python code warns about values (``nanmean``).
 """
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -333,14 +334,14 @@ def item_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 def element(m: Machine, value: ArrayValue, index: list[Value]) -> Any:
     """The element of ``array.item(*index)``; without an index the only one."""
-    shape, given = value.layout.shape, [fixed(m, part).constant() for part in index]
+    given = [fixed(m, part).constant() for part in index]
     try:
-        place = given[0] if len(given) == 1 else np.ravel_multi_index(given, shape) if given else 0
-        at = np.unravel_index(place + value.layout.specimen().size if place < 0 else place, shape)
-    except (TypeError, ValueError):
-        at = None
-    if at is None or not given and value.layout.specimen().size != 1:
-        raise Break(Reason.OPERATION_FAILED, f"item() of {value}")
+        value.layout.specimen().item(*given)
+    except (IndexError, TypeError, ValueError):     # what NumPy refuses, for example a bool
+        raise Break(Reason.OPERATION_FAILED, f"item() of {value}") from None
+    shape, flat = value.layout.shape, len(given) < 2
+    place = given[0] if len(given) == 1 else 0
+    at = np.unravel_index(place + math.prod(shape) if place < 0 else place, shape) if flat else given
     return numpy_arrays.array_call(m, "call_function", operator.getitem, [value, Const(tuple(map(int, at)))], {})
 
 

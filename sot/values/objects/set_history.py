@@ -2,12 +2,13 @@
 
 The table of a set grows when members are added, keeps the places of members that were removed, and is sized ahead for
 members that come from a set or a dict. So capture does to a set of keys what the program does to its set, and reads
-the order there; emitted code does the same again.
+the order there; emitted code does the same again. A set that others are made of is made once, in both.
 """
 from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sot.support.errors import Break, NotRebuildable, Reason
@@ -28,13 +29,20 @@ IN_PLACE = frozenset({
 
 
 class History:
-    """How a set, or an object that a set is made of, came to be."""
+    """How a set, or an object that a set is made of, came to be. The emitter takes it for a value without an origin."""
+
+    origin = None
+
+    @cached_property
+    def result(self) -> Any:
+        """The object, or one with the same layout, of keys. Nobody changes it."""
+        return self.made()
 
     def made(self) -> Any:
-        """The object, or one with the same layout, of keys. The caller does not change it."""
+        """The same, made anew unless it existed before the capture."""
         raise NotImplementedError
 
-    def emit(self, e: Emitter) -> str:
+    def rebuild(self, e: Emitter) -> str:
         """An expression of the object."""
         raise NotImplementedError
 
@@ -49,14 +57,14 @@ class Key(History):
     def made(self) -> Any:
         return self.key
 
-    def emit(self, e: Emitter) -> str:
+    def rebuild(self, e: Emitter) -> str:
         finish(e, self.key)
         return e.value(self.value)
 
 
 @dataclass(frozen=True, eq=False)
 class Listed(History):
-    """Listed that come one by one, or as the keys of a dict."""
+    """Members that come one by one, or as the keys of a dict."""
 
     members: dict[Any, Value]
     kind: type = list
@@ -64,7 +72,7 @@ class Listed(History):
     def made(self) -> Any:
         return list(self.members) if self.kind is list else dict.fromkeys(self.members)
 
-    def emit(self, e: Emitter) -> str:
+    def rebuild(self, e: Emitter) -> str:
         for key in self.members:
             finish(e, key)
         listed = f"[{', '.join(map(e.value, self.members.values()))}]"
@@ -81,8 +89,8 @@ class View(History):
     def made(self) -> Any:
         return dict.fromkeys(self.members).keys() if self.kind == "keys" else dict(list(self.members)).items()
 
-    def emit(self, e: Emitter) -> str:
-        listed = Listed(self.members).emit(e)
+    def rebuild(self, e: Emitter) -> str:
+        listed = Listed(self.members).rebuild(e)
         return f"dict.fromkeys({listed}).keys()" if self.kind == "keys" else f"dict({listed}).items()"
 
 
@@ -95,7 +103,7 @@ class Known(History):
     def made(self) -> Any:
         return self.real
 
-    def emit(self, e: Emitter) -> str:
+    def rebuild(self, e: Emitter) -> str:
         return e.const(self.real)
 
 
@@ -108,7 +116,7 @@ class Existing(History):
     def made(self) -> Any:
         return self.value.real
 
-    def emit(self, e: Emitter) -> str:
+    def rebuild(self, e: Emitter) -> str:
         if self.value.history is not None:
             raise NotRebuildable(f"a set that was made from {self.value}, which was changed afterwards,")
         return e.value(self.value)
@@ -122,10 +130,10 @@ class New(History):
     of: History
 
     def made(self) -> Any:
-        return base_of(self.kind)(self.of.made())
+        return base_of(self.kind)(self.of.result)
 
-    def emit(self, e: Emitter) -> str:
-        return f"{e.const(self.kind)}({self.of.emit(e)})"
+    def rebuild(self, e: Emitter) -> str:
+        return f"{e.const(self.kind)}({e.value(self.of)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,30 +158,30 @@ class Step(History):
         if isinstance(begin, Existing) and steps[0].name in IN_PLACE:
             made = exact_copy(made)
         for step in steps:
-            arguments = [argument.made() for argument in step.arguments]
+            arguments = [argument.result for argument in step.arguments]
             result = FUNCTIONS[step.name](made, *arguments)
             if step.name not in IN_PLACE:
                 made = result
         return made
 
-    def emit(self, e: Emitter) -> str:
+    def rebuild(self, e: Emitter) -> str:
         begin, steps = self.chain()
         if isinstance(begin, Existing) and steps[0].name in IN_PLACE:
             raise NotRebuildable(f"a set that was made from {begin.value}, which was changed before,")
-        text = begin.emit(e)
+        text = begin.rebuild(e)
         for step in steps:
             if step.name in IN_PLACE and not text.isidentifier():
-                text = e.variable(self, text)
+                text = e.variable(object(), text)
             change = step.call(e, text)
             if step.name in IN_PLACE:
                 e.line(change)
             else:
-                text = e.variable(step, change)
+                text = e.variable(object(), change)
         return text
 
     def call(self, e: Emitter, name: str) -> str:
         """The step, done to the set of this name."""
-        arguments = [argument.emit(e) for argument in self.arguments]
+        arguments = [e.value(argument) for argument in self.arguments]
         if self.name.startswith(("set.", "frozenset.")):
             return f"{self.name}({', '.join([name, *arguments])})"
         return f"{name} {self.name} {arguments[0]}"
@@ -189,4 +197,3 @@ def exact_copy(real: set) -> set:
     if [*made] != [*real] or set.__sizeof__(made) != set.__sizeof__(real):
         raise Break(Reason.UNSUPPORTED, "the order of a set that existed before and is changed")
     return made
-

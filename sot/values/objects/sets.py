@@ -27,22 +27,28 @@ class SetValue(ObjectValue):
         self.items = items
         self.history = history      # None: the members were added one by one
 
-    def history_now(self, m: Machine) -> History:
-        """How the set came to be, for a set that is made of it."""
+    def own_history(self) -> History:
+        """How the set came to be."""
         if self.real is not ABSENT and self.history is None:
-            self.guard_order(m, table_size(self.real))
             return Existing(self)
         return self.history or New(self.pytype, Listed(dict(self.items)))
 
+    def history_now(self, m: Machine) -> History:
+        """How the set came to be, for what depends on its order. The order of a set of the program is guarded."""
+        # The guard is on the set as it was; what was done to it since is done again by the emitted code.
+        if self.real is not ABSENT:
+            self.guard_order(m, table_size(self.real))
+        return self.own_history()
+
     def guard_order(self, m: Machine, size: int | None = None) -> None:
-        if self.origin is not None and len(self.items) > 1:
+        if self.origin is not None and (size is not None or len(self.real) > 1):
             m.guard(OrderGuard(self.origin, tuple(self.real), size))
 
     def add(self, m: Machine, key: Any, value: Value) -> None:
         history = self.history
         longer = None
         if self.real is not ABSENT or history is not None:
-            longer = Step(self.history_now(m), "set.add", (Key(key, value),))
+            longer = Step(self.own_history(), "set.add", (Key(key, value),))
 
         def undo() -> None:
             self.history = history
@@ -52,7 +58,7 @@ class SetValue(ObjectValue):
 
     def change(self, m: Machine, items: dict[Any, Value], name: str, *arguments: History) -> None:
         """Have other members, by a method or operator that changes the set."""
-        history = Step(self.history_now(m), name, arguments)
+        history = Step(self.own_history(), name, arguments)
         m.touch(self)
         self.items, self.history = items, history
 
@@ -105,11 +111,10 @@ class SetValue(ObjectValue):
             self.guard_order(m)
             return [self.items[key] for key in self.real]
         self.refuse_unknown_order()
-        return [self.items[key] for key in self.history_now(m).made()]
+        return [self.items[key] for key in self.history_now(m).result]
 
     def rebuild(self, e: Emitter) -> str:
-        history = self.history or New(self.pytype, Listed(self.items))
-        return e.variable(self, history.emit(e))
+        return e.variable(self, self.own_history().rebuild(e))
 
     def replay(self, e: Emitter) -> None:
         super().replay(e)

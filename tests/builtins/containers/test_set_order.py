@@ -96,6 +96,26 @@ def test_python_iterates_a_changed_set_that_no_copy_resembles():
     assert "the order of a set that existed before" in str(sot.translation_of(static).captures[0].stopped)
 
 
+def test_sets_that_are_made_of_each_other_many_times():
+    def fn(x, numbers):
+        made = {16, 1, 33}
+        for number in range(40):
+            made = (made | (made - {number})) ^ {8 * number}
+        return x + 1, [*made], made
+    check(fn, X, {8, 16, 24})
+
+
+def test_an_order_that_nothing_reads_is_not_guarded():
+    def fn(x, numbers):
+        numbers.add(5)
+        return x + len(numbers)
+    static = sot.to_static(fn, backend="eager")
+    for numbers in ({8, 0, 16}, {16, 8, 0}, {0, 16, 8}):
+        expected = set(numbers)
+        assert torch.equal(static(X, numbers), fn(X, expected)) and numbers == expected
+    assert len(sot.translation_of(static).captures) == 1
+
+
 STEPS = ("s.add(N)", "s.discard(N)", "s |= T", "s &= T | {N}", "s -= T", "s ^= T", "s = s | T", "s = s - T",
          "s = T - s",
          "s = s ^ T", "s = s & (T | s)", "s = s.copy()", "s = set(s)", "s.update(L, T)", "s = s.union(L)",

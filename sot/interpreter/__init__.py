@@ -6,7 +6,7 @@ Importing the package fills its tables.
 from sot.interpreter import opcodes, returns  # noqa: F401
 from sot.interpreter.builtins import classes  # noqa: F401
 from sot.interpreter.control_flow import higher_order, operators  # noqa: F401
-from sot.interpreter.effects import contexts, logging, output, warnings  # noqa: F401
+from sot.interpreter.effects import contexts, locks, logging, output, warnings  # noqa: F401
 from sot.interpreter import wrapping  # noqa: F401
 from sot.interpreter.objects import calls, descriptors, introspection, library_classes, tensor_attributes  # noqa: F401
 from sot.interpreter.torch_ops.constructors import legacy  # noqa: F401

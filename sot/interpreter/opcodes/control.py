@@ -19,7 +19,18 @@ from sot.interpreter.opcodes.table import op
 from sot.interpreter.suspension import resume_generator
 from sot.polyfills import language
 from sot.support.errors import Break, PyRaise, Reason
-from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, SavedException, TracebackValue, Value, boolean
+from sot.values.base import (
+    ABSENT,
+    ENTERED,
+    NONE,
+    NULL,
+    Const,
+    Opaque,
+    SavedException,
+    TracebackValue,
+    Value,
+    boolean,
+)
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.numbers import VaryingRange
@@ -258,8 +269,7 @@ def before_with(m: Machine, frame: Frame, instr: Instr) -> None:
     enter, leave = (attributes.special(m, manager, name) for name in METHODS_OF_WITH[instr.op])
     if enter is None or leave is None:
         raise Break(Reason.OPERATION_FAILED, f"{manager} is not a context manager")
-    if not isinstance(leave, BoundMethod) or not (
-            isinstance(manager, (ObjectValue, HostedValue)) or manager.pytype is torch.device):
+    if not isinstance(leave, BoundMethod) or isinstance(manager, Opaque):
         raise Break(Reason.OPAQUE_CALL, f"the context manager {manager}")
     frame.stack.append(leave)
     if instr.arg:       # since 3.14 there is a slot for self

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check
+from harness import check, check_by
 from torch.utils.hooks import RemovableHandle
 
 import sot
@@ -85,3 +85,80 @@ def test_a_handle_from_outside_is_removed_by_python():
     for _ in range(3):
         assert torch.equal(translated(module, module.register_forward_hook(doubled), X), plain)
     assert translated.captures[0].stopped.reason.name == "SIDE_EFFECT"
+
+
+# ---- hooks that run in the backward pass, which is after the call
+class Hooked(torch.nn.Module):
+    """Its first layer has hooks, which keep what they get."""
+
+    def __init__(self, **hooks):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
+        self.seen = []
+        for kind, hook in hooks.items():
+            getattr(self.first, f"register_full_backward_{kind}")(hook)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+def keep(module, *gradients):
+    module.seen = [*getattr(module, "seen", ()), gradients]
+
+
+def double(module, before, after):
+    return tuple(g if g is None else g * 2 for g in before)
+
+
+def negate(module, after):
+    return tuple(-g for g in after)
+
+
+@pytest.mark.parametrize("hooks", [{"hook": keep}, {"hook": double}, {"pre_hook": keep}, {"pre_hook": negate},
+                                   {"hook": double, "pre_hook": negate}], ids=str)
+@pytest.mark.parametrize("needs_grad", [True, False])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_backward_hooks_are_called_with_the_gradients_of_the_module(hooks, needs_grad, backend):
+    torch.manual_seed(0)
+    model = Hooked(**hooks)
+    check_by(backend, lambda m, x: m(x).sum(), model, X.clone().requires_grad_(needs_grad),
+             breaks=0 if backend == "eager" else None)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_backward_hook_that_the_call_adds(backend):
+    def add(m, x):
+        handle = m.register_full_backward_hook(double)
+        y = m(x)
+        handle.remove()
+        return y + m(x)
+    torch.manual_seed(0)
+    check_by(backend, lambda m, x: add(m, x).sum(), torch.nn.Linear(3, 3), X.clone().requires_grad_(),
+             breaks=0 if backend == "eager" else None)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_backward_pass_through_hooks_in_the_call(backend):
+    def step(m, x):
+        m(x).sum().backward()
+        return m.first.weight.grad, x.grad
+    check_by(backend, step, Hooked(hook=double, pre_hook=negate), X.clone().requires_grad_())
+
+
+def test_hooks_on_nodes_of_autograd():
+    def on_nodes(x):
+        y = x * 2
+        z = y.sin()
+        y.grad_fn.register_hook(lambda before, after: tuple(g if g is None else g * 3 for g in before))
+        z.grad_fn.register_prehook(lambda after: (after[0] + 1,))
+        return z
+    check_by("eager", on_nodes, X.clone().requires_grad_(), breaks=0)
+
+
+def test_a_hook_on_a_node_that_is_removed():
+    def removed(x):
+        y = x * 2
+        handle = y.grad_fn.register_hook(lambda before, after: (before[0] * 3,))
+        handle.remove()
+        return y
+    check_by("eager", removed, X.clone().requires_grad_(), breaks=0)

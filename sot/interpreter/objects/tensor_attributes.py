@@ -11,6 +11,7 @@ from sot.guards.origin import Attr
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import is_data_descriptor, lookup, no_attribute
 from sot.interpreter.objects.tensor_facts import fact, guarded, has_changed, is_replaced, refuse_replaced, resolved
+from sot.interpreter.torch_ops import tensor_hooks
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph
 from sot.interpreter.torch_ops.overrides import through_overrides
 from sot.interpreter.torch_ops.torch_calls import torch_call
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 OF_HISTORY = frozenset({"grad", "grad_fn", "is_leaf"})      # torch looks at a tensor's history to answer these
+
+METHODS_OF_NODES = frozenset({"register_hook", "register_prehook"})
 
 
 @ANSWERS.add((TensorValue, "load_attr"))
@@ -113,12 +116,14 @@ def node_of(m: Machine, made: GradFn) -> Value:
 def load_of_node(m: Machine, node: GradFn, name: str) -> Value:
     if not m.assumptions.interprets:        # a graph that is compiled gives its results a node of its own
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn")
-    if isinstance(node.node, torch.autograd.function.BackwardCFunction):
-        raise Break(Reason.UNSUPPORTED, f"reading .{name} of the grad_fn of an autograd.Function")
     if any(made.target is fake_rules.on_packed for made in m.builder.nodes):    # whose fakes have other nodes
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn after an operation that reads values")
     if name == "name":
         return KnownAnswer(Const(node.node.name()))
+    if name in METHODS_OF_NODES:
+        return tensor_hooks.MethodOfNode(node, name)
+    if isinstance(node.node, torch.autograd.function.BackwardCFunction):
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of the grad_fn of an autograd.Function")
     if name != "next_functions":
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a grad_fn")
     found: list[Value] = []

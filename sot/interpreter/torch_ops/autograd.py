@@ -104,7 +104,8 @@ def node_target(cls: type, layout: Layout | None = None) -> Callable[..., Any]:
     if layout is not None:
         call.layout = layout    # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = f"{cls.__name__}_apply"
-    call.__module__ = cls.__module__
+    if cls.__module__.partition(".")[0] != "torch":     # fx takes a function of torch from there by its name
+        call.__module__ = cls.__module__
     call.autograd_function = cls    # type: ignore[attr-defined]
     return call
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils.hooks import RemovableHandle
 
 from sot.interpreter.torch_ops.tensor_hooks import HookHandle
@@ -36,12 +35,6 @@ class HookId(Value):
 
     def __str__(self) -> str:
         return "the number of a new hook"
-
-
-@handles(*(f for name, f in vars(torch.nn.Module).items() if name.startswith("register_") and "backward" in name))
-def add_backward_hook(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The hook would run in the backward pass, on tensors that do not exist yet."""
-    raise Break(Reason.SIDE_EFFECT, "adding a backward hook")
 
 
 @handles(RemovableHandle.__init__)

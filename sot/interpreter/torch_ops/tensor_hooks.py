@@ -1,4 +1,4 @@
-"""Hooks on tensors: ``register_hook`` and ``register_post_accumulate_grad_hook``.
+"""Hooks on tensors: ``register_hook`` and ``register_post_accumulate_grad_hook``. Hooks on nodes of autograd.
 
 The node adds a placeholder for the hook, on the tensor and at the moment of the program's call. The hook may use
 values that the graph computes, so it is made after the graph and then replaces the placeholder. A backend that
@@ -33,7 +33,7 @@ from sot.torch_compat.hooks import no_hook_ids_taken, take_back
 from sot.values.base import NONE, Const, Value
 from sot.values.callables import BoundMethod, known_function
 from sot.values.objects import ListValue, ObjectValue
-from sot.values.tensor import TensorValue, refuse_instances
+from sot.values.tensor import GradFn, TensorValue, refuse_instances
 from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 numbers = itertools.count()
 BEFORE, AFTER = "_backward_hooks", "_post_accumulate_grad_hooks"    # the gradient is added to ``.grad``
 SEEN = "gradient_seen"      # the mark of nodes
+ON_NODE = ""    # a hook on the node of the tensor
 KINDS = {"register_hook": BEFORE, "register_post_accumulate_grad_hook": AFTER}
 
 
@@ -63,8 +64,13 @@ def nothing_yet(*args: Any) -> None:
 
 
 def make_place(tensor: torch.Tensor, method: str, number: int) -> None:
-    """The target of the node."""
+    """The target of the node in the graph."""
     places.handles[number] = getattr(tensor, method)(nothing_yet)
+
+
+def make_place_on_node(tensor: torch.Tensor, method: str, number: int) -> None:
+    """The same for a hook on the ``grad_fn`` of a tensor."""
+    places.handles[number] = getattr(tensor.grad_fn, method)(nothing_yet)
 
 
 def put_hook(number: int, hook: Any) -> RemovableHandle:
@@ -84,7 +90,7 @@ def remove_places() -> None:
 class HookHandle(ObjectValue):
     """The handle of an added hook."""
 
-    def __init__(self, number: int, hook: Value, tensor: TensorValue | None = None, kind: str = BEFORE) -> None:
+    def __init__(self, number: int, hook: Value, tensor: TensorValue | None, kind: str) -> None:
         super().__init__(RemovableHandle)
         self.number, self.hook, self.tensor, self.kind = number, hook, tensor, kind
         self.version = 0 if tensor is None else version_of(tensor.ref.fake)
@@ -139,17 +145,38 @@ def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
     if m.assumptions.compiles:
         show_gradient(tensor)
         raise Break(Reason.SIDE_EFFECT, f"{method}, whose hook a backend that compiles would not call,")
+    return placed(m, make_place, method, tensor, hook, KINDS[method])
+
+
+def placed(m: Machine, target: Any, method: str, tensor: TensorValue, hook: Value, kind: str) -> Value:
+    """The handle of a hook, for which the graph gets the node of a placeholder."""
     if m.builder.region is not None:
         raise Break(Reason.BRANCH, f"{m.position()}: {method}")
     number = next(numbers)
-    node = m.builder.record("call_function", make_place, (tensor.ref, method, number), {}, None, m.stack_trace())
+    node = m.builder.record("call_function", target, (tensor.ref, method, number), {}, None, m.stack_trace())
     node.meta["draws"] = False
     m.hooked = True
-    handle = HookHandle(number, hook, tensor, KINDS[method])
+    handle = HookHandle(number, hook, tensor, kind)
     before, m.added_hooks = m.added_hooks, [*m.added_hooks, handle]
     m.undoable(lambda: setattr(m, "added_hooks", before))
     m.effect(lambda e: e.value(handle))
     return handle
+
+
+class MethodOfNode(Value):
+    """``register_hook`` or ``register_prehook`` of the ``grad_fn`` of a tensor."""
+
+    def __init__(self, node: GradFn, method: str) -> None:
+        self.node, self.method = node, method
+
+    def call(self, m: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        tensor, node = self.node.tensor, self.node
+        if len(args) != 1 or kwargs or node.path or tensor.fake.grad_fn is not node.node:
+            raise Break(Reason.UNSUPPORTED, f"{self.method} of a node below the grad_fn of a tensor")
+        if m.modes or transformed(tensor):
+            raise Break(Reason.UNSUPPORTED, f"{self.method} under a mode or a transform")
+        m.builder.keeps_nodes = True
+        return placed(m, make_place_on_node, self.method, tensor, args[0], ON_NODE)
 
 
 @handles(torch.Tensor.retain_grad)
@@ -167,6 +194,8 @@ def retain_grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 def hooked_tensors(m: Machine, leaves: Sequence[TensorValue], nodes: Container[Any],
                    runs_hooks: bool) -> list[TensorValue]:
     """The tensors in a history that have hooks. Break if the hooks cannot be executed."""
+    if any(handle.kind == ON_NODE and handle.tensor.ref.fake.grad_fn in nodes for handle in m.added_hooks):
+        raise Break(Reason.GRADIENT, "it goes through a node that has hooks")
     before = [leaf for leaf in leaves if has_hooks(m, leaf)]
     added = {id(handle.tensor): handle.tensor for handle in m.added_hooks if handle.tensor is not None and (
         handle.tensor in leaves or handle.tensor.ref.fake.grad_fn in nodes

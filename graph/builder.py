@@ -18,6 +18,7 @@ from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
 from sot.graph.regions import Region, shares_memory
 from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode, new_fake_mode
 from sot.torch_compat.graphs import lets_go_of_source
+from sot.torch_compat.subclasses.wrappers import as_torch_calls
 
 TAKE_A_SIZE = frozenset({"full", "new_full"})       # of the operations that also take a number for the elements
 
@@ -111,7 +112,7 @@ class GraphBuilder:
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
         self.fake_mode.indices = []
-        with self.fake_mode, self.fake_mode.while_running():
+        with self.fake_mode, self.fake_mode.while_running(), as_torch_calls(*fake_args, *fake_kwargs.values()):
             if kind == "call_method":
                 self_, *rest = fake_args
                 return getattr(self_, target)(*rest, **fake_kwargs)

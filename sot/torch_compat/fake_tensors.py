@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
+from torch.nested._internal.nested_int import NestedIntNode
 
 from sot.torch_compat import op_effects
 from sot.torch_compat.subclasses.wrappers import plain_parts
@@ -42,6 +44,9 @@ def forget_constant(fake: Any) -> None:
 _aten = torch.ops.aten
 POSITIONS_AND_COUNTS = frozenset({_aten._unique2.default, _aten.unique_dim.default, _aten.unique_consecutive.default,
                                   _aten.unique_dim_consecutive.default})
+
+
+ragged_sizes = itertools.count(1 << 40)     # of fakes: the program has none of these numbers
 
 
 class RecordingFakeMode(FakeTensorMode):
@@ -77,6 +82,10 @@ class RecordingFakeMode(FakeTensorMode):
         for part in parts:      # torch 2.15 remembers the number in a tensor, which is another one at the next call
             part.item_memo = None
         return fake
+
+    def create_symbolic_nested_int(self, *, nt_tensor_id: int | None = None) -> Any:
+        """The size of a ragged dimension. It equals only itself, as in plain PyTorch, so it is no symbol."""
+        return torch.SymInt(NestedIntNode(next(ragged_sizes) if nt_tensor_id is None else nt_tensor_id, 1))
 
     def note(self, func: Any, args: Any, kwargs: Any) -> None:
         """Record the effects of an operation that is about to run."""

@@ -21,6 +21,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StrictMi
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from sot.torch_compat.subclasses.wrappers import is_ragged
+
 SymInt = torch.SymInt
 # torch's structured log removes its handler at the first record if nothing is logged. The record of the first symbol
 # would import the whole compiler for that, to tell its frames from those of the program.
@@ -131,13 +133,15 @@ def layout_of(tensor: torch.Tensor) -> list[Any]:
 
 def is_same(a: list[Any], b: list[Any]) -> bool:
     """Whether two layouts are known to be equal. This makes no assumption."""
-    left, right = ([n.node.expr if isinstance(n, SymInt) else int(n) for n in layout] for layout in (a, b))
+    left, right = ([expression(n) if isinstance(n, SymInt) else int(n) for n in layout] for layout in (a, b))
     return left == right
 
 
 def expression(number: Any) -> Any:
-    """The sympy expression of a symbolic number, as far as torch knows it by now."""
-    return number.node.expr
+    """The sympy expression of a symbolic number, as far as torch knows it by now. The size of a ragged dimension is the
+    same constant wherever it is.
+    """
+    return sympy.Integer(number.node.nested_int()) if is_ragged(number) else number.node.expr
 
 
 def example_of(number: Any) -> Any:

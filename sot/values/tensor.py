@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.graph import TensorRef
+from sot.graph import NumberRef, TensorRef
 from sot.guards.origin import Origin
 from sot.support.errors import Break, Reason
 from sot.torch_compat.functions import DISABLED
-from sot.torch_compat.subclasses.wrappers import is_wrapper_class
+from sot.torch_compat.subclasses.wrappers import is_own_class_of_torch, is_ragged, is_wrapper_class
 from sot.values.base import ANSWERS, Value
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ BASIC = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 def overrides_operations(kind: type) -> bool:
     """Whether it is a class of tensors whose ``__torch_function__`` torch calls."""
     return kind not in BASIC and (
-        getattr(kind, "__torch_function__", None) is not DISABLED)
+        getattr(kind, "__torch_function__", None) is not DISABLED) and not is_own_class_of_torch(kind)
 
 
 def has_own_code(kind: type) -> bool:
@@ -114,6 +114,37 @@ class GradFn(Value):
 
     def __str__(self) -> str:
         return f"the grad_fn of {self.tensor}"
+
+
+class RaggedSize(Value):
+    """The size of a ragged dimension of a nested tensor. It is read off that tensor, in the graph or after it."""
+
+    pytype = torch.SymInt
+
+    def __init__(self, tensor: TensorValue, size: torch.SymInt) -> None:
+        self.tensor, self.size = tensor, size
+
+    @property
+    def dimension(self) -> int:
+        places = [i for i, size in enumerate(self.tensor.fake.shape) if is_ragged(size) and (
+            size.node.nested_int_coeff() == self.size.node.nested_int_coeff() == 1)]    # type: ignore[attr-defined]
+        if not places:
+            raise Break(Reason.UNSUPPORTED, "a number computed from the size of a ragged dimension")
+        return places[0]
+
+    def key(self) -> Any:
+        raise Break(Reason.UNSUPPORTED, "hashing the size of a ragged dimension")
+
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        ref = NumberRef(self.size, None)
+        ref.node = m.builder.record("call_method", "size", (self.tensor.ref, self.dimension), {}, self.size, "")
+        return ref
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.variable(self, f"{e.value(self.tensor)}.size({self.dimension})")
+
+    def __str__(self) -> str:
+        return "the size of a ragged dimension"
 
 
 class TensorNumber(Value):

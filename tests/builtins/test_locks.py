@@ -81,7 +81,6 @@ def test_a_lock_that_leaves_the_call_is_as_the_call_left_it():
         twice.acquire()
         return x + 1, [free, held, twice]
 
-
     _, (free, held, twice) = sot.to_static(f, backend="eager")(X)
     assert not free.locked() and held.locked()
     twice.release()

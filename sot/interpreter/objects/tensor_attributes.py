@@ -16,7 +16,7 @@ from sot.interpreter.torch_ops.data_sizes import asked_in_graph
 from sot.interpreter.torch_ops.overrides import through_overrides
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.torch_ops.torch_handlers import set_data
-from sot.interpreter.torch_ops.wrappers import instances
+from sot.interpreter.torch_ops.wrappers import instances, ragged_sizes
 from sot.support.errors import Break, Reason
 from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.fake_tensors import is_symbolic
@@ -188,7 +188,9 @@ def metadata(m: Machine, tensor: TensorValue, name: str) -> Value:
         answer = through_overrides(m, "call_function", getattr, (tensor.ref, name), {}, {id(tensor.ref.fake): tensor})
     if answer is not None:
         return answer
-    return fact(m, tensor, name) if name in ASKED_ATTRIBUTES else wrap_new(m, getattr(tensor.fake, name))
+    if name in ASKED_ATTRIBUTES:
+        return fact(m, tensor, name)
+    return ragged_sizes.read(m, tensor, getattr(tensor.fake, name))
 
 
 def instance_attr(m: Machine, tensor: TensorValue, name: str) -> Value:

@@ -27,6 +27,7 @@ from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, integers, operations
+from sot.interpreter.torch_ops.wrappers import ragged_sizes
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
@@ -206,7 +207,7 @@ def constant_result(m: Machine, name: str, result: Any, found: dict[int, TensorV
         raise Break(Reason.TENSOR_VALUE, name)
     for value in found.values():
         value.ref.see()
-    return wrap_new(m, result)
+    return ragged_sizes.read(m, next(iter(found.values())), result) if found else wrap_new(m, result)
 
 
 def refuse_others(found: dict[int, TensorValue]) -> None:

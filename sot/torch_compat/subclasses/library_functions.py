@@ -4,6 +4,8 @@ from __future__ import annotations
 FUNCTIONS = {
     "torch.distributed.tensor._api": frozenset({
         "DTensor.from_local", "DTensor.to_local", "DTensor.redistribute", "DTensor.full_tensor"}),
+    "torch.nested": frozenset({
+        "nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged", "narrow", "masked_select"}),
     "torch.masked._ops": frozenset({"_combine_input_and_mask"}),     # makes a class at each call
     "torch.distributed._functional_collectives": frozenset({
         "all_reduce", "all_gather_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast", "wait_tensor",

@@ -5,6 +5,7 @@ all else. ``__tensor_unflatten__`` makes an instance of both.
 """
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,11 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 NO_DISPATCH = torch.Tensor.__torch_dispatch__
-NOTED_BY_TORCH = frozenset({"_is_param", "_is_buffer", "fake_mode"})    # attributes that torch puts on instances
+NO_FUNCTION = torch._C._disabled_torch_function_impl
+NOTED_BY_TORCH = frozenset({"_is_param", "_is_buffer", "fake_mode", "fake_device"})  # by torch, on any instance
+# Those of a jagged nested tensor, which follow from its inner tensors and its context.
+OF_NESTED = frozenset({"_size", "_strides", "_ragged_idx", "_lengths", "_metadata_cache",
+                       "_dynamo_propagated_dynamic_indices", "_sym_sizes_capsule", "_sym_strides_capsule"})
 
 
 def is_wrapper_class(kind: Any) -> bool:
@@ -22,10 +27,31 @@ def is_wrapper_class(kind: Any) -> bool:
             and hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__"))
 
 
+def is_own_class_of_torch(kind: type) -> bool:
+    """Whether it is a wrapper class of torch itself, such as that of jagged nested tensors: the functions that its
+    ``__torch_function__`` calls are a part of each operation.
+    """
+    return kind.__module__.startswith("torch.") and not kind.__module__.startswith("torch.testing.") and (
+        is_wrapper_class(kind))
+
+
 def is_wrapper(value: Any) -> bool:
     kind = type(value)
     return kind is not torch.Tensor and kind is not torch.nn.Parameter and is_wrapper_class(kind) and (
         is_traceable_wrapper_subclass(value))
+
+
+def is_ragged(size: Any) -> bool:
+    """Whether it is the size of a ragged dimension, which no int has."""
+    return isinstance(size, torch.SymInt) and size.node.is_nested_int()
+
+
+def as_torch_calls(*given: Any) -> contextlib.AbstractContextManager:
+    """While this is entered, an operation with these arguments runs the functions of torch's own wrapper classes."""
+    kinds = {type(value) for part in given for value in (part if isinstance(part, (list, tuple)) else (part,))}
+    has_functions = any(issubclass(kind, torch.Tensor) and kind.__torch_function__ is not NO_FUNCTION
+                        and is_own_class_of_torch(kind) for kind in kinds)
+    return torch._C._EnableTorchFunction() if has_functions else contextlib.nullcontext()
 
 
 def flatten(wrapper: Any) -> tuple[list[str], Any]:
@@ -53,7 +79,7 @@ def plain_parts(value: torch.Tensor) -> Iterator[torch.Tensor]:
 
 def other_attributes(wrapper: torch.Tensor) -> dict[str, Any]:
     """The attributes of an instance that are no inner tensors."""
-    names = {*flatten(wrapper)[0], *NOTED_BY_TORCH}
+    names = {*flatten(wrapper)[0], *NOTED_BY_TORCH, *(OF_NESTED if wrapper.is_nested else ())}
     return {name: held for name, held in vars(wrapper).items() if name not in names}
 
 

@@ -21,7 +21,7 @@ from sot.guards.guards import EqualsGuard, IsGuard
 from sot.guards.guards import is_constant as is_compared
 from sot.guards.origin import ClassAttr, Item, Origin, known
 from sot.torch_compat.subclasses.names import OF_TORCH, known_names, overload_names
-from sot.torch_compat.subclasses.wrappers import makers
+from sot.torch_compat.subclasses.wrappers import is_own_class_of_torch, makers
 from sot.values.constants import is_library
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def overridden(kind: type) -> str:
     """A member of torch.Tensor that a class replaces and that capture reads as torch's own; "" if there is none."""
     for cls in kind.__mro__[:kind.__mro__.index(torch.Tensor)]:
         for name, raw in vars(cls).items() if not cls.__module__.startswith("torch.distributed.") else ():
-            own = isinstance(raw, types.FunctionType) and not name.startswith("__")
+            own = isinstance(raw, types.FunctionType) and (not name.startswith("__") or is_own_class_of_torch(kind))
             if name in ("__slots__", "__del__") or name not in MAY_OVERRIDE and hasattr(torch.Tensor, name) and not own:
                 return name
     return ""

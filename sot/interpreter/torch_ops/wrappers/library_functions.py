@@ -44,7 +44,7 @@ def whole_node(m: Machine, function: Any, args: list[Value], kwargs: dict[str, V
     named = {name: place(m, value, tensors) for name, value in kwargs.items()}
     if not tensors:
         raise Break(Reason.OPAQUE_CALL, function.__qualname__)
-    if not function.__module__.startswith("torch.masked."):
+    if function.__module__.startswith("torch.distributed."):
         m.builder.changes_traceless = True      # what is sent to other processes is not sent again
     return as_torch(m, bound(function, places, named), tensors, {})
 

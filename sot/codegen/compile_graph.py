@@ -18,6 +18,7 @@ from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, 
 from sot.codegen.compiled_graphs.pieces import in_pieces, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
+from sot.codegen.compiled_graphs.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.shared_arguments import share_memory
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
@@ -112,6 +113,8 @@ class GraphCompiler:
                              constant=graph.floats)
 
     def compile_as_given(self, graph: Graph, record: Capture) -> Compiled:
+        if self.cuts:
+            call_kernels(graph.module)
         record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
         before, count = nodes_of(graph.module), number_of_results(graph.module)
         # The backend may trace with proxies, for whose class torch must look for overrides.

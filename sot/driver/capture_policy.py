@@ -155,6 +155,7 @@ class Policy:
         self._since = CodeTable(lambda code: (self.clock(), work_of(code).calls))   # the start of its pace
         self._paid: CodeTable[float] = CodeTable(lambda code: 0.0)  # the seconds of work that its last capture took
         self._left: CodeTable[str] = CodeTable(lambda code: "")     # why Python runs this code
+        self._nested: CodeTable[None] = CodeTable(lambda code: None)    # code that has run inside itself
 
     @property
     def takes_all(self) -> bool:
@@ -167,9 +168,14 @@ class Policy:
             return Verdict.CAPTURE
         now, work = self.clock(), work_of(code)
         self._since.of(code)
+        if code in _hook.running():
+            self._nested.of(code)
         if work.calls < WATCHED:
             verdict = Verdict.LATER
             self.leave(code, f"{verdict.value}: {work.calls}")
+        elif self.is_nested(code, work):
+            verdict = Verdict.POOR
+            self.leave(code, "it runs inside itself, so what one call of it does is not known")
         elif code.co_name == "__init__" or not self.pays(code, work, now):      # an object is usually made once
             verdict = Verdict.POOR
             self.leave(code, work.why_poor)
@@ -198,9 +204,21 @@ class Policy:
             cost if work.calls < 2 * WATCHED else LATER * cost)
 
     def to_come(self, code: CodeType, calls: int, now: float) -> float:
-        """The number of further calls that is expected after ``calls`` of them since the start of the code's pace."""
+        """The number of further calls that is expected after ``calls`` of them since the start of the code's pace.
+
+        A first capture trusts that the program goes on for long. A further one replaces only a part of the calls, often
+        late in the program: it trusts that the program goes on for as long as it has been running. If no capture has
+        answered a call yet, those values were no good example, and the next capture counts as the first.
+        """
         since, _ = self._since.of(code)
-        return calls / max(now - since, AT_ONCE) * (TO_COME + now - self.began)
+        ahead = self.running(now) if _hook.times_of(code)[1][0] else TO_COME + now - self.began
+        return calls / max(now - since, AT_ONCE) * ahead
+
+    def is_nested(self, code: CodeType, work: Work) -> bool:
+        """Whether code has run inside itself: a decorator's wrapper around several functions, or recursion. Its work is
+        the sum of calls that have little in common. Modules of one class are alike, and a model may be inside another.
+        """
+        return not work.is_module and self._nested.has(code)
 
     def waits(self, code: CodeType, work: Work, now: float, is_users: Callable[[CodeType], bool]) -> bool:
         """Whether a caller that contains this code may be captured at its next call."""
@@ -208,6 +226,8 @@ class Policy:
             if caller is code or not is_users(caller):
                 continue
             of_caller = work_of(caller)
+            if self.is_nested(caller, of_caller):
+                continue
             if of_caller.calls == 0:
                 patience = PATIENCE_IN_MODULE if caller.co_name == "forward" else PATIENCE
                 if work.calls < patience:

@@ -71,6 +71,7 @@ def shape_env_of(mode: FakeTensorMode) -> ShapeEnv:
         mode.shape_env = Shapes(duck_shape=False, specialize_zero_one=True, allow_scalar_outputs=False,
                                 allow_dynamic_output_shape_ops=False)
         mode.static_shapes = False
+        mode.cache_enabled = False      # results with symbols are dearer to keep and to make again than to compute
     return mode.shape_env
 
 

@@ -285,6 +285,7 @@ def test_calls_that_no_capture_fits_are_decided_on_ever_more_rarely(program, mon
     for _ in range(20):
         net(torch.ones(2, 3))
     other, double = torch.ones(2, 3, dtype=torch.float64), Net().double()
+    made.policy.before = 3600.0     # seconds that the program has been running
     made.policy.spent, spent = 1e9, made.policy.spent
     for _ in range(300):
         double(other)
@@ -303,6 +304,50 @@ def test_one_batch_of_another_size_is_no_reason_to_capture_again(program):
         net(torch.ones(5 if i % 100 == 99 else 2, 3))
         clock.now += 0.01
     assert looked_into(made) == ["forward"]
+
+
+def test_a_wrapper_around_functions_that_call_each_other_is_not_captured_but_they_are(program):
+    def logged(function):
+        def wrapper(*args):
+            return function(*args)
+        return wrapper
+
+    @logged
+    def layer(x):
+        for _ in range(12):
+            x = torch.nn.functional.relu(x) + 1
+        return x
+
+    @logged
+    def evaluate(x):
+        return [layer(x + i).sum().item() for i in range(4)]
+
+    made = program()
+    for _ in range(50):
+        evaluate(torch.ones(2, 3))
+    assert looked_into(made) == ["evaluate"]
+
+
+def test_what_a_program_does_at_its_end_is_not_captured_again(program):
+    clock, net = Clock(), Net(60)
+    made = program(clock=clock)
+    for i in range(300):        # a quarter of a second, then other batches for a shorter time
+        net(torch.ones(2 if i < 250 else i, 3))
+        clock.now += 0.001
+    assert looked_into(made) == ["forward"]
+
+
+def test_a_program_that_runs_for_long_is_captured_again_when_its_batches_change(program):
+    clock, net = Clock(), Net()
+    made = program(clock=clock)
+    for i in range(100):
+        net(torch.ones(2, 3))
+        clock.now += 0.01
+    made.policy.before = 3600.0
+    for i in range(100):
+        net(torch.ones(5, 3))
+        clock.now += 0.01
+    assert looked_into(made) == ["forward"] * 2
 
 
 def test_sizes_that_keep_changing_are(program):

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from sot.torch_compat.graphs import expression
+
 
 def new_size() -> Any:
     """A size that depends on data. Raises DynamicOutputShapeException where these are not admitted."""
-    return torch.ones(1, dtype=torch.bool).nonzero().shape[0]
+    return torch.empty(1 << 40, dtype=torch.bool).nonzero().shape[0]     # of a fake: no size is greater
 
 
 def packed(data: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,8 +78,22 @@ BY_NAME = {function.__name__: (function, fake) for function, fake in {**ON_PACKE
 
 
 def on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
-    """The target of the node of such an operation. A compiler cannot trace it."""
+    """The target of the node of such an operation. Compilers cannot trace it; ``sot.save`` can."""
+    if name == "_pad_packed_sequence" and not kwargs and isinstance(args[4], torch.SymInt):
+        return padded_to_symbol(*args)
     return BY_NAME[name][0](*args, **kwargs)
+
+
+def padded_to_symbol(data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, padding_value: float,
+                     total_length: torch.SymInt) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operator itself takes no symbol for the length. Without one it is that of the longest sequence."""
+    sequences, lengths = torch._pad_packed_sequence(data, batch_sizes, batch_first, padding_value, -1)
+    longest = batch_sizes.shape[0]
+    if expression(total_length) == expression(longest):
+        return sequences, lengths
+    torch._check(total_length >= longest)
+    places = [0, 0] * (sequences.dim() - (2 if batch_first else 1))
+    return F.pad(sequences, [*places, 0, total_length - longest], value=padding_value), lengths     # type: ignore[list-item]
 
 
 def rule_on_packed(name: str, *args: Any, **kwargs: Any) -> Any:

@@ -185,7 +185,8 @@ class GraphCompiler:
         if self.compiles and any(SEEN in node.meta for node in nodes):
             return graph.module.forward     # a compiled graph would show a part of the gradient
         as_it_is = graph.has_numpy and self.cuts or graph.has_generator or any(map(shows_gradient, nodes)) or any(
-            graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS)
+            graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
+            if self.cuts or target is not on_packed)
         if not as_it_is and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
         if not self.compiles:

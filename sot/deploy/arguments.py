@@ -38,6 +38,8 @@ class Dimensions:
                     self.keys[where, i] = size or f"dimension {i} of {where}"
         unlike = dict.fromkeys(self.keys.values())
         self.sizes = {key: SIZES[n % len(SIZES)] + 32 * (n // len(SIZES)) for n, key in enumerate(unlike)}
+        self.integer = 0        # all elements of integer tensors in the examples
+        self._has_integers = any(holds_integers(spec.dtype) for _, spec in specs(entries))
         self._tried: set[int] = set()
         self._others = list(OTHERS)
 
@@ -62,7 +64,12 @@ class Dimensions:
         return False
 
     def resize(self) -> bool:
-        """Take other examples, of all other sizes at first. Returns False if none are left."""
+        """Take other examples: integers that are not 0, as lengths are, then other sizes, all of them at first. Returns
+        False if none are left.
+        """
+        if self._has_integers and not self.integer:
+            self.integer, self._tried = 1, set()
+            return True
         count = len(self.sizes)
         while self._others:
             sizes = self._others.pop(0)
@@ -80,6 +87,10 @@ class Dimensions:
 
     def _equate(self, sizes: list[int]) -> None:
         self.sizes = {key: sizes[0] if size in sizes else size for key, size in self.sizes.items()}
+
+
+def holds_integers(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
 
 
 def specs(entries: Mapping[str, Any]) -> Iterator[tuple[str, InputSpec]]:
@@ -113,8 +124,9 @@ def examples(entries: Mapping[str, Any], dimensions: Dimensions) -> dict[str, An
             return entry
         where, spec = next(described)
         shape = [dimensions.size(where, i, size) for i, size in enumerate(spec.shape)]
-        floats = spec.dtype.is_floating_point or spec.dtype.is_complex
-        return torch.rand(shape, dtype=spec.dtype) if floats else torch.zeros(shape, dtype=spec.dtype)
+        if holds_integers(spec.dtype):
+            return torch.full(shape, dimensions.integer, dtype=spec.dtype)
+        return torch.zeros(shape, dtype=spec.dtype) if spec.dtype is torch.bool else torch.rand(shape, dtype=spec.dtype)
     return {name: pytree.tree_map(example, entry) for name, entry in entries.items()}
 
 

@@ -28,6 +28,7 @@ from sot.deploy.safety import inspect_archive
 from sot.deploy.sizes import as_data, described, explained, is_about_sizes, sizes_in
 from sot.deploy.trace import Capture, capture
 from sot.frontend.api import translation_of
+from sot.graph.fake_rules import packed, padded
 from sot.support.errors import Reason
 from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
@@ -112,7 +113,7 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
     given = dict(bound.arguments)
     entries = containers(given)
     dimensions = Dimensions(entries)
-    with any_length(), torch.random.fork_rng(devices=[]):
+    with any_length(packed, padded), torch.random.fork_rng(devices=[]):
         captured = captured_method(fn, owner, bound, given, dimensions)
         shapes = dynamic_shapes(entries, dimensions)
         try:
@@ -165,7 +166,8 @@ def captured_method(fn: Callable[..., Any], owner: torch.nn.Module | None, bound
 
 def is_raised(error: Exception) -> bool:
     """Whether the method itself has raised an exception. It may accept other sizes."""
-    return any(reason.value.message.partition(": ")[0] in str(error) for reason in RAISED)
+    return not isinstance(error, SaveError) or any(
+        reason.value.message.partition(": ")[0] in str(error) for reason in RAISED)
 
 
 def equal_where_compared(found: Capture, names: list[str | None], dimensions: Dimensions) -> dict[str, int] | None:

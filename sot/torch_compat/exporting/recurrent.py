@@ -13,6 +13,7 @@ import torch
 from torch._C import DispatchKey
 
 OPERATORS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+PACKED = torch.ops.aten._pack_padded_sequence.default, torch.ops.aten._pad_packed_sequence.default
 KEYS = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 
 
@@ -42,16 +43,32 @@ def recurrent(input: torch.Tensor, hidden: torch.Tensor, params: Any, biases: bo
     return results(input, [hidden], params, biases, layers, bidirectional, batch_first)
 
 
+def lstm_of_packed(data: torch.Tensor, batch_sizes: torch.Tensor, hidden: Any, params: Any, biases: bool, layers: int,
+                   dropout: float, train: bool, bidirectional: bool) -> tuple[torch.Tensor, ...]:
+    return results(data, hidden, params, biases, layers, bidirectional, False)
+
+
+def recurrent_of_packed(data: torch.Tensor, batch_sizes: torch.Tensor, hidden: torch.Tensor, *rest: Any
+                        ) -> tuple[torch.Tensor, ...]:
+    return lstm_of_packed(data, batch_sizes, [hidden], *rest)
+
+
 @contextlib.contextmanager
-def any_length() -> Iterator[None]:
-    """While this is entered, fake recurrent layers have the shapes of results, and no steps."""
+def any_length(packed: Callable[..., Any], padded: Callable[..., Any]) -> Iterator[None]:
+    """While this is entered, fake recurrent layers have the shapes of results, and no steps. ``packed`` and ``padded``
+    give those of the functions that pack sequences, and that undo it.
+    """
+    shapes: dict[Any, Callable[..., Any]] = dict(zip(PACKED, (packed, padded), strict=True))
+    for name in OPERATORS:
+        operators: Any = getattr(torch.ops.aten, name)
+        is_lstm = name == "lstm"
+        shapes[operators.input] = lstm if is_lstm else recurrent
+        shapes[operators.data] = lstm_of_packed if is_lstm else recurrent_of_packed
     before: list[tuple[Any, dict]] = []
     try:
-        for name in OPERATORS:
-            operator: Any = getattr(torch.ops.aten, name).input
-            shapes: Callable[..., Any] = lstm if name == "lstm" else recurrent
+        for operator, found in shapes.items():
             before.append((operator, dict(operator.py_kernels)))
-            operator.py_kernels.update(dict.fromkeys(KEYS, shapes))
+            operator.py_kernels.update(dict.fromkeys(KEYS, found))
             operator._dispatch_cache.clear()
         yield
     finally:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 import weakref
 
@@ -136,8 +137,14 @@ def test_layers_that_are_translated_by_themselves_are_captured_by_themselves():
 
 # ---- how long ---------------------------------------------------------------------------------------------
 def alive(references):
-    gc.collect()
-    return sum(reference() is not None for reference in references)
+    """How many of them still exist. Under ``sot.enable()`` a thread of the test runner may hold one for a moment."""
+    for _ in range(40):
+        gc.collect()
+        if found := sum(reference() is not None for reference in references):
+            time.sleep(0.05)
+        else:
+            break
+    return found
 
 
 def test_a_thousand_models_leave_nothing_behind():

@@ -61,8 +61,10 @@ def by_torch(fn: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
 
 def truncated(a: Any, b: Any) -> Any:
     """Integer division towards zero, as in hardware. Division by zero gives an arbitrary value."""
-    quotient = np.abs(a) // np.where(b == 0, 1, np.abs(b))
-    return (np.sign(a) * np.sign(b) * quotient).astype(np.asarray(a).dtype)
+    safe = np.where(b == 0, 1, b)
+    quotient = a // safe
+    up = (quotient * safe != a) & ((np.asarray(a) < 0) != (safe < 0))
+    return (quotient + up).astype(np.asarray(a).dtype)
 
 
 def remainder(a: Any, b: Any) -> Any:

@@ -130,8 +130,7 @@ def constant_pad_nd(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     source, pad, value = given["self"], given["pad"], node.meta["val"]
     rank = value.dim()
     before = {rank - 1 - i // 2: pad[i] for i in range(0, len(pad), 2)}
-    fill_value = bool(given["value"]) if source.dtype is torch.bool else given["value"]
-    fill_value = float(fill_value) if source.dtype.is_floating_point else int(fill_value)
+    fill_value = type(zero(source))(given["value"])
 
     def body(b: Builder, axes: list[Index], _: Any) -> str:
         place = [axis - before.get(d, 0) for d, axis in enumerate(axes)]

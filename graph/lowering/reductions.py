@@ -97,9 +97,12 @@ def mean(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
 
 # ---- variance: the mean first, then the squares around it -------------------------------------------------
-def variance(b: Builder, value: str, sizes: Sequence[int], correction: float) -> tuple[str, str]:
+def variance(b: Builder, value: str, inner: list[Index], sizes: Sequence[int], correction: float) -> tuple[str, str]:
+    """torch updates its mean with each element: after an infinite one the next makes it NaN."""
     count = math.prod(sizes)
-    middle = b.emit("div", reduced(b, "sum", value, sizes), like(b, count, value))
+    followed = b.emit("lt", b.index(ix.dot(inner, row_major(sizes))), b.const(count - 1, "i64"))
+    added = b.emit("where", followed, b.emit("add", value, b.emit("sub", value, value)), value)
+    middle = b.emit("div", reduced(b, "sum", added, sizes), like(b, count, value))
     away = b.emit("sub", value, middle)
     squares = reduced(b, "sum", b.emit("mul", away, away), sizes)
     rest = count - (int(correction) if correction == int(correction) else correction)
@@ -117,7 +120,7 @@ def _variance(low: Lowering, node: fx.Node, given: dict[str, Any], items: int) -
         return None
 
     def body(which: int) -> Callable[..., str]:
-        return lambda b, value, inner: variance(b, b.cast(value, kind), sizes,
+        return lambda b, value, inner: variance(b, b.cast(value, kind), inner, sizes,
                                                 1 if correction is None else correction)[which]
     if items == 1:
         return over(low, node, given, source, dims, body(0))

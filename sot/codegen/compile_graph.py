@@ -19,7 +19,7 @@ from sot.codegen.compiled_graphs.pieces import in_pieces, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.same_sizes import call_kernels
-from sot.codegen.compiled_graphs.shared_arguments import share_memory
+from sot.codegen.compiled_graphs.shared_arguments import share_memory, with_views_in_place
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
 from sot.codegen.compiled_graphs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
@@ -216,6 +216,8 @@ class GraphCompiler:
         """The wrapped callable: it raises and changes state as the program would, and compares results if
         requested.
         """
+        if not as_it_is:
+            call = with_views_in_place(call, graph)
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
             changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws,

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -47,9 +48,21 @@ class Input:
                 return made.transpose(0, -1).contiguous().transpose(0, -1)
             case "spread":
                 return torch.stack([made, made], -1)[..., 0]
+            case "extreme":
+                kinds = extremes(made.dtype)
+                return torch.where(torch.arange(made.numel()).view(made.shape) % 3 == 1,
+                                   kinds[torch.arange(made.numel()).view(made.shape) // 3 % len(kinds)], made)
             case "inside":
                 return torch.cat([made.reshape(-1)[:1], made.reshape(-1)])[made.numel() > 0:].view(made.shape)
         return made
+
+
+def extremes(dtype: torch.dtype) -> torch.Tensor:
+    if dtype is torch.bool:
+        return torch.tensor([True, False])
+    if dtype.is_floating_point:
+        return torch.tensor([math.inf, -0.0, math.nan, -math.inf, 1e4, -1e-7], dtype=dtype)
+    return torch.tensor([torch.iinfo(dtype).max, torch.iinfo(dtype).min, 0], dtype=dtype)
 
 
 @dataclasses.dataclass
@@ -138,7 +151,8 @@ class Maker:
     def _input(self, name: str, dtype: str) -> Input:
         rank = self.random.choice((0, 1, 1, 2, 2, 2, 3, 3, 4))
         shape = tuple(0 if self.random.random() < 0.01 else self.random.choice(SIZES) for _ in range(rank))
-        layout = self.random.choice(("dense", "dense", "dense", "transposed", "spread", "inside")) if rank else "dense"
+        layout = self.random.choice(("dense", "dense", "dense", "transposed", "spread", "inside",
+        "extreme")) if rank else "dense"
         return Input(name, shape, dtype, layout, name.startswith("x") and self.random.random() < 0.6)
 
     # ---- choices

@@ -206,7 +206,7 @@ def reduced_over_one(m: Maker) -> str:
     d = m.dim(name)
     return m.one(f"{name}.max({d})[{m.one(0, 1)}]", f"{name}.min({d})[{m.one(0, 1)}]", f"{name}.argmax({d})",
                  f"{name}.argmin({d}, True)", f"{name}.prod({d})", f"{name}.argmax()", f"{name}.median({d})[0]",
-                 f"{name}.sort({d}, stable=True)[{m.one(0, 1)}]", f"{name}.topk(1, {d})[0]")
+                 f"{name}.sort(dim={d}, stable=True)[{m.one(0, 1)}]", f"{name}.topk(1, {d})[0]")
 
 
 @kind(4)
@@ -340,6 +340,90 @@ def drawn(m: Maker) -> str:
 @kind(1)
 def noted(m: Maker) -> str:
     return f"note({m.float()}, {len(m.program.lines)}.0)"
+
+
+# ---- where values are extreme, or there are none ----------------------------------------------------------------
+@kind(3)
+def extreme(m: Maker) -> str:
+    name = m.any()
+    return m.one(f"{name} / 0", f"{name} * float('inf')", f"torch.where({name} > 0, {name}, float('nan'))",
+                 f"{name}.log()", f"{name}.sqrt()", f"{name}.reciprocal()", f"{name} * 1e30", f"-{name} * 0.0",
+                 f"{name}.masked_fill({name} > 0, float('-inf'))", f"{name} + torch.iinfo({name}.dtype).max",
+                 f"{name} * {name} * 100", f"{name} - 200", f"torch.nextafter({name}, {name} + 1)",
+                 f"{name}.asin()", f"{name}.pow(-1)", f"{name}.fmod(0.0)", f"{name}.remainder(-1.5)", f"{name} % -3",
+                 f"{name} // -2", f"torch.div({name}, -3, rounding_mode='floor')", f"{name}.float() // 0.0")
+
+
+@kind(2)
+def of_nothing(m: Maker) -> str:
+    name = m.ranked()
+    return m.one(f"{name}[:0]", f"{name}[:0].sum()", f"{name}[:0].sum(-1)", f"torch.cat([{name}, {name}[:0]])",
+                 f"{name}[..., :0].prod(-1)", f"{name}[:0].any()", f"{name}[:0].all(0)", f"{name}[..., :0] * 2",
+                 f"{name}[:0].mean()", f"{name}[..., :0].cumsum(-1)", f"{name}.new_empty((0, 3)).sum(0)",
+                 f"F.pad({name}[..., :0], (1, 1))", f"{name}[..., :0].logsumexp(-1)",
+                 f"{name}.narrow(0, 0, 0).flatten()")
+
+
+@kind(2)
+def with_a_scalar_tensor(m: Maker) -> str:
+    """Tensors without axes do not take part in the choice of a type, unless they are of a higher kind."""
+    name = m.any()
+    scalar = m.one("torch.tensor(2.5)", "torch.tensor(3)", "torch.tensor(True)",
+                   "torch.tensor(0.1, dtype=torch.float64)",
+                   f"{name}.sum()", f"{name}.max()")
+    return m.one("{0} {2} {1}", "{1} {2} {0}").format(name, scalar, m.one("+", "*", "-", ">", "=="))
+
+
+@kind(2)
+def ordered(m: Maker) -> str:
+    name = m.ranked()
+    d = m.dim(name)
+    return m.one(f"{name}.sort(dim={d}, descending=True, stable=True)[0]", f"{name}.argsort(dim={d}, stable=True)",
+                 f"{name}.topk(min(2, {name}.shape[{d}]), {d}, largest=False)[0]", f"{name}.kthvalue(1, {d})[0]",
+                 f"{name}.gather({d}, {name}.argsort(dim={d}, stable=True))", f"{name}.msort()", f"{name}.nanmedian()",
+                 f"torch.searchsorted({name}.detach().sort(-1)[0].contiguous(), {name}.detach())",
+                 f"{name}.scatter({d}, {name}.argsort(dim={d}, stable=True), {name})", f"{name}.quantile(0.3, {d})",
+                 f"{name}.cummax({d})[1]", f"{name}.histc(3)", f"{name}.float().cumprod({d})",
+                 f"{name}.flip(0).cumsum(0)",
+                 f"{name}.cummin({d})[0] + {name}", f"torch.logcumsumexp({name}, {d})")
+
+
+def spread(m: Maker, name: str, d: int) -> str:
+    """Positions along an axis that are not all the same."""
+    size = m.of(name).shape[d]
+    return f"(torch.arange({m.of(name).numel()}).view({name}.shape) * 7 % {max(size, 1)})"
+
+
+@kind(3)
+def spread_out(m: Maker) -> str:
+    name, value = m.ranked(), m.any()
+    d = m.dim(name)
+    where, how = spread(m, name, d), m.one("sum", "prod", "mean", "amax", "amin")
+    return m.one(f"{name}.gather({d}, {where})", f"{name}.scatter_add({d}, {where}, {name})",
+                 f"{name}.scatter_reduce({d}, {where}, {name}, {how!r}, include_self={m.one(True, False)})",
+                 f"torch.zeros_like({name}).scatter_add({d}, {where}, {name} * 2)",
+                 f"{name}.index_put(({where}.flatten() % {name}.shape[0],), {value}, accumulate=True)",
+                 f"torch.zeros_like({name}).index_add({d}, {where}.flatten()[:{name}.shape[{d}]], {name})",
+                 f"{name}.take_along_dim({where}, {d})", f"{name}.take({where})",
+                 f"{name}.flatten().index_put(({where}.flatten(),), {name}.flatten(), accumulate=True)",
+                 f"{name}.scatter_reduce_({d}, {where}, {value}, {how!r})",
+                 f"{name}.scatter_add_({d}, {where}, {name})",
+                 f"{name}.index_copy({d}, torch.arange({name}.shape[{d}]).flip(0), {name})",
+                 f"{name}[torch.arange({name}.shape[0]).flip(0)]", f"{name}[{name} > {name}.sum()]")
+
+
+@kind(3)
+def changed_through_a_view(m: Maker) -> str:
+    """Several views of one memory, of which one is changed and another read."""
+    name, value = m.ranked(), m.any()
+    d = m.dim(name)
+    one = m.one(f"{name}.view(-1)", f"{name}.transpose(0, -1)", f"{name}.diagonal()", f"{name}.unsqueeze({d})",
+                f"{name}.narrow({d}, 0, 1)", f"{name}.detach()", f"{name}.select({d}, -1)", f"{name}.unfold({d}, 1, 1)",
+                f"{name}.as_strided(({m.of(name).numel() or 1},), (1,))", f"{name}.flatten()",
+                f"{name}.chunk(2, {d})[-1]")
+    change = m.one(f"add_({value})", "mul_(-2)", f"copy_({name}.flatten()[:1])", "neg_()", "zero_()", f"sub_({value})",
+                   "cumsum_(0)", "clamp_min_(0)", "fill_diagonal_(3)", "round_()", "abs_()", "add_(1, alpha=2)")
+    return m.one(f"{one}.{change}", f"{one}.{change} + {name}.flip({d})", f"{one}.{change}.sum() * {name}")
 
 
 # ---- changes in place ------------------------------------------------------------------------------------------

@@ -90,3 +90,26 @@ def test_arguments_that_share_memory_are_no_matter_if_none_of_them_is_changed():
     for first, second in ((x, y), (y, x), (x, y.clone())):
         assert translated(torch.zeros(2), first, second).tolist() == [29.0, 29.0]
     assert len(translated.captures) == 1
+
+
+def changed_and_seen(x):
+    x.mul_(2)
+    return x.flatten(), x[1:], x.t()
+
+
+def changed_in_part(x):
+    x[1:].add_(x[0])
+    return x[1:].reshape(-1)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("function", [changed_and_seen, changed_in_part])
+def test_views_of_a_changed_argument_that_begins_within_its_memory(function, backend):
+    """AOTAutograd makes these of sizes that are symbols, and takes the argument for the beginning of its memory."""
+    translated = sot.to_static(function, backend=backend, dynamic=True)
+    for begin, shape in ((0, (3, 2)), (1, (3, 2)), (0, (5, 4)), (4, (5, 4))):
+        mine, own = (torch.arange(30.0)[begin:begin + shape[0] * shape[1]].view(shape) for _ in range(2))
+        got, expected = translated(mine), function(own)
+        torch.testing.assert_close((got, mine), (expected, own))
+        for one in got if isinstance(got, tuple) else (got,):
+            assert one.untyped_storage().data_ptr() == mine.untyped_storage().data_ptr()

@@ -63,7 +63,8 @@ def test_quotients_of_negative_numbers_round_as_pythons():
 
 def test_truth_values():
     def f(a, b):
-        return a & b, a | ~b, a ^ b, a + b, a.any(), a.all(), a.sum(), torch.where(a, 1.5, b.float()), a.int() * 3
+        return a & b, a | ~b, a ^ b, a + b, a.any(), a.all(), a.sum(), torch.where(a, 1.5, b.float()), a.int() * 3, \
+            F.pad(a, (1, 2), value=1)
     check_compiled(f, torch.tensor([True, False, True, False]), torch.tensor([True, True, False, False]))
 
 
@@ -93,6 +94,14 @@ SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-
 def test_special_values(f):
     check_compiled(lambda x: f(x), SPECIAL)
     check_compiled(lambda x: f(x), SPECIAL[1:])
+
+
+def test_the_mean_beside_a_variance_is_nan_after_an_infinite_element():
+    """torch updates it with each element. The last one has no other after it."""
+    inf = math.inf
+    x = torch.tensor([[1.0, inf, 2], [1, 2, -inf], [inf, 1, 2], [1, inf, inf], [1, 2, 3]])
+    check_compiled(lambda x: (*torch.var_mean(x, 1), *torch.var_mean(x.t(), 0), *torch.var_mean(x[:2], (0, 1)),
+                              x.mean(1), torch.std_mean(x[:, :1], 1, correction=0)[1]), x)
 
 
 def test_the_first_of_equal_extremes_is_found():

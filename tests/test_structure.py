@@ -27,6 +27,8 @@ LATE = {
     "sot/frontend/pytest_plugin.py": "pytest imports it in every project",
     "sot/guards/symbols.py": "sympy",
     "sot/reports/model.py": "jinja2, for who saves a page",
+    "sot/reports/views/marked_source.py": "rich, for who prints an explanation",
+    "sot/support/progress.py": "rich, for work that takes long on a terminal",
     "sot/torch_compat/exporting/archive.py": "torch.export",
     "sot/torch_compat/compilers.py": "the compiler of torch.compile",
     "sot/torch_compat/dynamo/modules.py": "the compiler of torch.compile",

@@ -13,16 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
-from rich.text import Text
-
 from sot.driver.translator import Translator
 from sot.reports import lines as report
 from sot.reports.build import report_of
 from sot.reports.model import Report
 from sot.reports.recording import Recording, Runs
 from sot.reports.records import BreakRecord, Capture, GraphRecord, GuardRecord
-from sot.reports.views.marked_source import LEGEND, marked_source, why
+from sot.reports.views.marked_source import LEGEND, marked_source, print_marked, why
 
 
 @dataclass(frozen=True, repr=False)
@@ -108,10 +105,7 @@ class Explanation:
 
     def show(self, verbose: bool = False) -> None:
         """Print the report; on a terminal in colour."""
-        console = Console(highlight=False)
-        styles = {line.text: line.styled for line in marked_source(self.report)}
-        for line in self._lines(verbose):
-            console.print(styles.get(line, Text(line)), soft_wrap=True)
+        print_marked(self._lines(verbose), self.report)
 
     def _repr_html_(self) -> str:
         return self.report._repr_html_()

@@ -1,6 +1,7 @@
 """A line on the terminal while a step takes long: the capture of a large function, the tuning of a kernel.
 
-If stderr is not a terminal, nothing is shown or watched.
+If stderr is not a terminal, nothing is shown or watched. rich takes longer to import than the rest of what a program
+that captures nothing loads, so it is imported when the first line is shown.
 """
 from __future__ import annotations
 
@@ -11,10 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from importlib import import_module
+from typing import Any
 
 from sot.support.places import Place, shortened
 
@@ -29,7 +28,7 @@ class Watch:
         self.labels: list[tuple[str, Place | None]] = []
         self.began = 0.0
         self.timer: threading.Timer | None = None
-        self.shown: Progress | None = None
+        self.shown: Any = None      # a line of rich
 
     def enter(self, label: tuple[str, Place | None]) -> None:
         with self.lock:
@@ -53,11 +52,10 @@ class Watch:
                     self.shown = None
 
     def show(self) -> None:
+        line = new_line()
         with self.lock:
             if self.labels and self.timer is threading.current_thread():
-                self.shown = Progress(
-                    SpinnerColumn(), TextColumn("SOT: {task.description}"), TimeElapsedColumn(), transient=True,
-                    console=Console(stderr=True), redirect_stdout=False, redirect_stderr=False)
+                self.shown = line
                 self.shown.add_task("", start=False)
                 self.shown.tasks[0].start_time = self.began
                 self.update()
@@ -67,7 +65,17 @@ class Watch:
         if self.shown is not None and self.labels:
             what, place = self.labels[-1]
             where = f", at {shortened(place.file)}:{place.line}" if place else ""
+            escape = import_module("rich.markup").escape
             self.shown.update(self.shown.task_ids[0], description=escape(what + where))
+
+
+def new_line() -> Any:
+    """A line on stderr that disappears at its end."""
+    progress = import_module("rich.progress")
+    return progress.Progress(
+        progress.SpinnerColumn(), progress.TextColumn("SOT: {task.description}"), progress.TimeElapsedColumn(),
+        transient=True, console=import_module("rich.console").Console(stderr=True), redirect_stdout=False,
+        redirect_stderr=False)
 
 
 watch = Watch()

@@ -2,10 +2,9 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-
-from rich.text import Text
+from importlib import import_module
 
 from sot.reports.model import Function, Report
 from sot.reports.scopes import scopes
@@ -26,8 +25,9 @@ class Marked:
     state: str | None = None
 
     @property
-    def styled(self) -> Text:
-        return Text(self.text, style="bold" if self.state is None else STYLES[self.state])
+    def style(self) -> str:
+        """How it looks on a terminal."""
+        return "bold" if self.state is None else STYLES[self.state]
 
 
 def marked_source(report: Report) -> Iterator[Marked]:
@@ -46,6 +46,14 @@ def marked_source(report: Report) -> Iterator[Marked]:
         yield from listing(report, path, first, last)
     if len(shown) > FUNCTIONS_SHOWN:
         yield Marked(f"... and {len(shown) - FUNCTIONS_SHOWN} more functions")
+
+
+def print_marked(lines: Iterable[str], report: Report) -> None:
+    """Print the lines of a text that contains the listing; on a terminal, the listing's in colour."""
+    console, text = import_module("rich.console").Console(highlight=False), import_module("rich.text").Text
+    styles = {line.text: line.style for line in marked_source(report)}
+    for line in lines:
+        console.print(text(line, style=styles.get(line, "")), soft_wrap=True)
 
 
 def listing(report: Report, path: str, first: int, last: int) -> Iterator[Marked]:

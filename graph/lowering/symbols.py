@@ -67,7 +67,24 @@ def with_sizes(graph: fx.GraphModule) -> Symbols:
     Raises:
         NotSymbolic: an expression has another form, or a symbol is not found.
     """
-    reader = Reader()
+    found, places, axes, reader = read(graph, {})
+    missing = reader.symbols - places.keys()
+    if missing and (products := products_of(graph, missing)):
+        found, places, axes, reader = read(graph, products)
+        missing = reader.symbols - places.keys()
+    if missing:
+        raise NotSymbolic(f"no input has the size {', '.join(sorted(missing))}")
+    for node, value in found.items():
+        node.meta["val"] = value
+    return Symbols(places, axes, frozenset(reader.positive))
+
+
+Read = tuple[dict[fx.Node, Any], dict[str, str], frozenset[str], "Reader"]
+
+
+def read(graph: fx.GraphModule, products: Mapping[Any, Any]) -> Read:
+    """The values of nodes, where symbols are found, and those that are sizes of axes."""
+    reader = Reader(products)
     found: dict[fx.Node, Any] = {}
     for node in graph.graph.nodes:
         value = node.meta.get("val")
@@ -86,12 +103,19 @@ def with_sizes(graph: fx.GraphModule) -> Symbols:
                 axes |= {str(number)} if isinstance(value, Like) else set()
             elif solved := solution(number, place):
                 computed.setdefault(*solved)
-    places = computed | places
-    if missing := reader.symbols - places.keys():
-        raise NotSymbolic(f"no input has the size {', '.join(sorted(missing))}")
-    for node, value in found.items():
-        node.meta["val"] = value
-    return Symbols(places, frozenset(axes), frozenset(reader.positive))
+    return found, computed | places, frozenset(axes), reader
+
+
+def products_of(graph: fx.GraphModule, missing: set[str]) -> dict[Any, Any]:
+    """Symbols for products of sizes that no input has: a backward graph may have only batch times length."""
+    found: dict[Any, Any] = {}
+    for node in graph.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        for number in value.shape if isinstance(value, torch.Tensor) else ():
+            factors = expression(number).args if isinstance(number, torch.SymInt) else ()
+            if factors and math.prod(factors) == expression(number) and {*map(str, factors)} <= missing:
+                found[expression(number)] = sympy.Symbol("".join(map(str, factors)), integer=True, positive=True)
+    return found
 
 
 OPERATORS = {operator.add: "{} + {}", operator.sub: "{} - {}", operator.mul: "{} * {}", operator.truediv: "{} / {}",
@@ -131,17 +155,18 @@ def is_symbol(number: Any) -> bool:
 
 class Reader:
     """Reads what torch has recorded. ``positive`` are the numbers that it takes to be positive, ``symbols`` all that it
-    has met.
+    has met. ``products`` of symbols are read as one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, products: Mapping[Any, Any]) -> None:
+        self.products = products
         self.positive: set[Size] = set()
         self.symbols: set[str] = set()
 
     def read(self, value: Any) -> Any:
         """A recorded value with sizes in place of torch's symbolic numbers."""
         if isinstance(value, torch.SymInt):
-            return self.size(expression(value))
+            return self.size(self.joined(expression(value)))
         if isinstance(value, torch.SymBool):
             raise NotSymbolic(f"a {type(value).__name__} is computed")
         if not isinstance(value, torch.Tensor):
@@ -152,6 +177,9 @@ class Reader:
             return Like((), (), value.dtype, value.device, value.layout, storage_of(value), 0)
         return Like(tuple(map(self.read, value.shape)), tuple(map(self.read, value.stride())), value.dtype,
                     value.device, value.layout, storage_of(value), self.read(value.storage_offset()))
+
+    def joined(self, expr: Any) -> Any:
+        return expr.subs(self.products) if self.products and not isinstance(expr, int) else expr
 
     def size(self, expr: Any) -> Number:
         """The size that a sympy expression describes."""

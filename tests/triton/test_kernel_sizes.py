@@ -114,6 +114,16 @@ def test_sizes_that_are_computed(name, grad):
     assert len(made.made) <= 4 * (1 + grad)
 
 
+def test_a_backward_graph_that_has_only_a_product_of_sizes():
+    """Batch times length, of a loss over all places, is one symbol there."""
+    def f(x, target):
+        target = target.view(-1)
+        return F.cross_entropy(x.view(-1, 8), target.where(target >= 0, -100), label_smoothing=0.1)
+    made = run_with(f, *((torch.randn(n, m, 8, requires_grad=True), torch.arange(n * m).view(n, m) % 9 - 1)
+                         for n, m in ((3, 4), (5, 6), (8, 9), (17, 2), (4, 16))), dynamic=True)
+    assert [m.title for m in made.made].count("backward") == 1
+
+
 def test_a_graph_whose_sizes_are_no_polynomials_is_lowered_for_each_set_of_sizes(monkeypatch):
     monkeypatch.setattr("sot.backends.triton.variants.LIMIT", 2)
     monkeypatch.setattr("sot.backends.triton.variants.symbolic_form", lambda graph: 1 / 0)

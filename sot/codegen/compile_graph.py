@@ -34,6 +34,7 @@ from sot.interpreter.torch_ops.checkpoints import run_as_it_is
 from sot.interpreter.torch_ops.elements import element, set_element
 from sot.interpreter.torch_ops.tensor_hooks import SEEN, make_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
+from sot.interpreter.torch_ops.wrappers.scripted import is_script
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
 from sot.torch_compat.compilers import DECOMPOSED_WRONGLY, mark_weights, tracing_recurrence
@@ -186,7 +187,7 @@ class GraphCompiler:
             return graph.module.forward     # a compiled graph would show a part of the gradient
         as_it_is = graph.has_numpy and self.cuts or graph.has_generator or any(map(shows_gradient, nodes)) or any(
             graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
-            if self.cuts or target is not on_packed)
+            if self.cuts or target is not on_packed) or any(is_script(node.target) for node in nodes)
         if not as_it_is and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
         if not self.compiles:

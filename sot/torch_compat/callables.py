@@ -1,12 +1,15 @@
 """Functions that torch has wrapped (excluded, compiled, scripted), and the answer of ``is_compiling()``."""
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch._C._dynamo.eval_frame import get_eval_frame_callback as torch_compiles  # noqa: F401  None: not this thread
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.jit import _state as jit_state
 from torch.optim.adagrad import _fused_adagrad as fused_adagrad  # noqa: F401  the step in a kernel of its own,
 from torch.optim.adagrad import _single_tensor_adagrad as single_adagrad  # noqa: F401  and in several
@@ -74,6 +77,48 @@ def scripted_original(function: Any) -> Any:
     original = getattr(function, "_torchdynamo_inline", None)
     scripted = original is not None and jit_state._jit_caching_layer.get(original) == function.qualified_name
     return original if scripted else None
+
+
+# torch's tests replace it by a Python function
+_call = vars(torch.jit.ScriptFunction)["__call__"]
+CALL_SCRIPT = getattr(_call, "__func__", _call)
+# Kinds of nodes of which a graph of fakes would not know what they did.
+EFFECTS = frozenset({"prim::Print", "prim::SetAttr", "prim::CallMethod", "prim::CallFunction", "prim::fork",
+                     "prim::PythonOp", "aten::warn", "aten::manual_seed", "aten::set_grad_enabled"})
+
+
+def nodes_of(nodes: Any) -> Iterator[Any]:
+    """Nodes, and those inside of their blocks."""
+    for node in nodes:
+        yield node
+        for block in node.blocks():
+            yield from nodes_of(block.nodes())
+
+
+def effect_of(script: Any) -> str:
+    """What keeps a function from being one node; "" if nothing does. It may change a tensor that it holds itself."""
+    for node in nodes_of(script.inlined_graph.nodes()):
+        held = [value.node().kind() for value in node.inputs()][:1] in (["prim::Constant"], ["prim::GetAttr"])
+        if node.kind() in EFFECTS or node.kind().endswith("_") and not node.kind().endswith("__") and held:
+            return str(node.kind())
+    return ""
+
+
+@contextlib.contextmanager
+def as_on_fakes(args: tuple) -> Iterator[None]:
+    """While this is entered, a script may run on fake tensors: with the tensors that it holds, and without learning
+    from the fakes.
+    """
+    mode = next((arg.fake_mode for arg in args if isinstance(arg, FakeTensor)), None)
+    if mode is None:
+        yield
+        return
+    before, mode.allow_non_fake_inputs = mode.allow_non_fake_inputs, True
+    try:
+        with torch.jit.optimized_execution(False):
+            yield
+    finally:
+        mode.allow_non_fake_inputs = before
 
 
 # ---- torch.compiler.is_compiling() and its relatives

@@ -12,7 +12,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from sot import _hook
 from sot.guards.assumptions import Part
 from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
-from sot.guards.origin import Attr, known
+from sot.guards.origin import known
 from sot.interpreter.builtins.common import refuse, take
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops.data_sizes import graph_numbers, operations
@@ -22,7 +22,7 @@ from sot.support import user_annotations
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.torch_compat import functions
-from sot.torch_compat.callables import COMPILING_FLAGS, is_question, is_told, scripted_original
+from sot.torch_compat.callables import COMPILING_FLAGS, is_question, is_told
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import (
     FLAG_READERS,
@@ -47,7 +47,7 @@ from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, has_own_code
-from sot.values.wrapping import wrap, wrap_new
+from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -387,19 +387,6 @@ HANDLERS[torch.set_num_threads] = refuse(Reason.SIDE_EFFECT, "set_num_threads")
 def materialize(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The first call makes the parameters and changes the class of the module."""
     raise Break(Reason.SIDE_EFFECT, "the first call of a lazy module")
-
-
-_call_scripted = vars(torch.jit.ScriptFunction)["__call__"]     # torch's tests replace it by a Python function
-
-
-@handles(getattr(_call_scripted, "__func__", _call_scripted))
-def call_scripted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """A function of torch.jit.script does the same as its Python code."""
-    self_, *rest = args
-    original = scripted_original(self_.real)
-    if original is None or self_.origin is None:
-        raise Break(Reason.OPAQUE_CALL, str(self_))
-    return wrap(m, original, Attr(self_.origin, "_torchdynamo_inline")).call(m, rest, kwargs)
 
 
 @handles(user_annotations.NotToStatic.__call__)

@@ -83,6 +83,30 @@ def test_a_change_of_what_a_way_passes_on():
     refused(f, UP, DOWN, naming="changes a tensor that one side only passes on", line=1)
 
 
+def test_a_change_of_what_a_way_has_passed_on():
+    """The tensor is no operand of the branch: nothing in it reads the tensor."""
+    def f(x):
+        y = x * 1
+        z = y if x.sum() > 0 else x + 1
+        y.add_(1)
+        return z
+    refused(f, UP, naming="changes a tensor that one side only passes on", line=2)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("changed", ["first", "last"])
+def test_a_change_of_what_a_loop_without_an_iteration_passes_on(changed, backend):
+    def f(x):
+        first = last = x * 1
+        while last.sum() < 8:
+            last = last + 1
+        (first if changed == "first" else last).add_(1)
+        return first, last
+    static = sot.to_static(f, control_flow="graph", backend=backend)
+    for x in (UP, UP + 10, DOWN, UP + 10):
+        assert all(map(torch.equal, static(x), f(x)))
+
+
 def test_a_break_on_a_way():
     def f(x):
         if x.sum() > 0:

@@ -197,11 +197,11 @@ def given(m: Machine, region: Region, pairs: list[Pair], which: int, test: Tenso
             ref = pair[which]
             if not isinstance(ref, TensorRef):
                 ref = zeros(m, pair.ref.fake) if ref is None else constant(m, ref, test)
-            shared = region.sharing(ref)
+            shared = [*region.sharing(ref), *(() if region.is_inside(ref) else (ref,))]
             shared += [p.ref for p, r in zip(pairs, found, strict=False) if shares_memory(r.fake, ref.fake)]
-            if shared or not region.is_inside(ref):
+            if shared:
                 m.builder.tie([*shared, pair.ref], point)
-            if shared or not region.is_inside(ref) or ref.fake.stride() != pair.ref.fake.stride():
+            if shared or ref.fake.stride() != pair.ref.fake.stride():
                 ref = copied(m, ref)
             found.append(ref)
         if not found:       # a subgraph must return something

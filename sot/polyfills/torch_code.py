@@ -132,9 +132,12 @@ def call_with_gradient(hooks, gradient):
 
 
 def call_after_gradient(hooks, leaf):
+    """Whether none of the hooks returns anything."""
     with torch.no_grad():
         for hook in hooks:
-            hook(leaf)
+            if hook(leaf) is not None:
+                return False
+    return True
 
 
 def tensor_of_tensors(data, dtype=None):

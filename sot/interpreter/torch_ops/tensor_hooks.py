@@ -274,7 +274,9 @@ def accumulate_in_order(m: Machine, pairs: Sequence[tuple[TensorValue, Value]],
             continue
         accumulate(m, leaf, through_hooks(m, leaf, gradient))
         if hooks := hooks_of(m, leaf, AFTER):
-            evaluate(m, known_function(m, torch_code.call_after_gradient), [ListValue(hooks), leaf])
+            made = evaluate(m, known_function(m, torch_code.call_after_gradient), [ListValue(hooks), leaf])
+            if not (isinstance(made, Const) and made.constant() is True):
+                raise Break(Reason.OPERATION_FAILED, "a hook that runs after the gradient, and returns something")
 
 
 def show(m: Machine, tensor: TensorValue, gradient: TensorValue) -> None:

@@ -165,7 +165,11 @@ def a_change_of_another_weight(w):
     w.register_post_accumulate_grad_hook(change)
 
 
-@pytest.mark.parametrize("make", [a_wrong_shape, an_error, a_change_of_another_weight])
+def a_result_after_the_gradient(w):
+    w.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2))
+
+
+@pytest.mark.parametrize("make", [a_wrong_shape, an_error, a_change_of_another_weight, a_result_after_the_gradient])
 def test_what_hooks_raise_is_pythons(make):
     def outcome(translate):
         w = torch.arange(3.0).requires_grad_()

@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from sot._hook import PLAIN, Rescued
 from sot.backends.eager import eager
 from sot.backends.errors import BackendError, BackendWarning, one_line
+from sot.torch_compat.tensors import set_versions
 
 Run = Callable[..., Any]
 
@@ -27,7 +28,7 @@ def runs_as_is(compiled: Run) -> bool:
 
 
 def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict: bool = False, changes: bool = False,
-            changed: Sequence[int] = (), draws: bool = False) -> Run:
+            changed: Sequence[int] = (), early: Sequence[int] | None = None, draws: bool = False) -> Run:
     """``compiled``, or eager PyTorch once ``compiled`` has failed although eager PyTorch does not.
 
     Arguments:
@@ -36,11 +37,13 @@ def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict:
         strict: raise a BackendError instead of continuing eagerly.
         changes: whether the graph writes to its inputs. Writes must not happen twice.
         changed: the inputs that it writes to. They are copied for the first run, which is the run that usually fails.
+        early: those that it may have written to when an operation raises as in eager PyTorch. They are copied for each
+            run. None if they are not known.
         draws: whether it draws random numbers. They are drawn again then.
     """
     if runs_as_is(compiled):
         return compiled
-    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws, changed))
+    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws, changed, early))
     return rescue.call if rescue.state.matters else rescue.caught
 
 
@@ -57,7 +60,7 @@ class Rescue:
         before = self.state.of(args)
         try:
             results = self.caught.run(*args)
-            self.state.changed = ()
+            self.state.is_first = False
             return results
         except Exception as error:
             raised = error
@@ -72,16 +75,32 @@ class Rescue:
     def after(self, before: tuple | None, error: Exception, args: Sequence[Any]) -> Any:
         """Eager PyTorch's results, or PLAIN if the exception propagates."""
         over = self.caught.run is not self.compiled
-        if over or isinstance(error, BackendError) or not self.state.restore(before, args):
+        if over or isinstance(error, BackendError) or not self.state.restore(before, args, self.raises):
             return PLAIN
         plain = eager(self.gm, args)
-        results = plain(*args)
+        try:
+            results = plain(*args)
+        except Exception:
+            self.state.restore(before, args, self.raises)
+            raise
         reason = f"backend {self.backend!r} failed when it ran {self.where}: {one_line(error)}"
         if self.strict:
             raise BackendError(reason) from error
         self.caught.run = plain
         tell(self.gm, reason, 3 if before is None else 4)
         return results
+
+    def raises(self, args: Sequence[Any]) -> bool:
+        """Whether eager PyTorch raises as well. It gets copies of the inputs."""
+        try:
+            eager(self.gm, args)(*[copied(value) if isinstance(value, torch.Tensor) else value for value in args])
+        except Exception:
+            return True
+        return False
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def tell(gm: GraphModule, reason: str, level: int = 3) -> None:
@@ -93,25 +112,35 @@ def tell(gm: GraphModule, reason: str, level: int = 3) -> None:
 class State:
     """The state that a graph may have changed before it raised."""
 
-    def __init__(self, changes: bool = False, draws: bool = False, changed: Sequence[int] = ()) -> None:
-        self.changes, self.draws, self.changed = changes, draws, changed
-        self.matters = changes or draws
+    def __init__(self, changes: bool = False, draws: bool = False, changed: Sequence[int] = (),
+                 early: Sequence[int] | None = None) -> None:
+        self.changes, self.draws, self.changed, self.early = changes, draws, changed, early
+        self.matters, self.is_first = changes or draws, True
 
     def of(self, args: Sequence[Any]) -> tuple:
-        copies = [(args[i], args[i].detach().clone()) for i in self.changed]
+        which = self.changed if self.is_first else self.early or ()
+        copies = [(args[i], args[i].detach().clone()) for i in which]
         return self._versions(args) if self.changes else (), _random() if self.draws else None, copies
 
-    def restore(self, before: tuple | None, args: Sequence[Any]) -> bool:
-        """Restore the state before the call. Returns False if that is impossible."""
+    def restore(self, before: tuple | None, args: Sequence[Any],
+                raises: Callable[[Sequence[Any]], bool] = lambda args: False) -> bool:
+        """Restore the state before the call. Returns False if that is impossible. ``raises``: whether eager PyTorch
+        raises with these inputs.
+        """
         if before is None:
             return True
         versions, random, copies = before
         if versions != (self._versions(args) if self.changes else ()):
-            if not copies:
+            all_known = self.is_first and self.changed
+            if not all_known and self.early is None:
                 return False
             with torch.no_grad():
                 for given, copy in copies:
                     given.copy_(copy)
+            if not all_known and not raises(args):
+                return False
+            set_versions([v for v in args if isinstance(v, torch.Tensor) and not v.is_inference()],
+                         [n for n in versions if type(n) is int])
         if random is not None:
             torch.set_rng_state(random[0])
             if random[1] is not None:

@@ -12,13 +12,18 @@ from sot.backends.selection import is_known_to_compile
 from sot.checking.calls import CheckedGraph
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.equal_graphs import EqualGraphs, key_of
+from sot.codegen.compiled_graphs.failing_changes import (
+    assertions,
+    changed_before_failure,
+    raising_without_changes,
+)
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
+from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrence, separate_layers
+from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.pieces import in_pieces, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
-from sot.codegen.compiled_graphs.recurrent_layers import has_recurrence, separate_layers
-from sot.codegen.compiled_graphs.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.shared_arguments import share_memory, with_views_in_place
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
@@ -124,6 +129,7 @@ class GraphCompiler:
         mark_weights(graph.module, graph.weights, constants)
         key = key_of(graph, grad) if self.equal is not None and not constants else None
         found = self.equal.find(key) if self.equal is not None else None
+        texts = ["".join(map(str, node.args[1:])) for node in self.asserted(graph)]
         shares = self.compiles and share_memory(graph)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), undoing_regions(),
@@ -142,7 +148,8 @@ class GraphCompiler:
             return self.compile(graph, record)
         if not as_it_is and graph.shows_leaves:
             raise RestartCapture(COMPILES, compiles=True)
-        call, returns_more = self.wrapped(made, graph, as_it_is, record), number_of_results(graph.module) > count
+        call = self.wrapped(made, graph, record, texts, as_it_is)
+        returns_more = number_of_results(graph.module) > count
         if found is not None:
             returns_more = found[1]
         elif self.equal is not None and not as_it_is:
@@ -160,7 +167,7 @@ class GraphCompiler:
         if has_backward:
             recompute_inside(graph.module)
         undo = separate_layers(graph.module)
-        end = changed_end(graph, has_backward)
+        end = changed_end(graph, has_backward, self.asserted(graph))
         forward = graph.module.forward
         try:
             compiled = self.ask_about_leaves(graph)
@@ -213,16 +220,22 @@ class GraphCompiler:
             return self.cuts and apart(graph, self.backend) or compiled
         return self.cuts and apart(graph, self.backend) or call_backend(self.backend, graph.module, examples)
 
-    def wrapped(self, call: Callable[..., Any], graph: Graph, as_it_is: bool, record: Capture) -> Callable[..., Any]:
+    def asserted(self, graph: Graph) -> list[torch.fx.Node]:
+        """The assertions whose conditions a compiled graph returns, because it changes inputs."""
+        return assertions(graph.module) if self.cuts and changed_tensors(graph) else []
+
+    def wrapped(self, call: Callable[..., Any], graph: Graph, record: Capture, texts: Sequence[str],
+                as_it_is: bool) -> Callable[..., Any]:
         """The wrapped callable: it raises and changes state as the program would, and compares results if
-        requested.
+        requested. ``texts`` are those of assertions that the compiled graph returns.
         """
+        changed = [] if as_it_is else changed_tensors(graph)
         if not as_it_is:
             call = with_views_in_place(call, graph)
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
-            changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws,
-            changed=[] if as_it_is else changed_tensors(graph))
+            changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws, changed=changed,
+            early=changed_before_failure(graph, changed) if changed else None)
         if not as_it_is and graph.spent.leaves:
             call = with_spent_results(call, graph.spent)
         if not as_it_is:
@@ -233,6 +246,8 @@ class GraphCompiler:
             call = raising(call)
         if places := warnings_of(graph.module):
             call = naming_lines(call, places)
+        if texts and not as_it_is:
+            call = raising_without_changes(call, texts, changed)
         if graph.asserted:
             call = raising_asserted(call, graph.asserted)
         if self.check and not graph.has_generator:      # the comparison would draw twice
@@ -275,7 +290,7 @@ def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
     return [(node, node.op, node.target, node.args, node.kwargs) for node in module.graph.nodes]
 
 
-def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
+def changed_end(graph: Graph, has_backward: bool, asserted: Sequence[torch.fx.Node]) -> GraphEnd | None:
     """Change the end of a graph where a backend that compiles needs it. None if there is nothing to change.
 
     After a compiled graph the states of autocast are set in any case (``leaving_states``), and inference modes are
@@ -284,13 +299,18 @@ def changed_end(graph: Graph, has_backward: bool) -> GraphEnd | None:
     draws = unused_draws(graph.module) if graph.draws else []
     autocast, spent = autocast_as_before(graph.states), [i for i, _ in graph.spent.leaves] if has_backward else []
     modes = inference_modes_left(graph.states)
-    if not (draws or autocast or spent or modes):
+    if not (draws or autocast or spent or modes or asserted):
         return None
     end = GraphEnd(graph.module)
     end.also_return(draws)
     end.call(autocast)
     end.call([(exit_inference_mode, ())] * len(modes))
     end.detach(spent)
+    if asserted:
+        inputs = graph.module.graph.find_nodes(op="placeholder")
+        grad = next((on for setter, (on, *_), _ in reversed(graph.states) if setter is SET_GRAD),
+                    torch.is_grad_enabled())
+        end.put_back(asserted, [inputs[i] for i in changed_tensors(graph)], grad)
     return end
 
 

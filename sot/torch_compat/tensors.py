@@ -158,6 +158,11 @@ def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
         return tuple(t._version for t in tensors)
 
 
+def set_versions(tensors: Sequence[torch.Tensor], counters: Sequence[int]) -> None:
+    """Set version counters back, for tensors that have their values of that time again."""
+    torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(counters))
+
+
 # ---- attributes -------------------------------------------------------------------------------------------
 # Each attribute and method of torch.Tensor that returns no tensor is in one of three tables. A test checks that.
 # CONSTANT is determined by what the guard on a tensor compares, and is read off the fake tensor.

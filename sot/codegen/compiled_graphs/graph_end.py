@@ -6,10 +6,15 @@ undone.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import fx
+
+from sot.torch_compat.global_state import SET_GRAD
+from sot.torch_compat.tensors import storage_id
 
 
 class GraphEnd:
@@ -19,6 +24,7 @@ class GraphEnd:
         (self.output,) = module.graph.find_nodes(op="output")
         self.module, self.before = module, self.output.args[0]
         self.made: list[fx.Node] = []
+        self.replaced: list[tuple[fx.Node, Any, Any]] = []
 
     def detach(self, which: Iterable[int]) -> None:
         """Detach the results with these indices."""
@@ -37,6 +43,34 @@ class GraphEnd:
             self.made += [self.module.graph.call_function(function, args) for function, args in calls]
         self.module.recompile()
 
+    def put_back(self, asserted: Iterable[fx.Node], inputs: Iterable[fx.Node], grad: bool) -> None:
+        """Return the conditions of assertions in their place, and put inputs back if one does not hold. ``grad``:
+        whether gradients are on at the end of the graph.
+        """
+        graph, conditions, inputs = self.module.graph, [*asserted], [*inputs]
+        for node in conditions:
+            self.replaced.append((node, node.target, node.args))
+            condition, = node.all_input_nodes
+            node.target, node.args = torch.ne, (condition, 0)
+            node.meta["example_value"] = condition.meta["example_value"] != 0
+        with graph.inserting_before(next(n for n in graph.nodes if n.op != "placeholder")):
+            before = [self.call_method("clone", self.call_method("detach", given)) for given in inputs]
+        with graph.inserting_before(self.output):
+            holds = functools.reduce(functools.partial(self.call_method, "logical_and"), conditions)
+            self.made.append(graph.call_function(SET_GRAD, (False,)))
+            for given, value in zip(inputs, before, strict=True):
+                node = self.call_method("copy_", given, self.call_method("where", given, holds, value))
+                node.meta["changes"] = {storage_id(given.meta["example_value"])}
+            self.made.append(graph.call_function(SET_GRAD, (grad,)))
+        self.set_results([*self.output.args[0], *conditions])
+
+    def call_method(self, name: str, *args: fx.Node) -> fx.Node:
+        made = self.module.graph.call_method(name, args)
+        with torch.no_grad():
+            made.meta["example_value"] = getattr(torch.Tensor, name)(*(node.meta["example_value"] for node in args))
+        self.made.append(made)
+        return made
+
     def detached(self, node: fx.Node) -> fx.Node:
         with self.module.graph.inserting_before(self.output):
             made = self.module.graph.call_method("detach", (node,))
@@ -51,6 +85,8 @@ class GraphEnd:
     def restore(self) -> None:
         """Undo all changes."""
         self.output.args = (self.before,)
-        for node in self.made:
+        for node, target, args in self.replaced:
+            node.target, node.args = target, args
+        for node in reversed(self.made):
             self.module.graph.erase_node(node)
         self.module.recompile()

@@ -298,9 +298,10 @@ def refuse_offset(m: Machine, name: str, tensor: TensorValue) -> None:
 
 
 def record(m: Machine, name: str, call: known_values.Call, result: Any, written: set[int], seen: bool) -> fx.Node:
-    """The node of an operation. It records whose memory the operation writes to."""
+    """The node of an operation. It records whose memory the operation writes to, and whether it may raise."""
     kind = "call_method" if isinstance(call[0], str) else "call_function"
     node = m.builder.record(kind, *call, result, m.stack_trace(), seen=seen)
+    node.meta["refuses"] = m.builder.fake_mode.may_refuse
     if m.warned:
         node.meta["torch_warns"] = taken(m)
     if written:

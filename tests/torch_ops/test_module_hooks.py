@@ -115,7 +115,8 @@ def negate(module, after):
 
 
 @pytest.mark.parametrize("hooks", [{"hook": keep}, {"hook": double}, {"pre_hook": keep}, {"pre_hook": negate},
-                                   {"hook": double, "pre_hook": negate}], ids=str)
+                                   {"hook": double, "pre_hook": negate}],
+                         ids=lambda hooks: " and ".join(f"{kind} {hook.__name__}" for kind, hook in hooks.items()))
 @pytest.mark.parametrize("needs_grad", [True, False])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_backward_hooks_are_called_with_the_gradients_of_the_module(hooks, needs_grad, backend):

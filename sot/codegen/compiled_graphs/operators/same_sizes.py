@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
+from sot.torch_compat.graphs import lets_go_of_source
+
 FUNCTIONS = F.interpolate, F.upsample
 # The kernels by mode and dimensions. The decompositions of the other modes agree with them.
 KERNELS = {
@@ -25,6 +27,7 @@ KERNELS = {
 
 def call_kernels(module: fx.GraphModule) -> None:
     """Let a graph call the kernels wherever an interpolation keeps the size, or may keep it."""
+    changed = False
     for node in module.graph.nodes:
         if node.op != "call_function" or node.target not in FUNCTIONS:
             continue
@@ -40,7 +43,10 @@ def call_kernels(module: fx.GraphModule) -> None:
             node.target, node.kwargs = interpolated, {}
             node.args = given["input"], kernel, [int(n) if type(n) is int else None for n in now.shape[2:]], [
                 *map(float, factors)], now.dtype
-    module.recompile()
+            changed = True
+    if changed:
+        module.recompile()
+        lets_go_of_source(module)
 
 
 def may_keep(x: Tensor, now: Tensor, factors: list[float]) -> bool:

@@ -81,14 +81,22 @@ class DynamicNumber(LazyConst):
             if self.pytype is float and self.was_constant:
                 raise Break(Reason.VARYING_NUMBER, str(self))
             machine, self._machine = self._machine, None
-            if self._symbol is not None:
-                int(self._symbol)
-                machine.note_assumptions()
-            else:
-                machine.guard(RelationGuard(self.origin, "==", self.term, self._value))
-                if self.pytype is float and self._value == 0.0:     # -0.0 is another number
-                    machine.guard(RelationGuard(self.origin, "==", ("sign", self.term), math.copysign(1, self._value)))
+            try:
+                self.assume(machine)
+            except BaseException:
+                self._machine = machine     # a number that no guard can compare still varies
+                raise
         return self._value
+
+    def assume(self, m: Machine) -> None:
+        """Guard that it is the number of this call. Raises Break if it is drawn in the call."""
+        if self._symbol is not None:
+            int(self._symbol)
+            m.note_assumptions()
+        else:
+            m.guard(RelationGuard(self.origin, "==", self.term, self._value))
+            if self.pytype is float and self._value == 0.0:     # -0.0 is another number
+                m.guard(RelationGuard(self.origin, "==", ("sign", self.term), math.copysign(1, self._value)))
 
     def symbol(self, m: Machine) -> Any:
         """torch's form of the number: a SymInt, a plain int if torch has found its value, or None."""
@@ -137,8 +145,9 @@ class VaryingRange(LazyConst):
 
     @property
     def real(self) -> Any:
+        found = range(*(p.real for p in self.parts))
         self._machine = None
-        return range(*(p.real for p in self.parts))
+        return found
 
     def rebuild(self, e: Emitter) -> str:
         return f"range({', '.join(map(e.value, self.parts))})" if self.varies else e.literal(self.real)

@@ -1,7 +1,16 @@
 """Numbers of Python's and NumPy's generators are inputs of the graph, drawn before it in the order of the program."""
 from __future__ import annotations
 
+import array
+import cmath
+import datetime
+import fractions
+import itertools
+import json
+import operator
 import random
+import statistics
+import struct
 
 import numpy as np
 import pytest
@@ -268,4 +277,33 @@ def test_an_array_of_random_numbers_that_no_graph_takes(fn, backend):
         for run in (translated, fn):
             np.random.seed(seed)
             outcomes.append((run(torch.ones(3)), np.random.rand()))
+        assert same(*outcomes) is None
+
+
+# Python calls these, or capture does so with what it takes for the number: it must be the number of each call.
+CALLED_BY_PYTHON = {
+    "text": lambda n, r: (bin(n), chr(65 + n), "a".center(n), bytes(str(n), "ascii"), json.dumps(n)),
+    "bytes": lambda n, r: (bytes(n), bytearray(n), struct.pack("i", n), int.to_bytes(n, 2, "big")),
+    "arithmetic": lambda n, r: (n.bit_length(), fractions.Fraction(n, 3), cmath.sqrt(n), statistics.mean([n, 2])),
+    "a draw": lambda n, r: (random.gauss(n, 1), random.uniform(n, 99)),
+    "counting": lambda n, r: (next(itertools.count(n)), next(itertools.count(r)), [*itertools.islice(range(99), n)]),
+    "places": lambda n, r: (operator.itemgetter(n)([*range(60)]), array.array("i", [n])[0], [*range(n)]),
+    "order": lambda n, r: (sorted([n, 3, r]), np.float32(r), datetime.timedelta(n).days),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("what", CALLED_BY_PYTHON)
+def test_a_number_that_python_needs_is_the_number_of_the_call(what, backend):
+    use = CALLED_BY_PYTHON[what]
+
+    def fn(x):
+        n, r = random.randrange(50), random.random()
+        return x + 1, use(n, r)
+    translated = sot.to_static(fn, backend=backend)
+    for seed in range(4):
+        outcomes = []
+        for run in (translated, fn):
+            random.seed(seed)
+            outcomes.append((run(torch.ones(3)), random.random()))
         assert same(*outcomes) is None

@@ -59,7 +59,7 @@ from sot.torch_compat.global_state import (
     net_states,
     undoing_regions,
 )
-from sot.torch_compat.tensors import asking_no_class, overrides_enabled
+from sot.torch_compat.tensors import asking_no_class, overrides_enabled, without_subclasses
 
 # A backend that compiles loses these, or computes something else.
 ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
@@ -280,8 +280,9 @@ def changed_tensors(graph: Graph) -> list[int]:
     """The indices of the inputs that a graph changes, if all can be restored: leaves that are not views."""
     changed = set(graph.changes.inputs)
     found = [i for i, origin in enumerate(graph.inputs) if origin in changed]
-    plain = all(isinstance(v, torch.Tensor) and v.is_leaf and not v._is_view() and not v.is_inference()
-                for v in map(graph.real.__getitem__, found))
+    with without_subclasses():
+        plain = all(isinstance(v, torch.Tensor) and v.is_leaf and not v._is_view() and not v.is_inference()
+                    for v in map(graph.real.__getitem__, found))
     return found if plain and not graph.changes.traceless else []
 
 

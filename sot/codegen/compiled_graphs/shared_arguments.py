@@ -20,7 +20,7 @@ from sot.guards.origin import Arg, CellContents, Global, Item, Origin
 from sot.guards.tensor_guards import MemoryGuard
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.subclasses.wrappers import is_wrapper
-from sot.torch_compat.tensors import shared_memory, storage_id
+from sot.torch_compat.tensors import shared_memory, storage_id, without_subclasses
 
 
 def is_argument(origin: Origin) -> bool:
@@ -73,6 +73,7 @@ def with_views_in_place(compiled: Callable[..., Any], graph: Graph) -> Callable[
     places = seen_in_results(graph)
 
     def call(*args: Any) -> Any:
-        begins_elsewhere = any(args[i].storage_offset() for i in places)
+        with without_subclasses():
+            begins_elsewhere = any(args[i].storage_offset() for i in places)
         return (graph.module.forward if begins_elsewhere else compiled)(*args)
     return call if places else compiled

@@ -1,4 +1,4 @@
-"""Locks that the call has made. Nobody else can hold one before the frame is left, so it is only a count.
+"""Locks that the call has made. No other thread can hold such a lock before the frame ends, so a count replaces it.
 
 A lock that existed before is a break: another thread may hold it.
 """

@@ -110,7 +110,7 @@ def test_an_order_that_nothing_reads_is_not_guarded():
         numbers.add(5)
         return x + len(numbers)
     static = sot.to_static(fn, backend="eager")
-    for numbers in ({8, 0, 16}, {16, 8, 0}, {0, 16, 8}):
+    for numbers in map(set, ([8, 0, 16], [16, 8, 0], [0, 16, 8])):      # each in that order
         expected = set(numbers)
         assert torch.equal(static(X, numbers), fn(X, expected)) and numbers == expected
     assert len(sot.translation_of(static).captures) == 1

@@ -12,7 +12,7 @@ from torch._C._dynamo.guards import TensorGuards
 
 from sot import _hook
 from sot.torch_compat import native
-from sot.torch_compat.functions import TensorBase
+from sot.torch_compat.functions import DISABLED, TensorBase
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class, plain_parts
 
 Layout = tuple[Sequence[int | None], Sequence[int | None]]      # sizes and strides; None is any
@@ -108,11 +108,7 @@ def shared_memory(count: int, *tensors: torch.Tensor) -> tuple[tuple[int, Any, A
 # ``Tensor.__torch_function__`` makes its results instances of the subclass.
 convert_result = torch._tensor._convert
 
-
 without_subclasses = torch._C.DisableTorchFunctionSubclass
-
-
-DISABLED = torch._C._disabled_torch_function_impl
 
 
 def overrides_enabled(enabled: bool) -> Any:

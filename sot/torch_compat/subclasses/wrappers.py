@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from sot.torch_compat.functions import DISABLED
+
 NO_DISPATCH = torch.Tensor.__torch_dispatch__
-NO_FUNCTION = torch._C._disabled_torch_function_impl
 NOTED_BY_TORCH = frozenset({"_is_param", "_is_buffer", "fake_mode", "fake_device"})  # by torch, on any instance
 # Those of a jagged nested tensor, which follow from its inner tensors and its context.
 OF_NESTED = frozenset({"_size", "_strides", "_ragged_idx", "_lengths", "_metadata_cache",
@@ -49,7 +50,7 @@ def is_ragged(size: Any) -> bool:
 def as_torch_calls(*given: Any) -> contextlib.AbstractContextManager:
     """While this is entered, an operation with these arguments runs the functions of torch's own wrapper classes."""
     kinds = {type(value) for part in given for value in (part if isinstance(part, (list, tuple)) else (part,))}
-    has_functions = any(issubclass(kind, torch.Tensor) and kind.__torch_function__ is not NO_FUNCTION
+    has_functions = any(issubclass(kind, torch.Tensor) and kind.__torch_function__ is not DISABLED
                         and is_own_class_of_torch(kind) for kind in kinds)
     return torch._C._EnableTorchFunction() if has_functions else contextlib.nullcontext()
 

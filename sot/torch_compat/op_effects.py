@@ -82,7 +82,8 @@ def may_refuse(kernel: Any, args: tuple, kwargs: dict[str, Any] | None = None) -
 
 def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
     """Whether it may raise for another reason than what the kernel is."""
-    if kernel._schema.is_mutable and (overlaps(kernel, args) or draws_numbers_for(kernel, args)):
+    if kernel._schema.is_mutable and (
+            overlaps(kernel, args) or draws_numbers_for(kernel, args) or changes_inference_tensors(kernel, args)):
         return True
     if any(isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args) and is_of_reals(kernel):
         return True
@@ -240,6 +241,14 @@ def changes_unversioned(kernel: Any, args: tuple) -> bool:
         return args[5] is not False and any(isinstance(a, torch.Tensor) for a in args[3:5])     # args[5]: training
     return bool(name) and (_writes_beside_self(kernel) or any(
         isinstance(a, torch.Tensor) and a.is_inference() for a in (*args, *changed_lists(kernel, args))))
+
+
+def changes_inference_tensors(kernel: Any, args: tuple) -> bool:
+    """Whether it may raise because an inference tensor is changed outside of inference mode. Fakes do not, if the
+    tensor is a view, or in a list.
+    """
+    return not torch.is_inference_mode_enabled() and any(
+        isinstance(a, torch.Tensor) and a.is_inference() for a in (*args[:1], *changed_lists(kernel, args)))
 
 
 def changed_lists(kernel: Any, args: tuple) -> list[torch.Tensor]:

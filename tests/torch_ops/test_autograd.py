@@ -320,7 +320,33 @@ def test_a_change_of_data_after_an_error_that_is_caught():
         check(f, X, index)
 
 
+@pytest.mark.parametrize("change", [
+    lambda x: x.__setitem__(slice(1), 2.), lambda x: x.view(-1).zero_(), lambda x: torch._foreach_add_([x], 1),
+    lambda x: x.t().add_(1), lambda x: x.unbind()[0].add_(1), lambda x: x.add_(1)])
+def test_a_tensor_of_inference_mode_must_not_be_changed_outside_of_it(change):
+    def f(x):
+        with torch.inference_mode():
+            x += 1
+            y = x * 2
+        print(y)
+        change(y)
+        return y
+    check(f, X)
+
+
 # ---- nodes of autograd
+@pytest.mark.parametrize("first", ["leaf", "plain", "result"])
+def test_a_change_without_gradients_keeps_the_node(first):
+    def f(x):
+        with torch.no_grad():
+            x[:1].zero_()
+        return type(x.grad_fn).__name__, x.grad_fn is None
+    kinds = {"leaf": lambda: G.detach().clone().requires_grad_(), "plain": lambda: X.clone(), "result": lambda: G * 2}
+    translated = sot.to_static(f)
+    for kind in [first, *kinds]:
+        assert translated(kinds[kind]()) == f(kinds[kind]())
+
+
 def test_the_node_of_a_result_is_read_as_it_is():
     check(lambda x: ((x * 2).grad_fn.name(), [n.name() for n, _ in (x * 2).exp().grad_fn.next_functions]), G)
 

@@ -87,9 +87,9 @@ def grad_fn(m: Machine, tensor: TensorValue) -> Value:
     real = tensor.ref.real
     if real is not None and not has_changed(tensor):
         return wrap_attr(m, tensor, "grad_fn", real.grad_fn)
-    if tensor.fake.grad_fn is None:
+    if tensor.fake.grad_fn is None and (real is None or not real.requires_grad or guarded(m, tensor, "is_leaf")):
         return NONE
-    if real is not None:
+    if real is not None:        # a change without gradients keeps a grad_fn, and the fake of an input has none
         raise Break(Reason.UNSUPPORTED, f"reading .grad_fn of {tensor}, which has been changed,")
     return node_of(m, GradFn(tensor, tensor.fake.grad_fn))
 

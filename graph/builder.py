@@ -39,7 +39,7 @@ class GraphBuilder:
         self._anchor = self.graph.create_node("placeholder", "anchor")
         self.operations = 0
         self.untracked: list[TensorRef] = []    # these share memory, but no version, with others: ``x.data``
-        self.untraced: list[TensorRef] = []     # the same with arrays from outside
+        self.untraced: list[TensorRef] = []     # the same with arrays and sparse tensors from outside
         # whether inputs, statistics, or tensors in inference mode are changed without a new version
         self.changes_traceless = False
         self.refuses = False                    # whether the graph may raise because of its inputs' values

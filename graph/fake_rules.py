@@ -1,5 +1,5 @@
 """What runs on fakes in place of operations whose own kernels read the values of a tensor: those on packed sequences,
-and a few others.
+the parts of a sparse tensor, and a few others.
 
 ``pack_padded_sequence`` makes one long row of sequences of different lengths. How long that is depends on the lengths,
 so the sizes of its results are symbols of data. A recurrent network over such a row has results with the sizes of its
@@ -67,13 +67,24 @@ def least_squares(a: torch.Tensor, b: torch.Tensor) -> Any:
         (b.T @ a).T, a.new_empty(0), torch.empty((), dtype=torch.int64), a.new_empty(0)))
 
 
+def compressed(layout: torch.layout) -> Callable[..., torch.Tensor]:
+    """The rule of a function that makes a matrix of compressed rows or columns. Its own kernel refuses fakes."""
+    def rule(compressed_indices: torch.Tensor, plain_indices: torch.Tensor, values: torch.Tensor, size: Any, *,
+             dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
+        return torch.ops.aten._sparse_compressed_tensor_with_dims(
+            0, values.dim() - plain_indices.dim(), [*size], [], compressed_indices.dtype, layout=layout,
+            dtype=dtype or values.dtype, device=device or values.device)
+    return rule
+
+
 RECURRENT = torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu
 ON_PACKED: dict[Any, Callable[..., Any]] = {
     torch._pack_padded_sequence: packed, torch._pad_packed_sequence: padded,
     **{network: recurrent(network) for network in RECURRENT}}
 OTHERS: dict[Any, Callable[..., Any]] = {
     F.ctc_loss: alignment_loss, torch.cov: covariance, torch.corrcoef: covariance,
-    torch.linalg.lstsq: least_squares}
+    torch.linalg.lstsq: least_squares, torch.sparse_csr_tensor: compressed(torch.sparse_csr),
+    torch.sparse_csc_tensor: compressed(torch.sparse_csc)}
 BY_NAME = {function.__name__: (function, fake) for function, fake in {**ON_PACKED, **OTHERS}.items()}
 
 
@@ -96,11 +107,45 @@ def padded_to_symbol(data: torch.Tensor, batch_sizes: torch.Tensor, batch_first:
     return F.pad(sequences, [*places, 0, total_length - longest], value=padding_value), lengths     # type: ignore[list-item]
 
 
+def part_of_sparse(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The target of the node for the indices or the values of a sparse tensor. On fakes they are contiguous."""
+    part = getattr(tensor, name)()
+    if not part.is_contiguous():
+        raise RuntimeError(f"{name}() of a sparse tensor is not contiguous")
+    return part
+
+
+def rule_of_sparse(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a sparse fake, which has no elements, with a symbol for their number."""
+    part = getattr(tensor, name)()
+    if tensor.layout is torch.sparse_coo:
+        dim = 1 if name in ("indices", "_indices") else 0
+    else:
+        rows = tensor.crow_indices if tensor.layout in (torch.sparse_csr, torch.sparse_bsr) else tensor.ccol_indices
+        dim = rows().dim() - 1
+    sizes = [*part.shape]
+    sizes[dim] = number_of_elements(tensor)
+    return part.sum(dim, keepdim=True, dtype=part.dtype).expand(sizes).clone(memory_format=torch.contiguous_format)
+
+
+def number_of_elements(fake: Any) -> Any:
+    """The symbol for it, until the fake changes."""
+    known = getattr(fake, "number_of_elements", None)
+    if known is None or known[0] != fake._version:
+        known = fake.number_of_elements = fake._version, new_size()
+    return known[1]
+
+
 def rule_on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
     return BY_NAME[name][1](*args, **kwargs)
 
 
-RULES: dict[Any, Callable[..., Any]] = {on_packed: rule_on_packed}
+RULES: dict[Any, Callable[..., Any]] = {on_packed: rule_on_packed, part_of_sparse: rule_of_sparse}
+PARTS_OF_SPARSE = frozenset(("indices", "_indices", "values", "_values", "col_indices", "row_indices"))
+
+
+def is_sparse(fake: Any) -> bool:
+    return isinstance(fake, torch.Tensor) and fake.layout is not torch.strided and not fake.is_nested
 
 
 def has_rule(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -113,6 +158,9 @@ def has_rule(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
             isinstance(v, torch.Tensor) and v.dim() == 2 and v.is_floating_point() and v.device.type == "cpu"
             and not v.requires_grad and all(type(n) is int for n in v.shape) for v in fakes) and (
             fakes[0].shape[0] <= fakes[0].shape[1])     # type: ignore[union-attr]
+    if target in (torch.sparse_csr_tensor, torch.sparse_csc_tensor):
+        return len(fakes) == 4 and kwargs.keys() <= {"dtype", "device"} and all(
+            isinstance(v, torch.Tensor) and not v.requires_grad for v in fakes[:3])
     fake = fakes[0] if len(fakes) == 1 and not kwargs else None
     return isinstance(fake, torch.Tensor) and fake.dim() == 2 and fake.is_floating_point() and (
         type(fake.shape[1]) is int and fake.shape[1] > 1)
@@ -122,6 +170,9 @@ def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     """The target and arguments of the node for a call. A recurrent network gets a packed sequence if its weights are
     fourth, after the batch sizes.
     """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if name.partition(".")[0] in PARTS_OF_SPARSE and is_sparse(getattr(args[0], "fake", None)):
+        return part_of_sparse, (name.partition(".")[0], args[0]), {}
     if target in ON_PACKED and (target not in RECURRENT or len(args) > 3 and isinstance(args[3], (tuple, list))):
         return on_packed, (target.__name__, *args), kwargs
     if getattr(target, "__hash__", None) and target in OTHERS and has_rule(target, args, kwargs):

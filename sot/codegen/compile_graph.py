@@ -22,7 +22,7 @@ from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
-from sot.codegen.compiled_graphs.pieces import in_pieces, shows_gradient
+from sot.codegen.compiled_graphs.pieces import has_sparse, in_pieces, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.shared_arguments import share_memory, with_views_in_place
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
@@ -194,7 +194,8 @@ class GraphCompiler:
             return graph.module.forward     # a compiled graph would show a part of the gradient
         as_it_is = graph.has_numpy and self.cuts or graph.has_generator or any(map(shows_gradient, nodes)) or any(
             graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
-            if self.cuts or target is not on_packed) or any(is_script(node.target) for node in nodes)
+            if self.cuts or target is not on_packed) or any(
+            is_script(node.target) or self.cuts and has_sparse(node) for node in nodes)
         if not as_it_is and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
         if not self.compiles:
@@ -205,8 +206,7 @@ class GraphCompiler:
             except BackendError:
                 pass
         if self.cuts and graph.can_be_cut and not marks_tensors(graph.module):
-            if (pieces := in_pieces(graph.module, self.backend, ONLY_AS_IT_IS)) is not None:
-                return pieces
+            return in_pieces(graph.module, self.backend, ONLY_AS_IT_IS) or graph.module.forward
         raise RestartCapture(COMPILES, compiles=True)
 
     def ask_about_results(self, graph: Graph, examples: list[Any]) -> Callable[..., Any]:

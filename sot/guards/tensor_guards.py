@@ -93,6 +93,44 @@ class TensorGuard(Guard):
         return isinstance(other, TensorGuard) and self.origin == other.origin
 
 
+def facts_of_sparse(tensor: torch.Tensor) -> tuple:
+    """What operations on a sparse tensor depend on, but for the number of its elements."""
+    blocks = tensor.values().shape[-2 - tensor.dense_dim():] if tensor.layout in BLOCKED else ()
+    coalesced = tensor.is_coalesced() if tensor.is_sparse else None
+    return (tensor.layout, tensor.dtype, tensor.device, tuple(tensor.shape), tensor.requires_grad, tensor.is_leaf,
+            tensor.sparse_dim(), tensor.dense_dim(), coalesced, tuple(blocks), tensor.is_inference())
+
+
+BLOCKED = torch.sparse_bsr, torch.sparse_bsc
+
+
+def is_such_sparse(value: Any, facts: tuple) -> bool:
+    return type(value) is torch.Tensor and value.layout is facts[0] and facts_of_sparse(value) == facts
+
+
+IS_SUCH_SPARSE = plain(is_such_sparse)
+
+
+@dataclass(frozen=True)
+class SparseGuard(Guard):
+    """A sparse tensor has this layout, dtype, device and shape. How many elements it has is a number of the graph."""
+
+    facts: tuple
+
+    def test(self, emit: Emit) -> str:
+        return f"{emit.const(IS_SUCH_SPARSE)}({emit.ref(self.origin)}, {emit.const(self.facts)})"
+
+    def holds(self, value: object) -> bool:
+        return is_such_sparse(value, self.facts)
+
+    def seen(self, value: object) -> str:
+        return tensor_summary(value) if isinstance(value, torch.Tensor) else short(value)
+
+    def __str__(self) -> str:
+        layout, dtype, device, shape, *_ = self.facts
+        return f"{self.origin} is a tensor of {dtype} with the layout {layout} and the shape {shape} on {device}"
+
+
 @dataclass(frozen=True)
 class AnyTensorGuard(TypeGuard):
     """A tensor of this exact class, with any dtype, shape and device. The captured graph is right for all of them."""

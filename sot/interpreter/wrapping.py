@@ -19,11 +19,12 @@ import numpy as np
 import torch
 
 from sot.graph import GeneratorRef
+from sot.graph.fake_rules import is_sparse
 from sot.guards.guards import CodeGuard, EqualsGuard, IsGuard, LengthGuard, SameGuard, TypeGuard
 from sot.guards.of_objects.range_iterators import RANGE_ITERATOR
 from sot.guards.of_objects.warning_logs import NoLogGuard, gets_warnings
 from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, known
-from sot.guards.tensor_guards import TensorGuard
+from sot.guards.tensor_guards import SparseGuard, TensorGuard, facts_of_sparse
 from sot.interpreter.torch_ops.wrappers import instances
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
@@ -242,6 +243,8 @@ def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     kind = type(real)
     if is_wrapper(real):
         return instances.existing(m, real, origin)
+    if kind is torch.Tensor and is_sparse(real) and (found := sparse(m, real, origin)) is not None:
+        return found
     if other := other_kind(real):
         m.guard(TypeGuard(origin, kind))
         return OtherTensor(real, origin, other)
@@ -259,6 +262,24 @@ def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     if ref.fake.is_leaf and ref.fake.requires_grad:
         m.leaves[id(ref.fake)] = value
     m.input_origins[id(value.ref)] = origin
+    return value
+
+
+def sparse(m: Machine, real: torch.Tensor, origin: Origin) -> TensorValue | None:
+    """A sparse tensor that existed before; None if torch has no fake of it. Its fake has no elements."""
+    facts = facts_of_sparse(real)
+    try:
+        fake = m.builder.fake_mode.from_tensor(real, static_shapes=True)
+        if facts_of_sparse(fake) != facts or is_in_transform(real):
+            return None
+    except Exception:  # noqa: BLE001 - torch may have no fake for a layout
+        return None
+    m.guard(SparseGuard(origin, facts))
+    ref = m.builder.input(real, str(origin), fake)
+    value = TensorValue(ref, torch.Tensor, origin)
+    if fake.is_leaf and fake.requires_grad:
+        m.leaves[id(fake)] = value
+    m.input_origins[id(ref)] = origin
     return value
 
 

@@ -85,7 +85,7 @@ def storage_id(t: torch.Tensor) -> int:
     """An identifier of the storage: tensors that share memory have the same one."""
     while functorch.is_functorch_wrapped_tensor(t):
         t = functorch.get_unwrapped(t)
-    return t.untyped_storage()._cdata
+    return t.untyped_storage()._cdata if t.layout is torch.strided or t.is_nested else id(t)
 
 
 def storage_ids(t: torch.Tensor) -> set[int]:

@@ -17,6 +17,7 @@ from torch import fx
 from torch.fx.passes.split_module import split_module
 
 from sot.backends import Backend, call_backend
+from sot.graph.fake_rules import is_sparse
 from sot.interpreter.torch_ops.tensor_hooks import make_place
 from sot.torch_compat.compilers import placeholder_values, symbolic_mode
 
@@ -138,7 +139,7 @@ def changes_first(node: fx.Node) -> bool:
 
 
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
-    """Whether it is called unchanged. So is a node that takes or returns anything but tensors and numbers."""
+    """Whether it is called unchanged. So is a node that takes or returns anything but dense tensors and numbers."""
     return node.target in plain or shows_gradient(node) or "warns" in node.meta or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
 
@@ -146,4 +147,10 @@ def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
 def is_traced(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return all(map(is_traced, value))
-    return isinstance(value, (torch.Tensor, int, float, bool))
+    return isinstance(value, (torch.Tensor, int, float, bool)) and not is_sparse(value)
+
+
+def has_sparse(node: fx.Node) -> bool:
+    """Whether it makes a sparse tensor. Compilers take the sizes of its parts from fakes, which have no elements."""
+    made = node.meta.get("example_value")
+    return any(map(is_sparse, made if isinstance(made, (tuple, list)) else (made,)))

@@ -183,7 +183,7 @@ def source_origin(m: Machine, ref: TensorRef) -> Any:
     """The origin of an input whose values may be known; None for one that the entry holds anyway."""
     origin = m.input_origins.get(id(ref))
     real = ref.real
-    if origin is None or not isinstance(real, torch.Tensor) or not is_plain(real):
+    if origin is None or not isinstance(real, torch.Tensor) or not is_plain(real) or real.layout is not torch.strided:
         raise NotKnown
     if hasattr(origin, "held"):
         return None

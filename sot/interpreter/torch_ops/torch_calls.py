@@ -167,6 +167,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if name == "retain_grad" and m.assumptions.compiles and not any(v.fake.is_leaf for v in found.values()):
         raise Break(Reason.SIDE_EFFECT, name)
     asked = fake_rules.node_of(target, graph_args, graph_kwargs)
+    kind = "call_method" if isinstance(asked[0], str) else "call_function"
     refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
@@ -196,9 +197,18 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     node = record(m, name, call, result, written, seen=not follows or changed or bool(written) or call is not asked)
     made = operations.noted(m, name, structure(m, node, result, found), call, differing)
     note_leaves(m, changed, made, found)
-    if call[0] is getattr and isinstance(made, TensorValue) and args[1].constant() == "data":
-        m.builder.untracked.append(made.ref)
+    note_other_memory(m, call, made)
     return made
+
+
+def note_other_memory(m: Machine, call: known_values.Call, made: Value) -> None:
+    """Record a result whose changes show in another tensor, but not in its version."""
+    if not isinstance(made, TensorValue):
+        return
+    if call[0] is getattr and call[1][1] == "data":
+        m.builder.untracked.append(made.ref)
+    if call[0] is fake_rules.part_of_sparse:        # its fake is no part of that of the sparse tensor
+        m.builder.untraced.append(made.ref)
 
 
 def constant_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> Value:

@@ -49,6 +49,12 @@ def positions(x):
 
 
 @one_graph
+def other_dtypes(x):
+    y, i = x[x > 0], x.nonzero()[:, 0]
+    return y.int(), y.bool(), y.double(), y.half(), i.float() / 3, i.to(torch.int32), i.unique().float()
+
+
+@one_graph
 def values(x):
     found, where, counts = x.round().unique(return_inverse=True, return_counts=True)
     return found * 2, found[where], torch.repeat_interleave(found, counts), torch.unique_consecutive(x)

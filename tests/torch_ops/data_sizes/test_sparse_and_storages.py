@@ -2,11 +2,14 @@
 it is, and right with a backend that compiles."""
 from __future__ import annotations
 
+import harness
 import pytest
 import torch
 from harness import Programs, check_by
 from torch import nn
 from torch.nn import functional as F
+
+import sot
 
 whole = Programs()
 
@@ -36,6 +39,36 @@ def products(x):
 def reduced(x):
     s = x.to_sparse()
     return torch.sparse.sum(s), torch.sparse.sum(s, 1).to_dense(), torch.sparse.softmax(s, 1).to_dense()
+
+
+@whole
+def sizes_of_parts(x):
+    s = x.to_sparse()
+    r = x.to_sparse_csr()
+    return (s.values().shape, s.indices().shape[1], len(s._values()), s.values().numel() > 2, r.col_indices().shape,
+            r.values().shape, r.crow_indices().shape, x.to_sparse(1).values().shape)
+
+
+@whole
+def parts_together(x):
+    s = x.to_sparse()
+    i, v = s.indices(), s.values()
+    whole = torch.zeros(3).index_add(0, i[0], v)
+    return torch.sparse_coo_tensor(i, v / whole[i[0]], s.shape).to_dense(), torch.stack([v, i[1].float()]), i.t().shape
+
+
+@whole
+def parts_changed(x):
+    s = x.to_sparse()
+    s.values().mul_(3)
+    s.add_(s)
+    return s.to_dense(), s._nnz(), s._values().shape
+
+
+@whole
+def compressed_rows(x):
+    s = torch.sparse_csr_tensor(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 2, 1]), torch.ones(3), (3, 4))
+    return s.to_dense(), s.crow_indices(), s.col_indices(), s @ x.T, s.layout, s.values().shape
 
 
 @whole
@@ -105,6 +138,97 @@ def test_one_graph(fn):
 @whole.each
 def test_the_same_with_a_backend_that_compiles(fn):
     check_by("aot_eager", fn, example())
+
+
+# ---- handed in ----
+given = Programs()
+
+
+@given
+def product(s, w):
+    return s @ w, s.shape, (s + s).to_dense(), s.layout, s.is_sparse
+
+
+@given
+def returned(s, w):
+    return s, s * 2, {"k": s.t()}
+
+
+@given
+def changed(s, w):
+    s.mul_(2)
+    s.values().add_(1)
+    return s.to_dense(), s.detach().values() is s
+
+
+@given
+def changed_before_a_failure(s, w):
+    s.values().mul_(2)
+    return w[10 + w.sum().long()]
+
+
+@given
+def a_row_at_a_time(s, w):
+    i, v = s.to_sparse_coo().indices(), s.values()
+    return w.index_add(0, i[0], v[:, None] * w[i[1]]), v.shape, i.shape
+
+
+@given
+def differentiated(s, w):
+    w.requires_grad_()
+    (s @ w).pow(2).sum().backward()
+    return w.grad
+
+
+@given
+def printed(s, w):
+    print(s)
+    return w + 1
+
+
+def coordinates_and_weights():
+    return torch.tensor([[0., 1, 2], [3, 0, 0], [0, 0, 5]]).to_sparse(), torch.arange(6.).reshape(3, 2)
+
+
+def rows_and_weights():
+    s, w = coordinates_and_weights()
+    return s.to_sparse_csr(), w
+
+
+@given.each
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("make", [coordinates_and_weights, rows_and_weights])
+@pytest.mark.filterwarnings("ignore")
+def test_sparse_arguments(fn, make, backend):
+    translated = sot.to_static(fn, backend=backend)
+    for _ in range(2):      # compressed rows cannot be copied
+        want, got = harness.outcome(fn, make(), {}), harness.outcome(translated, make(), {})
+        for name in ("raised", "result", "printed", "args", "grads"):
+            assert not harness.same(getattr(got, name), getattr(want, name), name)
+
+
+@pytest.mark.parametrize("other", [
+    lambda s: s.double(), lambda s: torch.stack([s, s])[0], lambda s: s.to_sparse_csr(), lambda s: s.to_dense(),
+    lambda s: torch.sparse_coo_tensor(s.indices(), s.values(), (4, 3)), lambda s: s.clone().requires_grad_(),
+    lambda s: torch.sparse_coo_tensor(s.indices(), s.values(), s.shape)],
+    ids=["dtype", "again", "layout", "dense", "shape", "gradient", "uncoalesced"])
+@pytest.mark.filterwarnings("ignore")
+def test_another_sparse_argument(other):
+    def facts(s):
+        return s.dtype, s.layout, s.shape, s.requires_grad, s.is_sparse and s.is_coalesced(), s.to_dense() * 2
+    f = sot.to_static(facts, backend="eager")
+    s = coordinates_and_weights()[0]
+    for each in (s, other(s), s, other(s)):
+        assert not harness.same(f(each), facts(each), "result")
+
+
+def test_one_graph_for_any_number_of_elements():
+    f = sot.to_static(lambda s, w: (s @ w, s.values().shape), backend="eager", full_graph=True)
+    for text in ([[0., 1], [2, 0]], [[1., 1], [2, 3]], [[0., 0], [0, 0]]):
+        s, w = torch.tensor(text).to_sparse(), torch.ones(2, 1)
+        got, shape = f(s, w)
+        assert torch.equal(got, s @ w) and shape == s.values().shape
+    assert len(sot.translation_of(f).captures) == 1
 
 
 rest = Programs()

@@ -17,6 +17,7 @@ from sot.graph import NumberRef, TensorRef
 from sot.guards.origin import Element
 from sot.guards.terms import FUNCTIONS, Computed
 from sot.interpreter.torch_ops.known_values import NotKnown, has_other_states, slice_of
+from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.tensors import is_plain, storage_id
 from sot.values.base import Const, Value, boolean
 from sot.values.numbers import DynamicNumber, applied, arithmetic, compare, is_dynamic, within
@@ -49,7 +50,8 @@ def counter(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]) 
     the graph.
     """
     (tensor, *rest) = args or (None,)
-    if name not in READS or rest or kwargs or not isinstance(tensor, TensorValue) or tensor.fake.numel() != 1:
+    if name not in READS or rest or kwargs or not isinstance(tensor, TensorValue) or is_symbolic(
+            tensor.fake) or tensor.fake.numel() != 1:
         return None
     point = source(m.frames[-1].native, m.frames[-1].last)
     of_step = m.assumptions.interprets and step_function(m) is not None

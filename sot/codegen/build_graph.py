@@ -67,7 +67,7 @@ class Graph:
         real: the inputs of the captured call.
         examples: the example inputs for the backend: plain tensors, and SymInts for varying numbers.
         weights: which inputs are parameters and buffers of modules.
-        floats: the origins of the floats among its inputs.
+        floats: the origins of the floats and complex numbers among its inputs.
         changes: its side effects.
         states: the changes of torch's global state that are part of it.
         turns_grad_on: whether it starts with gradients off and turns them on.
@@ -136,7 +136,7 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
     if turns_on:
         set_grad_off_first(module)
     floats = {leaf for ref, origin in zip(builder.inputs, origins, strict=True)
-              if isinstance(ref, NumberRef) and type(ref.real) is float for leaf in leaves(origin)}
+              if isinstance(ref, NumberRef) and type(ref.real) in (float, complex) for leaf in leaves(origin)}
     redone = changes.inputs or changes.traceless or changes.hooks or changes.generators or (
         builder.fake_mode.draws and not changes.keeps_random)
     return Graph(name, module, builder.operations, origins, real, tuple(map(plain_example, real)),

@@ -79,4 +79,4 @@ def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:
 def is_of_value(guard: Guard) -> bool:
     """Whether the guard is on the value of a number or a string."""
     return isinstance(guard, ValuesGuard) or isinstance(guard, EqualsGuard) and (
-        type(guard.value) in (*NUMBER_TYPES, str) or isinstance(guard.value, NUMPY_SCALARS))
+        type(guard.value) in (*NUMBER_TYPES, complex, str) or isinstance(guard.value, NUMPY_SCALARS))

@@ -6,11 +6,14 @@ compares two terms.
 """
 from __future__ import annotations
 
+import cmath
 import ctypes
 import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import numpy as np
 
 from sot.guards.origin import Emit, Inputs, Origin, origin
 
@@ -30,6 +33,22 @@ def _float32(value: float) -> float:
     return ctypes.c_float(value).value
 
 
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function without warnings and exceptions of arithmetic: its result is NaN then."""
+    def computed(*values: Any) -> Any:
+        try:
+            with np.errstate(divide="raise", over="raise", invalid="raise", under="ignore"):
+                return function(*values)
+        except (ArithmeticError, ValueError):
+            return math.nan
+    return computed
+
+
+def kind_of(value: Any) -> type | None:
+    """The class of a number; None if it is not finite."""
+    return type(value) if cmath.isfinite(value) else None
+
+
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge}
 # Infix symbols, with their precedence.
@@ -45,6 +64,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         "floor", "ceil", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan",
         "fabs", "erf", "erfc", "degrees", "radians", "asinh", "expm1", "atan2", "copysign", "hypot")},
     "math.prod": lambda *values: math.prod(values), "sign": lambda value: math.copysign(1.0, value)}
+# Arithmetic of NumPy and of complex numbers, with numbers of Python.
+QUIET: dict[str, Callable[..., Any]] = {
+    "quiet neg": _quiet(operator.neg), **{f"quiet {f.__name__}": _quiet(f) for f in (int, float, complex, abs)},
+    **{f"quiet {symbol}": _quiet(INFIX[symbol][0]) for symbol in (
+        "+", "-", "*", "/", "//", "%", "**")},
+    **{f"numpy.{name}": _quiet(getattr(np, name)) for name in (
+        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+        "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "negative", "absolute", "square",
+        "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "arctan", "arctan2",
+        "sinh", "cosh", "tanh", "floor", "ceil", "trunc", "rint", "sign", "minimum", "maximum", "hypot", "deg2rad",
+        "rad2deg", "degrees", "radians", "reciprocal", "fabs", "clip", "round")}}
+FUNCTIONS |= {**QUIET, "kind_of": kind_of, "repr": repr}
 INFINITE = float("inf")
 # The last operand is compared with this, so that Python does not raise. Other functions never raise.
 DOMAINS: dict[str, list[tuple[str, float]]] = {
@@ -112,7 +143,7 @@ def term_code(term: Term, emit: Emit) -> str:
         if term[0] in INFIX:
             return f"({parts[0]} {term[0]} {parts[1]})"
         return f"{emit.const(FUNCTIONS[term[0]])}({', '.join(parts)})"
-    finite = isinstance(term, int) or (isinstance(term, float) and abs(term) < float("inf"))
+    finite = isinstance(term, int) or (type(term) is float and abs(term) < float("inf"))
     return f"({term!r})" if finite else emit.const(term)
 
 
@@ -121,6 +152,7 @@ def term_text(term: Term, outside: int = 0) -> str:
     if not isinstance(term, tuple):
         return str(term)
     symbol, *parts = term
+    symbol = symbol.removeprefix("quiet ")
     if symbol == "neg":
         return f"-{term_text(parts[0], 11)}"
     if symbol not in INFIX:

@@ -33,6 +33,7 @@ from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorExcep
 from sot.torch_compat.functions import DISABLED, is_in_transform
 from sot.torch_compat.subclasses.wrappers import is_wrapper
 from sot.torch_compat.tensors import Layout, plain_tensor
+from sot.values import other_numbers
 from sot.values.arrays import ArrayValue, may_call_numpy
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
@@ -104,7 +105,12 @@ def existing(m: Machine, real: Any, origin: Origin) -> Value:
         m.guard(TypeGuard(origin, kind))
         if kind in SCALARS and may_call_numpy(m):
             return ArrayValue.existing(m, real, origin)
+        if kind in other_numbers.KINDS:
+            return other_numbers.existing(m, real, origin)
         return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
+    if kind is complex and m.varies.number(origin):
+        m.guard(TypeGuard(origin, kind))
+        return other_numbers.existing(m, real, origin)
     if kind in EQUAL_TYPES or kind in DTYPES or issubclass(kind, NUMPY_SCALARS) or is_value_of_torch(kind):
         m.guard(EqualsGuard(origin, real))
         return Const(real, origin)

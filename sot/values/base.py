@@ -227,6 +227,8 @@ class Const(Value):
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         real = self.real
         if isinstance(real, np.number):     # also a float, whose repr is not Python source
+            if isinstance(real, np.complexfloating) and not isinstance(real, complex):
+                raise Break(Reason.OPAQUE_VALUE, f"{real!r}, of which torch takes the real part,")
             return real.item()
         if isinstance(real, slice):
             return slice(*(Const(part).graph_argument(m, found) for part in (real.start, real.stop, real.step)))

@@ -1,5 +1,5 @@
-"""Varying floats for a backend that compiles: they become inputs, as 0-d tensors of float64. The backend would
-otherwise specialise on a float and compile the graph again for each value.
+"""Varying floats for a backend that compiles: they become inputs, as 0-d tensors of float64 (complex numbers, of
+complex128). The backend would otherwise specialise on a float and compile the graph again for each value.
 
 In the graph such a tensor is cast to the dtype of the tensor next to it, because a number does not change that dtype.
 An operation that takes no tensor in place of a number is rewritten, or the number stays a constant.
@@ -7,7 +7,7 @@ An operation that takes no tensor in place of a number is rewritten, or the numb
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ from sot.torch_compat.fake_tensors import FakeTensor
 
 FILLED = frozenset(("full", "full_like", "new_full", "tensor", "as_tensor", "scalar_tensor"))
 SCALED = {"alpha": ("add", "sub", "rsub"), "value": ("addcmul", "addcdiv")}     # a number that scales an operand
-HALF = torch.float16, torch.bfloat16
+HALF = torch.float16, torch.bfloat16, torch.complex32
+DTYPES: dict[type, torch.dtype] = {float: torch.float64, complex: torch.complex128}
 
 
 class NoTensor(Exception):
@@ -33,8 +34,8 @@ class NoTensor(Exception):
 def with_number_tensors(graph: Graph) -> Graph:
     """The same graph with tensors in place of its floats. Raises NoTensor if an operation does not take them."""
     places = number_places(graph)
-    module = Writer(graph.module, places).written()
-    given = [torch.tensor(v, dtype=torch.float64) if i in places else v for i, v in enumerate(graph.real)]
+    module = Writer(graph.module, {i: DTYPES[type(graph.real[i])] for i in places}).written()
+    given = [tensor_of(v) if i in places else v for i, v in enumerate(graph.real)]
     examples = [given[i] if i in places else v for i, v in enumerate(graph.examples)]
     return dataclasses.replace(graph, module=module, real=tuple(given), examples=tuple(examples), floats=frozenset())
 
@@ -44,13 +45,17 @@ def taking_numbers(compiled: Callable[..., Any], which: Sequence[int]) -> Callab
     def call(*args: Any) -> Any:
         given = list(args)
         for i in which:
-            given[i] = torch.tensor(given[i], dtype=torch.float64)
+            given[i] = tensor_of(given[i])
         return compiled(*given)
     return call
 
 
 def number_places(graph: Graph) -> list[int]:
-    return [i for i, given in enumerate(graph.real) if type(given) is float]
+    return [i for i, given in enumerate(graph.real) if type(given) in DTYPES]
+
+
+def tensor_of(number: complex) -> torch.Tensor:
+    return torch.tensor(number, dtype=DTYPES[type(number)])
 
 
 def name_of(node: fx.Node) -> str:
@@ -59,10 +64,10 @@ def name_of(node: fx.Node) -> str:
 
 class Writer:
     """The new graph, and the nodes of the old graph in it. In the new graph ``numbers`` are tensors: those that are
-    given at ``places``, and what is computed from them. ``mode`` is that of the fake tensors.
+    given at ``places``, with their dtypes, and what is computed from them. ``mode`` is that of the fake tensors.
     """
 
-    def __init__(self, module: fx.GraphModule, places: Sequence[int], mode: Any = None) -> None:
+    def __init__(self, module: fx.GraphModule, places: Mapping[int, torch.dtype], mode: Any = None) -> None:
         self.module, self.places, self.new = module, places, fx.Graph()
         self.nodes: dict[fx.Node, fx.Node] = {}
         self.numbers: set[fx.Node] = set()
@@ -76,7 +81,7 @@ class Writer:
         for i, node in enumerate(self.module.graph.find_nodes(op="placeholder")):
             self.copy(node)
             if i in self.places:
-                self.become_number(node)
+                self.become_number(node, self.places[i])
         for node in self.module.graph.nodes:
             if node.op != "placeholder":
                 self.write(node)
@@ -89,10 +94,10 @@ class Writer:
     def copy(self, node: fx.Node) -> None:
         self.nodes[node] = self.new.node_copy(node, self.nodes.__getitem__)
 
-    def become_number(self, node: fx.Node) -> None:
+    def become_number(self, node: fx.Node, dtype: torch.dtype) -> None:
         assert self.mode is not None
         with self.mode:
-            self.nodes[node].meta["example_value"] = torch.empty((), dtype=torch.float64)
+            self.nodes[node].meta["example_value"] = torch.empty((), dtype=dtype)
         self.numbers.add(node)
 
     def write(self, node: fx.Node) -> None:
@@ -121,9 +126,9 @@ class Writer:
             self.nodes[node].target = getattr(torch, name)
         elif module != "_operator":
             raise NoTensor
-        self.become_number(node)
-        if not isinstance(self.result(self.nodes[node]), torch.Tensor):
+        if not isinstance(result := self.result(self.nodes[node]), torch.Tensor):
             raise NoTensor
+        self.become_number(node, result.dtype)
 
     def call(self, node: fx.Node, layout: Layout) -> None:
         """A call of an autograd function: its subgraphs take tensors, too."""
@@ -131,7 +136,8 @@ class Writer:
         parts = (forward, 0, layout.forward), (backward, max(layout.results, 1), layout.backward)
         for part, first, taken in parts:
             assert isinstance(part, fx.Node) and isinstance(part.target, str)
-            places = [first + i for i, which in enumerate(taken) if values[which] in self.numbers]
+            places = {first + i: self.dtype_of(values[which]) for i, which in enumerate(taken)
+                      if values[which] in self.numbers}
             if places:
                 self.submodules[part.target] = Writer(
                     getattr(self.module, part.target), places, self.mode).written()
@@ -223,22 +229,33 @@ class Writer:
         """A function that casts a number to its dtype next to the tensors of an operation."""
         beside = [v for n in node.all_input_nodes if n not in self.numbers
                   and isinstance(v := n.meta.get("example_value"), torch.Tensor)]
-        dtype = torch.get_default_dtype()
-        if beside:
-            dtype = torch.result_type(beside[0], 1.0)
-            for tensor in beside[1:]:
-                dtype = torch.promote_types(dtype, torch.result_type(tensor, 1.0))
-        dtype = dtype.to_real() if dtype.is_complex else dtype
-        if dtype in HALF and any(tensor.dim() for tensor in beside):
-            dtype = torch.float32
 
         def cast(number: fx.Node) -> fx.Node:
+            dtype = self.dtype_beside(beside, self.dtype_of(number).is_complex)
             made = self.new.call_method("to", (self.nodes[number], dtype))
             assert self.mode is not None
             with self.mode:
                 made.meta["example_value"] = torch.empty((), dtype=dtype)
             return made
         return cast
+
+    def dtype_of(self, number: Any) -> torch.dtype:
+        return self.nodes[number].meta["example_value"].dtype
+
+    @staticmethod
+    def dtype_beside(tensors: Sequence[torch.Tensor], is_complex: bool) -> torch.dtype:
+        """The dtype of a number next to these tensors."""
+        number = 1j if is_complex else 1.0
+        dtype = torch.get_default_dtype()
+        dtype = dtype.to_complex() if is_complex else dtype
+        if tensors:
+            dtype = torch.result_type(tensors[0], number)
+            for tensor in tensors[1:]:
+                dtype = torch.promote_types(dtype, torch.result_type(tensor, number))
+        dtype = dtype.to_real() if dtype.is_complex and not is_complex else dtype
+        if dtype in HALF and any(tensor.dim() for tensor in tensors):
+            dtype = torch.complex64 if is_complex else torch.float32
+        return dtype
 
     def moved(self, value: Any, cast: Callable[[fx.Node], fx.Node] | None = None) -> Any:
         """A value of the old graph in the new one."""

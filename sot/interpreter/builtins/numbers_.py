@@ -14,10 +14,11 @@ import torch
 
 from sot.guards.terms import FUNCTIONS as FUNCTIONS_OF_TERMS
 from sot.interpreter.builtins import iteration
-from sot.values import numbers
+from sot.values import numbers, other_numbers
 from sot.values.base import Const, Value
 from sot.values.numbers import NUMBER_TYPES, applied, arithmetic, is_dynamic
 from sot.values.objects import ListValue, TupleValue
+from sot.values.other_numbers import OtherNumber, is_other
 from sot.values.text import number_text, varies
 
 if TYPE_CHECKING:
@@ -39,6 +40,14 @@ TEXT_TO_TEXT = frozenset((str.upper, str.lower, str.title, str.capitalize, str.c
 
 def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
     """The result of a function with a varying argument, or None to leave the call to other handlers."""
+    if function in other_numbers.CALLED and (function not in OF_ONE or any(map(is_other, args))):
+        return other_numbers.called(m, function, args)
+    if any(map(is_other, args)):
+        if function in other_numbers.TO_PYTHON:
+            return other_numbers.called(m, function, args)
+        if getattr(function, "__module__", "") != "math":
+            return None
+        args = [other_numbers.as_python(m, arg) for arg in args]
     if function in OF_ONE and len(args) == 1:
         return applied(m, OF_ONE[function], *args)
     if function in OF_TWO and len(args) == 2:
@@ -76,11 +85,12 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
 
 
 FUNCTIONS: frozenset[Any] = frozenset((*OF_ONE, *OF_TWO, *QUESTIONS, *THEMSELVES, *EXTREMES, str, repr, format,
-                                            *TEXT_TO_TEXT, *PADDED, divmod, pow, math.prod, torch.Size.numel))
+                                            *TEXT_TO_TEXT, *PADDED, *other_numbers.FUNCTIONS, divmod, pow, math.prod,
+                                       torch.Size.numel))
 
 
 def may_vary(value: Value) -> bool:
-    return varies(value) or isinstance(value, (TupleValue, ListValue))
+    return varies(value) or isinstance(value, (TupleValue, ListValue, OtherNumber))
 
 
 def extreme(m: Machine, name: str, items: list[Value]) -> Value | None:

@@ -38,7 +38,7 @@ from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values import numbers
+from sot.values import numbers, other_numbers
 from sot.values.arrays import ArrayValue
 from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
@@ -81,6 +81,8 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     if isinstance(a, DynamicNumber) or isinstance(b, DynamicNumber):
         if (varying := numbers.arithmetic(m, plain, a, b)) is not None:
             return varying
+    if (varying := other_numbers.arithmetic(m, plain, a, b)) is not None:
+        return varying
     if plain == "%" and a.pytype is str and isinstance(a, Const) and (shown := percent_of_numbers(m, a, b)) is not None:
         return shown
     if plain == "+" and made_later(a, b):
@@ -115,7 +117,7 @@ def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | No
     """An operator between a tensor and a tensor or number; None if the other operand takes part in the decision."""
     other = b if isinstance(a, TensorValue) else a
     if isinstance(other, (TensorValue, DynamicNumber, DeferredScalar)) or (
-            isinstance(other, Const) and isinstance(other.real, NUMBERS)):
+            isinstance(other, Const) and issubclass(other.pytype, NUMBERS)):
         return torch_call(m, "call_function", function, [a, b], {})
     if isinstance(other, ObjectValue) and other.is_duck:
         names = [n for f, *n in (*BINARY.values(), *COMPARE.values()) if f is function]
@@ -210,6 +212,8 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return tensor_numbers.binary(m, symbol, a, b)
     if numbers.operands(a, b) is not None:
         return numbers.compare(m, symbol, a, b)
+    if (known := other_numbers.compared(m, symbol, a, b)) is not None:
+        return known
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
         return run_native(m, function, a.real, b.real)
     if isinstance(a, Const) and isinstance(b, HostedValue) and not b.is_stream:
@@ -319,7 +323,7 @@ def unary(m: Machine, symbol: str, a: Value) -> Value:
 
 
 def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> Value:
-    if symbol == "-" and (varying := numbers.negated(m, a)) is not None:
+    if symbol == "-" and (varying := numbers.negated(m, a) or other_numbers.negated(m, a)) is not None:
         return varying
     if isinstance(a, Const) and foldable(a, name):
         return run_native(m, function, a.real)

@@ -43,6 +43,7 @@ from sot.torch_compat.fake_tensors import (
 from sot.torch_compat.op_effects import is_expanded
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
+from sot.values import other_numbers
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
 from sot.values.numbers import with_number_places
 from sot.values.objects import ListValue, TupleValue
@@ -149,6 +150,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if m.of_compilers:
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    if name not in KEEP_NUMPYS_TYPES and "setitem" not in name:
+        args, kwargs = other_numbers.as_arguments(m, args, kwargs)
     args = given_as_tensors.as_numbers(m, name, args)
     integers.read(m, [*args, *kwargs.values()])
     found: dict[int, TensorValue] = {}

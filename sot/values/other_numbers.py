@@ -15,6 +15,7 @@ from sot.guards.guards import RelationGuard
 from sot.guards.origin import Origin
 from sot.guards.terms import COMPARISONS, QUIET, Term, computed_before, depth, function_of, kind_of, leaves, term_code
 from sot.support.errors import Break, Reason
+from sot.values import numbers
 from sot.values.base import Const, LazyConst, Value
 from sot.values.constants import SCALARS
 from sot.values.numbers import DEPTH_LIMIT, DynamicNumber, number_ref
@@ -103,17 +104,21 @@ def computed(m: Machine, name: str, *values: Value) -> Value | None:
 
 
 def arithmetic(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
-    """``a <symbol> b`` if one of them is such a number."""
+    """``a <symbol> b`` for numbers of which at least one varies; None if the constants should be used."""
+    if (found := numbers.arithmetic(m, symbol, a, b)) is not None:
+        return found
     name = f"quiet {symbol}"
     return computed(m, name, a, b) if name in QUIET and (is_other(a) or is_other(b)) else None
 
 
 def negated(m: Machine, a: Value) -> Value | None:
-    return computed(m, "quiet neg", a) if is_other(a) else None
+    return computed(m, "quiet neg", a) if is_other(a) else numbers.negated(m, a)
 
 
 def compared(m: Machine, symbol: str, a: Value, b: Value) -> Value | None:
-    """``a <symbol> b``, decided by the examples and guarded."""
+    """``a <symbol> b``, decided by the examples and guarded; None if the constants should be used."""
+    if numbers.operands(a, b) is not None:
+        return numbers.compare(m, symbol, a, b)
     if not (is_other(a) or is_other(b)) or not (is_number(a) and is_number(b)):
         return None
     (left, left_term), (right, right_term) = parts(a), parts(b)
@@ -147,12 +152,5 @@ def as_python(m: Machine, value: Value, kind: type | None = None) -> Value:
     return computed(m, f"quiet {kind.__name__}", value) or value
 
 
-def as_arguments(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
-    """The arguments of an operation on tensors, for which a number of NumPy is a number of Python."""
-    if not any(map(is_other, (*args, *kwargs.values()))):
-        return args, kwargs
-    return [as_python(m, v) for v in args], {key: as_python(m, v) for key, v in kwargs.items()}
-
-
-__all__ = ["FUNCTIONS", "KINDS", "OtherNumber", "arithmetic", "as_arguments", "as_python", "called", "compared",
+__all__ = ["FUNCTIONS", "KINDS", "OtherNumber", "arithmetic", "as_python", "called", "compared",
            "existing", "is_other", "negated"]

@@ -38,7 +38,7 @@ from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values import numbers, other_numbers
+from sot.values import other_numbers
 from sot.values.arrays import ArrayValue
 from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod
@@ -78,9 +78,6 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return numpy_functions.operate(m, function, a, b, inplace=INPLACE[symbol][0] if inplace else None)
     if tensor_numbers.is_one(a, b):
         return tensor_numbers.binary(m, symbol, a, b)
-    if isinstance(a, DynamicNumber) or isinstance(b, DynamicNumber):
-        if (varying := numbers.arithmetic(m, plain, a, b)) is not None:
-            return varying
     if (varying := other_numbers.arithmetic(m, plain, a, b)) is not None:
         return varying
     if plain == "%" and a.pytype is str and isinstance(a, Const) and (shown := percent_of_numbers(m, a, b)) is not None:
@@ -210,8 +207,6 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return numpy_functions.operate(m, function, a, b)
     if tensor_numbers.is_one(a, b):
         return tensor_numbers.binary(m, symbol, a, b)
-    if numbers.operands(a, b) is not None:
-        return numbers.compare(m, symbol, a, b)
     if (known := other_numbers.compared(m, symbol, a, b)) is not None:
         return known
     if isinstance(a, Const) and isinstance(b, Const) and foldable(a, name) and foldable(b, reflected):
@@ -323,7 +318,7 @@ def unary(m: Machine, symbol: str, a: Value) -> Value:
 
 
 def apply_unary(m: Machine, function: Any, name: str, a: Value, symbol: str) -> Value:
-    if symbol == "-" and (varying := numbers.negated(m, a) or other_numbers.negated(m, a)) is not None:
+    if symbol == "-" and (varying := other_numbers.negated(m, a)) is not None:
         return varying
     if isinstance(a, Const) and foldable(a, name):
         return run_native(m, function, a.real)

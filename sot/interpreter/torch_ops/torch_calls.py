@@ -43,7 +43,6 @@ from sot.torch_compat.fake_tensors import (
 from sot.torch_compat.op_effects import is_expanded
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
-from sot.values import other_numbers
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
 from sot.values.numbers import with_number_places
 from sot.values.objects import ListValue, TupleValue
@@ -122,9 +121,7 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     return torch_call(m, "call_method", name, args, kwargs)
 
 
-# For these functions the type of a NumPy number matters: it decides the dtype of the result.
 TENSOR_MAKERS = torch.tensor, torch.as_tensor, torch.asarray
-KEEP_NUMPYS_TYPES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 
 
 def holds_numpy(m: Machine, value: Value) -> bool:
@@ -150,9 +147,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     if m.of_compilers:
         args, kwargs = with_numbers_of_step(m, target, args, kwargs)
     name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
-    if name not in KEEP_NUMPYS_TYPES and "setitem" not in name:
-        args, kwargs = other_numbers.as_arguments(m, args, kwargs)
-    args = given_as_tensors.as_numbers(m, name, args)
+    args, kwargs = given_as_tensors.as_numbers(m, name, args, kwargs)
     integers.read(m, [*args, *kwargs.values()])
     found: dict[int, TensorValue] = {}
     args, kwargs, numbers = with_number_places(m, name, target, args, kwargs)
@@ -289,7 +284,7 @@ def refuse_numpy(name: str, args: list[Value]) -> None:
 
 def refuse_call(m: Machine, kind: str, name: str, args: list[Value], call: known_values.Call) -> None:
     """Break at a call that no graph does as the program does it."""
-    if name in KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
+    if name in given_as_tensors.KEEP_NUMPYS_TYPES and any(holds_numpy(m, v) for v in args):
         raise Break(Reason.OPAQUE_VALUE, f"a number of NumPy as an argument of {name}")
     if name.startswith("quantize_per_"):
         raise Break(Reason.UNSUPPORTED, f"{name}, which returns a quantized tensor,")

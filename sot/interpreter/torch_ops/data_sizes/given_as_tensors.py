@@ -1,4 +1,6 @@
-"""Sizes that the program gives as 0-d tensors: ``torch.zeros(2, n)``, where torch reads the number in ``n``."""
+"""Numbers that the program gives to operations in another form: sizes as 0-d tensors (``torch.zeros(2, n)``, where
+torch reads the number in ``n``), and numbers of NumPy.
+"""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -8,6 +10,7 @@ import torch
 from sot.support.registry import HANDLERS
 from sot.values.base import Value
 from sot.values.objects import ListValue, TupleValue
+from sot.values.other_numbers import as_python, is_other
 from sot.values.tensor import TensorValue, overrides_operations
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ INTEGERS = frozenset((torch.int64, torch.int32, torch.int16, torch.int8, torch.u
 ALL, FROM_SECOND, FIRST, SECOND = slice(None), slice(1, None), slice(0, 1), slice(1, 2)
 SIZES = {**dict.fromkeys(("zeros", "ones", "empty", "rand", "randn"), ALL), "full": FIRST, "new_full": SECOND,
          **dict.fromkeys(("new_zeros", "new_ones", "new_empty", "expand", "view", "reshape", "repeat"), FROM_SECOND)}
+# For these functions the type of a NumPy number matters: it decides the dtype of the result.
+KEEP_NUMPYS_TYPES = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
 
 
 def is_given(value: Value) -> bool:
@@ -25,13 +30,18 @@ def is_given(value: Value) -> bool:
         isinstance(value.fake, torch.Tensor) and value.fake.dim() == 0 and value.fake.dtype in INTEGERS)
 
 
-def as_numbers(m: Machine, name: str, args: list[Value]) -> list[Value]:
-    """The arguments of an operation, with numbers for sizes that are tensors."""
+def as_numbers(m: Machine, name: str, args: list[Value], kwargs: dict[str, Value]
+               ) -> tuple[list[Value], dict[str, Value]]:
+    """The arguments of an operation, with numbers of Python in place of those of NumPy that vary, and for sizes that
+    are tensors.
+    """
+    if name not in KEEP_NUMPYS_TYPES and "setitem" not in name and any(map(is_other, (*args, *kwargs.values()))):
+        args, kwargs = [as_python(m, v) for v in args], {key: as_python(m, v) for key, v in kwargs.items()}
     if name not in SIZES:
-        return args
+        return args, kwargs
     changed = list(args)
     changed[SIZES[name]] = [number_of(m, value) for value in args[SIZES[name]]]
-    return changed
+    return changed, kwargs
 
 
 def number_of(m: Machine, value: Value) -> Value:

@@ -8,6 +8,7 @@ from types import CodeType, FunctionType, TracebackType
 
 from sot import _hook
 from sot._hook import Tail
+from sot.bytecode import NO_POSITION
 from sot.codegen.source import on_one_line
 from sot.support.own_code import is_own
 from sot.support.tracebacks import Places, traceback_of
@@ -31,7 +32,7 @@ def _fail(raised: list[BaseException]) -> None:
 def leaving(error: BaseException, code: CodeType) -> Tail:
     """The result of an entry that means the exception: it is raised where the frame of this code has been left."""
     places, rest = where(error.__traceback__)
-    *inner, (outermost, _) = places or ((code, code.co_firstlineno),)
+    *inner, (outermost, _) = places or ((code, NO_POSITION),)
     error.__traceback__ = traceback_of((*inner,), rest)
     looks = on_one_line(_fail.__code__.replace(co_filename=outermost.co_filename), outermost)
     return Tail(_hook.plain(FunctionType(looks, {"BaseException": BaseException})), ([error],))
@@ -46,7 +47,8 @@ def where(trace: TracebackType | None) -> tuple[Places, TracebackType | None]:
         if node is not None and (found := FRAME.findall(node.meta.get("stack_trace") or "")):
             frames, rest = found, trace.tb_next
         trace = trace.tb_next
-    return tuple((code_at(*frame), int(frame[1])) for frame in reversed(frames)), visible(rest) if frames else rest
+    places = tuple((code_at(*frame), (int(frame[1]), None, None, None)) for frame in reversed(frames))
+    return places, visible(rest) if frames else rest
 
 
 def visible(trace: TracebackType | None) -> TracebackType | None:

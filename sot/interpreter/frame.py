@@ -6,7 +6,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from sot.bytecode import Code
+from sot.bytecode import NO_POSITION, Code
+from sot.support.tracebacks import Place
 from sot.values.base import ABSENT, Value
 from sot.values.callables import CellValue, FunctionValue
 
@@ -71,11 +72,15 @@ class Frame:
 
     @property
     def line(self) -> int:
-        """The line of the current instruction (or the nearest one before it that has a line)."""
+        return self.place[0] or self.native.co_firstlineno
+
+    @property
+    def place(self) -> Place:
+        """The position of the current instruction (or of the nearest one before it that has a line)."""
         for i in range(min(self.last, len(self.instrs) - 1), -1, -1):
-            if (line := self.instrs[i].pos[0]) is not None:
-                return line
-        return self.native.co_firstlineno
+            if self.instrs[i].pos[0] is not None:
+                return self.instrs[i].pos
+        return NO_POSITION
 
     @property
     def resumable(self) -> bool:

@@ -99,7 +99,7 @@ def went_through(m: Machine, exception: ExceptionValue, frame: Frame) -> None:
     if exception.real is ABSENT and not is_own(frame.native.co_filename):
         before = exception.trace
         m.undoable(lambda: setattr(exception, "trace", before))
-        exception.trace = (*before, (frame.native, frame.line))
+        exception.trace = (*before, (frame.native, frame.place))
 
 
 def not_stop_iteration(m: Machine, frame: Frame, exception: Value) -> Value:

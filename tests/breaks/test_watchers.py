@@ -5,6 +5,7 @@ import gc
 import sys
 import weakref
 
+import pytest
 import torch
 from harness import check
 
@@ -33,6 +34,32 @@ def test_an_argument_dies_when_it_is_deleted():
         return y * 2 if dies(Thing()) else y
     assert torch.equal(f(X), (X + 1) * 2)
     assert reasons(check(f, X, graphs=2, breaks=1)) == ["WATCHES"]
+
+
+@pytest.mark.parametrize("collection", [weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet])
+def test_an_entry_dies_with_an_object_of_the_call(collection):
+    kept = collection()
+
+    def f(x):
+        thing = Thing()
+        if isinstance(kept, weakref.WeakSet):
+            kept.add(thing)
+        else:
+            kept[thing if collection is weakref.WeakKeyDictionary else "key"] = thing if (
+                collection is weakref.WeakValueDictionary) else x
+        before = len(kept)
+        del thing
+        return x + 1, before, len(kept)
+    check(f, X, graphs=0)
+
+
+def test_a_finalizer_of_an_object_of_the_call():
+    def f(x, log):
+        thing = Thing()
+        weakref.finalize(thing, log.append, "gone")
+        thing = log.append("after")
+        return x + 1, list(log)
+    check(f, X, [])
 
 
 def test_a_class_with_a_finalizer():

@@ -13,10 +13,10 @@ import sot
 
 
 def places(error):
-    """(function, line, source) of each frame but those of decorators."""
+    """(function, line, source, columns) of each frame but those of decorators."""
     found = []
     while error is not None:
-        found += [(f.name, f.lineno, f.line) for f in traceback.extract_tb(error.__traceback__)
+        found += [(f.name, f.lineno, f.line, f.colno, f.end_colno) for f in traceback.extract_tb(error.__traceback__)
                   if f.filename == __file__]
         found.append(repr(error))
         error = error.__cause__ or error.__context__
@@ -137,9 +137,20 @@ def test_handled_inside_and_printed():
         try:
             calls_raises(x)
         except ValueError as e:
-            return [(f.name, f.lineno) for f in traceback.extract_tb(e.__traceback__)]
+            return [(f.name, f.lineno, f.colno, f.end_colno) for f in traceback.extract_tb(e.__traceback__)]
 
-    assert [name for name, _ in same_frames(outer, torch.ones(2))] == ["outer", "calls_raises", "raises"]
+    assert [name for name, *_ in same_frames(outer, torch.ones(2))] == ["outer", "calls_raises", "raises"]
+
+
+def test_the_columns_that_are_marked_in_the_text():
+    def outer(x):
+        try:
+            return x + (1 +
+                        raises(x * 2))
+        except ValueError:
+            return traceback.format_exc()
+
+    assert "^^^^" in same_frames(outer, torch.ones(2))
 
 
 def test_the_stack_that_a_called_function_sees():

@@ -123,9 +123,12 @@ def hash_of_object(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 def new_reference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``ref(obj)`` for an object that lives longer than the call, as WeakKeyDictionary makes it for a key."""
     cls, target, *callback = args
-    if cls.constant() is not weakref.ReferenceType or kwargs or any(v is not NONE for v in callback) or (
-            isinstance(target, Const) or target.origin is None or target.real is ABSENT):
-        raise Break(Reason.WATCHES, "a weak reference to an object of the call")
+    if isinstance(target, Const):
+        raise Break(Reason.WATCHES, "a weak reference to a constant")
+    if target.origin is None or target.real is ABSENT:      # the pieces around a break would keep the object
+        raise Skip(Reason.WATCHES, "a weak reference to an object of the call")
+    if cls.constant() is not weakref.ReferenceType or kwargs or any(v is not NONE for v in callback):
+        raise Break(Reason.WATCHES, "a weak reference with a callback")
     try:
         m.guard(RefersGuard(target.origin, weakref.ref(target.real)))
     except TypeError as e:
@@ -136,7 +139,7 @@ def new_reference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
 @handles(weakref.ReferenceType.__init__)
 def init_reference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if not isinstance(args[0], WeakReference):
-        raise Break(Reason.WATCHES, "a weak reference to an object of the call")
+        raise Break(Reason.WATCHES, "a weak reference with a callback")
     return NONE
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from sot import _hook
 from sot._hook import Direct, Tail
 from sot.bytecode.frame_layout import GENERATORS
-from sot.bytecode.suspensions import DELEGATES, STEPS, YIELDS, Point, pieces_of
+from sot.bytecode.suspensions import DELEGATES, STEPS, YIELDS, NoPieces, Point, pieces_of
 
 State = tuple[Any, ...]
 
@@ -24,6 +24,15 @@ def is_suspending(fn: object) -> TypeGuard[FunctionType | MethodType]:
     """Whether it is a Python function or method whose calls suspend."""
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
     return isinstance(fn, FunctionType | MethodType) and code is not None and bool(code.co_flags & GENERATORS)
+
+
+def can_be_cut(fn: FunctionType | MethodType) -> bool:
+    """Whether a suspending function can be captured in pieces."""
+    try:
+        pieces_of(getattr(fn, "__func__", fn).__code__)
+    except NoPieces:
+        return False
+    return True
 
 
 class SuspendingCall:

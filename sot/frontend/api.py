@@ -372,12 +372,12 @@ def refuse(who: str, target: object) -> NoReturn:
 
 
 def refuse_suspending(target: Any, who: str = "to_static", cut: bool = True) -> None:
-    """Raises TargetError for generator and coroutine functions, but for those that to_static can cut into pieces."""
-    if who == "to_static" and cut and is_suspending(target):
+    """Raises TargetError for generator and coroutine functions, but for those that can be cut into pieces."""
+    if who in ("to_static", "compile") and cut and is_suspending(target):
         try:
             pieces_of(getattr(target, "__func__", target).__code__)
         except NoPieces as e:
-            raise TargetError(f"to_static cannot translate {name_of(target)}{position(target)}: {e}. Translate the "
+            raise TargetError(f"{who} cannot translate {name_of(target)}{position(target)}: {e}. Translate the "
                               f"functions that it calls.") from None
         return
     for fn in (target, getattr(type(target), "__call__", None)):  # noqa: B004

@@ -37,7 +37,6 @@ def _import(name: str) -> ModuleType:
 # ---- the backends that torch knows ----
 
 
-@functools.cache
 def dynamo_backend_names() -> frozenset[str]:
     return frozenset(_import("torch._dynamo").list_backends(exclude_tags=()))
 

@@ -16,10 +16,9 @@ INPUT_SPEC = "SOT takes sot.InputSpec: sot.to_static(..., input_spec=[...])"
 REFUSED = {
     "shapes_spec": INPUT_SPEC,
     "dynamic_shapes": INPUT_SPEC,
-    "guard_filter_fn": "SOT's guards differ from those of torch.compile, so the function cannot filter them",
     "use_aoti": "use sot.save for a model as a file",
 }
-GUARD_FILTER_OPTIONS = ("guard_filter_fn", "use_aoti")
+GUARD_FILTER = "guard_filter_fn"     # SOT checks every guard, so the filter has no effect
 
 
 class NotPossibleError(SotError, NotImplementedError):
@@ -62,9 +61,11 @@ class Arguments:
             raise TargetError(f"options must be a dict, not {short(self.options)}")
         if self.mode is not None and self.options is not None:
             raise OptionsError("mode and options both choose a configuration: pass only one of them")
-        for what in GUARD_FILTER_OPTIONS:
-            if what in (self.options or {}):
-                refuse(what)
+        options = self.options or {}
+        if "use_aoti" in options:
+            refuse("use_aoti")
+        if GUARD_FILTER in options and not callable(options[GUARD_FILTER]):
+            raise OptionsError(f"{GUARD_FILTER} must be a function, not {short(options[GUARD_FILTER])}")
         if not self.is_disabled:
             self.settings().compiler()
 
@@ -78,4 +79,5 @@ class Arguments:
         if backend is not None:
             return Settings(backend, self.fullgraph, dynamic=self.dynamic)
         backend = state.default_backend() if self.backend is None else self.backend
-        return Settings(backend, self.fullgraph, dynamic=self.dynamic, mode=self.mode, options=self.options)
+        options = self.options and {name: value for name, value in self.options.items() if name != GUARD_FILTER}
+        return Settings(backend, self.fullgraph, dynamic=self.dynamic, mode=self.mode, options=options or None)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 import torch
 
 from sot.backends import Backend
+from sot.driver.suspending import can_be_cut, is_suspending
 from sot.frontend.api import StaticFunction, TargetError, original
 from sot.frontend.drop_in.arguments import Arguments
 from sot.frontend.drop_in.compiled import (
@@ -91,6 +92,8 @@ def compiled(model: Any, *, arguments: Arguments) -> Any:
         return compiled_class(model, arguments)
     if (module := module_called_by(model)) is not None:
         return CompiledForward(module, arguments)
+    if is_suspending(model) and not can_be_cut(model):
+        return model    # Python runs it, as with torch.compile
     return CompiledFunction(original(model, "compile"), arguments)
 
 

@@ -36,7 +36,7 @@ from sot.support import user_annotations
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.callables import compiled_original, disabled_step, is_left_to_python
-from sot.torch_compat.dynamo.marks import disabled_code
+from sot.torch_compat.dynamo.marks import disabled_code, is_disallowed
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
@@ -68,6 +68,8 @@ def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
         found = deferred_scalars.called(m, real, args, kwargs)
         if found is not None:
             return found
+    if is_disallowed(real):
+        raise Break(Reason.NOT_COMPILED, describe(real))
     found = special_case(m, real, args, kwargs)
     if found is not None:
         return found

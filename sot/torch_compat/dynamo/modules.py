@@ -29,7 +29,7 @@ def compiled_module_class() -> type[torch.nn.Module]:
         def __reduce__(self) -> Any:
             return compiled_module, (self._orig_mod, self.dynamo_ctx)
 
-    CompiledModule.__qualname__ = "OptimizedModule"
+    CompiledModule.__name__ = CompiledModule.__qualname__ = "OptimizedModule"     # also the name in its repr
     return CompiledModule
 
 

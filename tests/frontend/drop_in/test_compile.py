@@ -52,6 +52,7 @@ def test_a_module_stays_as_it_is_and_is_wrapped_as_torch_wraps_it():
     module(X)
     assert len(counter.graphs) == 1
     assert isinstance(compiled, torch._dynamo.eval_frame.OptimizedModule) and compiled._orig_mod is module
+    assert repr(compiled) == repr(torch.compile(module)) and type(compiled).__name__ == "OptimizedModule"
     assert list(compiled.state_dict()) == ["_orig_mod.weight"] and len([*compiled.parameters()]) == 1
     compiled.eval()
     assert not module.training and not compiled.training
@@ -175,6 +176,53 @@ def test_recompile_limit_of_a_call():
         f(X, "b")
 
 
+FACTOR = 2.0
+
+
+def test_a_filter_of_guards_drops_none():
+    """SOT checks every guard, so the result is right where the filter of torch.compile makes it wrong."""
+    global FACTOR
+    counter = Counter()
+    backend = lambda gm, inputs, options=None: counter(gm, options)     # noqa: E731
+    f = sot.compile(lambda x: x * FACTOR, backend=backend,
+                    options={"guard_filter_fn": lambda guards: [False for _ in guards]})
+    same(f(X), X * 2)
+    FACTOR = 3.0
+    same(f(X), X * 3)
+    assert counter.graphs
+
+
+def test_a_backend_that_is_registered_after_the_first_use():
+    sot.compile(lambda x: x + 1, backend="aot_eager")(X)
+    graphs = []
+
+    @torch._dynamo.register_backend(name="registered_late")
+    def late(gm, inputs):
+        graphs.append(gm)
+        return gm.forward
+    same(sot.compile(lambda x: x + 1, backend="registered_late")(X), X + 1)
+    assert len(graphs) == 1 and "registered_late" in sot.list_backends()
+
+
+def steps(x, count):
+    """Yields running sums."""
+    for i in range(count):
+        x = x.sin() + i
+        given = yield x
+        x = x if given is None else given
+    return x
+
+
+def test_generator_functions_are_captured_in_pieces():
+    counter = Counter()
+    f = sot.compile(steps, backend=counter)
+    same([*f(X, 3)], [*steps(X, 3)])
+    assert counter.graphs
+    ours, plain = f(X, 3), steps(X, 3)
+    same(next(ours), next(plain))
+    same(ours.send(X), plain.send(X))
+
+
 def test_name_is_what_reports_say():
     f = sot.compile(lambda x: x + 1, backend="eager", name="the block")
     f(X)
@@ -187,7 +235,7 @@ def test_name_is_what_reports_say():
     ({"mode": "default", "options": {}}, OptionsError), ({"backend": "inductors"}, UnknownBackendError),
     ({"backend": "inductor", "mode": "fast"}, BackendError), ({"options": {"no_such_option": 1}}, OptionsError),
     ({"shapes_spec": {}}, NotPossibleError), ({"dynamic_shapes": {}}, NotPossibleError),
-    ({"options": {"guard_filter_fn": len}}, NotPossibleError),
+    ({"options": {"guard_filter_fn": 3}}, OptionsError),
     ({"options": {"use_aoti": True}}, NotPossibleError), ({"backend": 3}, TypeError),
 ])
 def test_arguments_that_mean_nothing_are_refused_at_once(arguments, error):

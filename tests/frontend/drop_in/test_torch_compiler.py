@@ -74,6 +74,23 @@ def test_graph_break_and_disallow_in_graph(translate):
 
 
 @BOTH
+@pytest.mark.parametrize("function", [torch.sub, torch.nn.functional.silu], ids=["builtin", "python"])
+def test_disallow_in_graph_of_a_function_of_torch(translate, function):
+    counter = Counter()
+    arguments = (1,) if function is torch.sub else ()
+
+    def f(x):
+        return function(x + 1, *arguments) * 2
+    torch._dynamo.disallow_in_graph(function)
+    try:
+        same(translate(f, backend=counter)(X), f(X))
+    finally:
+        torch._dynamo.trace_rules._disallowed_callable_ids.remove(id(function))
+    assert len(counter.graphs) == 2
+    assert not any(node.target is function for graph in counter.graphs for node in graph.graph.nodes)
+
+
+@BOTH
 def test_assume_constant_result(translate):
     calls = []
 

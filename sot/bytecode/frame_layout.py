@@ -94,7 +94,7 @@ def names_after(instr: Instr, layout: Layout) -> set[str]:
 
 def kept_names(code: CodeType, pc: int, layout: Layout) -> Set[str]:
     """The variables that keep their value from ``pc`` on, although nothing reads them (see
-    ``values/lifetimes.py``).
+    ``codegen/lifetimes.py``).
     """
     return {*layout.names} - live_names(code, pc)
 

@@ -13,13 +13,13 @@ from sot.bytecode.plain_loops import loop_code
 from sot.bytecode.resume import can_resume, generator_code
 from sot.bytecode.resume_origin import place_of_call, source
 from sot.bytecode.step import call_code, step_code
+from sot.codegen.lifetimes import end_shows
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.trace import Broken, Suspended
 from sot.support.errors import NotRebuildable, Reason
 from sot.values.base import ABSENT, NONE, Const, LastInstruction, Lazy, Null, SavedException, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import GeneratorValue
-from sot.values.lifetimes import end_shows
 from sot.values.numbers import is_dynamic
 
 HandedOn = tuple[CodeType, frozenset[str]]      # a function, and its variables whose numbers may differ

@@ -44,7 +44,6 @@ from sot.values.constants import (
     KNOWN_BY_IDENTITY,
     NUMBERS_AND_TEXT,
     NUMPY_SCALARS,
-    SCALARS,
     SINGLETONS,
     cannot_change,
     compares_by_python,
@@ -101,14 +100,7 @@ def number_or_text(m: Machine, real: Any, origin: Origin) -> Value:
 def existing(m: Machine, real: Any, origin: Origin) -> Value:
     """An object of any class."""
     kind = type(real)
-    if issubclass(kind, NUMPY_SCALARS) and m.varies.number(origin):
-        m.guard(TypeGuard(origin, kind))
-        if kind in SCALARS and may_call_numpy(m):
-            return ArrayValue.existing(m, real, origin)
-        if kind in other_numbers.KINDS:
-            return other_numbers.existing(m, real, origin)
-        return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
-    if kind is complex and m.varies.number(origin):
+    if (kind is complex or issubclass(kind, NUMPY_SCALARS)) and m.varies.number(origin):
         m.guard(TypeGuard(origin, kind))
         return other_numbers.existing(m, real, origin)
     if kind in EQUAL_TYPES or kind in DTYPES or issubclass(kind, NUMPY_SCALARS) or is_value_of_torch(kind):

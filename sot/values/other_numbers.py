@@ -16,7 +16,8 @@ from sot.guards.origin import Origin
 from sot.guards.terms import COMPARISONS, QUIET, Term, computed_before, depth, function_of, kind_of, leaves, term_code
 from sot.support.errors import Break, Reason
 from sot.values import numbers
-from sot.values.base import Const, LazyConst, Value
+from sot.values.arrays import ArrayValue, may_call_numpy
+from sot.values.base import Const, LazyConst, OtherTensor, Value
 from sot.values.constants import SCALARS
 from sot.values.numbers import DEPTH_LIMIT, DynamicNumber, number_ref
 
@@ -64,7 +65,13 @@ class OtherNumber(LazyConst):
         return str(self.origin) if isinstance(self.term, Origin) else f"a number of type {self.pytype.__name__}"
 
 
-def existing(m: Machine, real: Any, origin: Origin) -> OtherNumber:
+def existing(m: Machine, real: Any, origin: Origin) -> Value:
+    """A number of NumPy or a complex number that existed before. A graph that calls NumPy gets it as it is."""
+    kind = type(real)
+    if kind in SCALARS and may_call_numpy(m):
+        return ArrayValue.existing(m, real, origin)
+    if kind not in KINDS:
+        return OtherTensor(real, origin, "a number of NumPy that differs from call to call")
     m.varying_numbers[origin] = real
     return OtherNumber(m, real, origin)
 

@@ -1,14 +1,17 @@
 """Plans memory: which buffers reuse the memory of others, and the greatest number of allocated bytes.
 
 A buffer that a kernel fills may reuse the memory of one of the same kind if that one's last reader has run. The last
-reader may be this very kernel, if it reads each element where it stores the new one. Only memory that the program has
-allocated is reused, never that of an input, a constant, or a result that an operator may have passed on.
+reader may be this very kernel, if it reads each element where it stores the new one. A call that adds a product to a
+buffer does so in its memory. Only memory that the program has allocated is reused, never that of an input, a constant,
+or a result that an operator may have passed on.
 """
 from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
 from typing import Any
+
+import torch
 
 from sot.graph.kernels.ir import Kernel
 from sot.graph.kernels.program import Buffer, Extern, Group, Program, Step
@@ -17,6 +20,8 @@ from sot.graph.kernels.sizes import typical
 # Operators whose results have new memory, and are often the largest.
 FRESH = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution",
                    "aten::_addmm_activation"))
+# Operators that add to their first argument. They have a variant that does so in its memory.
+ADDING = frozenset((torch.ops.aten.addmm.default, torch.ops.aten.baddbmm.default))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +44,7 @@ def planned(program: Program) -> MemoryPlan:
     for number, step in enumerate(program.steps):
         ending = [n for n in gone[number] if is_own(n, program)]
         for name in made_by(step, owned):
-            if not isinstance(step, Extern) and (donor := found(name, step, spare, ending, program)) is not None:
+            if (donor := found(name, step, spare, ending, program)) is not None:
                 reused[name] = donor
                 (spare if donor in spare else ending).remove(donor)
             owned.add(name)
@@ -86,14 +91,26 @@ def is_own(name: str, program: Program) -> bool:
     return True
 
 
-def found(name: str, step: Kernel | Group, spare: list[str], ending: list[str], program: Program) -> str | None:
-    """The memory for a kernel's result: that of a buffer with its last read here, or of one that is free."""
+def found(name: str, step: Step, spare: list[str], ending: list[str], program: Program) -> str | None:
+    """The memory for a result: that of a buffer with its last read here. For a kernel's also that of a free one."""
     buffer = program.buffers[name]
+    if isinstance(step, Extern):
+        return donor if (donor := added_to(step, program)) in ending else None
     together = step.kernels if isinstance(step, Group) else (step,)
     maker = next(k for k in together if name in k.written())
     here = [n for n in ending if is_in_place(n, name, maker) and not any(
         n in k.buffers for k in together if k is not maker)]
     return next((n for n in (*here, *reversed(spare)) if is_alike(program.buffers[n], buffer)), None)
+
+
+def added_to(step: Extern, program: Program) -> str | None:
+    """The buffer that a call adds to, if it is like the result and not a factor as well."""
+    if type(step) is not Extern or step.target not in ADDING:
+        return None
+    first, *factors = step.args
+    buffer, result = program.buffers[first.buffer], program.buffers[str(step.outputs[0])]
+    fits = first == buffer.view() and is_alike(buffer, result) and all(v.buffer != buffer.name for v in factors)
+    return buffer.name if fits else None
 
 
 def is_alike(a: Buffer, b: Buffer) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sot.graph.kernels import ir
 from sot.graph.kernels.ir import InvalidKernel
-from sot.graph.kernels.memory import MemoryPlan, is_in_place, planned, shared
+from sot.graph.kernels.memory import MemoryPlan, added_to, is_in_place, planned, shared
 from sot.graph.kernels.program import Effect, Extern, Group, Program, Step, effects_of, views
 from sot.graph.kernels.sized import mapped
 from sot.graph.kernels.sizes import typical
@@ -74,7 +74,7 @@ def verify_memory(program: Program, plan: MemoryPlan | None = None) -> None:
                 continue        # a further change of the buffer
             if donor in taken or donor in program.kept():
                 raise InvalidProgram(f"{name} cannot have the memory of {donor}, which is in use:\n{step}")
-            if donor in step.read() and not _in_place(donor, name, step):
+            if donor in step.read() and not _in_place(donor, name, step, program):
                 raise InvalidProgram(f"{name} overwrites {donor} while that is read:\n{step}")
             taken[donor] = name
     _require_memory({v.buffer for v in views(program.outputs)}, taken, program, "the results")
@@ -86,9 +86,9 @@ def _require_memory(names: Any, taken: dict[str, str], program: Program, where: 
             raise InvalidProgram(f"{one} is read, but {taken[one]} has its memory:\n{where}")
 
 
-def _in_place(old: str, new: str, step: Step) -> bool:
+def _in_place(old: str, new: str, step: Step, program: Program) -> bool:
     """Whether only the kernel that stores the new buffer reads the old one, and each element before it is replaced."""
     if isinstance(step, Extern):
-        return False
+        return added_to(step, program) == old
     together = step.kernels if isinstance(step, Group) else (step,)
     return all(is_in_place(old, new, k) if new in k.written() else old not in k.buffers for k in together)

@@ -167,15 +167,15 @@ def common_subexpressions(graph: fx.Graph) -> int:
     count, given_out = 0, escaping(graph)
     known: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or not is_pure(node) or node in given_out:
+        if node.op != "call_function" or not is_pure(node):
             continue
         key = (node.target, repr(node.args), repr(node.kwargs))
-        if key in known:
+        if key in known and node not in given_out:
             node.replace_all_uses_with(known[key])
             graph.erase_node(node)
             count += 1
         else:
-            known[key] = node
+            known.setdefault(key, node)
     return count
 
 
@@ -243,9 +243,8 @@ def may_be_view(node: fx.Node) -> bool:
 
 
 PIPELINE: dict[str, Callable[[fx.Graph], int]] = {
-    "constant_folding": constant_folding, "rewrite": rewrite, "concatenations": concatenations,
-    "chains": chains, "patterns": rewriting.aten,
-    "common_subexpressions": common_subexpressions, "dead_code": dead_code,
+    "constant_folding": constant_folding, "chains": chains, "rewrite": rewrite, "concatenations": concatenations,
+    "common_subexpressions": common_subexpressions, "patterns": rewriting.aten, "dead_code": dead_code,
 }
 
 

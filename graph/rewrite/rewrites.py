@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from sot.graph.rewrite.known import known_value
-from sot.graph.rewrite.patterns import Match, either, fake_of, holes, name_of, op
+from sot.graph.rewrite.patterns import Match, either, fake_of, holes, is_unused, name_of, op
 from sot.torch_compat.graphs import expression
 
 aten = torch.ops.aten
@@ -309,6 +309,47 @@ def addmm_activation(match: Match, start: Any, left: Any, right: Any, size: Any 
     return result if size is None else aten.view.default(result, list(size))
 
 
+# ---- sums of products ----------------------------------------------------------------------------------------
+total, dims = holes("total dims")
+_product = op("mm", left, right)
+_moved = either(_product, op("view", _product, size), op("permute", _product, dims))
+MOVES = {"view": "size", "permute": "dims"}
+
+
+def is_second_product(match: Match) -> bool:
+    """Whether a product is added to another one that nothing else reads. Not in half precision, where eager rounds the
+    product before the addition.
+    """
+    first, product = first_product(match), fake_of(match.nodes[-1])
+    if first is None or not alike(tensors(match, "left", "right"), (torch.float32, torch.float64)):
+        return False
+    return fake_of(first).dtype is product.dtype and expressions(fake_of(first).shape) == expressions(product.shape)
+
+
+def first_product(match: Match) -> fx.Node | None:
+    """The product that is the other term of the sum, if it is moved in the same way and nothing else reads it."""
+    node: Any = match.bound["total"]
+    hole = next((hole for hole in MOVES.values() if hole in match.bound), None)
+    if hole is not None:
+        is_alike = isinstance(node, fx.Node) and MOVES.get(name_of(node)) == hole and is_read_once(node)
+        node = node.args[0] if is_alike and [*node.args[1]] == [*match.bound[hole]] else None
+    return node if isinstance(node, fx.Node) and name_of(node) in ("mm", "addmm") and is_read_once(node) else None
+
+
+def is_read_once(node: fx.Node) -> bool:
+    return sum(not is_unused(user) for user in node.users) == 1
+
+
+def added_product(match: Match, total: Any, left: Any, right: Any, size: Any = None, dims: Any = None) -> Any:
+    """One call of the library, which adds to the first product where it is in memory."""
+    first = first_product(match)
+    assert first is not None
+    result = aten.addmm.default(fx.Proxy(first, total.tracer), left, right)
+    if size is not None:
+        return aten.view.default(result, list(size))
+    return result if dims is None else aten.permute.default(result, list(dims))
+
+
 CAPTURED = (
     Rewrite("attention", op("matmul", _weights, v), is_attention, attention),
     Rewrite("layer norm", either(op("add", op("mul", _normal, weight), shift), op("mul", _normal, weight), _normal),
@@ -322,4 +363,5 @@ ATEN = (
     Rewrite("linear and relu", op("relu", _linear), is_biased, addmm_activation),
     *(Rewrite(f"linear and gelu by {by}", either(op("to", gelu, dtype), gelu), ends_with(by), addmm_activation)
       for by, gelu in _gelu.items()),
+    Rewrite("sum of products", op("add", total, _moved), is_second_product, added_product),
 )

@@ -82,13 +82,17 @@ def aten(graph: fx.Graph) -> int:
 
 
 def apply(rule: Rewrite, graph: fx.Graph) -> int:
-    """Replace the matches of a rule, the largest first. Returns their number."""
-    count, gone = 0, set[fx.Node]()
-    for node in reversed(list(graph.nodes)):
+    """Replace the matches of a rule, the largest first, then those that a replacement completes. Returns their
+    number.
+    """
+    count, gone, waiting = 0, set[fx.Node](), list(graph.nodes)
+    while waiting:
+        node = waiting.pop()
         match = None if node in gone else first(rule, node)
         if match is not None:
-            replace(rule, match)
+            made = replace(rule, match)
             gone |= erased(match)
+            waiting += made.users
             count += 1
     return count
 
@@ -111,7 +115,7 @@ def is_undisturbed(match: Match) -> bool:
     return True
 
 
-def replace(rule: Rewrite, match: Match) -> None:
+def replace(rule: Rewrite, match: Match) -> fx.Node:
     last, tracer = match.last, GraphAppendingTracer(match.last.graph)
     known = set(last.graph.nodes)
     with last.graph.inserting_before(last):
@@ -120,7 +124,9 @@ def replace(rule: Rewrite, match: Match) -> None:
     for node in last.graph.nodes:
         if node not in known:
             describe(node, last)
-    last.replace_all_uses_with(result.node)
+    made: fx.Node = result.node
+    last.replace_all_uses_with(made)
+    return made
 
 
 def describe(node: fx.Node, like: fx.Node) -> None:

@@ -92,8 +92,9 @@ def test_a_concatenation_that_is_returned_has_memory_of_its_own():
 CHAINED = {
     "views": (lambda x: aten.view(aten.view(x, [2, 6]), [4, 3]) + 1, ["view", "add"]),
     "a view of a matrix with one row more": (lambda x: aten.view(aten.unsqueeze(x, 0), [4, 3]) + 1, ["view", "add"]),
-    "permutations": (lambda x: aten.permute(aten.permute(aten.view(x, [1, 3, 4]), [2, 0, 1]), [1, 2, 0]) + 1,
+    "permutations": (lambda x: aten.permute(aten.permute(aten.view(x, [1, 3, 4]), [2, 0, 1]), [2, 1, 0]) + 1,
                      ["view", "permute", "add"]),
+    "a permutation and back": (lambda x: aten.permute(aten.permute(x, [1, 0]), [1, 0]) + 1, ["add"]),
     "permutations and views": (lambda x: aten.view(aten.permute(x, [0, 1]), [12]) + 1, ["view", "add"]),
 }
 

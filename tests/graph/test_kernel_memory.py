@@ -25,6 +25,14 @@ def test_an_activation_lies_where_the_product_lay():
     assert f"{new} = {old}" in made.source
 
 
+def test_a_sum_of_products_takes_the_memory_of_the_first():
+    args = numbers(16, 16), numbers(16, 16)
+    made, = check_compiled(lambda x, w: x @ w + w @ x + x @ x, *args)
+    assert planned(made.program).peak == 16 * 16 * 4
+    made, = check_compiled(lambda x, w: torch.addmm(x, w, x), *args)      # an input keeps its values
+    assert not planned(made.program).reused
+
+
 def test_results_and_inputs_keep_their_memory():
     def f(x, w):
         y = x @ w

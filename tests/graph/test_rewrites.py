@@ -332,6 +332,49 @@ def test_of_gelus_only_the_librarys_own_is_an_epilogue_and_only_without_gradient
     assert "_addmm_activation" not in made[0].source
 
 
+# ---- sums of products -----------------------------------------------------------------------------------------------
+SUMS = {
+    "two": lambda x, y, w: x @ w + y @ w,
+    "three": lambda x, y, w: x @ w + y @ w + y @ w.t(),
+    "the sum first": lambda x, y, w: y @ w.t() + (x @ w + y @ w),
+    "of linear layers": lambda x, y, w: F.linear(x.view(2, 3, 4), w) + F.linear(y.view(2, 3, 4), w),
+    "transposed": lambda x, y, w: (x @ w).t() + (y @ w).t(),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_product_is_added_where_the_first_one_is_in_memory(name):
+    args = numbers(6, 4, grad=False), numbers(6, 4, grad=False) + 1, numbers(4, 4, grad=False)
+    made, = check_compiled(SUMS[name], *args)
+    assert made.source.count("addmm.out(") == 1 + (name in ("three", "the sum first"))
+    assert made.cost.kernels == 0
+
+
+def test_gradients_of_a_weight_that_is_read_in_each_step_are_added_in_place():
+    def f(x, w):
+        for _ in range(4):
+            x = torch.tanh(x @ w)
+        return x
+    forward, backward = check_compiled(f, numbers(6, 4), numbers(4, 4))
+    assert backward.source.count("addmm.out(") == 3 and "addmm.out" not in forward.source
+
+
+UNLIKE = {
+    "half precision": lambda x, y, w: x.half() @ w.half() + y.half() @ w.half(),
+    "read elsewhere": lambda x, y, w: ((p := x @ w) + y @ w, p * 2),
+    "another shape": lambda x, y, w: x[:1] @ w + y @ w,
+    "with a factor": lambda x, y, w: torch.add(x @ w, y @ w, alpha=2),
+    "one of them is transposed": lambda x, y, w: (x[:4] @ w).t() + y[:4] @ w,
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_other_sums_of_products_stay(name):
+    args = numbers(6, 4, grad=False), numbers(6, 4, grad=False) + 1, numbers(4, 4, grad=False)
+    made, = check_compiled(UNLIKE[name], *args, rtol=1e-3, atol=1e-3)
+    assert "addmm" not in made.source
+
+
 # ---- symbolic sizes ---------------------------------------------------------------------------------------------
 def test_rules_apply_to_graphs_with_symbolic_sizes():
     """And ask for nothing that the program did not: one graph for all sizes."""
@@ -390,7 +433,7 @@ def test_a_rule_that_is_switched_off_is_off_for_what_the_cache_holds(monkeypatch
 
 def test_every_rule_is_proved_here():
     proved = {"attention", "grouped queries", *NORMS, "RMS norm of half precision", "linear and relu",
-              *(f"linear and gelu by {by}" for by in GELU),
+              "sum of products", *(f"linear and gelu by {by}" for by in GELU),
               *(f"convolution {n}d and batch norm" for n in (1, 2, 3))}
     assert proved == set(RULES)
 

@@ -243,7 +243,10 @@ class ModuleWriter:
     def _call(self, step: Extern) -> Iterator[str]:
         args = [self._argument(a) for a in step.args]
         args += [f"{k}={self._argument(v)}" for k, v in step.kwargs.items()]
-        call = f"{self._callee(step.target)}({', '.join(args)})"
+        callee, old = self._callee(step.target), self.plan.reused.get(step.outputs[0] or "") if step.outputs else None
+        if old:
+            callee, args = callee.replace(".default", ".out"), [*args, f"out={old}"]
+        call = f"{callee}({', '.join(args)})"
         if step.note:
             yield f"# {step.note}"
         if not step.many:

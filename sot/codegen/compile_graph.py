@@ -28,7 +28,8 @@ from sot.codegen.compiled_graphs.shared_arguments import share_memory, with_view
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
 from sot.codegen.compiled_graphs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
-from sot.graph.fake_rules import on_packed
+from sot.graph.fake_rules import on_packed, part_of_sparse
+from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
@@ -63,7 +64,8 @@ from sot.torch_compat.tensors import asking_no_class, overrides_enabled, without
 
 # A backend that compiles loses these, or computes something else.
 ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
-                 SET_DEFAULT_DTYPE, on_packed, *DECOMPOSED_WRONGLY)
+                 SET_DEFAULT_DTYPE, *DECOMPOSED_WRONGLY)
+AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, *NODES_OF_ENCODERS
 ALL = frozenset(("",))      # optimizers
 CHANGED_SINCE = "needed for gradient computation has been modified by an inplace operation"
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
@@ -193,9 +195,8 @@ class GraphCompiler:
         if self.compiles and any(SEEN in node.meta for node in nodes):
             return graph.module.forward     # a compiled graph would show a part of the gradient
         as_it_is = graph.has_numpy and self.cuts or graph.has_generator or any(map(shows_gradient, nodes)) or any(
-            graph.module.graph.find_nodes(op="call_function", target=target) for target in ONLY_AS_IT_IS
-            if self.cuts or target is not on_packed) or any(
-            is_script(node.target) or self.cuts and has_sparse(node) for node in nodes)
+            node.target in ONLY_AS_IT_IS or is_script(node.target) or self.cuts and (
+                node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node)) for node in nodes)
         if not as_it_is and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
         if not self.compiles:
@@ -206,7 +207,8 @@ class GraphCompiler:
             except BackendError:
                 pass
         if self.cuts and graph.can_be_cut and not marks_tensors(graph.module):
-            return in_pieces(graph.module, self.backend, ONLY_AS_IT_IS) or graph.module.forward
+            plain = *ONLY_AS_IT_IS, *AS_IT_IS_UNLESS_SAVED
+            return in_pieces(graph.module, self.backend, plain) or graph.module.forward
         raise RestartCapture(COMPILES, compiles=True)
 
     def ask_about_results(self, graph: Graph, examples: list[Any]) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from sot.interpreter.torch_ops import (  # noqa: F401
     gradients,
     module_hooks,
     overrides,
+    padded_encoders,
     random_state,
     subclasses,
     tensor_hooks,

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +117,14 @@ class LoadedModel(torch.nn.Module):
 
 
 @public()
-def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedModel:
+def load(path: str | os.PathLike[str], *, digest: str | None = None, operators: Collection[str] = ()) -> LoadedModel:
     """The model that ``sot.save`` wrote to ``path + ".pt2"``. The program that made it is not needed.
 
     Arguments:
         path: the name of the file, with or without its ending.
         digest: the value of ``provenance["digest"]`` at an earlier load. A file that has changed since is refused.
+        operators: names of libraries that you have imported and whose operators the file may call, such as
+            ``["torchvision"]``.
 
     Raises LoadError for a file that is missing or damaged, has been changed, has another version, or could run code
     while it is read.
@@ -130,7 +132,7 @@ def load(path: str | os.PathLike[str], *, digest: str | None = None) -> LoadedMo
     file = Path(f"{os.fspath(path).removesuffix('.pt2')}.pt2")
     if not file.is_file():
         raise LoadError(f"there is no {file}")
-    inspect_archive(file)
+    inspect_archive(file, operators)
     with damage_is_told(file):
         metadata = metadata_of(file)
         source = metadata["provenance"] | {"digest": checked_digest(file, digest)}

@@ -10,7 +10,10 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
+
+from sot.torch_compat.exporting.archive import is_operator
 
 FUNCTIONS = frozenset("""
     Max Min Mod PythonMod FloorDiv CleanDiv CeilDiv IntTrueDiv FloatTrueDiv Where ModularIndexing PowByNatural FloatPow
@@ -30,6 +33,7 @@ ARITHMETIC_OF = {
 TRANSFORMS = {*(f"torch._functorch.predispatch.{name}" for name in (
     "_add_batch_dim", "_remove_batch_dim", "_vmap_increment_nesting", "_vmap_decrement_nesting")),
     "torch._functorch.vmap.lazy_load_decompositions"}
+RESERVED = frozenset({"aten", "prims", "prim", "higher_order", "debugprims", "profiler", "inductor"})
 # Operators that call graphs of the same file. None of them calls other functions.
 HIGHER_ORDER = frozenset("""
     cond while_loop map map_impl scan associative_scan wrap invoke_subgraph wrap_with_autocast
@@ -48,6 +52,8 @@ IDENTIFIER = re.compile(r"[\w.]*")
 PLAIN = re.compile(r"[^'\"\\\x00-\x1f\x7f]*")       # cannot end a literal in source
 SYMBOL = re.compile(r"[A-Za-z_]{0,8}\d{0,5}")       # torch counts up to the number of a symbol
 Found = Iterator[str]
+# The libraries whose operators the caller admits.
+LIBRARIES: ContextVar[frozenset[str]] = ContextVar("LIBRARIES", default=frozenset())
 
 
 def problem_of_program(model: Any) -> str | None:
@@ -58,7 +64,7 @@ def problem_of_program(model: Any) -> str | None:
 def problems(data: Any) -> Found:
     if isinstance(data, dict):
         if "target" in data and "inputs" in data and not is_allowed(str(data["target"])):
-            yield f"calls {data['target']}, which is not an operator that a saved model needs"
+            yield f"calls {data['target']}, {refusal_of(str(data['target']))}"
         for key, value in data.items():
             yield from RULES.get(key, of_others)(key, value)
     elif isinstance(data, list):
@@ -94,7 +100,7 @@ def expression(key: str, value: Any) -> Found:
 
 def operator_text(key: str, value: Any) -> Found:
     if not is_allowed(str(value)):
-        yield f"names {value}, which is not an operator that a saved model needs"
+        yield f"names {value}, {refusal_of(str(value))}"
 
 
 def guards(key: str, value: Any) -> Found:
@@ -199,7 +205,16 @@ def is_allowed(target: str) -> bool:
         return len(parts) == 2 and parts[1] in HIGHER_ORDER
     if len(parts) != 3 or parts[0] == "prim" and parts[1] not in PRIM:
         return False
+    if parts[0] in LIBRARIES.get() - RESERVED:
+        return is_operator(*parts)
     return parts[0] in ("aten", "prims", "prim", "sot") and not ".".join(parts).startswith(FORBIDDEN)
+
+
+def refusal_of(target: str) -> str:
+    library, *rest = target.removeprefix("torch.ops.").split(".")
+    if not target.startswith("torch.ops.") or len(rest) != 2 or library in RESERVED:
+        return "which is not an operator that a saved model needs"
+    return f"an operator of {library}: import the library that defines it, and pass operators=[{library!r}]"
 
 
 # ---- expressions and guards -------------------------------------------------------------------------------

@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sot.deploy.errors import LoadError
-from sot.deploy.program_text import PLAIN, problem_of_program
+from sot.deploy.program_text import LIBRARIES, PLAIN, problem_of_program
 
 WEIGHTS = ("weight_", "tensor_")        # names of parts that contain plain numbers
 END = b"PK\x05\x06"                     # of the last 22 bytes, with no comment after it
@@ -30,18 +30,29 @@ def damage_is_told(path: Path) -> Iterator[None]:
                         f"{type(e).__name__}: {e}") from e
 
 
-def inspect_archive(path: Path) -> None:
-    """Raises LoadError for a file that is not an archive, or that could run code."""
+def inspect_archive(path: Path, operators: Collection[str] = ()) -> None:
+    """Raises LoadError for a file that is not an archive, or that could run code. ``operators`` are the libraries whose
+    operators it may call.
+    """
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as e:
         raise LoadError(f"{path} cannot be read as a .pt2 file: {e}") from e
-    with archive, damage_is_told(path):
+    with archive, damage_is_told(path), admitting(operators):
         problem = shape_problem(archive, path)
         for info in archive.infolist():
             problem = problem or problem_of(archive, info, info.filename.partition("/")[2])
         if problem:
             raise LoadError(f"{path} is not loaded: {problem}")
+
+
+@contextmanager
+def admitting(operators: Collection[str]) -> Iterator[None]:
+    before = LIBRARIES.set(frozenset(operators))
+    try:
+        yield
+    finally:
+        LIBRARIES.reset(before)
 
 
 def shape_problem(archive: zipfile.ZipFile, path: Path) -> str | None:

@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ CONSTANTS = (bool, int, float, str)
 
 @public()
 def save(model_or_fn: Any, path: str | os.PathLike[str], input_spec: Any = None, *,
-         methods: Mapping[str, Any] | None = None) -> Path:
+         methods: Mapping[str, Any] | None = None, operators: Collection[str] = ()) -> Path:
     """Capture a model or a function, and write it to ``path + ".pt2"``, in torch.export's format.
 
     Arguments:
@@ -55,6 +55,8 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], input_spec: Any = None,
             of these. Any other value is a constant in the file. Dimensions of None, or with a name, may differ in
             later calls. The default is the input_spec of ``to_static``.
         methods: names of several methods of the model, each with its input_spec, for one file. They share weights.
+        operators: names of libraries whose operators the file may call, such as ``["torchvision"]``. ``load`` is given
+            the same.
 
     Returns the path of the file. Raises SaveError, with the line of the problem, if the target is not captured as one
     graph.
@@ -79,7 +81,7 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], input_spec: Any = None,
     metadata = {"format": FORMAT, "methods": layouts, "name": name_of(model_or_fn), "provenance": provenance(),
                 "training": owner is None or owner.training}
     write_archive(file, programs, {METADATA: json.dumps(metadata)})
-    refuse_unloadable(file)
+    refuse_unloadable(file, operators)
     seal(file)
     if dropped:
         warnings.warn(f"{metadata['name']} is saved without these effects of a call, which a file cannot contain: "
@@ -87,13 +89,13 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], input_spec: Any = None,
     return file
 
 
-def refuse_unloadable(file: Path) -> None:
+def refuse_unloadable(file: Path, operators: Collection[str]) -> None:
     """Remove the file and raise SaveError if load would refuse it, because an operator needs its own library."""
     try:
-        inspect_archive(file)
+        inspect_archive(file, operators)
     except LoadError as e:
         file.unlink()
-        raise SaveError(f"{e}. A file needs operators of ATen: call them where the model calls another") from e
+        raise SaveError(f"{e}. Operators of ATen need no library") from e
 
 
 def method_of(target: Any, owner: torch.nn.Module | None, method: str) -> Callable[..., Any]:

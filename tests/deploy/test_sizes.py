@@ -6,7 +6,9 @@ from torch import nn
 
 import sot
 from sot import InputSpec
-from sot.deploy.errors import SaveError
+from sot.deploy.errors import LoadError, SaveError
+from sot.deploy.program_text import is_allowed
+from sot.deploy.safety import admitting
 
 
 @pytest.fixture
@@ -185,7 +187,8 @@ def test_a_loop_over_a_size_is_refused_with_its_line(saved):
     assert loaded(x).shape == (2, 4)
 
 
-def test_an_operator_that_only_its_library_has_is_refused(saved, tmp_path):
+@pytest.fixture(scope="module")
+def of_a_library():
     @torch.library.custom_op("sot_test_saving::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -193,10 +196,30 @@ def test_an_operator_that_only_its_library_has_is_refused(saved, tmp_path):
     @twice.register_fake
     def _(x):
         return torch.empty_like(x)
+    return lambda x: twice(x) + 1
 
-    with pytest.raises(SaveError, match="calls torch.ops.sot_test_saving.twice"):
-        saved(lambda x: twice(x) + 1, [InputSpec((None,))])
+
+def test_an_operator_that_only_its_library_has_is_refused(of_a_library, saved, tmp_path):
+    with pytest.raises(SaveError, match=r"calls torch.ops.sot_test_saving.twice.*operators=\['sot_test_saving'\]"):
+        saved(of_a_library, [InputSpec((None,))])
     assert not list(tmp_path.iterdir())
+
+
+def test_operators_of_a_library_that_is_named(of_a_library, tmp_path):
+    file = sot.save(of_a_library, tmp_path / "m", [InputSpec((None,))], operators=["sot_test_saving"])
+    loaded = sot.load(file, operators=["sot_test_saving"])
+    assert torch.equal(loaded(torch.arange(7.0)), torch.arange(7.0) * 2 + 1)
+    for operators in ([], ["aten"], ["sot_test_other"]):
+        with pytest.raises(LoadError, match=r"operators=\['sot_test_saving'\]"):
+            sot.load(file, operators=operators)
+
+
+@pytest.mark.parametrize("target", ["torch.ops.sot_test_saving.missing.default", "torch.ops.sot_test_saving.name.upper",
+                                    "torch.ops.sot_test_saving.__class__.mro", "torch.ops.higher_order.other"])
+def test_what_a_library_does_not_define_is_refused(of_a_library, target):
+    with admitting(["sot_test_saving", "higher_order"]):
+        assert is_allowed("torch.ops.sot_test_saving.twice.default")
+        assert not is_allowed(target)
 
 
 def test_a_batch_may_be_larger_than_a_kernel_was_chosen_for(saved):

@@ -25,6 +25,12 @@ def read_archive(path: Path) -> dict[str, Any]:
     return import_module(PACKAGE).load_pt2(str(path)).exported_programs
 
 
+def is_operator(library: str, name: str, overload: str) -> bool:
+    """Whether ``torch.ops`` has this operator in this process."""
+    found = getattr(getattr(getattr(torch.ops, library, None), name, None), overload, None)
+    return isinstance(found, torch._ops.OpOverload)
+
+
 def with_examples(program: Any) -> Any:
     """The program with example inputs, which AOTInductor asks for: zeros of the dtypes and sizes of its capture."""
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}

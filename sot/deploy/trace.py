@@ -52,7 +52,7 @@ class Recorder:
     def __call__(self, module: GraphModule, example_inputs: Any) -> Callable[..., tuple]:
         def run(*inputs: Any) -> tuple:
             with unchanged(inputs):
-                outputs = module(*inputs)
+                outputs = module.forward(*inputs)     # a call prints an error that it raises
             self.runs.append(Run(module, inputs, outputs))
             return outputs
         return run

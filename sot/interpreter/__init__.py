@@ -17,14 +17,13 @@ from sot.interpreter.torch_ops import (  # noqa: F401
     gradients,
     module_hooks,
     overrides,
-    padded_encoders,
     random_state,
     subclasses,
     tensor_hooks,
     torch_handlers,
 )
 from sot.interpreter.torch_ops.data_sizes import storages  # noqa: F401
-from sot.interpreter.torch_ops.wrappers import scripted  # noqa: F401
+from sot.interpreter.torch_ops.wrappers import padded_encoders, scripted  # noqa: F401
 from sot.polyfills import torch_code  # noqa: F401
 from sot.interpreter import machine  # noqa: F401
 from sot.interpreter.builtins.containers import hosted  # noqa: F401   it takes what output leaves

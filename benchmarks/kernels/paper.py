@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from sot.graph.kernels.program import Extern, Program, View
-from sot.graph.kernels.schedule import allocates, extern_bytes, is_view, kernel_bytes
+from sot.graph.kernels.program import Extern, Program, View, allocates
+from sot.graph.kernels.schedule import extern_bytes, is_view, kernel_bytes
 from sot.graph.kernels.sizes import typical
 
 

@@ -152,6 +152,13 @@ def has_effect(step: Step) -> bool:
             or torch.Tag.nondeterministic_seeded in target.tags or not any(step.outputs))
 
 
+def allocates(step: Step) -> bool:
+    """Whether it does nothing but allocate memory."""
+    schema = getattr(getattr(step, "target", None), "_schema", None)
+    return schema is not None and schema.name.removeprefix("aten::") in (
+        "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
+
+
 def effects_of(program: Program) -> list[Effect]:
     """The calls of operators with effects, in order, each with the names of its results."""
     return [(step.target, step.outputs) for step in program.steps if isinstance(step, Extern) and has_effect(step)]

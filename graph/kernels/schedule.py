@@ -19,7 +19,7 @@ from sot.graph.kernels.grouping import grouped
 from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.kernels.memory import planned
 from sot.graph.kernels.ops import BYTES, SCANS
-from sot.graph.kernels.program import Buffer, Extern, Program, Step, effects_of, has_effect
+from sot.graph.kernels.program import Buffer, Extern, Program, Step, allocates, effects_of, has_effect
 from sot.graph.kernels.sizes import typical
 from sot.graph.kernels.splitting import split
 from sot.graph.kernels.verifier import VERIFIES, check, verify_memory
@@ -72,16 +72,9 @@ def touched_bytes(kernel: Kernel, buffer: str) -> int:
 
 
 def extern_bytes(step: Extern, buffers: dict[str, Buffer]) -> int:
-    if is_view(step):
+    if is_view(step) or allocates(step):
         return 0
     return sum(typical(buffers[name].nbytes) for name in step.read() | step.written())
-
-
-def allocates(step: Step) -> bool:
-    """Whether it does nothing but allocate memory."""
-    schema = getattr(getattr(step, "target", None), "_schema", None)
-    return schema is not None and schema.name.removeprefix("aten::") in (
-        "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided")
 
 
 def is_view(step: Extern) -> bool:

@@ -20,7 +20,7 @@ from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Builder, Kernel, Store, pruned, renumbered
 from sot.graph.kernels.ops import NAMES, compute_type
-from sot.graph.kernels.program import Buffer, Extern, Program, View, is_dense, product, views
+from sot.graph.kernels.program import Buffer, Extern, Program, View, allocates, is_dense, product, views
 from sot.graph.kernels.sizes import Number, Real, Size
 from sot.graph.lowering.symbols import Like
 from sot.graph.lowering.views import VIEWS, view_of
@@ -55,6 +55,7 @@ class Lowering:
         self.values: dict[fx.Node, Any] = {}
         self.program = Program([], {}, {}, [], ())
         self.free: dict[str, Kernel] = {}    # buffers whose elements are computed from their position only
+        self.blank: set[str] = set()         # buffers whose elements may have any values
         self.note = ""
         self.place = torch.device(device)       # of the results of the current node
         self.numbers: dict[tuple[Real, torch.device], View] = {}
@@ -195,6 +196,8 @@ class Lowering:
         at = ix.dot(own, tensor.strides, tensor.offset)
         if tensor.buffer in self.free and mask is None:
             return inlined(b, self.free[tensor.buffer], at)
+        if tensor.buffer in self.blank:
+            return b.const(0, NAMES[tensor.dtype])
         self.materialize((tensor,))
         return b.load(tensor.buffer, at, NAMES[tensor.dtype], mask, other)
 
@@ -268,7 +271,10 @@ class Lowering:
         if any(isinstance(r, torch.Tensor) for r in found):
             raise NotLowered(f"{node.target} returns a tensor whose shape is not known before it runs")
         names = tuple(v.buffer if isinstance(v, View) else None for v in found)
-        self.program.steps.append(Extern(node.target, args, kwargs, names, many, self.note))
+        step = Extern(node.target, args, kwargs, names, many, self.note)
+        self.program.steps.append(step)
+        if allocates(step) and not torch.are_deterministic_algorithms_enabled():    # which fill new memory
+            self.blank |= step.written()
         found = [self._read_through(v, r) for v, r in zip(found, results, strict=True)]
         return found if many else found[0]
 

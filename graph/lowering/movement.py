@@ -1,6 +1,7 @@
 """Operators that move elements, look them up, or compute them from their position."""
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -288,9 +289,27 @@ def index(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     return moved(low, node, source, place)
 
 
+SCATTERS = frozenset(("select_scatter", "slice_scatter", "as_strided_scatter", "diagonal_scatter"))
+
+
 @lowers("copy")
 def copy(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
-    if given["src"].device != node.meta["val"].device:
+    """What is only put elsewhere needs no memory of its own."""
+    source, value = given["src"], node.meta["val"]
+    if source.device != value.device:
         return None
+    if source.dtype is value.dtype and is_only_scattered(node):
+        return expanded(source, tuple(value.shape))
     return low.kernel(node, node.meta["val"], (), lambda b, axes, _: converted(
         b, low.read(b, given["src"], axes), node))
+
+
+def is_only_scattered(node: fx.Node) -> bool:
+    return all(getattr(user.target, "_schema", None) is not None and user.args[0] is not node
+               and user.target._schema.name.partition("::")[2] in SCATTERS for user in node.users)  # type: ignore[union-attr]
+
+
+def expanded(source: View, shape: tuple[Number, ...]) -> View:
+    """The tensor, broadcast to this shape."""
+    strides = [0 if n == 1 else s for n, s in zip(source.shape, source.strides, strict=True)]
+    return dataclasses.replace(source, shape=shape, strides=(0,) * (len(shape) - len(strides)) + tuple(strides))

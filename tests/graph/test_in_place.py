@@ -119,3 +119,41 @@ def test_a_failure_after_a_change_is_not_hidden_by_running_again():
         sot.to_static(f, backend=Kernels())(x, torch.tensor([9]))
     assert (x - before).abs().max() <= 1.001
     sot.reset()
+
+
+# ---- new memory that is assigned to --------------------------------------------------------------------------------
+def _columns(x):
+    y = torch.empty(4, 3, 2)
+    y[..., 0] = x
+    y[..., 1] = x[0]
+    return y * 2
+
+
+def _rows(x):
+    y = torch.empty_like(x)
+    y[1:] = x[:-1]
+    y[0] = 1
+    return y + x
+
+
+def _diagonal(x):
+    y = x.new_empty(3, 3)
+    y.copy_(x[:3])
+    y.diagonal().copy_(x[3])
+    return y.sum(0)
+
+
+ASSIGNED = {"columns": _columns, "rows": _rows, "a diagonal": _diagonal}
+
+
+@pytest.mark.parametrize("name", ASSIGNED)
+def test_new_memory_that_is_assigned_to_is_neither_filled_nor_copied(name):
+    made = check_changes(ASSIGNED[name], numbers(4, 3)).made[0]
+    called = [str(step.target) for step in made.program.steps if isinstance(step, Extern)]
+    assert not {"aten.copy.default", "aten.empty.memory_format"} & {*called}, called
+    assert made.cost.kernels <= 2
+
+
+def test_new_memory_that_is_returned_is_allocated():
+    made, = check_changes(lambda x: (x + 1, torch.empty(2, 3).shape, torch.empty(0)), numbers(4)).made
+    assert made.cost.kernels == 1

@@ -28,7 +28,8 @@ def runs_as_is(compiled: Run) -> bool:
 
 
 def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict: bool = False, changes: bool = False,
-            changed: Sequence[int] = (), early: Sequence[int] | None = None, draws: bool = False) -> Run:
+            changed: Sequence[int] = (), early: Sequence[int] | None = None, draws: bool = False,
+            unversioned: bool = False) -> Run:
     """``compiled``, or eager PyTorch once ``compiled`` has failed although eager PyTorch does not.
 
     Arguments:
@@ -40,10 +41,11 @@ def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict:
         early: those that it may have written to when an operation raises as in eager PyTorch. They are copied for each
             run. None if they are not known.
         draws: whether it draws random numbers. They are drawn again then.
+        unversioned: whether versions do not show all its changes.
     """
     if runs_as_is(compiled):
         return compiled
-    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws, changed, early))
+    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws, changed, early, unversioned))
     return rescue.call if rescue.state.matters else rescue.caught
 
 
@@ -113,8 +115,9 @@ class State:
     """The state that a graph may have changed before it raised."""
 
     def __init__(self, changes: bool = False, draws: bool = False, changed: Sequence[int] = (),
-                 early: Sequence[int] | None = None) -> None:
+                 early: Sequence[int] | None = None, unversioned: bool = False) -> None:
         self.changes, self.draws, self.changed, self.early = changes, draws, changed, early
+        self.unversioned = unversioned
         self.matters, self.is_first = changes or draws, True
 
     def of(self, args: Sequence[Any]) -> tuple:
@@ -130,7 +133,7 @@ class State:
         if before is None:
             return True
         versions, random, copies = before
-        if versions != (self._versions(args) if self.changes else ()):
+        if self.unversioned or versions != (self._versions(args) if self.changes else ()):
             all_known = self.is_first and self.changed
             if not all_known and self.early is None:
                 return False

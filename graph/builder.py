@@ -61,9 +61,13 @@ class GraphBuilder:
         """Whether the graph changes a tensor that shares memory, but no version, with an input."""
         if any(version_of(ref.fake) != ref.version for ref in self.untraced):
             return True
+        return bool(self.inputs_changed_untracked())
+
+    def inputs_changed_untracked(self) -> list[TensorRef]:
+        """The inputs whose memory the graph changes by another tensor that has a version of its own."""
         changed = [ref for ref in self.untracked if version_of(ref.fake) != ref.version]
-        return any(shares_memory(ref.fake, other.fake) for ref in changed for other in self.inputs
-                   if isinstance(other.fake, torch.Tensor))
+        return [ref for ref in self.inputs if isinstance(ref.fake, torch.Tensor) and any(
+            shares_memory(ref.fake, other.fake) for other in changed)] if changed else []
 
     # ---- values
     def input(self, real: torch.Tensor, label: str, fake: FakeTensor | None = None) -> TensorRef:

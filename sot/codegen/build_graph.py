@@ -31,6 +31,7 @@ class Changes:
 
     Arguments:
         inputs: the inputs that it changes.
+        unversioned: those whose versions do not change (``x.data.add_(1)``).
         traceless: whether it changes inputs without a change of their versions.
         hooks: whether it puts hooks on tensors.
         generators: the generators of random numbers among its inputs.
@@ -39,6 +40,7 @@ class Changes:
     """
 
     inputs: tuple[Origin, ...]
+    unversioned: frozenset[Origin]
     traceless: bool
     hooks: bool
     generators: tuple[Origin, ...]
@@ -50,7 +52,10 @@ class Changes:
         builder, origins = trace.graph, trace.input_origins
         # Any graph may run out of memory, but reading the random state of a GPU takes long.
         keeps_random = builder.draws_then_refuses or builder.fake_mode.draws and not torch.cuda.is_initialized()
-        return cls(tuple(origins[id(ref)] for ref in builder.changed_inputs()), builder.changes_traceless, trace.hooked,
+        versioned = [origins[id(ref)] for ref in builder.changed_inputs()]
+        unversioned = [origins[id(ref)] for ref in builder.inputs_changed_untracked()]
+        return cls((*dict.fromkeys((*versioned, *unversioned)),), frozenset(unversioned) - frozenset(versioned),
+                   builder.changes_traceless, trace.hooked,
                    tuple(origins[id(ref)] for ref in builder.inputs if isinstance(ref, GeneratorRef)),
                    builder.refuses, keeps_random)
 

@@ -15,6 +15,7 @@ from sot.codegen.compiled_graphs.equal_graphs import EqualGraphs, key_of
 from sot.codegen.compiled_graphs.failing_changes import (
     assertions,
     changed_before_failure,
+    raises_after_data,
     raising_without_changes,
 )
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
@@ -60,7 +61,7 @@ from sot.torch_compat.global_state import (
     net_states,
     undoing_regions,
 )
-from sot.torch_compat.tensors import asking_no_class, overrides_enabled, without_subclasses
+from sot.torch_compat.tensors import asking_no_class, overrides_enabled, set_versions, versions, without_subclasses
 
 # A backend that compiles loses these, or computes something else.
 ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
@@ -133,10 +134,11 @@ class GraphCompiler:
         found = self.equal.find(key) if self.equal is not None else None
         texts = ["".join(map(str, node.args[1:])) for node in self.asserted(graph)]
         shares = self.compiles and share_memory(graph)
+        stays = shares or self.compiles and raises_after_data(graph)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), undoing_regions(),
               tracing_recurrence(has_recurrence(graph.module))):
-            made = graph.module.forward if shares else found[0] if found is not None else self.ask_backend(graph)
+            made = graph.module.forward if stays else found[0] if found is not None else self.ask_backend(graph)
         as_it_is = is_as_it_is(made, graph.module)
         self.compiles = self.compiles or not as_it_is
         if as_it_is and graph.of_compilers:
@@ -237,7 +239,10 @@ class GraphCompiler:
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
             changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws, changed=changed,
+            unversioned=bool(graph.changes.unversioned),
             early=changed_before_failure(graph, changed) if changed else None)
+        if not as_it_is and graph.changes.unversioned:
+            call = keeping_versions(call, graph)
         if not as_it_is and graph.spent.leaves:
             call = with_spent_results(call, graph.spent)
         if not as_it_is:
@@ -377,6 +382,20 @@ def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -
             nest_autocast(nesting)
         for setter, values in states:
             setter(*values)
+        return results
+    return call
+
+
+def keeping_versions(compiled: Callable, graph: Graph) -> Callable:
+    """The compiled graph of a trace that changes inputs by way of ``.data``: their versions stay."""
+    which = [i for i, origin in enumerate(graph.inputs) if origin in graph.changes.unversioned
+             and not graph.real[i].is_inference()]
+
+    def call(*args: Any) -> Any:
+        tensors = [args[i] for i in which]
+        before = versions(*tensors)
+        results = compiled(*args)
+        set_versions(tensors, before)
         return results
     return call
 

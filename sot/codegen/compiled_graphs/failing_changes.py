@@ -58,6 +58,21 @@ def changed_before_failure(graph: Graph, changed: Iterable[int]) -> list[int] | 
     return early if sum(graph.real[i].numel() for i in early) <= MOST else None
 
 
+def raises_after_data(graph: Graph) -> bool:
+    """Whether an operation may raise after a change by way of ``.data``. Python cannot run the frame again then, so
+    only PyTorch, which runs the operations in order, leaves what the program leaves.
+    """
+    inputs = graph.module.graph.find_nodes(op="placeholder")
+    memory = {storage_id(node.meta["example_value"]) for node, origin in zip(inputs, graph.inputs, strict=True)
+              if origin in graph.changes.unversioned}
+    changed = False
+    for node in graph.module.graph.nodes if memory else ():
+        if changed and node.meta.get(REFUSES):
+            return True
+        changed = changed or not memory.isdisjoint(node.meta.get("changes", ()))
+    return False
+
+
 def settled_by(refusing: fx.Node, nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """The nodes that run after ``refusing`` in any order of kernels: they need a number that depends on it."""
     depends, settled = {refusing}, set[fx.Node]()

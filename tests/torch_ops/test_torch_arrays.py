@@ -162,6 +162,16 @@ def changes_arguments(x, a):
     return x + 1
 
 
+@whole(X, np.array(2.5), np.array([[3, 4]]))
+def lists_of_arrays(x, scale, pair):
+    a = x.numpy()
+    made = x * 1
+    for number in a[0].tolist():
+        made = made + number
+    return (made, a.tolist(), np.linspace(0, 1, 3).tolist(), scale.tolist(), pair.tolist(), a.sum().tolist(),
+            np.zeros((2, 0)).tolist(), (a > 1).tolist())
+
+
 @whole(X, np.array(2.5), np.array([3]))
 def numbers_of_arrays(x, scale, one):
     a = (x * 2).numpy()

@@ -296,6 +296,9 @@ def fits(obj: ArrayValue, value: Value) -> bool:
     return True
 
 
+LONGEST_LIST = 64
+
+
 # ---- single elements --------------------------------------------------------------------------------------------
 def item(m: Machine, given: ArrayValue, to: type | None = None) -> Value:
     """``float(number)``, ``int(number)`` or ``number.item()``: read after the graph, or a number of the graph."""
@@ -343,6 +346,24 @@ def element(m: Machine, value: ArrayValue, index: list[Value]) -> Any:
     place = given[0] if len(given) == 1 else 0
     at = np.unravel_index(place + math.prod(shape) if place < 0 else place, shape) if flat else given
     return numpy_arrays.array_call(m, "call_function", operator.getitem, [value, Const(tuple(map(int, at)))], {})
+
+
+@handles(np.ndarray.tolist, np.generic.tolist)
+def tolist(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value = args[0] if len(args) == 1 and not kwargs else None
+    if not isinstance(value, ArrayValue):
+        return not_ours(m, np.generic.tolist, args, kwargs, "tolist")
+    shape = value.layout.shape
+    if not value.is_array or not shape:
+        return item(m, value)
+    if math.prod(shape) > LONGEST_LIST:
+        raise Break(Reason.TENSOR_VALUE, "tolist")
+
+    def part(*index: int) -> Value:
+        if len(index) == len(shape):
+            return item(m, element(m, value, [*map(Const, index)]))
+        return ListValue([part(*index, i) for i in range(shape[len(index)])])
+    return part()
 
 
 @handles(np.ndarray.__len__)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from harness import Counter, Programs, every_call, outcome, same
 from torch_ops.wrappers import classes
-from torch_ops.wrappers.classes import Counting, Halving, Int8, Logging, Printing, Two
+from torch_ops.wrappers.classes import Counting, Halving, Int8, Logging, Noting, Printing, Two, WithOptions
 
 import sot
 
@@ -178,13 +178,22 @@ def test_guards():
         assert not same(translated(t, X), fn(t, X)) and len(backend.graphs) == 7
 
 
-@pytest.mark.parametrize("kind", [Counting, Printing, Logging])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_constructor_that_collects_its_options(backend):
+    def fn(t, x):
+        y = t * x
+        return y.a, y.b, type(y).__name__
+    found = both(fn, (WithOptions(X.clone(), X + 1), X + 2), backend)
+    assert (len(found.graphs), [str(c.stopped) for c in found.captures if c.stopped]) == (1, [])
+
+
+@pytest.mark.parametrize("kind", [Counting, Printing, Logging, Noting])
 def test_classes_whose_code_has_effects(kind):
     """Python runs them, so the effects are those of the program."""
     def fn(t, x):
         return (t * x).a, t + 1
     def state():
-        found = Counting.operations, len(classes.SEEN)
+        found = Counting.operations, len(classes.SEEN), classes.NOTED.pop("count", 0)
         Counting.operations = 0
         classes.SEEN.clear()
         return found

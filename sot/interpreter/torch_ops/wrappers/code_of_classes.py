@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
+import inspect
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -106,10 +107,12 @@ class Reading:
 
     def code(self, code: types.CodeType, function: types.FunctionType, cells: dict[str, types.CellType]) -> None:
         where = f"{function.__qualname__}, line {code.co_firstlineno},"
-        before = ""
-        for instr in decode(code).instrs:
+        before, own = "", own_containers(code)
+        instrs = decode(code).instrs
+        for i, instr in enumerate(instrs):
             op, name = instr.op, str(instr.arg[0] if instr.op == "LOAD_SUPER_ATTR" else instr.arg)
-            if op in STORES or op == "STORE_DEREF" and name in cells or (
+            is_own = op == "STORE_SUBSCR" and is_item_of(own, instrs[max(0, i - 2):i])
+            if op in STORES and not is_own or op == "STORE_DEREF" and name in cells or (
                     op == "STORE_ATTR" and not is_new_object(code, before)):
                 raise Refused(f"{where} may change something: {op}")
             before = name if op == "LOAD_FAST" else ""
@@ -180,6 +183,28 @@ def is_new_object(code: types.CodeType, name: str) -> bool:
     """
     is_first = name == next(iter(code.co_varnames), None)
     return bool(name) and code.co_name in SETTERS and is_first is (code.co_name != "__new__")
+
+
+MAKES = frozenset({"BUILD_MAP", "BUILD_CONST_KEY_MAP", "BUILD_LIST"})
+
+
+def own_containers(code: types.CodeType) -> set[str]:
+    """The local variables that only ever hold a dict or list that the function has made: ``options = {}``, and the
+    ``options`` of ``**options``.
+    """
+    instrs = decode(code).instrs
+    stores = [(str(instr.arg), instrs[i - 1].op) for i, instr in enumerate(instrs) if instr.op == "STORE_FAST"]
+    others = {name for name, made in stores if made not in MAKES} | {
+        str(instr.arg) for instr in instrs if instr.op == "DELETE_FAST"}
+    parameters = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)]
+    named = code.co_varnames[len(parameters):len(parameters) + bool(code.co_flags & inspect.CO_VARKEYWORDS)]
+    return {*(name for name, _ in stores), *named} - others - {*parameters}
+
+
+def is_item_of(own: set[str], instrs: list[Any]) -> bool:
+    """Whether these instructions load one of these variables and a key: ``options["device"] = ...``."""
+    ops = [instr.op for instr in instrs]
+    return ops in (["LOAD_FAST", "LOAD_CONST"], ["LOAD_FAST", "LOAD_FAST"]) and str(instrs[0].arg) in own
 
 
 def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -144,6 +144,18 @@ RULES: dict[Any, Callable[..., Any]] = {on_packed: rule_on_packed, part_of_spars
 PARTS_OF_SPARSE = frozenset(("indices", "_indices", "values", "_values", "col_indices", "row_indices"))
 
 
+NAMES_OF_PARTS = {torch.sparse_csr_tensor: ("crow_indices", "col_indices", "values", "size"),
+                  torch.sparse_csc_tensor: ("ccol_indices", "row_indices", "values", "size")}
+
+
+def by_position(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The same arguments, those with these names by position."""
+    rest = names[len(args):]
+    if not all(name in kwargs for name in rest):
+        return args, kwargs
+    return (*args, *(kwargs[name] for name in rest)), {k: v for k, v in kwargs.items() if k not in rest}
+
+
 def is_sparse(fake: Any) -> bool:
     return isinstance(fake, torch.Tensor) and fake.layout is not torch.strided and not fake.is_nested
 
@@ -158,7 +170,7 @@ def has_rule(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
             isinstance(v, torch.Tensor) and v.dim() == 2 and v.is_floating_point() and v.device.type == "cpu"
             and not v.requires_grad and all(type(n) is int for n in v.shape) for v in fakes) and (
             fakes[0].shape[0] <= fakes[0].shape[1])     # type: ignore[union-attr]
-    if target in (torch.sparse_csr_tensor, torch.sparse_csc_tensor):
+    if target in NAMES_OF_PARTS:
         return len(fakes) == 4 and kwargs.keys() <= {"dtype", "device"} and all(
             isinstance(v, torch.Tensor) and not v.requires_grad for v in fakes[:3])
     fake = fakes[0] if len(fakes) == 1 and not kwargs else None
@@ -173,6 +185,8 @@ def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if name.partition(".")[0] in PARTS_OF_SPARSE and is_sparse(getattr(args[0], "fake", None)):
         return part_of_sparse, (name.partition(".")[0], args[0]), {}
+    if getattr(target, "__hash__", None) and target in NAMES_OF_PARTS:
+        args, kwargs = by_position(NAMES_OF_PARTS[target], args, kwargs)
     if target in ON_PACKED and (target not in RECURRENT or len(args) > 3 and isinstance(args[3], (tuple, list))):
         return on_packed, (target.__name__, *args), kwargs
     if getattr(target, "__hash__", None) and target in OTHERS and has_rule(target, args, kwargs):

@@ -68,7 +68,9 @@ def parts_changed(x):
 @whole
 def compressed_rows(x):
     s = torch.sparse_csr_tensor(torch.tensor([0, 1, 2, 3]), torch.tensor([0, 2, 1]), torch.ones(3), (3, 4))
-    return s.to_dense(), s.crow_indices(), s.col_indices(), s @ x.T, s.layout, s.values().shape
+    t = torch.sparse_csc_tensor(
+        ccol_indices=s.crow_indices(), row_indices=s.col_indices(), values=s.values(), size=(4, 3))
+    return s.to_dense(), s.crow_indices(), s.col_indices(), s @ x.T, s.layout, s.values().shape, t.to_dense()
 
 
 @whole

@@ -1,6 +1,7 @@
 """Every kernel of torch's operators and of the programs that a GPU backend is measured by, compiled for GPUs offline.
 
     python benchmarks/kernels/compile_kernels.py --json benchmarks/results/kernels.json
+    python benchmarks/kernels/compile_kernels.py --modules build/modules        those that zoo_graphs.py has written
 
 No GPU is needed: kernels are made in a process of Triton's interpreter, and compiled for sm_80 and sm_90 in others.
 Says how many there are, how many registers they take, which ones spill, how many load 16 bytes a thread at once, how
@@ -48,12 +49,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="operators of op_db, programs of gpu_programs.py; without any, all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes that compile")
+    parser.add_argument("--modules", type=Path, help="a folder of modules, instead of operators and programs")
     parser.add_argument("--json", type=Path, help="where to write a row for each kernel")
     options = parser.parse_args()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        files = written(options.names or [*PROGRAMS, *NAMES], folder)
+        files = sorted(options.modules.glob("*.py")) if options.modules else written(
+            options.names or [*PROGRAMS, *NAMES], folder)
         print(f"{len(files)} modules in {time.perf_counter() - start:.0f} s", flush=True)
         rows = compiled(files, folder, options.jobs)
     print(markdown(summary(rows)))

@@ -3,6 +3,7 @@ scheduler.
 
     python benchmarks/kernels/zoo_graphs.py --kept build/zoo_graphs.jsonl --filter '^(plain|timm)/' --minutes 20
     python benchmarks/kernels/zoo_graphs.py --kept build/zoo_eval.jsonl --eval --alone        without Inductor: faster
+    python benchmarks/kernels/zoo_graphs.py --alone --modules build/modules                   for compile_kernels.py
 
 A model of the zoo is called in training mode, forward and backward, or with ``--eval`` as it is used. Each captured
 graph is lowered, scheduled and written as a module for a GPU, but PyTorch executes it, after our passes, so results and
@@ -56,18 +57,21 @@ class Way:
         training: in training mode, with a backward pass.
         alone: Inductor is not asked.
         interpreted: kernels run in Triton's interpreter.
+        modules: a folder for the modules of the graphs, which ``compile_kernels.py`` compiles.
     """
 
     training: bool = True
     alone: bool = False
     interpreted: bool = False
+    modules: Path | None = None
 
 
 class Lowered(Compiler):
     """The Triton backend without kernels: graphs are lowered and written, and PyTorch executes them."""
 
-    def __init__(self, interpreted: bool) -> None:
-        super().__init__("cpu", interpreted)
+    def __init__(self, way: Way, name: str) -> None:
+        super().__init__("cpu", way.interpreted)
+        self.folder, self.name = way.modules, name.replace("/", "_")
         self.costs: dict[str, list[Cost]] = {}
         self.predicted: dict[str, float] = {}
         self.called: Counter[str] = Counter()
@@ -76,8 +80,10 @@ class Lowered(Compiler):
         if self.interpreted:
             return super().compile_or_raise(graph, title, symbolic)
         program = self.lowered(graph)
-        module(program, title, interpreted=False)
+        made = module(program, f"{self.name}, {title}", interpreted=False)
         self.costs.setdefault(title, []).append(cost(program))
+        if self.folder:
+            (self.folder / f"{self.name}_{title}_{len(self.costs[title])}.py").write_text(made.text)
         self.called.update(str(step.target) for step in program.steps if isinstance(step, Extern))
         self.predicted[title] = self.predicted.get(title, 0.0) + predicted(program, "H200")
         graph.recompile()
@@ -176,7 +182,7 @@ def measured(name: str, way: Way) -> Row:
             return called(zoo, f, args, kwargs, parameters)
     wanted = call(fn)
     again = zoo.compare(wanted, call(fn), 1e-3, 1e-4)[0]
-    ours, theirs, errors = Lowered(way.interpreted), Scheduled(), []
+    ours, theirs, errors = Lowered(way, name), Scheduled(), []
 
     def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
@@ -275,8 +281,11 @@ def main() -> None:
     parser.add_argument("--eval", action="store_true")
     parser.add_argument("--alone", action="store_true", help="without Inductor")
     parser.add_argument("--interpreter", action="store_true", help="run the kernels in Triton's interpreter")
+    parser.add_argument("--modules", type=Path, help="where to write the modules of the graphs")
     options = parser.parse_args()
-    way = Way(not options.eval, options.alone or options.interpreter, options.interpreter)
+    if options.modules:
+        options.modules.mkdir(parents=True, exist_ok=True)
+    way = Way(not options.eval, options.alone or options.interpreter, options.interpreter, options.modules)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     import tvshim  # noqa: F401  torchvision beside a CPU build of torch

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from graphlib import TopologicalSorter
 
 from sot.graph.kernels import index as ix
-from sot.graph.kernels.fusion import at, fused, moved
+from sot.graph.kernels.fusion import STATEMENTS, at, fused, moved
 from sot.graph.kernels.grouping import grouped
 from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.kernels.memory import planned
@@ -28,6 +28,7 @@ from sot.graph.lowering.driver import axes_of
 PASSES = logging.getLogger("sot.passes")
 RECOMPUTED = 24      # greatest number of statements that are recomputed instead of stored
 INLINED = 40         # statements, and
+ONCE = 128           # statements, for one or two readers that compute few elements more than once, and
 SOURCES = 4          # greatest number of buffers that a value reads if it is computed at each reader
 
 
@@ -281,14 +282,22 @@ class Plan:
     def _is_inlined(self, number: int, kernel: Kernel) -> bool:
         buffer = kernel.stores[0].buffer
         users = self.readers[buffer]
-        if buffer in self.kept or len(kernel.body) > INLINED or not users or len(self.writers[buffer]) > 1:
+        if buffer in self.kept or not users or len(self.writers[buffer]) > 1 or not self.are_kernels(users):
             return False
-        if not self.are_kernels(users):
+        if len(kernel.body) > (ONCE if self._is_computed_once(kernel, users) else INLINED):
             return False
         if any(name in self.given and self.writers[name] for name in kernel.read()):
             return False
         again = len(users) > 1 or any(self._widens(kernel, self.steps[u]) for u in users)
         return len(kernel.read()) <= SOURCES if again else True
+
+    def _is_computed_once(self, kernel: Kernel, users: set[int]) -> bool:
+        """Whether one or two readers have room for the kernel, and at most twice its points. Two that become one kernel
+        share its statements.
+        """
+        readers = [self.kernel(user) for user in users]
+        return len(readers) <= 2 and all(len(r.body) + len(kernel.body) <= STATEMENTS and typical(
+            r.row_count * r.width) <= 2 * typical(kernel.row_count) for r in readers)
 
     @staticmethod
     def _widens(kernel: Kernel, user: Step) -> bool:

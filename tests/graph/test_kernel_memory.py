@@ -69,3 +69,10 @@ def test_in_place_means_at_the_same_place(load, holds):
         v1:f32 = exp v0
         store y[4*p0 + p1] v1""")
     assert is_in_place("x", "y", kernel) == holds
+
+
+def test_an_enlarged_image_is_computed_where_it_is_joined_to_another():
+    def f(x, y):
+        return torch.cat([F.interpolate(x, scale_factor=2, mode="bilinear"), y], 1)
+    made, = check_compiled(f, numbers(2, 6, 4, 4), numbers(2, 3, 8, 8))
+    assert made.cost.kernels == 1

@@ -7,10 +7,10 @@ the guard program.
 from __future__ import annotations
 
 import functools
-import math
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from types import CellType, FunctionType, MethodType
 from typing import Any, Protocol
 
@@ -61,7 +61,7 @@ def as_literal(value: Any) -> str | None:
     """The literal of a constant; None if the function must hold the object."""
     if type(value) is str and sys.intern(value) is not value:
         return None         # the compiler would use the interned object
-    if type(value) in LITERALS or (type(value) is float and math.isfinite(value)):
+    if type(value) in LITERALS or (type(value) is float and isfinite(value)):
         return repr(value) if not (type(value) in (int, float) and value < 0) else f"({value!r})"
     return None
 

@@ -9,8 +9,8 @@ exception: one call at the end checks them all.
 from __future__ import annotations
 
 import contextlib
-import math
 from dataclasses import dataclass, field
+from math import copysign
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType, WrapperDescriptorType
 from typing import Any
 
@@ -76,7 +76,7 @@ def same_constant(a: Any, b: Any) -> bool:
     if kind is not type(b):
         return False
     if kind is float:
-        return a != a and b != b or a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
+        return a != a and b != b or a == b and copysign(1.0, a) == copysign(1.0, b)
     if kind is complex:
         return same_constant(a.real, b.real) and same_constant(a.imag, b.imag)
     if kind in (tuple, torch.Size):

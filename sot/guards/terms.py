@@ -11,6 +11,7 @@ import ctypes
 import math
 import operator
 from collections.abc import Callable, Iterator
+from math import copysign, prod
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "round": round, "float32": _float32, **{f"math.{name}": getattr(math, name) for name in (
         "floor", "ceil", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan",
         "fabs", "erf", "erfc", "degrees", "radians", "asinh", "expm1", "atan2", "copysign", "hypot")},
-    "math.prod": lambda *values: math.prod(values), "sign": lambda value: math.copysign(1.0, value)}
+    "math.prod": lambda *values: prod(values), "sign": lambda value: copysign(1.0, value)}
 # Arithmetic of NumPy and of complex numbers, with numbers of Python.
 QUIET: dict[str, Callable[..., Any]] = {
     "quiet neg": _quiet(operator.neg), **{f"quiet {f.__name__}": _quiet(f) for f in (int, float, complex, abs)},

@@ -5,10 +5,10 @@ them, and tests read them.
 """
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 from torch.fx import GraphModule
 
@@ -121,7 +121,7 @@ class Capture:
     static: str = ""
     effects: list[str] = field(default_factory=list)
     stages: dict[str, str] = field(default_factory=dict)
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=perf_counter)
     caller: Place | None = None
 
     @property
@@ -132,9 +132,9 @@ class Capture:
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
         """Add the time of one of the ``STAGES``."""
-        start = time.perf_counter()
+        start = perf_counter()
         try:
             with working(f"{STAGES[stage]} {self.name}", self.place):
                 yield
         finally:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + perf_counter() - start

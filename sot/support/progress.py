@@ -9,10 +9,10 @@ import io
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from time import monotonic
 from typing import Any
 
 from sot.support.places import Place, shortened
@@ -34,7 +34,7 @@ class Watch:
         with self.lock:
             self.labels.append(label)
             if len(self.labels) == 1:
-                self.began = time.monotonic()
+                self.began = monotonic()
                 self.timer = threading.Timer(PATIENCE, self.show)
                 self.timer.daemon = True
                 self.timer.start()

@@ -5,9 +5,9 @@ about dtype and shape. The answers are taken from a specimen, an array of that l
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,8 +76,8 @@ class Layout:
 
 METADATA: dict[str, Callable[[Layout], Any]] = {
     "shape": lambda a: a.shape, "strides": lambda a: a.strides, "dtype": lambda a: a.dtype,
-    "ndim": lambda a: len(a.shape), "size": lambda a: math.prod(a.shape), "itemsize": lambda a: a.dtype.itemsize,
-    "nbytes": lambda a: math.prod(a.shape) * a.dtype.itemsize,
+    "ndim": lambda a: len(a.shape), "size": lambda a: prod(a.shape), "itemsize": lambda a: a.dtype.itemsize,
+    "nbytes": lambda a: prod(a.shape) * a.dtype.itemsize,
 }
 
 

@@ -10,8 +10,8 @@ An operation that a family does not support raises ``Break``. Python then execut
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from math import copysign, isfinite
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +183,7 @@ class Value:
 def is_written_exactly(number: complex) -> bool:
     """Whether ``repr`` is an expression for it. It is not for signed zeros, infinity and NaN."""
     parts = number.real, number.imag
-    return all(map(math.isfinite, parts)) and not any(part == 0 and math.copysign(1, part) < 0 for part in parts)
+    return all(map(isfinite, parts)) and not any(part == 0 and copysign(1, part) < 0 for part in parts)
 
 
 class Const(Value):

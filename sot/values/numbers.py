@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection
+from math import copysign
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,7 +97,7 @@ class DynamicNumber(LazyConst):
         else:
             m.guard(RelationGuard(self.origin, "==", self.term, self._value))
             if self.pytype is float and self._value == 0.0:     # -0.0 is another number
-                m.guard(RelationGuard(self.origin, "==", ("sign", self.term), math.copysign(1, self._value)))
+                m.guard(RelationGuard(self.origin, "==", ("sign", self.term), copysign(1, self._value)))
 
     def symbol(self, m: Machine) -> Any:
         """torch's form of the number: a SymInt, a plain int if torch has found its value, or None."""

@@ -6,7 +6,9 @@ name stands for what it did before.
 """
 import builtins
 import contextlib
+import copy
 import functools
+import io
 import math
 import operator
 import os
@@ -18,6 +20,7 @@ import time
 import types
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -213,3 +216,23 @@ def test_an_attribute_that_a_class_gains(owner):
     made = Derived()
     agree(lambda x: x * getattr(made, "gained", 1.0), owner, "gained", 6.0)
     agree(lambda x: x * made.here, owner, "here", property(lambda self: 7.0, lambda self, v: None))
+
+
+@pytest.mark.parametrize(("owner", "name"), [
+    (copy, "copy"), (copy, "deepcopy"), (math, "copysign"), (math, "prod"), (math, "isfinite"), (time, "perf_counter"),
+    (time, "monotonic")], ids=lambda v: getattr(v, "__name__", v))
+def test_captures_do_not_call_what_the_program_has_replaced(owner, name):
+    """A mock counts its calls, or answers from a list."""
+    def f(x, k):
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            print(x.sum(), flush=True)
+        draws = np.random.default_rng(7)
+        return x * k + draws.random(), out.getvalue()
+
+    with mock.patch.object(owner, name, side_effect=AssertionError("called")):
+        translated = sot.to_static(f, backend="eager")
+        for args in ((X, -0.0), (X[:1], 0.5), (X, 0.25), (X.double(), 3)):
+            result, text = translated(*args)
+            expected, printed = f(*args)
+            assert torch.equal(result, expected) and text == printed
+    assert not any(capture.fallback for capture in translated.captures)

@@ -7,9 +7,9 @@ The numbers of a generator that the program makes with a constant seed are const
 from __future__ import annotations
 
 import _random
-import copy
 import functools
 import random
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,7 +58,7 @@ def draw(m: Machine, method: Any, args: list[Value], kwargs: dict[str, Value]) -
         raise refused
     call = functools.partial(method, **named) if named else method
     try:
-        example = call(copy.deepcopy(generator.real), *given)
+        example = call(deepcopy(generator.real), *given)
     except Exception:  # noqa: BLE001 - Python will raise it
         raise refused from None
     layout = Layout.of(example)

@@ -6,7 +6,7 @@ journal undoes the mutations. Whatever a graph cannot do is a ``Refusal``.
 """
 from __future__ import annotations
 
-import copy
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sot.graph.regions import Region
@@ -97,7 +97,7 @@ class End:
 
     def holding(self, locals_: dict, stack: list[Value], contents: dict[int, Any]) -> End:
         """An end like this one with other contents, which has changed nothing."""
-        end = copy.copy(self)
+        end = copy(self)
         end.locals, end.stack, end.contents, end.touched, end.states, end.made = locals_, stack, contents, {}, [], []
         return end
 
@@ -118,7 +118,7 @@ def follow(m: Machine, frame: Frame, way: Way, stops: frozenset[int], region: Re
 
 def parts_of(value: Value) -> dict[str, Any]:
     """The mutable parts of a value."""
-    return {name: copy.copy(part) if isinstance(part, (list, dict, set)) else part
+    return {name: copy(part) if isinstance(part, (list, dict, set)) else part
             for name, part in vars(value).items()}
 
 

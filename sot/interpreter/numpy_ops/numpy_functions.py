@@ -7,8 +7,8 @@ callbacks, and functions whose Python code warns about values (``nanmean``).
 """
 from __future__ import annotations
 
-import math
 import operator
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -344,7 +344,7 @@ def element(m: Machine, value: ArrayValue, index: list[Value]) -> Any:
         raise Break(Reason.OPERATION_FAILED, f"item() of {value}") from None
     shape, flat = value.layout.shape, len(given) < 2
     place = given[0] if len(given) == 1 else 0
-    at = np.unravel_index(place + math.prod(shape) if place < 0 else place, shape) if flat else given
+    at = np.unravel_index(place + prod(shape) if place < 0 else place, shape) if flat else given
     return numpy_arrays.array_call(m, "call_function", operator.getitem, [value, Const(tuple(map(int, at)))], {})
 
 

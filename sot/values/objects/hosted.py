@@ -1,7 +1,7 @@
 """Objects of C classes that the program makes of known values: buffers and streams in memory."""
 from __future__ import annotations
 
-import copy
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from sot.values.base import ABSENT, NotConstant, Value
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def renewed(hosted: Any) -> Any:
     """Another object of the same class in the same state."""
     if not getattr(hosted, "closed", False):
-        return copy.copy(hosted)
+        return copy(hosted)
     made = type(hosted)()
     made.close()
     return made

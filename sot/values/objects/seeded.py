@@ -1,7 +1,7 @@
 """Generators of Python and NumPy that the program makes with a known seed: their numbers are known."""
 from __future__ import annotations
 
-import copy
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.draws import set_state_of, state_of
@@ -20,7 +20,7 @@ class SeededGenerator(Value):
         self.host_generator, self.pytype = host, type(host)
 
     def snapshot(self) -> Callable[[], None]:
-        state = copy.deepcopy(state_of(self.host_generator))
+        state = deepcopy(state_of(self.host_generator))
         return lambda: set_state_of(self.host_generator, state)
 
     def truth(self, m: Machine) -> bool | None:
@@ -30,5 +30,5 @@ class SeededGenerator(Value):
         return self
 
     def rebuild(self, e: Emitter) -> str:
-        frozen = copy.deepcopy(self.host_generator)
-        return e.variable(self, f"{e.const(copy.deepcopy)}({e.const(frozen)})")
+        frozen = deepcopy(self.host_generator)
+        return e.variable(self, f"{e.const(deepcopy)}({e.const(frozen)})")

@@ -15,6 +15,7 @@ from sot.interpreter.control_flow.failures import catches
 from sot.interpreter.effects.torch_warnings import Shown, forget, put_down
 from sot.interpreter.objects.tensor_facts import guarded
 from sot.support.own_code import is_own
+from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.op_effects import TORCHS_OWN
 from sot.torch_compat.tensors import storage_id
 from sot.values.base import NotConstant
@@ -105,7 +106,8 @@ def alike(part: Any, fill: int, found: dict[int, TensorRef], made: dict[int, tor
     fake = part.fake
     if type(part) is not TensorRef or not isinstance(fake, torch.Tensor) or (
             fake.device.type != "cpu" or fake.layout is not torch.strided or fake.is_neg() or fake.is_conj()
-            or fake.is_quantized or fake.is_inference() or fake.requires_grad and not fake.is_leaf):
+            or fake.is_quantized or fake.is_inference()
+            or fake.requires_grad and (refused(fake) or not fake.is_leaf)):
         raise NotConstant(part)     # autograd has rules of its own
     if id(part) not in made:
         found[id(part)] = part

@@ -1,7 +1,10 @@
 """Sets."""
 from __future__ import annotations
 
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from sot.guards.containers import table_size
 from sot.guards.guards import OrderGuard
@@ -10,12 +13,21 @@ from sot.support.errors import Break, Reason
 from sot.values.base import ABSENT, Const, NotConstant, Value, constants
 from sot.values.objects.identities import refuse_among_others
 from sot.values.objects.instances import ObjectValue
+from sot.values.objects.sequences import TupleValue
 from sot.values.objects.set_history import Existing, History, Key, Listed, New, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sot.values.protocols import Emitter, Machine
+
+
+def has_other_address(key: Any, value: Value) -> bool:
+    """Whether the hash of a member is its address, and the member need not be the same object at the next call."""
+    if isinstance(key, tuple) and isinstance(value, TupleValue):
+        return any(has_other_address(*part) for part in zip(key, value.items, strict=True))
+    return isinstance(key, Value) or not (isinstance(value, Const) or isinstance(key, FunctionType)) and (
+        type(key).__hash__ in (object.__hash__, torch.Tensor.__hash__))
 
 
 class SetValue(ObjectValue):
@@ -70,14 +82,18 @@ class SetValue(ObjectValue):
                 raise Break(Reason.UNSUPPORTED, "set.pop() of several members of a set that existed before")
             self.refuse_unknown_order()
             key = self.history_now(m).made().pop()
-        value = self.items[key]
-        self.change(m, {k: v for k, v in self.items.items() if k != key}, "set.pop")
+        rest = dict(self.items)
+        value = rest.pop(key)
+        self.change(m, rest, "set.pop")
         return value
 
     def refuse_unknown_order(self) -> None:
+        """Break if the order depends on the address of an object, which is another one at the next call."""
         if len(self.items) > 1:
-            for key in self.items:
+            for key, value in self.items.items():
                 refuse_among_others(key)
+                if has_other_address(key, value) and (self.real is ABSENT or key not in self.real):
+                    raise Break(Reason.UNSUPPORTED, f"the order of a set that holds {value}")
 
     def constant(self) -> Any:
         if self.pytype is not frozenset:

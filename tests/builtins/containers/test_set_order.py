@@ -147,3 +147,26 @@ def test_random_programs_of_sets(seed):
     assert found[1:3] == expected[1:3], a_program(seed)
     for ours, pythons in ((found[3], expected[3]), (after, before)):
         assert ([*ours], ours.__sizeof__()) == ([*pythons], pythons.__sizeof__()), a_program(seed)
+
+
+class Held:
+    def __init__(self, t):
+        self.t = t
+
+
+@pytest.mark.parametrize("made", [
+    lambda x: {x + 1, x * 2, x - 1, 8, 16}, lambda x: {Held(x + i) for i in range(5)} | {1, 2},
+    lambda x: {(i, x + i) for i in range(4)}, lambda x: {*(lambda: x, lambda: x + 1, lambda: x + 2), 3},
+    lambda x: {*x, 7}])
+def test_the_order_of_objects_that_hash_by_address(made):
+    """It is another one at each call, but one for each set."""
+    def f(x):
+        members = made(x)
+        first = [*members]
+        members.discard(8)
+        return members, first
+    translated = sot.to_static(f, backend="eager")
+    for _ in range(8):
+        members, first = translated(torch.ones(2))
+        assert all(a is b for a, b in zip(members, [m for m in first if type(m) is not int or m != 8], strict=True))
+    assert not any(capture.fallback for capture in translated.captures)

@@ -160,7 +160,9 @@ def wanted_key(m: Machine, item: Value) -> Any:
 def _without(m: Machine, target: SetValue, key: Any) -> bool:
     if key not in target.items:
         return False
-    target.change(m, {k: v for k, v in target.items.items() if k != key}, "set.discard", Key(key, target.items[key]))
+    rest = dict(target.items)
+    value = rest.pop(key)
+    target.change(m, rest, "set.discard", Key(key, value))
     return True
 
 

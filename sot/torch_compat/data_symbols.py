@@ -55,7 +55,7 @@ def symbols_of(value: Any) -> set[Any]:
     """The symbols of data in a symbolic number, or in the sizes of a tensor."""
     if isinstance(value, torch.Tensor):
         return {s for n in value.shape if not isinstance(n, int) for s in free_unbacked_symbols(n)}
-    return set() if isinstance(value, int | float) else set(free_unbacked_symbols(value))
+    return set() if isinstance(value, int | float | torch.nn.Module) else set(free_unbacked_symbols(value))
 
 
 def depends_on_data(value: Any) -> bool:

@@ -414,3 +414,26 @@ def test_an_assertion_of_the_program_that_fails_is_kept():
 def test_a_compiled_graph_does_not_rely_on_a_guess():
     captures = compared(one_row_is_squeezed, [(X,), (one_row(0),), (X - 10,), (one_row(1),)], backend="inductor")
     assert len(captures) == 1 and captures[0].stopped is None
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, = ctx.saved_tensors
+        return 3 * gradient * x
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: (Square.apply(x), x.nonzero().shape[0]),
+    lambda x: (x.nonzero().shape[0], Square.apply(x).nonzero().shape[0]),
+    lambda x: Square.apply(x[x > 0]).sum()])
+def test_an_autograd_function_among_sizes_that_depend_on_data(fn):
+    def calls(x):
+        return fn(x)
+    captures = compared(calls, [(x.clone().requires_grad_(),) for x in MANY])
+    assert {c.stopped for c in captures} == {None}

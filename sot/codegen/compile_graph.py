@@ -15,6 +15,7 @@ from sot.codegen.compiled_graphs.equal_graphs import EqualGraphs, key_of
 from sot.codegen.compiled_graphs.failing_changes import (
     assertions,
     changed_before_failure,
+    changes_history_by_data,
     raises_after_data,
     raising_without_changes,
 )
@@ -134,7 +135,7 @@ class GraphCompiler:
         found = self.equal.find(key) if self.equal is not None else None
         texts = ["".join(map(str, node.args[1:])) for node in self.asserted(graph)]
         shares = self.compiles and share_memory(graph)
-        stays = shares or self.compiles and raises_after_data(graph)
+        stays = self.compiles and needs_order(graph)
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), undoing_regions(),
               tracing_recurrence(has_recurrence(graph.module))):
@@ -150,7 +151,7 @@ class GraphCompiler:
             refuse_shared_memory(graph)
         if graph.floats and not as_it_is:
             return self.compile(graph, record)
-        if not as_it_is and graph.shows_leaves:
+        if not as_it_is and (graph.shows_leaves or needs_order(graph)):     # which was not known at the start
             raise RestartCapture(COMPILES, compiles=True)
         call = self.wrapped(made, graph, record, texts, as_it_is)
         returns_more = number_of_results(graph.module) > count
@@ -384,6 +385,11 @@ def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -
             setter(*values)
         return results
     return call
+
+
+def needs_order(graph: Graph) -> bool:
+    """Whether only PyTorch, which runs the operations in order, changes the inputs of a graph as the program does."""
+    return share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
 
 
 def keeping_versions(compiled: Callable, graph: Graph) -> Callable:

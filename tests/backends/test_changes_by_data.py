@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from functorch.compile import aot_module_simplified, make_boxed_func
 from harness import same
 
 import sot
@@ -89,3 +90,43 @@ def test_a_check_after_a_change(backend):
     translated = sot.to_static(fn, backend=backend)
     for value in (1.0, 100.0, 2.0):
         compared(fn, translated, torch.ones(4), torch.full((4,), value))
+
+
+class Assign(torch.autograd.Function):
+    """Writes to its argument and returns it, as solvers of differential equations do."""
+
+    @staticmethod
+    def forward(ctx, kept, value, index):
+        ctx.index = index
+        kept.data[index] = value
+        return kept
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, gradient[ctx.index], None
+
+
+def anonymous(gm, examples):
+    """A backend that is not known to compile before its first graph."""
+    return aot_module_simplified(gm, examples, fw_compiler=lambda graph, _: make_boxed_func(graph.forward))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", anonymous], ids=["eager", "aot_eager", "anonymous"])
+def test_a_result_of_autograd_is_changed_in_the_next_graph(backend):
+    def fn(x, rounds):
+        kept = Assign.apply(torch.empty(4, rounds + 1), x, (..., 0))
+        for i in range(rounds):
+            sot.graph_break()
+            kept = Assign.apply(kept, kept[..., :i + 1].sum(-1).sin(), (..., i + 1))
+        return (kept ** 2).sum(), kept
+
+    for _ in range(3):
+        translated = sot.to_static(fn, backend=backend)
+        found = []
+        for call in (fn, translated, translated):
+            x = torch.arange(4.0, requires_grad=True)
+            total, kept = call(x, 3)
+            total.backward()
+            found.append((kept.detach(), x.grad))
+        for other in found[1:]:
+            torch.testing.assert_close(other, found[0])

@@ -73,6 +73,14 @@ def raises_after_data(graph: Graph) -> bool:
     return False
 
 
+def changes_history_by_data(graph: Graph) -> bool:
+    """Whether an input that is a result of autograd is changed by way of ``.data``. A compiled graph would change it
+    with its version, and autograd would refuse that for a view, and to go backward through what has saved it.
+    """
+    return any(origin in graph.changes.unversioned and real.requires_grad and not real.is_leaf
+               for origin, real in zip(graph.inputs, graph.real, strict=True))
+
+
 def settled_by(refusing: fx.Node, nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """The nodes that run after ``refusing`` in any order of kernels: they need a number that depends on it."""
     depends, settled = {refusing}, set[fx.Node]()

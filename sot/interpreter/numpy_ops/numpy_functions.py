@@ -356,7 +356,7 @@ def tolist(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     shape = value.layout.shape
     if not value.is_array or not shape:
         return item(m, value)
-    if math.prod(shape) > LONGEST_LIST:
+    if prod(shape) > LONGEST_LIST:
         raise Break(Reason.TENSOR_VALUE, "tolist")
 
     def part(*index: int) -> Value:

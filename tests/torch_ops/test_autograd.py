@@ -334,6 +334,21 @@ def test_a_tensor_of_inference_mode_must_not_be_changed_outside_of_it(change):
     check(f, X)
 
 
+def test_a_history_that_autograd_refuses_after_a_change():
+    """One of several views of a result, whose base is changed."""
+    def f(x):
+        y = x.detach()
+        y += 1
+        try:
+            return x.tolist()
+        except RuntimeError as error:
+            return str(error)
+    translated = sot.to_static(f)
+    for _ in range(2):
+        assert translated((G * 2).unbind(0)[1]) == f((G * 2).unbind(0)[1])
+    assert not any(capture.fallback for capture in translated.captures)
+
+
 # ---- nodes of autograd
 @pytest.mark.parametrize("first", ["leaf", "plain", "result"])
 def test_a_change_without_gradients_keeps_the_node(first):

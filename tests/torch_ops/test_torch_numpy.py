@@ -149,6 +149,18 @@ def test_an_array_that_changes_between_calls(fn):
     assert len(captures) < 14, [str(c.stopped) for c in captures]      # and not one more for each other number
 
 
+def test_a_branch_on_a_tensor_that_is_made_of_a_number_of_an_array():
+    def fn(x, least):
+        if torch.full((x.shape[0],), float(x.numpy().sum())).prod() > least:
+            return x + 1
+        return x - 1
+    translated = sot.to_static(fn, backend="eager")
+    for count in range(2, 7):
+        x = torch.ones(count)
+        assert torch.equal(translated(x, 300.0), fn(x, 300.0))
+    assert not any(capture.fallback for capture in sot.translation_of(translated).captures)
+
+
 @pytest.mark.parametrize("index", [(True,), (1, True), (2, 0), (6,), (-7,), (1.0,), (0, 0, 0), ()])
 def test_an_index_that_numpy_refuses_is_refused(index):
     def fn(x, a):

@@ -180,6 +180,7 @@ CHANGES = [
     "import math as m_\nlog.append(m_.floor(r) if r == r and abs(r) < 9 else 0)", "box.made_count = <int>",
     "type(box).made_count += 1", "log.append(complex(<float>, <float>))", "pair = (-0.0, *pair[1:])", "r = r * -0.0",
     "log.append(dataclasses.replace(Pair(<int>, items), first=<int>))", "log.append(sys.getrefcount)",
+    "WEAK['new'] = Box(<int>); log.append(len(WEAK))", "WEAK['box'] = box; log.append(WEAK.get('box') is box)",
 ]
 TENSORS = [
     "x = x * 2", "y = x", "x += <num>", "y *= <num>", "x.add_(<num>)", "x.mul_(<vec>)", "x[0] = <num>",

@@ -17,6 +17,7 @@ import sys
 import time
 import types
 import warnings
+import weakref
 from typing import NamedTuple, TypedDict
 
 import numpy
@@ -31,6 +32,7 @@ LIMIT = 3
 COUNT = 0
 CACHE = {"k": 1}
 STACK = [1, 2]
+WEAK = weakref.WeakValueDictionary()
 logger = logging.getLogger("fuzz")
 
 

@@ -46,6 +46,16 @@ def members_of(m: Machine, value: Value) -> Members | None:
     return None
 
 
+def members_given(m: Machine, value: Value) -> Members | None:
+    """The members that a set gets of a value; None if the value is an iterator of the program. The order of another set
+    is not read: its history goes on.
+    """
+    if isinstance(value, SetValue):
+        return dict(value.items)
+    items = iteration.known_items(m, value)
+    return None if items is None else made_of(m, items).items
+
+
 def source_of(m: Machine, value: Value, members: Members) -> History:
     """Something whose members, given here, a set gets. For sets and dicts CPython has ways of its own."""
     if isinstance(value, SetValue):
@@ -83,11 +93,10 @@ def _maker(kind: type) -> Callable:
             return SetValue({}, kind)
         if kind is frozenset and iterable.pytype is frozenset:
             return iterable
-        items = iteration.known_items(m, iterable)
-        if items is None:
+        members = members_given(m, iterable)
+        if members is None:
             return m.enter(fill.new_set if kind is set else fill.new_frozenset, [iterable])
-        reductions.refuse_varying(m, items, f"making a {kind.__name__} of")
-        members = made_of(m, items).items
+        reductions.refuse_varying(m, [*members.values()], f"making a {kind.__name__} of")
         return SetValue(members, kind, history=New(kind, source_of(m, iterable, members)))
     return handler
 
@@ -112,10 +121,9 @@ def frozenset_new(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
 @handles(set.__init__)
 def set_init(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, iterable = take("set.__init__", args, kwargs, "self", "iterable", required=1)
-    items = [] if iterable is None else iteration.known_items(m, iterable)
-    if items is None:
+    target, members = mutable(self_), {} if iterable is None else members_given(m, iterable)
+    if members is None:
         return m.enter(fill.set_init, [self_, iterable])
-    target, members = mutable(self_), made_of(m, items).items
     if target.items or target.real is not ABSENT:
         target.change(m, {}, "set.clear")
     if members:
@@ -264,13 +272,12 @@ def _method(name: str, operation: Callable, cls: type) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         no_keywords(name, kwargs)
         self_, *others = args
-        listed = [iteration.known_items(m, other) for other in others]
-        if any(items is None for items in listed):
-            return m.enter(fill.set_method, [self_, Const(name), *others])
+        given = [members_given(m, other) for other in others]
         members = own = dict(own_members(m, self_))
         sources = []
-        for other, items in zip(others, listed, strict=True):
-            more = made_of(m, items or []).items
+        for other, more in zip(others, given, strict=True):
+            if more is None:
+                return m.enter(fill.set_method, [self_, Const(name), *others])
             members = operation(members, more)
             sources.append(source_of(m, other, more))
         qualified = f"{cls.__name__}.{name}"
@@ -316,10 +323,10 @@ def _comparison(compare: Callable) -> Callable:
 def _test(name: str, compare: Callable) -> Callable:
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         self_, other = take(name, args, kwargs, "self", "other", required=2)
-        items = iteration.known_items(m, other)
-        if items is None:
+        members = members_given(m, other)
+        if members is None:
             return m.enter(fill.set_method, [self_, Const(name), other])
-        return boolean(compare(set(own_members(m, self_)), set(made_of(m, items).items)))
+        return boolean(compare(set(own_members(m, self_)), set(members)))
     return handler
 
 

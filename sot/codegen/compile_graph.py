@@ -134,8 +134,8 @@ class GraphCompiler:
         key = key_of(graph, grad) if self.equal is not None and not constants else None
         found = self.equal.find(key) if self.equal is not None else None
         texts = ["".join(map(str, node.args[1:])) for node in self.asserted(graph)]
-        shares = self.compiles and share_memory(graph)
-        stays = self.compiles and needs_order(graph)
+        shares, ordered = self.compiles and share_memory(graph), needs_order(graph)
+        stays = self.compiles and ordered
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), undoing_regions(),
               tracing_recurrence(has_recurrence(graph.module))):
@@ -151,7 +151,7 @@ class GraphCompiler:
             refuse_shared_memory(graph)
         if graph.floats and not as_it_is:
             return self.compile(graph, record)
-        if not as_it_is and (graph.shows_leaves or needs_order(graph)):     # which was not known at the start
+        if not as_it_is and (graph.shows_leaves or ordered):     # the backend was not known to compile
             raise RestartCapture(COMPILES, compiles=True)
         call = self.wrapped(made, graph, record, texts, as_it_is)
         returns_more = number_of_results(graph.module) > count

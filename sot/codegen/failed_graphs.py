@@ -8,10 +8,9 @@ from types import CodeType, FunctionType, TracebackType
 
 from sot import _hook
 from sot._hook import Tail
-from sot.bytecode import NO_POSITION
 from sot.codegen.source import on_one_line
 from sot.support.own_code import is_own
-from sot.support.tracebacks import Places, traceback_of
+from sot.support.tracebacks import looking_like, traceback_of
 from sot.torch_compat.graphs import node_at
 
 FRAME = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
@@ -32,14 +31,16 @@ def _fail(raised: list[BaseException]) -> None:
 def leaving(error: BaseException, code: CodeType) -> Tail:
     """The result of an entry that means the exception: it is raised where the frame of this code has been left."""
     places, rest = where(error.__traceback__)
-    *inner, (outermost, _) = places or ((code, NO_POSITION),)
-    error.__traceback__ = traceback_of((*inner,), rest)
+    *inner, outermost = places or (code,)
+    error.__traceback__ = traceback_of(inner, rest)
     looks = on_one_line(_fail.__code__.replace(co_filename=outermost.co_filename), outermost)
     return Tail(_hook.plain(FunctionType(looks, {"BaseException": BaseException})), ([error],))
 
 
-def where(trace: TracebackType | None) -> tuple[Places, TracebackType | None]:
-    """The frames of the program in which an operation of a graph has failed, innermost first, and those inside it."""
+def where(trace: TracebackType | None) -> tuple[tuple[CodeType, ...], TracebackType | None]:
+    """Code for the frames of the program in which an operation of a graph has failed, innermost first, and the frames
+    inside it.
+    """
     frames: list[tuple[str, str, str]] = []
     rest = trace
     while trace is not None:
@@ -47,7 +48,7 @@ def where(trace: TracebackType | None) -> tuple[Places, TracebackType | None]:
         if node is not None and (found := FRAME.findall(node.meta.get("stack_trace") or "")):
             frames, rest = found, trace.tb_next
         trace = trace.tb_next
-    places = tuple((code_at(*frame), (int(frame[1]), None, None, None)) for frame in reversed(frames))
+    places = tuple(code_at(*frame) for frame in reversed(frames))
     return places, visible(rest) if frames else rest
 
 
@@ -62,5 +63,6 @@ def visible(trace: TracebackType | None) -> TracebackType | None:
 
 
 def code_at(file: str, line: str, name: str) -> CodeType:
-    """Code that a traceback shows like that of a frame of the program."""
-    return _fail.__code__.replace(co_filename=file, co_name=name, co_qualname=name, co_firstlineno=int(line))
+    """Code that a traceback shows like that of a frame of the program, whose columns are not known."""
+    named = _fail.__code__.replace(co_filename=file, co_name=name, co_qualname=name, co_firstlineno=int(line))
+    return looking_like(named, (int(line), None, None, None))

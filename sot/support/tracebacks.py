@@ -4,9 +4,12 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, TracebackType
 from typing import ParamSpec, TypeVar
+
+from bytecode import Bytecode, Instr
+from bytecode.instr import InstrLocation
 
 from sot.support.own_code import is_own
 
@@ -14,49 +17,34 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Place = tuple[int | None, int | None, int | None, int | None]      # first and last line, first and last column
-Places = tuple[tuple[CodeType, Place], ...]     # the frames it went through, innermost first
+Places = tuple[tuple[CodeType, Place], ...]     # the frames that an exception went through, innermost first
 
 
 def _unstarted():
     yield
 
 
-def traceback_of(places: Places, inside: TracebackType | None = None) -> TracebackType | None:
-    """Build a traceback that ends with another. Its frames are those of generators that have the user's function name,
-    file and place.
+def looking_like(code: CodeType, place: Place) -> CodeType:
+    """The code of a generator that a traceback shows as other code at a place: with its name, file and columns."""
+    made, where = Bytecode.from_code(_unstarted.__code__), InstrLocation(*place)
+    made.filename, made.name, made.first_lineno = code.co_filename, code.co_name, code.co_firstlineno
+    for instr in made:
+        if isinstance(instr, Instr):
+            instr.location = where
+    return made.to_code().replace(co_qualname=code.co_qualname)
+
+
+def traceback_of(frames: Iterable[CodeType], inside: TracebackType | None = None) -> TracebackType | None:
+    """Build a traceback that ends with another. Its frames, innermost first, are those of generators of this code (see
+    ``looking_like``).
 
     It never runs, so it has no caller: a frame of a caller would keep the caller's variables alive.
     """
     found = inside
-    for code, place in places:
-        table = table_of(place, code.co_firstlineno)
-        looks = _unstarted.__code__.replace(
-            co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
-            co_firstlineno=code.co_firstlineno, co_linetable=table)
-        found = TracebackType(
-            found, FunctionType(looks, {})().gi_frame, 0 if table else -1, place[0] or code.co_firstlineno)
+    for code in frames:
+        line, *_ = next(iter(code.co_positions()))
+        found = TracebackType(found, FunctionType(code, {})().gi_frame, 0, line or code.co_firstlineno)
     return found
-
-
-def table_of(place: Place, first_line: int) -> bytes:
-    """The line table of code whose first instruction is at a place, in the long form of CPython's
-    ``Objects/locations.md``. Tracebacks mark the columns. Empty if the columns are not known.
-    """
-    line, end_line, column, end_column = place
-    if line is None or end_line is None or column is None or end_column is None:
-        return b""
-    delta = line - first_line
-    numbers = (delta << 1 if delta >= 0 else -delta << 1 | 1, end_line - line, column + 1, end_column + 1)
-    return b"".join([b"\xf0", *map(varint, numbers)])      # the long form, for one code unit
-
-
-def varint(number: int) -> bytes:
-    """A number in groups of six bits, the lowest first. Bit 6 says that another group follows."""
-    groups = bytearray()
-    while number >= 64:
-        groups.append(64 | number & 63)
-        number >>= 6
-    return bytes((*groups, number))
 
 
 # ---- what is refused --------------------------------------------------------------------------------------

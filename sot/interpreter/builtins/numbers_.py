@@ -84,9 +84,9 @@ def of_numbers(m: Machine, function: Any, args: list[Value]) -> Value | None:
     return None
 
 
-FUNCTIONS: frozenset[Any] = frozenset((*OF_ONE, *OF_TWO, *QUESTIONS, *THEMSELVES, *EXTREMES, str, repr, format,
-                                            *TEXT_TO_TEXT, *PADDED, *other_numbers.FUNCTIONS, divmod, pow, math.prod,
-                                       torch.Size.numel))
+FUNCTIONS: frozenset[Any] = frozenset((
+    *OF_ONE, *OF_TWO, *QUESTIONS, *THEMSELVES, *EXTREMES, *TEXT_TO_TEXT, *PADDED, *other_numbers.FUNCTIONS,
+    str, repr, format, divmod, pow, math.prod, torch.Size.numel))
 
 
 def may_vary(value: Value) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sot import _hook
 from sot.guards.origin import HandledOutside, Origin
 from sot.support.errors import Break, NotRebuildable, Reason
-from sot.support.tracebacks import Places, traceback_of
+from sot.support.tracebacks import Places, looking_like, traceback_of
 from sot.values.base import ABSENT, Const, NotConstant, Value
 from sot.values.constants import is_constant
 from sot.values.objects.instances import ObjectValue
@@ -98,7 +98,8 @@ class ExceptionValue(ObjectValue):
 
     def fill(self, e: Emitter, name: str) -> None:
         if self.trace:
-            e.line(f"{name}.__traceback__ = {e.const(MAKE_TRACEBACK)}({e.const(self.trace)})")
+            frames = tuple(looking_like(code, place) for code, place in self.trace)
+            e.line(f"{name}.__traceback__ = {e.const(MAKE_TRACEBACK)}({e.const(frames)})")
         if issubclass(self.pytype, KEEP_IN_INIT) and self.hosted is None:
             base = next(c for c in KEEP_IN_INIT if issubclass(self.pytype, c))
             e.line(f"{e.const(base)}.__init__({name}{''.join(', ' + e.value(a) for a in self.args)})")

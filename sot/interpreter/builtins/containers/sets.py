@@ -47,11 +47,11 @@ def members_of(m: Machine, value: Value) -> Members | None:
 
 
 def members_given(m: Machine, value: Value) -> Members | None:
-    """The members that a set gets of a value; None if the value is an iterator of the program. The order of another set
-    is not read: its history goes on.
+    """The members that a set gets of a value; None if the value is an iterator of the program. Nothing depends on the
+    order of another set here: the new set's history has it.
     """
-    if isinstance(value, SetValue):
-        return dict(value.items)
+    if (found := members_of(m, value)) is not None:
+        return dict(found)
     items = iteration.known_items(m, value)
     return None if items is None else made_of(m, items).items
 

@@ -85,8 +85,9 @@ class Counting:
             given.node: given for given in m.builder.inputs if isinstance(given, NumberRef)}
         needed = slice_of(m, [ref.node], numbers) if ref.node is not None else set()
         sources = [tensors[node] for node in needed if node in tensors] or [ref][:ref.node is None]
-        if not all(isinstance(source.fake, torch.Tensor) for source in sources) or (
-                len({storage_id(source.fake) for source in sources}) < len(sources)):
+        if not all(isinstance(source.fake, torch.Tensor) for source in sources):
+            raise NotKnown      # an array
+        if len({storage_id(source.fake) for source in sources}) < len(sources):
             raise NotKnown      # a change of one changes another
         self.env = {given.node: self.element(given) for given in sources}
         self.env |= {node: self.given(given) for node, given in numbers.items() if node in needed}

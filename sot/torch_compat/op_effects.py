@@ -7,7 +7,7 @@ that runs on fake tensors.
 from __future__ import annotations
 
 import functools
-import math
+from math import isfinite
 from typing import Any
 
 import torch
@@ -166,8 +166,8 @@ def fits(number: Any, dtype: torch.dtype) -> bool:
     if type(number) is complex:
         return fits(number.real, dtype) and (fits(number.imag, dtype) if dtype.is_complex else number.imag == 0)
     if dtype.is_floating_point or dtype.is_complex:
-        return not math.isfinite(number) or abs(number) <= torch.finfo(dtype).max
-    return math.isfinite(number) and torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max
+        return not isfinite(number) or abs(number) <= torch.finfo(dtype).max
+    return isfinite(number) and torch.iinfo(dtype).min <= number <= torch.iinfo(dtype).max
 
 
 @functools.cache

@@ -41,6 +41,7 @@ from sot.reports import log, recording
 from sot.reports.records import BreakRecord, Capture
 from sot.support import limits
 from sot.support.capture_lock import TURNS
+from sot.support.collector import paused_collector
 from sot.support.errors import CaptureError, CaptureStop, LeftAlone, OnlyNow, Reason, Skip, described
 from sot.support.limits import unrolling
 from sot.support.own_code import builtins_are_replaced
@@ -170,7 +171,7 @@ class Translator:
         record = Capture(function.__qualname__, Place(code.co_filename, code.co_firstlineno, code.co_name))
         self.states.of(code).captures += 1
         try:
-            with no_saved_tensors_hooks(), recording.capturing(record), self.spending(code):
+            with no_saved_tensors_hooks(), recording.capturing(record), self.spending(code), paused(self.compiler):
                 call = Call(function, inputs, GlobalState(), record)
                 self.learn_from_failures(call)
                 with without_subclasses():
@@ -317,6 +318,13 @@ def stop_capturing(translator: Translator, code: CodeType, inputs: Inputs, recor
         _hook.skip(code, translator.callback)
     if any(entry.has_graph for entry in entries):
         recompile_limit.warn(code, record.name, reasons(entries, inputs, code), inputs, len(entries))
+
+
+def paused(compiler: GraphCompiler) -> AbstractContextManager[None]:
+    """A context without the cyclic collector, for a whole capture: if it runs before a capture has dropped its objects,
+    it counts them as old, and soon looks at the whole process. A backend that compiles makes garbage.
+    """
+    return nullcontext() if compiler.compiles else paused_collector()
 
 
 def set_all_back(before: Before, mine: bool) -> None:

@@ -24,7 +24,7 @@ from sot.torch_compat.global_state import StateChange
 from sot.torch_compat.tensors import rule_of_changes
 from sot.values.base import Const, Lazy, Null, Value
 from sot.values.callables import CellValue
-from sot.values.classes import ClassValue, is_of_made_class
+from sot.values.classes import ClassValue, is_in_made_class, is_of_made_class
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.numbers import NUMBER_TYPES
 from sot.values.objects import DELETED, DictValue, ListValue, TupleValue
@@ -163,7 +163,8 @@ def distinct_guards(m: Machine) -> Iterator[DistinctGuard]:
     matters |= {v.owner.pytype for v in m.mutated.values() if isinstance(v, DictValue) and v.owner is not None}
     by_type: dict[type, list[Origin]] = {}
     for _, value in m.by_id.values():
-        if value.pytype in matters and value.origin is not None and not isinstance(value, TensorValue):
+        if value.pytype in matters and value.origin is not None and not isinstance(value, TensorValue) and (
+                not is_in_made_class(value.origin, m.made_classes)):
             by_type.setdefault(value.pytype, []).append(value.origin)
     for origins in by_type.values():
         if len(origins) > 1 and not all(isinstance(o, Known) for o in origins):

@@ -37,6 +37,7 @@ from sot.values import other_numbers
 from sot.values.arrays import ArrayValue, may_call_numpy
 from sot.values.base import ABSENT, NONE, Const, Lazy, LazyConst, Opaque, OtherTensor, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue
+from sot.values.classes import is_in_made_class
 from sot.values.constants import (
     DTYPES,
     EQUAL_TYPES,
@@ -120,7 +121,9 @@ def shared(m: Machine, real: Any, origin: Origin) -> Value:
     """An object with identity: the same Value for the same object, whatever path led to it."""
     if id(real) in m.by_id:
         value = m.by_id[id(real)][1]
-        if value.origin != origin and value.origin is not None:
+        if value.origin is not None and is_in_made_class(value.origin, m.made_classes):
+            m.guard(IsGuard(origin, real))      # the stand-in of the class does not stay
+        elif value.origin != origin and value.origin is not None:
             m.guard(SameGuard(origin, value.origin))
         return value
     if id(real) in m.namespaces:        # the globals of a function

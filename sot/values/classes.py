@@ -271,6 +271,9 @@ def is_of_made_class(guard: Guard, made_classes: Mapping[int, ClassValue]) -> bo
 
 
 def is_in_made_class(origin: Origin, made_classes: Mapping[int, ClassValue]) -> bool:
-    """Whether an origin leads to a part of the stand-in of such a class."""
+    """Whether an origin leads to a part of the stand-in of such a class, or of a method that a library gave it."""
     start = getattr(root(origin), "held", None)
-    return start is not None and id(start.value) in made_classes
+    if start is None or id(start.value) in made_classes:
+        return start is not None
+    return isinstance(start.value, types.FunctionType) and any(
+        start.value is part for made in made_classes.values() for part in vars(made.real).values())

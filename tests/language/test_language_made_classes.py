@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import gc
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -190,6 +191,16 @@ def an_order_that_is_completed(x):
 def a_dataclass_of_constants(x):
     made = dataclasses.make_dataclass("Made", ["a", ("n", int, 3)])
     return made(x).a * made(x).n
+
+
+@program.each
+def test_a_collection_leaves_the_captures(fn):
+    """No guard is about the class that only capture has made, which the collector frees."""
+    translated = sot.to_static(fn, backend="eager")
+    translated(X)
+    gc.collect()
+    translated(X)
+    assert [capture.name for capture in translated.captures].count(fn.__qualname__) == 1
 
 
 def test_a_dataclass_that_leaves_is_another_one_at_each_call():

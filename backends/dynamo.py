@@ -16,8 +16,15 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from sot.backends import kept_graphs
 from sot.backends.errors import BackendUnavailableError, OptionsError
+from sot.graph import random_numbers
 from sot.torch_compat import compilers
+from sot.torch_compat.graphs import is_lazy
+from sot.torch_compat.inductor.compiled_modules import Notes
+
+INDUCTOR = "inductor"
+EAGER_NUMBERS = "fallback_random"       # inductor's name for it
 
 # Requirements that torch reports late or never: the backend's name, the requirement, whether it is met.
 REQUIREMENTS: dict[str, tuple[str, Callable[[], bool]]] = {
@@ -34,6 +41,8 @@ def names() -> frozenset[str]:
 
 def check_requirements(name: str) -> None:
     """Refuse, with the reason, a backend that could only fail."""
+    if name == INDUCTOR:
+        return      # it is part of torch, and to look takes an import of half a second
     need, present = REQUIREMENTS.get(name, ("", lambda: True))
     if not present():
         raise BackendUnavailableError(f"backend {name!r} needs {need}, which is not available here")
@@ -83,14 +92,14 @@ class DynamoBackend:
     def with_options(self, options: Mapping[str, Any]) -> DynamoBackend:
         """The same with options. For inductor these are names of its configuration; others raise OptionsError."""
         chosen = {name.replace("-", "_"): value for name, value in options.items()}
-        if self.name == "inductor":
+        if self.name == INDUCTOR:
             check_options(chosen)
         return DynamoBackend(self.name, chosen)
 
     @property
     def keeps_constants(self) -> bool:
         """Whether a graph compiled now, for inference, may compute with the values of weights."""
-        return self.name == "inductor" and compilers.freezes_weights(self.options) and not torch.is_grad_enabled()
+        return self.name == INDUCTOR and compilers.freezes_weights(self.options) and not torch.is_grad_enabled()
 
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         if not self.keeps_constants:
@@ -102,11 +111,43 @@ class DynamoBackend:
         return lambda *args: compiled(*[args[i] for i in left])
 
     def compiled(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        if self.name == INDUCTOR and any(isinstance(v, torch.Tensor) and is_lazy(v) for v in example_inputs):
+            return gm.forward       # its kernels read memory, which does not hold the elements
+        key = kept_graphs.key_of(gm, example_inputs, self.settings) if self.name == INDUCTOR else None
+        if key is None or kept_graphs.is_refused(key):
+            return self.compiled_anew(gm, example_inputs)
+        if (found := kept_graphs.find(key)) is not None:
+            return found
+        notes = Notes()
+        made = self.compiled_anew(gm, example_inputs, notes)
+        if not notes.graphs:        # AOTAutograd's cache had it, so nothing was noted
+            with compilers.without_cache_of_autograd():
+                made = self.compiled_anew(gm, example_inputs, notes)
+        kept_graphs.keep(key, notes, len(example_inputs))
+        return made
+
+    def compiled_anew(self, gm: GraphModule, example_inputs: Sequence[Any], notes: Notes | None = None,
+                      ) -> Callable[..., Any]:
         check_requirements(self.name)
-        compile_graph = compilers.dynamo_backend(self.name)
-        mode, fakes = compilers.fake_inputs(gm, example_inputs)
+        compile_graph, arguments = compilers.dynamo_backend(self.name), self.arguments()
+        if notes is not None:
+            arguments["inner_compile"] = notes.compile_inner
+        gm, reads = compilers.with_sizes(gm)
+        mode, fakes = compilers.fake_inputs(gm, [*example_inputs, *compilers.sizes_of(example_inputs, reads)])
         with compilers.compiling(mode), compilers.caching_own_functions():
-            if self.options:
-                keyword = "config_patches" if self.name == "inductor" else "options"
-                return compile_graph(gm, fakes, **{keyword: dict(self.options)})
-            return compile_graph(gm, fakes)
+            made = compilers.giving_sizes(compile_graph(gm, fakes, **arguments), reads)
+            if notes is not None:
+                notes.metadata = compilers.autograd_metadata()
+            return made
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The options, and for inductor that random numbers are eager's, which it leaves to an option."""
+        if self.name == INDUCTOR and random_numbers.way() == "eager":
+            return {EAGER_NUMBERS: True, **self.options}
+        return self.options
+
+    def arguments(self) -> dict[str, Any]:
+        if not self.settings:
+            return {}
+        return {"config_patches" if self.name == INDUCTOR else "options": dict(self.settings)}

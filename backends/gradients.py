@@ -20,6 +20,7 @@ from sot.torch_compat.autograd_nodes import (
     CALL,
     Gradients,
     ask_before_backward,
+    base_of,
     compiled_node,
     edge_of,
     edges_below,
@@ -63,12 +64,14 @@ class Histories:
         self.is_repeatable = not any(node.meta.get("draws") for node in gm.graph.nodes) and all(
             is_strided(fake) and storage_id(fake) not in changed for fake in tensors)
         self.below: dict[int, frozenset[int]] = {}
+        self.views: set[int] = set()              # the results that are views of values inside of the graph, and
+        self.of_bases: set[int] = set()           # those of them whose base has the compiled node
         self.places: dict[int, set[int]] = {}     # the results by their number at the compiled node; at the first run
         if not any(fake.grad_fn is not None and fake._version for fake in tensors):     # none has another history now
             self.below = self.inputs_below(gm, fakes)
 
-    @staticmethod
-    def inputs_below(gm: GraphModule, fakes: Sequence[Any]) -> dict[int, frozenset[int]]:
+    def inputs_below(self, gm: GraphModule, fakes: Sequence[Any]) -> dict[int, frozenset[int]]:
+        given = {storage_id(fake) for fake in fakes if isinstance(fake, torch.Tensor) and is_strided(fake)}
         ends: dict[Any, set[int]] = defaultdict(set)
         for i, fake in enumerate(fakes):
             if isinstance(fake, torch.Tensor) and fake.requires_grad:
@@ -83,23 +86,37 @@ class Histories:
                 if not is_strided(value) or not below or not below <= ends.keys():
                     return {}
                 found[i] = frozenset(place for edge in below for place in ends[edge])
+                if base_of(value) is not None and storage_id(value) not in given:
+                    self.views.add(i)
         return found
 
     def node_of(self, results: Sequence[Any]) -> Any:
         """The node of autograd that a call of the compiled graph has made; None if it made none, or several."""
         if self.places:
-            return results[next(iter(self.below))].grad_fn
-        nodes = {i: compiled_node(results[i]) for i in self.below}
+            return self.made(results, next(iter(self.places))).grad_fn
+        self.of_bases = {i for i in self.views if compiled_node(results[i]) is None}
+        tensors = {i: self.through(results, i) for i in self.below}
+        nodes = {i: compiled_node(tensor) for i, tensor in tensors.items()}
         made = {node for node in nodes.values() if node is not None and not hasattr(node, CALL)}
-        if len(made) != 1 or nodes[next(iter(self.below))] is None:
+        if len(made) != 1:
             return None
         (node,) = made
         places = defaultdict(set)
         for i, above in nodes.items():
             if above is node:
-                places[results[i].output_nr].add(i)
+                places[tensors[i].output_nr].add(i)
         self.places = dict(places)
         return node
+
+    def made(self, results: Sequence[Any], number: int) -> torch.Tensor:
+        """The tensor with this number at the compiled node."""
+        return self.through(results, min(self.places[number]))
+
+    def through(self, results: Sequence[Any], i: int) -> torch.Tensor:
+        """The tensor through which the gradient of a result goes. AOTAutograd makes views after the graph."""
+        result: torch.Tensor = results[i]
+        base = base_of(result) if i in self.of_bases else None
+        return result if base is None else base
 
 
 class Call:
@@ -164,7 +181,9 @@ def plain_gradients(node: Any, call: Call, gradients: Gradients) -> Any:
               for value in call.inputs]
     with in_autocast_states(histories.autocast):
         results = histories.gm(*inputs)
-    through = [(results[min(histories.places[i])], gradients[i]) for i in given]
+    through = [(histories.made(results, i), gradients[i]) for i in given]
+    if any(gradient is None or result.shape != gradient.shape for result, gradient in through):
+        return None
     found: list[Any] = [None] * len(node.needs_input_grad)
     targets = [(place, inputs[i]) for place, same in wanted for i in same]
     made = torch.autograd.grad([r for r, _ in through], [target for _, target in targets], [g for _, g in through],

@@ -81,7 +81,7 @@ def lookup_backend(backend: str | Backend) -> Backend:
         return found
     if entry_point := _entry_points().get(backend):
         return _load(entry_point)
-    if backend in dynamo.names():
+    if backend == dynamo.INDUCTOR or backend in dynamo.names():     # the names take an import
         dynamo.check_requirements(backend)
         return dynamo.DynamoBackend(backend)
     raise UnknownBackendError(_unknown(backend))

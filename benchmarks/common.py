@@ -150,11 +150,15 @@ class Kept:
         lines = path.read_text().splitlines() if path.exists() else []
         self.rows: dict[str, Row] = {row.pop("key"): row for row in map(json.loads, lines)}
 
-    def __call__(self, key: str, measure: Callable[[], Row]) -> Row:
-        """What is known of ``key``, or is measured now; what failed in another run is tried again."""
+    def wants(self, key: str) -> bool:
+        """Whether it is to be measured now; what failed in another run is tried again."""
         known = self.rows.get(key, {})
-        if (known and "failed" not in known) or not self.only.search(key) or time.monotonic() > self.end:
-            return known
+        return not (known and "failed" not in known) and bool(self.only.search(key)) and time.monotonic() <= self.end
+
+    def __call__(self, key: str, measure: Callable[[], Row]) -> Row:
+        """What is known of ``key``, or is measured now."""
+        if not self.wants(key):
+            return self.rows.get(key, {})
         print(key, flush=True)
         try:
             row = measure()

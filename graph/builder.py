@@ -115,6 +115,7 @@ class GraphBuilder:
             concrete = False
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
+        self.fake_mode.draws_in_order = False
         self.fake_mode.indices = []
         with self.fake_mode, self.fake_mode.while_running(), as_torch_calls(*fake_args, *fake_kwargs.values()):
             if kind == "call_method":
@@ -134,7 +135,7 @@ class GraphBuilder:
         node = self.graph.create_node(kind, target, args, kwargs)
         node.meta["example_value"] = result
         node.meta["stack_trace"] = trace
-        node.meta["draws"] = self.fake_mode.draws_now
+        node.meta["draws"], node.meta["draws_in_order"] = self.fake_mode.draws_now, self.fake_mode.draws_in_order
         node.meta["seen"] = seen
         self.nodes.append(node)
         self.operations += 1
@@ -143,7 +144,7 @@ class GraphBuilder:
     def record_array(self, kind: str, target: Any, args: tuple, kwargs: dict, layout: Any, trace: str,
                      warns: bool = False) -> fx.Node:
         """Append the node of an operation of NumPy's, whose result has that layout; it may warn of its values."""
-        self.fake_mode.draws_now = False
+        self.fake_mode.draws_now = self.fake_mode.draws_in_order = False
         node = self.record(kind, target, args, kwargs, layout, trace)
         node.meta["warns"] = warns
         return node
@@ -211,16 +212,16 @@ class GraphBuilder:
         self.nodes.append(node)
         self.operations += 1
 
-    def check_early(self, node: fx.Node, origin: list[fx.Node], target: Callable, args: tuple, trace: str) -> None:
-        """A check of a node's result at the start of the graph. ``origin`` are the nodes that compute the result."""
-        key = (node, target, args)
+    def check_early(self, origin: Iterable[fx.Node], target: Callable, args: tuple, trace: str) -> None:
+        """A check at the start of the graph. ``origin`` are the nodes that compute what is in ``args``, in order."""
+        key = (target, args)
         if any(known == key for _, known, _ in self.early):
             return
         copies: dict[fx.Node, fx.Node] = {}
         with self.graph.inserting_before(self.nodes[0]):
             for original in origin:
                 copies[original] = self.graph.node_copy(original, lambda n: copies.get(n, n))
-            check = self.graph.create_node("call_function", target, (copies.get(node, node), *args))
+            check = self.graph.create_node("call_function", target, fx.node.map_arg(args, lambda n: copies.get(n, n)))
         check.meta["stack_trace"] = trace
         made = [*copies.values(), check]
         for each in made:

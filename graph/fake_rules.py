@@ -140,7 +140,26 @@ def rule_on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
     return BY_NAME[name][1](*args, **kwargs)
 
 
-RULES: dict[Any, Callable[..., Any]] = {on_packed: rule_on_packed, part_of_sparse: rule_of_sparse}
+def of_buffer(content: str, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+    """The target of the node of ``torch.frombuffer`` of a buffer of the call. Each character is a byte."""
+    return torch.frombuffer(bytearray(content, "latin-1"), dtype=dtype, count=count, offset=offset)
+
+
+def rule_of_buffer(content: str, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
+    return torch.empty(count if count > 0 else (len(content) - offset) // dtype.itemsize, dtype=dtype)
+
+
+def bytes_of(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """The target of the node for the bytes in the storage of a tensor."""
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage(), 0, (size,), (1,)).clone()
+
+
+def rule_of_bytes(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8)
+
+
+RULES: dict[Any, Callable[..., Any]] = {
+    of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, on_packed: rule_on_packed, part_of_sparse: rule_of_sparse}
 PARTS_OF_SPARSE = frozenset(("indices", "_indices", "values", "_values", "col_indices", "row_indices"))
 
 

@@ -11,13 +11,16 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sot.graph.number_operators import with_tensors
 from sot.torch_compat.compilers import traced_by_its_arguments
+from sot.torch_compat.operators.with_numbers import floats_of, names_of, operator_of_program
 
 TAKE_TENSORS = frozenset(name for n in (
     "add", "sub", "mul", "truediv", "div", "rsub", "pow", "remainder", "mod", "floordiv", "floor_divide", "lt", "le",
@@ -41,6 +44,7 @@ class Rule:
 
     function: Callable[..., Any]
     numbers: Mapping[str, tuple[float, ...]]
+    of_program: torch._ops.OpOverload | None = None     # its numbers stay in double precision
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
@@ -75,7 +79,18 @@ def is_of_lists(target: Any) -> bool:
 
 
 def rule_of(target: Any) -> Rule | None:
-    return RULES.get(target) if isinstance(target, str) or getattr(target, "__hash__", None) else None
+    if isinstance(target, str) or getattr(target, "__hash__", None):
+        return RULES.get(target) or rule_of_program(operator_of_program(target))
+    return None
+
+
+@functools.cache
+def rule_of_program(operator: torch._ops.OpOverload | None) -> Rule | None:
+    """The rule of an operator that a program or a library has registered."""
+    if operator is None or not (floats := floats_of(operator)):
+        return None
+    names = names_of(operator)
+    return Rule(with_tensors(operator), {names[i]: () for i in floats}, operator)
 
 
 def only_if(holds: bool) -> None:
@@ -148,6 +163,26 @@ def scaled(x: Tensor, weight: Any, bias: Any) -> Tensor:
 
 def along_channels(values: Any, x: Tensor) -> Any:
     return values if values is None else values.view(-1, *[1] * (x.dim() - 2))
+
+
+@rule(torch.linalg.vector_norm, ord=(-inf, 0.0, inf))
+def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None,
+                out: Any = None) -> Tensor:
+    """As PyTorch's, the gradient is zero at elements that are zero, and where the norm is."""
+    only_if(out is None and not x.is_complex() and dtype is None)
+    size = wide(x).abs()
+    rest, none = size == 0, torch.where(ord > 0, 0.0, inf).to(size.dtype)
+    powers = torch.where(rest, none, torch.where(rest, 1.0, size).pow(ord))
+    total = powers.sum(tuple(range(x.dim())) if dim is None else dim, keepdim)
+    rest = (total == 0) | total.isinf()
+    root = torch.where(rest, 1.0, total).pow(1 / ord)
+    return torch.where(rest, total.detach().pow(1 / ord), root).to(x.dtype)
+
+
+@rule(torch.norm, "norm", p=(-inf, 0.0, inf))
+def norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None,
+         dtype: Any = None) -> Tensor:
+    return vector_norm(input, p, dim, keepdim, dtype=dtype, out=out)
 
 
 @rule(F.normalize, eps=())

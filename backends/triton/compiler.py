@@ -14,24 +14,26 @@ import torch
 import triton
 from torch import fx
 from torch.fx import GraphModule
+from torch.utils._pytree import tree_leaves
 from triton.runtime import driver
 
 from sot.backends.eager import eager
 from sot.backends.errors import one_line
 from sot.backends.rescue import State, tell
 from sot.backends.triton import availability, cache, launching, runtime
-from sot.backends.triton.cuda_graphs import Recorded, RecordedBySizes
+from sot.backends.triton.cuda_graphs import Cuda, Recorded, RecordedBySizes
 from sot.backends.triton.source.matmul import fused
 from sot.backends.triton.source.module_source import module
 from sot.backends.triton.tuning import ProductTuner, Tuner, on_device, product_on_device
 from sot.backends.triton.variants import Symbolic, Variants
+from sot.graph import random_numbers
 from sot.graph.kernels.program import Program
 from sot.graph.kernels.schedule import Cost, cost, schedule
 from sot.graph.kernels.sizes import assuming
-from sot.graph.lowering import NotLowered, draws, lower
+from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.lowering.symbols import Like
-from sot.graph.rewrite import decompositions, passes, rewriting
+from sot.graph.rewrite import decompositions, layouts, passes, rewriting
 from sot.torch_compat import compilers
 from sot.torch_compat.graphs import make_constants_real, unset_fake_temporarily
 
@@ -78,11 +80,16 @@ class Compiler:
         try:
             written = rewriting.captured(gm, lambda: compilers.unchanged_inputs(gm, example_inputs))
             return compilers.ahead_of_time(
-                written, example_inputs, forward, backward, inference, decompositions.table(),
-                in_place=self.mode != "reduce-overhead")     # a recorded graph changes copies of inputs
+                written, example_inputs, forward, backward, inference, decompositions.table(), self.lay_out)
         except Exception as error:
             self.give_up(gm, "compile a graph", error)
             return eager(gm, example_inputs)
+
+    def lay_out(self, graph: GraphModule) -> None:
+        """Choose the layouts of values, in an inference graph or in one of a forward and a backward pass."""
+        if count := layouts.channels_last(graph.graph):
+            graph.recompile()
+            BACKENDS.debug("%d convolutions compute in channels_last", count)
 
     def compiler_of(self, gm: GraphModule, title: str) -> compilers.AtenCompiler:
         """The compiler of one of the ATen graphs that a captured graph becomes."""
@@ -90,6 +97,8 @@ class Compiler:
 
     def compile(self, gm: GraphModule, graph: GraphModule, title: str) -> Run:
         """A function of the list of a functional ATen graph's inputs. The graph itself if compilation fails."""
+        if title == "inference":
+            self.lay_out(graph)
         if compilers.has_symbols(graph):
             return Variants(self, gm, graph, title)
         return self.attempt(lambda: self.compile_or_raise(graph, title), gm, graph, title)
@@ -126,8 +135,8 @@ class Compiler:
             symbolic: how the graph is lowered for all sizes. Otherwise its sizes are known.
         """
         key = cache.key_of(described(graph), torch.__version__, triton.__version__, self.device,
-                           str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()), draws.way(),
-                           str(symbolic), self.mode if self.mode == "max-autotune" else "",
+                           str(self.interpreted), str(torch.are_deterministic_algorithms_enabled()),
+                           random_numbers.way(), str(symbolic), self.mode if self.mode == "max-autotune" else "",
                            torch.get_float32_matmul_precision(), rewriting.names_in_force())
         if path := cache.find(key):
             about = cache.about(path)
@@ -180,13 +189,16 @@ class Compiler:
         def run(inputs: list[Any]) -> Any:
             return loaded.run(inputs, constants)
 
-        if self.mode != "reduce-overhead":
+        device = device_of(about.graph) if self.mode == "reduce-overhead" else None
+        if device is None:
             return run
         generators = [c for c in constants if isinstance(c, torch.Generator)]
-        visible = compilers.visible_results(about.title, about.graph)
+        tensors = [c for c in constants if isinstance(c, torch.Tensor)]
+        visible, changed = compilers.visible_results(about.title, about.graph), changed_inputs(about.graph)
 
         def recorded() -> Recorded:
-            return Recorded(run, visible, generators, after=3 if about.title == "backward" else 1)
+            return Recorded(run, visible, Cuda(device), changed, tensors, generators,
+                            after=3 if about.title == "backward" else 1)
         return recorded() if symbolic is None else RecordedBySizes(run, recorded)
 
 
@@ -209,7 +221,7 @@ class OnTrial:
         try:
             results = self.run(inputs)
         except Exception as error:
-            if not state.restore(before, kept) and changes_inputs(self.graph):
+            if not state.restore(before, kept) and changed_inputs(self.graph):
                 raise
             results = self.graph.forward(*kept)     # raises if the program itself is wrong
             self.failed(error)
@@ -219,9 +231,21 @@ class OnTrial:
         return results
 
 
-def changes_inputs(graph: GraphModule) -> bool:
-    """Whether an ATen graph ends with changes of its inputs."""
-    return any(node.target is torch.ops.aten.copy_.default for node in graph.graph.nodes)
+def changed_inputs(graph: GraphModule) -> list[int]:
+    """The inputs that an ATen graph changes, at its end."""
+    inputs = graph.graph.find_nodes(op="placeholder")
+    changes = graph.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+    return sorted({inputs.index(node.args[0]) for node in changes})
+
+
+def device_of(graph: GraphModule) -> torch.device | None:
+    """The one device that an ATen graph runs on. Constants may be on the CPU. None if there are several."""
+    cpu, found = torch.device("cpu"), set[torch.device]()
+    for node in graph.graph.nodes:
+        draws = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        found |= {value.device for value in tree_leaves(node.meta.get("val"))
+                  if isinstance(value, torch.Tensor | Like) and (draws or value.device != cpu)}
+    return None if len(found) > 1 else next(iter(found), cpu)
 
 
 def described(graph: GraphModule) -> str:

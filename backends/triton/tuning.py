@@ -30,6 +30,7 @@ from sot.support.progress import working
 KERNELS = logging.getLogger("sot.kernels")
 SUFFIX = ".tuning"
 ROWS = (0.25, 0.5, 1, 2, 4)     # factors of the chosen sizes
+SHAPES = ((1, 0.5), (1, 2), (2, 0.5), (0.5, 2))     # of rows and columns, where rows are not whole
 WARPS = (0.5, 1, 2)
 LARGEST = 1 << 15               # elements of a block; beyond it, registers spill
 
@@ -41,12 +42,13 @@ def candidates(kernel: Kernel) -> Iterator[Blocks]:
     """The sizes worth trying, beginning with the choice without measurement."""
     first = chosen(kernel)
     yield first
-    for rows in ROWS:
-        for warps in WARPS:
-            blocks = dataclasses.replace(first, rows=int(first.rows * rows), warps=int(first.warps * warps))
-            fits = 1 <= blocks.warps <= 16 and 1 <= blocks.rows * max(blocks.columns, 1) <= LARGEST and blocks.rows
-            if fits and blocks != first and blocks.rows < 2 * kernel.row_count:
-                yield blocks
+    sizes = [(rows, 1.0, warps) for rows in ROWS for warps in WARPS]
+    sizes += [(rows, columns, 1) for rows, columns in SHAPES] if first.columns and not first.whole else []
+    for rows, columns, warps in sizes:
+        blocks = Blocks(int(first.rows * rows), int(first.columns * columns), first.whole, int(first.warps * warps))
+        fits = 1 <= blocks.warps <= 32 and 1 <= blocks.rows * max(blocks.columns, 1) <= LARGEST and blocks.rows
+        if fits and blocks != first and blocks.rows < 2 * kernel.row_count:
+            yield blocks
 
 
 class Tuner:

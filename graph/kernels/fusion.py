@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
-from sot.graph.kernels.ir import Builder, Kernel, Stmt, Store, pruned, renumbered
+from sot.graph.kernels.ir import Builder, Kernel, Stmt, Store, points, pruned, renumbered
 from sot.graph.kernels.sizes import Number, divided, typical
 
 STATEMENTS = 256     # limit for a kernel; beyond it, registers spill
@@ -77,8 +77,21 @@ def _in_space(a: Kernel, b: Kernel, space: Space, dropped: frozenset[str]) -> Ke
     stores = [s for s in stores if s.buffer not in dropped]
     stores += [moved(s, space.second, names, builder.ranges) for s in b.stores]
     buffers = {**a.buffers, **b.buffers}
-    return renumbered(Kernel(f"{a.name}_{b.name}", space.rows, space.reduced, pruned(builder.body, stores),
-                             tuple(stores), buffers))
+    whole = Kernel(f"{a.name}_{b.name}", space.rows, space.reduced, pruned(builder.body, stores), tuple(stores),
+                   buffers)
+    if _adds_less_often(whole, a, space.first) or _adds_less_often(whole, b, space.second):
+        return None
+    return renumbered(whole)
+
+
+def _adds_less_often(whole: Kernel, part: Kernel, axes: dict[str, Index]) -> bool:
+    """Whether the part adds at each of its rows, some of which are points now, but adds the same number to the same
+    place at all of these: then the whole would add it once.
+    """
+    varying = points(whole)
+    columns = {name for name, _ in whole.reduced}
+    return any(axes[name].names & columns for name, _ in part.rows) and any(
+        s.how == "add" and s.buffer in part.written() and not varying & {s.value, *s.index.names} for s in whole.stores)
 
 
 def _in_order(kernel: Kernel, axes: dict[str, Index], space: Space) -> bool:

@@ -82,8 +82,15 @@ def _names(of: Index) -> frozenset[str]:
 
 
 def make(terms: Iterable[tuple[Atom, Number]], const: Number) -> Index:
-    """Sorted and without zeros, so equal sums are equal objects."""
-    return Index(tuple(sorted(((a, c) for a, c in terms if c != 0), key=lambda t: str(t[0]))), const)
+    """Sorted and without zeros, so equal sums are equal objects. ``a % n + n * (a // n)`` is ``a``."""
+    found = {a: c for a, c in terms if c != 0}
+    for atom, coefficient in found.items():
+        if isinstance(atom, Division) and atom.sign == "%":
+            (quotient, _), = _atom("//", atom.of, atom.by).terms
+            if found.get(quotient) == coefficient * atom.by:
+                del found[atom], found[quotient]
+                return make(found.items(), const) + atom.of * coefficient
+    return Index(tuple(sorted(found.items(), key=lambda t: str(t[0]))), const)
 
 
 def index(value: Index | Number | str) -> Index:

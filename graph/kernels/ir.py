@@ -9,7 +9,8 @@
     v3:f32 = mul v1 v2
     store y[p0] v3
 
-The axes before the bar are independent. Those after it are reduced over. A statement that depends on a reduced axis
+The axes before the bar are independent. Those after it are reduced over, or, in a kernel without reductions, the second
+dimension of its blocks. A statement that depends on a reduced axis
 has a value at each point; any other statement has a value for each row. A reduction turns the first kind into the
 second. A scan (``cumsum``) computes a value at each point from the points up to it, along the only reduced axis. Loads
 happen before stores, and no buffer is stored twice. A store at looked-up places, which may coincide, is ``add`` (all
@@ -129,6 +130,14 @@ class Kernel:
         """Whether the order of the points of the reduced axis matters."""
         return any(s.op in SCANS for s in self.body)
 
+    @property
+    def is_tiled(self) -> bool:
+        """Whether nothing is reduced along the axes after the bar: the kernel is pointwise, in two dimensions."""
+        if not self.reduced or any(s.op in REDUCTIONS or s.op in SCANS for s in self.body):
+            return False
+        varying = points(self)
+        return all(s.how == "store" and (s.value in varying or s.index.names & varying) for s in self.stores)
+
     def loads(self) -> Iterator[Stmt]:
         return (s for s in self.body if s.op == "load")
 
@@ -214,13 +223,17 @@ class Builder:
     def inside(self, value: str, size: Number) -> Index:
         """A place on an axis of this size. A position that is not known is checked when the kernel runs."""
         known = self.by_name[value]
-        if known.op == "const" and 0 <= known.value and surely_less(known.value, size):
-            return ix.index(known.value)
-        if known.op == "index" and known.index is not None:
-            within = ix.bounds(known.index, self.ranges)
-            if within is not None and surely_less(-1, within[0]) and surely_less(within[1], size):
-                return known.index
-        return ix.index(self._add(Stmt("", "i64", "inside", (value,), value=size)))
+        if not self.is_inside(value, size):
+            return ix.index(self._add(Stmt("", "i64", "inside", (value,), value=size)))
+        return ix.index(known.value) if known.index is None else known.index
+
+    def is_inside(self, value: str, size: Number) -> bool:
+        """Whether a position is known to be on an axis of this size."""
+        known = self.by_name[value]
+        if known.op == "const":
+            return bool(0 <= known.value and surely_less(known.value, size))
+        within = ix.bounds(known.index, self.ranges) if known.op == "index" and known.index is not None else None
+        return within is not None and surely_less(-1, within[0]) and surely_less(within[1], size)
 
     def cast(self, value: str, dtype: str) -> str:
         source = self.by_name[value]
@@ -269,13 +282,18 @@ class Builder:
                  mask: str | None = None) -> dict[str, str]:
         """Append one statement again, ``names`` being what its arguments are called here; its new name by the old.
 
-        With a ``mask``, a load happens only where that holds too.
+        With a ``mask``, a load happens only where that holds too, and only there a position must be within its axis.
         """
         kept, self.note = self.note, stmt.note
         at, args = self._placed(stmt, names, axes or {}), tuple(names[a] for a in stmt.args)
         if stmt.op == "load" and mask is not None:
             stmt = dataclasses.replace(stmt, value=stmt.value if args else nothing(stmt.dtype))
             args = (self.emit("and", mask, args[0]) if args else mask,)
+        elif stmt.op == "inside" and mask is not None:
+            if self.by_name[mask].op == "const" and not self.by_name[mask].value:
+                return {stmt.name: self.const(0, "i64")}
+            if not self.is_inside(args[0], stmt.value):
+                args = (self.emit("where", mask, args[0], self.const(0, "i64")),)
         name = self._again(stmt, args, at)
         self.note = kept
         return {stmt.name: name}

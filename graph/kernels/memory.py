@@ -119,7 +119,7 @@ def is_alike(a: Buffer, b: Buffer) -> bool:
 
 def is_in_place(old: str, new: str, kernel: Kernel) -> bool:
     """Whether each program of the kernel reads the old buffer only at the places where it stores the new one."""
-    if kernel.reduced or old in kernel.written() or old not in kernel.buffers:
+    if (kernel.reduced and not kernel.is_tiled) or old in kernel.written() or old not in kernel.buffers:
         return False
     places = {s.index for s in kernel.stores if s.buffer == new and s.how == "store"}
     return len(places) == 1 and {s.index for s in kernel.loads() if s.buffer == old} == places

@@ -116,7 +116,9 @@ Effect = tuple[Any, tuple[str | None, ...]]      # an operator, and the buffers 
 @dataclasses.dataclass
 class Program:
     """``outputs`` contains views, numbers and None, in the order of the graph's results. ``symbols`` says how a size
-    that varies is found: an input, or ``input.shape[0]``.
+    that varies is found: an input, or ``input.shape[0]``. ``apart`` has the positions of results that are views of
+    whole inputs. Each is an object of its own, because AOTAutograd changes the shape of an input itself
+    (``x.unsqueeze_(0)``) after the graph.
     """
 
     inputs: list[str]
@@ -125,6 +127,7 @@ class Program:
     steps: list[Step]
     outputs: tuple
     symbols: dict[str, str] = dataclasses.field(default_factory=dict)
+    apart: frozenset[int] = frozenset()
 
     def kept(self) -> frozenset[str]:
         """The buffers that live on after the program has run."""

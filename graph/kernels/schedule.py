@@ -15,13 +15,14 @@ from graphlib import TopologicalSorter
 
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.fusion import STATEMENTS, at, fused, moved
-from sot.graph.kernels.grouping import grouped
 from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, pruned, renumbered
 from sot.graph.kernels.memory import planned
 from sot.graph.kernels.ops import BYTES, SCANS
+from sot.graph.kernels.parallel.grouping import grouped
+from sot.graph.kernels.parallel.layout import fitted, tiles
+from sot.graph.kernels.parallel.splitting import split
 from sot.graph.kernels.program import Buffer, Extern, Program, Step, allocates, effects_of, has_effect
 from sot.graph.kernels.sizes import typical
-from sot.graph.kernels.splitting import split
 from sot.graph.kernels.verifier import VERIFIES, check, verify_memory
 from sot.graph.lowering.driver import axes_of
 
@@ -87,12 +88,14 @@ def schedule(program: Program) -> Program:
     """The same program with fewer kernels."""
     plan, effects = Plan(program), effects_of(program)
     check(program, effects, "lowering")
-    for change in (plan.inline, plan.fuse, plan.recompute, plan.fuse):
-        change()
+    for step in (plan.inline, plan.fuse, plan.recompute, plan.fuse):
+        step()
         if VERIFIES:
-            check(plan.program(), effects, change.__name__)
-    done = split(plan.program())
-    check(done, effects, "split")
+            check(plan.program(), effects, step.__name__)
+    done = plan.program()
+    for change in (fitted, split, tiles):
+        done = change(done)
+        check(done, effects, change.__name__)
     done = grouped(done)
     check(done, effects, "grouped")
     if VERIFIES:
@@ -118,6 +121,10 @@ class Plan:
         self.alias: dict[str, set[str]] = {}
         for buffer in program.buffers.values():
             self.alias[buffer.name] = {buffer.name}.union(*(self.alias[a] for a in buffer.alias))
+        self.changers: dict[str, list[int]] = defaultdict(list)     # of each buffer, in order
+        for i, step in self.steps.items():
+            for name in step.changed() if isinstance(step, Kernel) else ():
+                self.changers[name].append(i)
         effects = [i for i, step in self.steps.items() if has_effect(step)]
         self.effect_before = dict(zip(effects[1:], effects, strict=False))
         for i, step in self.steps.items():
@@ -176,10 +183,15 @@ class Plan:
         found = {self.effect_before[number]} if number in self.effect_before else set()
         for name in step.read():
             for one in self.alias[name] - self.given:
-                found |= self.writers[one]
+                found |= self.writers[one] - self._later_changers(number, one)
         for name in step.written() & self.given:
             found |= self.readers[name]
         return found - {number}
+
+    def _later_changers(self, number: int, name: str) -> set[int]:
+        """For a step that changes some places of a buffer: itself and the steps that do so after it."""
+        order = [self._now(n) for n in self.changers[name]] if name in self.changers else []
+        return set(order[order.index(number):]) if number in order else set()
 
     def depends(self, later: int, earlier: int, directly: bool = True) -> bool:
         """Whether ``earlier`` must run before ``later``. Without ``directly``: because of a step in between."""
@@ -288,7 +300,7 @@ class Plan:
             return False
         if any(name in self.given and self.writers[name] for name in kernel.read()):
             return False
-        again = len(users) > 1 or any(self._widens(kernel, self.steps[u]) for u in users)
+        again = len(users) > 1 or any(widens(kernel, self.steps[u]) for u in users)
         return len(kernel.read()) <= SOURCES if again else True
 
     def _is_computed_once(self, kernel: Kernel, users: set[int]) -> bool:
@@ -298,11 +310,6 @@ class Plan:
         readers = [self.kernel(user) for user in users]
         return len(readers) <= 2 and all(len(r.body) + len(kernel.body) <= STATEMENTS and typical(
             r.row_count * r.width) <= 2 * typical(kernel.row_count) for r in readers)
-
-    @staticmethod
-    def _widens(kernel: Kernel, user: Step) -> bool:
-        """Whether the reader would compute elements more than once."""
-        return isinstance(user, Kernel) and typical(user.row_count * user.width) > typical(kernel.row_count)
 
     # ---- recomputation
     def recompute(self) -> None:
@@ -345,6 +352,11 @@ class Plan:
         else:
             self.steps[number] = kernel
             self._note(number, kernel)
+
+
+def widens(kernel: Kernel, user: Step) -> bool:
+    """Whether the reader would compute elements more than once."""
+    return isinstance(user, Kernel) and typical(user.row_count * user.width) > typical(kernel.row_count)
 
 
 def substituted(kernel: Kernel, producer: Kernel) -> Kernel:

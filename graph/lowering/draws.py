@@ -8,7 +8,6 @@ memory. The forward graph still keeps what a backward graph needs (the mask of a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,22 +20,10 @@ from sot.graph.kernels.ir import Builder
 from sot.graph.kernels.ops import NAMES, compute_type
 from sot.graph.kernels.program import Extern, View
 from sot.graph.lowering.driver import Lowering, Rule, lowers
+from sot.graph.random_numbers import way
 
-WAYS = ("eager", "philox")
 DRAWS: set[str] = set()
 SEEDS = "seeds"
-
-
-def way() -> str:
-    """How random numbers are made in this process.
-
-    Raises:
-        ValueError: SOT_RANDOM is neither ``eager`` nor ``philox``.
-    """
-    chosen = os.environ.get("SOT_RANDOM") or "eager"
-    if chosen not in WAYS:
-        raise ValueError(f"SOT_RANDOM is {chosen!r}; it may be {' or '.join(WAYS)}")
-    return chosen
 
 
 def draws(*names: str) -> Callable[[Rule], Rule]:

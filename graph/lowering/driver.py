@@ -6,6 +6,7 @@ under an operator's name. A rule returns the node's value, or None to have the o
 """
 from __future__ import annotations
 
+import dataclasses
 import linecache
 import logging
 import operator
@@ -21,7 +22,8 @@ from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Builder, Kernel, Store, pruned, renumbered
 from sot.graph.kernels.ops import NAMES, compute_type
 from sot.graph.kernels.program import Buffer, Extern, Program, View, allocates, is_dense, product, views
-from sot.graph.kernels.sizes import Number, Real, Size
+from sot.graph.kernels.sizes import Number, Real, Size, typical
+from sot.graph.lowering.scalars import is_number_of_cpu, moved, number_of
 from sot.graph.lowering.symbols import Like
 from sot.graph.lowering.views import VIEWS, view_of
 from sot.torch_compat.graphs import is_fake, is_lazy
@@ -56,9 +58,10 @@ class Lowering:
         self.program = Program([], {}, {}, [], ())
         self.free: dict[str, Kernel] = {}    # buffers whose elements are computed from their position only
         self.blank: set[str] = set()         # buffers whose elements may have any values
+        self.taken: dict[str, str] = {}      # buffers that a later node has changed, and that node
         self.note = ""
         self.place = torch.device(device)       # of the results of the current node
-        self.numbers: dict[tuple[Real, torch.device], View] = {}
+        self.numbers: dict[tuple[Real | View, torch.device], View] = {}
 
     # ---- the walk
     def run(self) -> Program:
@@ -73,6 +76,7 @@ class Lowering:
                     self.values[node] = self._call(node)
                 case "output":
                     self.program.outputs = tuple(self.resolve(node.args[0]))
+                    self.program.apart = views_of_inputs(node.args[0], self.program)
                     self.materialize(views(self.program.outputs))
                 case other:
                     raise NotLowered(f"a node {other} is not an ATen operator")
@@ -95,7 +99,7 @@ class Lowering:
             return given
         name = f"{given.buffer}_resolved"
         self.program.steps.append(Extern(torch.ops.aten.clone.default, (given,), {}, (name,), False, self.note))
-        return self.buffer(name, like).view()
+        return self.buffer(name, torch.empty_like(like)).view()     # a copy has no gaps
 
     def _constant(self, node: fx.Node) -> Any:
         value = operator.attrgetter(str(node.target))(self.gm)
@@ -139,10 +143,11 @@ class Lowering:
         target: Any = node.target
         if target.namespace not in ("aten", "prims") or target._schema.is_mutable:
             return False
-        tensors: list[Any] = []
-        fx.node.map_aggregate((self.resolve((node.args, node.kwargs)), node.meta.get("val")),
-                              lambda v: tensors.append(v) if isinstance(v, View | torch.Tensor | Like) else None)
-        return bool(tensors) and all(map(self._fits, tensors))
+        args = self.resolve((*node.args, *node.kwargs.values()))
+        tensors = [*tensors_in(args), *tensors_in(node.meta.get("val"))]
+        here = [v for v in tensors if self._fits(v)]
+        numbers = [v for v in args if is_number_of_cpu(v)] if any(isinstance(v, View) for v in here) else []
+        return bool(tensors) and len(here) + len(numbers) * (self.device != "cpu") == len(tensors)
 
     def _fits(self, value: View | torch.Tensor | Like) -> bool:
         return (value.dtype in NAMES and value.device.type == self.device
@@ -159,15 +164,21 @@ class Lowering:
         schema = node.target._schema  # type: ignore[union-attr]
         given = dict(zip((a.name for a in schema.arguments), self.resolve(node.args), strict=False))
         given |= self.resolve(node.kwargs)
+        for name, value in given.items():
+            if is_number_of_cpu(value) and self.device != "cpu":
+                given[name] = moved(self, value)
         return {a.name: given.get(a.name, a.default_value) for a in schema.arguments}
 
     def kernel(self, node: fx.Node, value: torch.Tensor | Like, reduced: Sequence[Number],
-               body: Callable[[Builder, list[Index], list[Index]], str], item: int | None = None) -> View | None:
-        """A kernel with an element of the result at each row; ``body`` gets the axes of rows and of the reduction."""
+               body: Callable[[Builder, list[Index], list[Index]], str], item: int | None = None,
+               strides: Sequence[Number] = ()) -> View | None:
+        """A kernel with an element of the result at each row; ``body`` gets the axes of rows and of the reduction,
+        which have these strides in memory.
+        """
         if not is_dense(tuple(value.shape), tuple(value.stride())) or value.dtype not in NAMES:
             return None
-        rows = tuple((f"p{i}", n) for i, n in enumerate(value.shape) if n > 1)
-        over = tuple((f"r{i}", n) for i, n in enumerate(reduced) if n > 1)
+        rows = in_order_of_memory("p", value.shape, value.stride())
+        over = in_order_of_memory("r", reduced, strides or (0,) * len(reduced))
         builder = Builder(dict(rows + over))
         builder.note = self.note
         axes = [ix.index(f"p{i}" if n > 1 else 0) for i, n in enumerate(value.shape)]
@@ -201,23 +212,14 @@ class Lowering:
         self.materialize((tensor,))
         return b.load(tensor.buffer, at, NAMES[tensor.dtype], mask, other)
 
-    def value(self, b: Builder, operand: Any, axes: Sequence[Index], dtype: str) -> str:
-        """An operand (tensor or number) in the type of the computation."""
-        if isinstance(operand, View):
-            return b.cast(self.read(b, operand, axes), compute_type(dtype))
+    def value(self, b: Builder, operand: Any, axes: Sequence[Index], dtype: str, rounded_to: str = "") -> str:
+        """An operand (tensor or number) in the type of the computation, ``rounded_to`` another type before."""
         if isinstance(operand, Real):
-            return self.value(b, self._number(operand), axes, dtype)
-        return b.const(operand, compute_type(dtype))
-
-    def _number(self, number: Real) -> View:
-        """A tensor with a float that varies. It has all bits of the float, unlike an argument of a kernel."""
-        key = number, self.place
-        if key not in self.numbers:
-            name, how = f"number_{len(self.numbers)}", {"dtype": torch.float64, "device": self.place}
-            self.numbers[key] = self.buffer(
-                name, Like((), (), torch.float64, self.place, torch.strided, 0, 0)).view()
-            self.program.steps.append(Extern(torch.ops.aten.full.default, ([], number), how, (name,), False, self.note))
-        return self.numbers[key]
+            operand = number_of(self, operand)
+        kind = compute_type(dtype)
+        exact = "f64" if rounded_to else kind
+        value = self.read(b, operand, axes) if isinstance(operand, View) else b.const(operand, exact)
+        return b.cast(b.cast(value, rounded_to) if rounded_to else value, kind)
 
     def _change(self, name: str, place: Any, source: Any) -> View:
         """The last steps of a graph: store the new elements of an input."""
@@ -245,7 +247,7 @@ class Lowering:
         return self.program.buffers[name].view()
 
     def _assign(self, buffer: Buffer, source: View, name: str) -> None:
-        rows = tuple((f"p{i}", n) for i, n in enumerate(buffer.shape) if n > 1)
+        rows = in_order_of_memory("p", buffer.shape, buffer.strides)
         builder = Builder(dict(rows))
         builder.note = self.note
         axes = [ix.index(f"p{i}" if n > 1 else 0) for i, n in enumerate(buffer.shape)]
@@ -293,6 +295,28 @@ class Lowering:
         return self.program.buffers[name]
 
 
+def in_order_of_memory(name: str, shape: Sequence[Number], strides: Sequence[Number]) -> Axes:
+    """Axes named by their numbers, the one whose elements are neighbours last: neighbouring threads access them."""
+    found = sorted(((i, n) for i, n in enumerate(shape) if n > 1), key=lambda axis: -typical(strides[axis[0]]))
+    return tuple((f"{name}{i}", n) for i, n in found)
+
+
+def tensors_in(value: Any) -> list[Any]:
+    found: list[Any] = []
+    fx.node.map_aggregate(value, lambda v: found.append(v) if isinstance(v, View | torch.Tensor | Like) else None)
+    return found
+
+
+def leave_out_unused_results(program: Program) -> None:
+    """Results of calls that nothing reads have no name: an operator may leave them out, unlike its fake rule."""
+    steps, buffers = program.steps, program.buffers
+    used = {name for step in steps for name in step.read()} | program.kept()
+    used |= {alias for name in used & buffers.keys() for alias in buffers[name].alias}
+    for i, step in enumerate(steps):
+        if isinstance(step, Extern) and step.written() & used:
+            steps[i] = dataclasses.replace(step, outputs=tuple(n if n in used else None for n in step.outputs))
+
+
 def inlined(b: Builder, kernel: Kernel, at: Index) -> str:
     """The value of a pointwise kernel at the place ``at`` of its buffer, computed here."""
     names = b.copy(kernel.body, axes_of(kernel, at, b.ranges), {})
@@ -311,6 +335,14 @@ def axes_of(kernel: Kernel, at: Index, ranges: ix.Ranges) -> dict[str, Index]:
     return found
 
 
+def views_of_inputs(results: Any, program: Program) -> frozenset[int]:
+    """The positions of results that are views of whole inputs, and not the inputs."""
+    return frozenset(
+        i for i, (node, value) in enumerate(zip(results, program.outputs, strict=True))
+        if isinstance(value, View) and value.buffer in program.inputs and node.op != "placeholder"
+        and value == program.buffers[value.buffer].view())
+
+
 def lower(gm: fx.GraphModule, device: str, symbols: Mapping[str, str] | None = None) -> Program:
     """The program of a functional ATen graph, with one kernel per operator.
 
@@ -324,6 +356,7 @@ def lower(gm: fx.GraphModule, device: str, symbols: Mapping[str, str] | None = N
     lowering = Lowering(gm, device)
     lowering.program.symbols.update(symbols or {})
     program = lowering.run()
+    leave_out_unused_results(program)
     PASSES.debug("lowered: %d kernels, one an operator\n%s", len(program.steps), program)
     return program
 

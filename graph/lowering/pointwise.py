@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,13 +22,16 @@ from sot.torch_compat.graphs import PROMOTION, elementwise_dtypes
 
 Emit = Callable[..., str]
 FLOAT, PLAIN, BOOL = PROMOTION.INT_TO_FLOAT, PROMOTION.DEFAULT, PROMOTION.ALWAYS_BOOL
+BOTH = (0, 1)       # operands
+HALF = ("f16", "bf16")
 # Integer arithmetic on bools is done in this type.
 OF_BOOL = "i32"
 
 
-def pointwise(*names: str, kind: Any = PLAIN, bits: bool = False) -> Callable[[Emit], Emit]:
+def pointwise(*names: str, kind: Any = PLAIN, bits: bool = False, rounded: Sequence[int] = (),
+              ) -> Callable[[Emit], Emit]:
     """Register ``rule(b, *operands, **attributes)``. ``bits``: the operation is defined on bools without
-    conversion.
+    conversion. ``rounded``: see ``elementwise``.
     """
     def register(rule: Emit) -> Emit:
         signature = inspect.signature(rule).parameters.values()
@@ -38,21 +41,30 @@ def pointwise(*names: str, kind: Any = PLAIN, bits: bool = False) -> Callable[[E
         def lowering(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
             values = list(given.values())[:operands]
             named = {name: given[name] for name in attributes if given.get(name) is not None}
-            return elementwise(low, node, rule, values, named, kind, bits)
+            return elementwise(low, node, rule, values, named, kind, bits, rounded)
         lowers(*names)(lowering)
         return rule
     return register
 
 
-def elementwise(low: Lowering, node: fx.Node, rule: Emit, operands: list, named: dict, kind: Any, bits: bool) -> Any:
+def elementwise(low: Lowering, node: fx.Node, rule: Emit, operands: list, named: dict, kind: Any, bits: bool,
+                rounded: Sequence[int] = ()) -> Any:
+    """The kernel of a rule, or None if the operator must be called.
+
+    Arguments:
+        rounded: the operands, by index, that PyTorch rounds to the type of the operation before it computes. That
+            matters to a number, and to a tensor of another type, in half precision.
+    """
     if any(isinstance(v, complex) for v in (*operands, *named.values())):
         return None
     dtype = computed_in(operands, kind)
     if dtype not in NAMES:
         return None
     typed = NAMES[dtype] if dtype is not torch.bool or bits or kind is BOOL else OF_BOOL
+    kept = NAMES.get(computed_in(operands, PROMOTION.NO_OPMATH), "")
+    half = [kept if kept in HALF and i in rounded else "" for i in range(len(operands))]
     return low.kernel(node, node.meta["val"], (), lambda b, axes, _: rule(
-        b, *(low.value(b, v, axes, typed) for v in operands), **named))
+        b, *(low.value(b, v, axes, typed, to) for v, to in zip(operands, half, strict=True)), **named))
 
 
 def computed_in(operands: list, kind: Any) -> torch.dtype:
@@ -89,16 +101,23 @@ for _name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "
 for _name in ("maximum", "minimum"):
     pointwise(_name)(_binary(_name))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    pointwise(_name, kind=BOOL)(_binary(_name))
+    pointwise(_name, kind=BOOL, rounded=BOTH)(_binary(_name))
 for _name in ("atan2", "copysign"):
-    pointwise(_name, kind=FLOAT)(_binary(_name))
+    pointwise(_name, kind=FLOAT, rounded=BOTH)(_binary(_name))
 for _name, _op in {"bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_left_shift": "shl",
                    "bitwise_right_shift": "shr", "__and__": "and", "__or__": "or", "__xor__": "xor"}.items():
     pointwise(_name, bits=True)(_binary(_op))
-pointwise("nextafter")(_binary("nextafter"))
 pointwise("hypot")(_binary("hypot"))
 pointwise("neg", "_neg_view")(_unary("neg"))
 pointwise("bitwise_not", bits=True)(_unary("not"))
+
+
+@lowers("nextafter")
+def nextafter(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
+    """It is called in half precision: a neighbour in the type of the computation is another number."""
+    if compute_type(name := NAMES[node.meta["val"].dtype]) != name:
+        return None
+    return elementwise(low, node, _binary("nextafter"), list(given.values()), {}, PLAIN, False)
 
 
 # ---- compositions ---------------------------------------------------------------------------------------
@@ -136,14 +155,14 @@ def div(b: Builder, x: str, y: str) -> str:
 def div_mode(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     rounding = given.pop("rounding_mode")
     rule, kind = {None: (div, FLOAT), "trunc": (div_trunc, PLAIN), "floor": (floor_divide, PLAIN)}[rounding]
-    return elementwise(low, node, rule, list(given.values()), {}, kind, False)
+    return elementwise(low, node, rule, list(given.values()), {}, kind, False, (0,) if rounding == "floor" else ())
 
 
 def div_trunc(b: Builder, x: str, y: str) -> str:
     return b.emit("trunc", b.emit("div", x, y)) if is_float(b, x) else b.emit("idiv", x, y)
 
 
-@pointwise("floor_divide")
+@pointwise("floor_divide", rounded=(0,))
 def floor_divide(b: Builder, x: str, y: str) -> str:
     """As Python computes it. The comments on ``div_floor_floating`` in ATen explain why it is not ``floor(x / y)``."""
     rest, zero = b.emit("rem", x, y), like(b, 0, x)
@@ -161,12 +180,12 @@ def floor_divide(b: Builder, x: str, y: str) -> str:
     return b.emit("where", b.emit("eq", y, zero), plain, low)
 
 
-@pointwise("fmod")
+@pointwise("fmod", rounded=BOTH)
 def fmod(b: Builder, x: str, y: str) -> str:
     return b.emit("rem", x, y)
 
 
-@pointwise("remainder")
+@pointwise("remainder", rounded=BOTH)
 def remainder(b: Builder, x: str, y: str) -> str:
     rest, zero = b.emit("rem", x, y), like(b, 0, x)
     opposed = b.emit("and", b.emit("ne", rest, zero), b.emit("ne", b.emit("lt", rest, zero), b.emit("lt", y, zero)))
@@ -183,14 +202,14 @@ def power(low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
 
     def rule(b: Builder, x: str, y: str) -> str:
         known = b.by_name[y].value if b.by_name[y].op == "const" else None
-        if known == 0.5 and is_float(b, x):
-            return b.emit("sqrt", x)
+        if known in (0.5, -0.5) and is_float(b, x):
+            return b.emit("sqrt" if known > 0 else "rsqrt", x)
         if known in (1, 2, 3):
             return {1: x, 2: (two := b.emit("mul", x, x)), 3: b.emit("mul", two, x)}[int(known)]
         if known == 0:
             return like(b, 1, x)
         return b.emit("pow", x, y)
-    return elementwise(low, node, rule, [base, exponent], {}, PLAIN, False)
+    return elementwise(low, node, rule, [base, exponent], {}, PLAIN, False, BOTH)
 
 
 @pointwise("abs")

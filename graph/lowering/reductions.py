@@ -45,7 +45,7 @@ def over(low: Lowering, node: fx.Node, given: dict[str, Any], source: View, dims
             else:
                 at.append(left.pop(0))
         return body(b, low.read(b, source, at), inner)
-    return low.kernel(node, value, sizes, whole, item)
+    return low.kernel(node, value, sizes, whole, item, [source.strides[d] for d in axes_reduced])
 
 
 def reduced(b: Builder, op: str, value: str, sizes: Sequence[int]) -> str:

@@ -1,4 +1,5 @@
-"""Operators that write to looked-up places: a copy of the old contents, then a kernel that changes some of them.
+"""Operators that write to looked-up places: a copy of the old contents, then a kernel that changes some of them. There
+is no copy if nothing else reads the old contents.
 
 If each line has one place (``scatter`` of a label), every element tests whether it is that place: a single kernel.
 Otherwise there are two: the first fills the buffer; the second adds to it, or puts elements into it. The order in
@@ -16,8 +17,9 @@ from torch import fx
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Builder, Store
+from sot.graph.kernels.memory import is_own
 from sot.graph.kernels.ops import NAMES
-from sot.graph.kernels.program import View
+from sot.graph.kernels.program import View, views
 from sot.graph.kernels.sizes import Number
 from sot.graph.lowering.driver import Lowering, lowers
 from sot.graph.lowering.movement import position
@@ -31,10 +33,13 @@ def changed(low: Lowering, node: fx.Node, base: View, shape: Sequence[int], how:
     value = node.meta["val"]
     if torch.are_deterministic_algorithms_enabled() or (how == "add" and NAMES[value.dtype] not in ADDED):
         return None
-    result = low.kernel(node, value, (), lambda b, axes, _: low.read(b, base, axes))
-    if result is None:
-        return None
-    low.materialize((result,))
+    result = base
+    if not may_take(low, node, base):
+        copy = low.kernel(node, value, (), lambda b, axes, _: low.read(b, base, axes))
+        if copy is None:
+            return None
+        low.materialize((copy,))
+        result = copy
     rows = tuple((f"p{i}", n) for i, n in enumerate(shape) if n > 1)
     builder = Builder(dict(rows))
     builder.note = low.note
@@ -43,6 +48,22 @@ def changed(low: Lowering, node: fx.Node, base: View, shape: Sequence[int], how:
     store = Store(result.buffer, ix.dot(place, result.strides, result.offset), element, how)
     low.step(f"{node.name}_{how}", rows, (), builder, store)
     return result
+
+
+def may_take(low: Lowering, node: fx.Node, tensor: View) -> bool:
+    """Whether the node may change its first argument in place: memory that the program has made for it, which only the
+    node reads, and only there. Then the memory belongs to the node from now on.
+    """
+    made, name, value = node.args[0], tensor.buffer, node.meta["val"]
+    read = [view.buffer for view in views(low.resolve((node.args, node.kwargs)))]
+    if not isinstance(made, fx.Node) or len(made.users) != 1 or read.count(name) != 1:
+        return False
+    if low.taken.get(name, name) != made.name or name in low.free or not is_own(name, low.program):
+        return False
+    if tensor != low.program.buffers[name].view() or tuple(value.stride()) != tensor.strides:
+        return False
+    low.taken[name] = node.name
+    return True
 
 
 # ---- where every line has one place ----------------------------------------------------------------------------

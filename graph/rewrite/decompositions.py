@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from sot.graph.rewrite.switches import parsed
 from sot.torch_compat.graphs import torch_decompositions
@@ -35,6 +36,7 @@ KEPT: dict[str, str] = {
     **dict.fromkeys(("aten.bernoulli", "aten.native_dropout"), "random numbers are eager's own"),
 }
 _own: Table = {}
+MEAN = 1        # of the losses' reductions, as the operators number them
 
 
 def rule(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -82,3 +84,15 @@ def name_of(operator: Any) -> str:
 @functools.cache
 def torchs_own() -> Table:
     return torch_decompositions()
+
+
+@rule(torch.ops.aten.smooth_l1_loss_backward.default)
+def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, beta: float) -> Tensor:
+    """As ATen's kernel computes it: the gradient of NaN is NaN. torch's rule takes its sign, which is 0."""
+    kind = torch.result_type(self, target)
+    wide = torch.float32 if kind in (torch.float16, torch.bfloat16) else kind
+    distance, scaled = self.to(wide) - target.to(wide), grad_output.to(wide)
+    if reduction == MEAN:
+        scaled = scaled * (1.0 / self.numel())
+    outside = torch.where(distance > beta, scaled, scaled * distance / beta)
+    return torch.where(distance < -beta, -scaled, outside).to(kind)

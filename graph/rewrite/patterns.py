@@ -71,13 +71,13 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {name: tuple(parameters.split()) for
     "conv3d": "input weight bias stride padding dilation groups",
     "mm": "input mat2", "addmm": "input mat1 mat2 beta alpha", "view": "input size", "permute": "input dims",
     "linear": "input weight bias", "erf": "input", "tanh": "input", "expand": "input size", "reshape": "input shape",
-    "getitem": "input index",
+    "getitem": "input index", "index_put": "input indices values accumulate",
     "unsqueeze": "input dim", "repeat_interleave": "input repeats dim output_size",
     "scaled_dot_product_attention": "query key value attn_mask dropout_p is_causal scale enable_gqa",
     "batch_norm": "input running_mean running_var weight bias training momentum eps",
 }.items()}
 SYNONYMS = {"truediv": "div", "true_divide": "div", "divide": "div", "multiply": "mul", "subtract": "sub",
-            "swapaxes": "transpose", "_softmax": "softmax", "_to_copy": "to"}
+            "swapaxes": "transpose", "_softmax": "softmax", "_to_copy": "to", "_unsafe_index_put": "index_put"}
 VARIADIC = frozenset(("expand", "reshape", "view"))     # these methods also take sizes as separate arguments
 COMMUTATIVE = frozenset(("add", "mul"))
 IGNORED = frozenset(("_stacklevel", "inplace"))      # these change no value, if it has no other user

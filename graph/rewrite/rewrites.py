@@ -350,6 +350,41 @@ def added_product(match: Match, total: Any, left: Any, right: Any, size: Any = N
     return result if dims is None else aten.permute.default(result, list(dims))
 
 
+# ---- gradients of a table that is looked up several times ------------------------------------------------------
+zeros, indices, source = holes("zeros indices source")
+_lookup = op("index_put", zeros, indices, source, True)
+
+
+def is_second_lookup(match: Match) -> bool:
+    """Whether the gradient of a lookup, in memory of its own, is added to another one of the table, or to a product,
+    that nothing else reads. Not in half precision, where eager rounds each of them.
+    """
+    base, total = match.bound["zeros"], match.bound["total"]
+    if not (is_full_of_zeros(base) and isinstance(total, fx.Node) and is_read_once(total)):
+        return False
+    fakes = tensors(match, "total", "zeros")
+    layouts = [[*map(expressions, (fake.shape, fake.stride()))] for fake in fakes]
+    return (alike(fakes, (torch.float32, torch.float64)) and is_sum_from_zero(total)
+            and all(layout == layouts[0] for layout in layouts))
+
+
+def is_full_of_zeros(node: Any) -> bool:
+    return isinstance(node, fx.Node) and node.target is aten.full.default and bool(node.args[1] == 0)
+
+
+def is_sum_from_zero(node: Any) -> bool:
+    """Whether all its elements are sums that begin with zero, so that adding zero changes none: not the sign of one."""
+    while isinstance(node, fx.Node) and name_of(node) == "index_put" and node.args[3:] == (True,):
+        node = node.args[0]
+    return is_full_of_zeros(node) or (isinstance(node, fx.Node) and name_of(node) == "mm")
+
+
+def added_lookup(match: Match, total: Any, indices: Any, source: Any, zeros: Any) -> Any:
+    """One operator, which adds to the first gradient where it is in memory."""
+    places = [fx.Proxy(place, total.tracer) if isinstance(place, fx.Node) else place for place in indices]
+    return aten.index_put.default(total, places, source, True)
+
+
 CAPTURED = (
     Rewrite("attention", op("matmul", _weights, v), is_attention, attention),
     Rewrite("layer norm", either(op("add", op("mul", _normal, weight), shift), op("mul", _normal, weight), _normal),
@@ -364,4 +399,5 @@ ATEN = (
     *(Rewrite(f"linear and gelu by {by}", either(op("to", gelu, dtype), gelu), ends_with(by), addmm_activation)
       for by, gelu in _gelu.items()),
     Rewrite("sum of products", op("add", total, _moved), is_second_product, added_product),
+    Rewrite("sum of lookups", op("add", total, _lookup), is_second_lookup, added_lookup),
 )

@@ -3,9 +3,10 @@ from __future__ import annotations
 
 from types import CodeType
 
-from sot.bytecode.decode import decode
-from sot.bytecode.instr import NO_FALL_THROUGH
+from sot.bytecode.decode import VERSION, decode
+from sot.bytecode.instr import NO_FALL_THROUGH, Instr
 from sot.bytecode.resume_origin import argument_count, cells_of, per_place, source
+from sot.bytecode.stack_effects import net_effect
 
 SEES_ALL_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
 SHOWS_FRAMES = frozenset({"breakpoint", "set_trace", "_getframe", "currentframe"})
@@ -100,3 +101,44 @@ def super_argument(code: CodeType) -> str | None:
     """The argument that `super()` without arguments uses: the first local variable of the frame."""
     implicit = "__class__" in code.co_freevars and "super" in code.co_names and code.co_argcount
     return code.co_varnames[0] if implicit else None
+
+
+# ---- the dict of locals() -----------------------------------------------------------------------------------
+RETURN_LOCALS = frozenset({"locals", "vars", "dir"})    # without arguments
+
+
+def shares_locals(code: CodeType) -> bool:
+    """Whether a function may use the dict of its variables more than once.
+
+    Since 3.13 each use has its own dict. Before, there is one for a frame, which each use brings up to date. A frame
+    that is left and continued by resume code would have several.
+    """
+    if not VERSION.ONE_LOCALS_DICT:
+        return False
+    instrs = decode(code).instrs
+    uses = [pc for pc in range(len(instrs)) if is_use(instrs, pc)]
+    return len(uses) > 1 or bool(uses) and is_in_loop(instrs, uses[0])
+
+
+def is_use(instrs: list[Instr], pc: int) -> bool:
+    instr = instrs[pc]
+    if instr.op not in ("LOAD_GLOBAL", "LOAD_NAME") or instr.arg not in SEES_ALL_LOCALS:
+        return False
+    count = arguments_of(instrs, pc)
+    return count is None or count < (1 if instr.arg in RETURN_LOCALS else 2)
+
+
+def arguments_of(instrs: list[Instr], pc: int) -> int | None:
+    """The number of arguments with which what an instruction loads is called, or None if it is not plain."""
+    depth = 0
+    for instr in instrs[pc + 1 + (instrs[pc + 1].op == "PUSH_NULL"):]:
+        if instr.target is not None or instr.op in NO_FALL_THROUGH:
+            return None
+        depth += net_effect(instr)
+        if depth < 0:
+            return instr.arg[0] if instr.op == "CALL" else None
+    return None
+
+
+def is_in_loop(instrs: list[Instr], pc: int) -> bool:
+    return any(instr.target is not None and instr.target <= pc < at for at, instr in enumerate(instrs))

@@ -25,7 +25,7 @@ from sot.bytecode.decode import decode
 from sot.bytecode.encode import with_targets
 from sot.bytecode.frame_layout import CALL, GENERATORS, Layout, encode_as, push_callable, restoring
 from sot.bytecode.instr import Handler, Instr
-from sot.bytecode.liveness import super_argument
+from sot.bytecode.liveness import shares_locals, super_argument
 from sot.bytecode.resume_origin import Origin, body_start, cells_of, per_place, source
 
 
@@ -39,6 +39,8 @@ def can_resume(code: CodeType, pc: int, layout: Layout, *, generator: bool = Fal
         return "the frame has not started"
     if generator and "YIELD_VALUE" not in (instrs[pc - 1].op, instrs[pc - 2].op):
         return "the generator is not suspended there"
+    if shares_locals(code):
+        return "the function uses the dict of its variables more than once"
     if argument in cells:
         return "super() without arguments, and the first argument is a variable of an inner function too"
     if argument is not None and argument not in layout.names:

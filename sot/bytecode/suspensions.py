@@ -26,6 +26,7 @@ from sot.bytecode.frame_layout import (
     handler_slots,
     names_after,
     parameters,
+    push_callable,
     slot_parameter,
     slots_after,
 )
@@ -43,6 +44,13 @@ WRAPS = "ASYNC_GEN_WRAP"
 
 class NoPieces(Exception):
     """Why a function cannot be cut at its suspensions."""
+
+
+def at_once(awaited: Any) -> tuple[bool, Any]:
+    """Whether what is awaited ended without a suspension, and its result, or else what is awaited. A capture follows a
+    coroutine that does. Python awaits any in the driver.
+    """
+    return False, awaited
 
 
 class Missing:
@@ -146,11 +154,16 @@ class Cut:
         does = STEPS if earlier < 0 else BEGINS[self.instrs[earlier].op]
         if earlier >= 0:
             self.replace(earlier, [Instr("NOP", pos=self.instrs[earlier].pos)])
-        drop = Instr("POP_TOP", pos=self.instrs[pc].pos, handler=self.instrs[pc].handler)
+        emit = functools.partial(Instr, pos=self.instrs[pc].pos, handler=self.instrs[pc].handler)
         after = self.instrs[self.original.instrs[pc].target + 1]
-        go_on = Instr("JUMP", None, after, self.instrs[pc].pos, self.instrs[pc].handler)
+        go_on, waits = emit("JUMP", None, after), emit("NOP")
+        first = [emit("POP_TOP")]
+        if does == AWAITS:
+            first += [emit("STORE_FAST", PASSED), *push_callable(emit, at_once), emit("LOAD_FAST", PASSED),
+                      emit("DELETE_FAST", PASSED), emit("CALL", (1, ())), emit("UNPACK_SEQUENCE", 2),
+                      emit("POP_JUMP_IF_FALSE", None, waits), emit("JUMP", None, after), waits]
         before = self.layouts[pc]
-        self.cut(pc, does, Layout(before.slots[:-1], before.names), [drop], [go_on])
+        self.cut(pc, does, Layout(before.slots[:-1], before.names), first, [go_on])
 
     def cut(self, pc: int, does: str, before: Layout, first: list[Instr], last: list[Instr] | None = None) -> None:
         at = self.instrs[pc]

@@ -4,7 +4,7 @@
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,13 @@ import torch
 from sot.codegen.compiled_graphs.first_checks import take_checks
 from sot.codegen.compiled_graphs.spent_results import Spent, has_gradients, spent_of
 from sot.graph import GeneratorRef, NumberRef, TensorRef
+from sot.graph.refs import version_of
 from sot.guards.assumptions import RestartCapture
 from sot.guards.origin import Attr, Item, Origin
 from sot.guards.terms import leaves
 from sot.interpreter.torch_ops import gradients
 from sot.interpreter.trace import Trace
-from sot.torch_compat.global_state import SET_GRAD, StateChange, turns_grad_on
+from sot.torch_compat.global_state import SET_GRAD, StateChange, enter_inference_mode, turns_grad_on
 from sot.torch_compat.tensors import plain_example, storage_id
 
 WEIGHTS = "_parameters", "_buffers"      # of a module
@@ -30,8 +31,8 @@ class Changes:
     """The side effects of a graph before it may fail.
 
     Arguments:
-        inputs: the inputs that it changes.
-        unversioned: those whose versions do not change (``x.data.add_(1)``).
+        versions: the inputs that it changes, and by how much their versions rise.
+        unversioned: those that change only by way of another tensor with a version of its own (``x.data.add_(1)``).
         traceless: whether it changes inputs without a change of their versions.
         hooks: whether it puts hooks on tensors.
         generators: the generators of random numbers among its inputs.
@@ -39,7 +40,7 @@ class Changes:
         keeps_random: whether the random state must be kept until it has run, in case it fails.
     """
 
-    inputs: tuple[Origin, ...]
+    versions: Mapping[Origin, int]
     unversioned: frozenset[Origin]
     traceless: bool
     hooks: bool
@@ -47,15 +48,19 @@ class Changes:
     refuses: bool
     keeps_random: bool
 
+    @property
+    def inputs(self) -> tuple[Origin, ...]:
+        return (*self.versions,)
+
     @classmethod
     def of(cls, trace: Trace) -> Changes:
         builder, origins = trace.graph, trace.input_origins
         # Any graph may run out of memory, but reading the random state of a GPU takes long.
         keeps_random = builder.draws_then_refuses or builder.fake_mode.draws and not torch.cuda.is_initialized()
-        versioned = [origins[id(ref)] for ref in builder.changed_inputs()]
-        unversioned = [origins[id(ref)] for ref in builder.inputs_changed_untracked()]
-        return cls((*dict.fromkeys((*versioned, *unversioned)),), frozenset(unversioned) - frozenset(versioned),
-                   builder.changes_traceless, trace.hooked,
+        versions = {origins[id(ref)]: version_of(ref.fake) - ref.version for ref in builder.changed_inputs()}
+        unversioned = {origins[id(ref)]: 0 for ref in builder.inputs_changed_untracked()}
+        return cls({**unversioned, **versions}, frozenset(unversioned) - versions.keys(), builder.changes_traceless,
+                   trace.hooked,
                    tuple(origins[id(ref)] for ref in builder.inputs if isinstance(ref, GeneratorRef)),
                    builder.refuses, keeps_random)
 
@@ -81,6 +86,7 @@ class Graph:
         draws: whether it draws random numbers.
         shows_leaves: whether the program can reach leaves of autograd that the graph has made.
         spent: the results that the graph has gone backward through.
+        of_inference: the indices of the results that it makes in an inference mode which it enters itself.
         of_compilers: whether a part of it has the form for backends that compile: a step of an optimizer, or hooks.
         has_data_sizes: whether sizes or numbers in it depend on data.
         checks: runs the checks that come before it, if there are any.
@@ -103,6 +109,7 @@ class Graph:
     draws: bool
     shows_leaves: bool
     spent: Spent
+    of_inference: tuple[int, ...]
     of_compilers: bool
     has_data_sizes: bool
     checks: Callable[..., Any] | None
@@ -149,9 +156,16 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
                  frozenset(floats),
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
                  gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
-                 spent_of(builder, module, results), trace.of_compilers, builder.has_data_sizes,
-                 take_checks(module),
+                 spent_of(builder, module, results), of_inference(trace, results), trace.of_compilers,
+                 builder.has_data_sizes, take_checks(module),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
+
+
+def of_inference(trace: Trace, results: Sequence[TensorRef]) -> tuple[int, ...]:
+    if not any(setter is enter_inference_mode for setter, _, _ in trace.state_log):
+        return ()
+    return tuple(i for i, ref in enumerate(results)
+                 if ref.real is None and isinstance(ref.fake, torch.Tensor) and ref.fake.is_inference())
 
 
 def is_weight(origin: Origin, real: Any) -> bool:

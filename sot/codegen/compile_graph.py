@@ -21,15 +21,23 @@ from sot.codegen.compiled_graphs.failing_changes import (
 )
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
+from sot.codegen.compiled_graphs.inputs.shared_arguments import share_memory, with_views_in_place
+from sot.codegen.compiled_graphs.inputs.versions import with_versions
+from sot.codegen.compiled_graphs.inputs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
-from sot.codegen.compiled_graphs.pieces import has_sparse, in_pieces, shows_gradient
+from sot.codegen.compiled_graphs.operators.shuffles import call_permutations
+from sot.codegen.compiled_graphs.pieces import draws_in_order, has_sparse, in_pieces, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
-from sot.codegen.compiled_graphs.shared_arguments import share_memory, with_views_in_place
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
-from sot.codegen.compiled_graphs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
+from sot.codegen.compiled_graphs.wrong_gradients import (
+    cuts_history,
+    needs_old_values,
+    resizes_memory,
+    returns_conjugated,
+)
 from sot.graph.fake_rules import on_packed, part_of_sparse
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.guards.assumptions import Part, RestartCapture
@@ -39,13 +47,15 @@ from sot.interpreter.numpy_ops.numpy_arrays import raising
 from sot.interpreter.torch_ops import random_state
 from sot.interpreter.torch_ops.autograd import is_function_of_program, runs_code_of_program
 from sot.interpreter.torch_ops.checkpoints import run_as_it_is
+from sot.interpreter.torch_ops.constructors.capsules import same_memory
 from sot.interpreter.torch_ops.elements import element, set_element
-from sot.interpreter.torch_ops.tensor_hooks import SEEN, make_place
+from sot.interpreter.torch_ops.hooks.tensor_hooks import SEEN, remove_from_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.interpreter.torch_ops.wrappers.scripted import is_script
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
 from sot.torch_compat.compilers import DECOMPOSED_WRONGLY, mark_weights, tracing_recurrence
+from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import (
     FLAGS,
     REGIONS,
@@ -62,14 +72,16 @@ from sot.torch_compat.global_state import (
     net_states,
     undoing_regions,
 )
-from sot.torch_compat.tensors import asking_no_class, overrides_enabled, set_versions, versions, without_subclasses
+from sot.torch_compat.hooks import is_pushing
+from sot.torch_compat.tensors import asking_no_class, of_inference_mode, overrides_enabled, without_subclasses
 
 # A backend that compiles loses these, or computes something else.
-ONLY_AS_IT_IS = (run_as_it_is, make_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
+ONLY_AS_IT_IS = (run_as_it_is, remove_from_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
                  SET_DEFAULT_DTYPE, *DECOMPOSED_WRONGLY)
 AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, *NODES_OF_ENCODERS
 ALL = frozenset(("",))      # optimizers
 CHANGED_SINCE = "needed for gradient computation has been modified by an inplace operation"
+NO_FORMULA = "but no autograd formula was registered"
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
 
 
@@ -125,6 +137,7 @@ class GraphCompiler:
     def compile_as_given(self, graph: Graph, record: Capture) -> Compiled:
         if self.cuts:
             call_kernels(graph.module)
+            call_permutations(graph.module)
         record.graph = GraphRecord(graph.name, graph.module, graph.operations, record.place, graph.inputs)
         before, count = nodes_of(graph.module), number_of_results(graph.module)
         # The backend may trace with proxies, for whose class torch must look for overrides.
@@ -149,6 +162,7 @@ class GraphCompiler:
                                  compiles=True)
         if not as_it_is:
             refuse_shared_memory(graph)
+            refuse_gradients_in_inference(graph)
         if graph.floats and not as_it_is:
             return self.compile(graph, record)
         if not as_it_is and (graph.shows_leaves or ordered):     # the backend was not known to compile
@@ -179,7 +193,7 @@ class GraphCompiler:
         except BackendError as error:
             undo()
             refuse_part(graph, has_backward, error)
-            if not is_of_changed_memory(error):
+            if not has_no_gradient(error):
                 raise
             compiled = forward
         if is_as_it_is(compiled, graph.module):
@@ -197,8 +211,11 @@ class GraphCompiler:
         examples, nodes = [*graph.examples], graph.module.graph.nodes
         if self.compiles and any(SEEN in node.meta for node in nodes):
             return graph.module.forward     # a compiled graph would show a part of the gradient
-        as_it_is = graph.has_numpy and self.cuts or graph.has_generator or any(map(shows_gradient, nodes)) or any(
-            node.target in ONLY_AS_IT_IS or is_script(node.target) or self.cuts and (
+        is_whole = any(is_pushing(setter) for setter, _, _ in graph.states) or any(
+            node.target is same_memory for node in nodes)
+        as_it_is = is_whole or graph.has_numpy and self.cuts or graph.has_generator or any(
+            shows_gradient(node) or draws_in_order(node) or node.target in ONLY_AS_IT_IS or is_script(node.target)
+            or self.cuts and (
                 node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node)) for node in nodes)
         if not as_it_is and not marks_tensors(graph.module):
             return self.ask_about_results(graph, examples)
@@ -209,7 +226,7 @@ class GraphCompiler:
                     return compiled
             except BackendError:
                 pass
-        if self.cuts and graph.can_be_cut and not marks_tensors(graph.module):
+        if self.cuts and graph.can_be_cut and not is_whole and not marks_tensors(graph.module):
             plain = *ONLY_AS_IT_IS, *AS_IT_IS_UNLESS_SAVED
             return in_pieces(graph.module, self.backend, plain) or graph.module.forward
         raise RestartCapture(COMPILES, compiles=True)
@@ -242,10 +259,12 @@ class GraphCompiler:
             changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws, changed=changed,
             unversioned=bool(graph.changes.unversioned),
             early=changed_before_failure(graph, changed) if changed else None)
-        if not as_it_is and graph.changes.unversioned:
-            call = keeping_versions(call, graph)
+        if not as_it_is:
+            call = with_versions(call, graph)
         if not as_it_is and graph.spent.leaves:
             call = with_spent_results(call, graph.spent)
+        if not as_it_is and graph.of_inference:
+            call = with_inference_results(call, graph.of_inference)
         if not as_it_is:
             call = leaving_states(call, graph.states, graph.turns_grad_on)
             if modes := inference_modes_left(graph.states):
@@ -323,11 +342,12 @@ def changed_end(graph: Graph, has_backward: bool, asserted: Sequence[torch.fx.No
     return end
 
 
-def is_of_changed_memory(error: BackendError) -> bool:
-    """Whether a backend failed because the program changes what its backward pass needs. Then PyTorch runs the graph,
-    and raises if the program does go backward.
+def has_no_gradient(error: BackendError) -> bool:
+    """Whether a backend failed because the program changes what its backward pass needs, or uses an operator without
+    a gradient. Then PyTorch runs the graph, and raises if the program does go backward.
     """
-    return isinstance(error.__cause__, RuntimeError) and CHANGED_SINCE in str(error.__cause__)
+    return isinstance(error.__cause__, RuntimeError) and any(
+        text in str(error.__cause__) for text in (CHANGED_SINCE, NO_FORMULA))
 
 
 def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
@@ -337,6 +357,7 @@ def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
         (has_step, {"plain_optimizers": ALL}),
         (bool(wrappers_of(graph.module)), {"plain": {Part.WRAPPERS}}),
         (any(setter is enter_inference_mode for setter, _, _ in graph.states), {"plain": {Part.INFERENCE}}),
+        (has_symbols(graph) and any(setter in REGIONS for setter, _, _ in graph.states), {"static": True}),
         (any(is_function_of_program(node.target) for node in nodes), {"plain": {Part.FUNCTIONS}}),
         (has_backward, {"plain": {Part.GRADIENTS}}),
         (graph.has_data_sizes, {"plain": {Part.SIZES}}),
@@ -344,6 +365,19 @@ def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
     for is_there, assumption in parts:
         if is_there:
             raise RestartCapture(str(error), **assumption) from None
+
+
+def refuse_gradients_in_inference(graph: Graph) -> None:
+    """Restart the capture without regions of inference mode if one turns it off where it is on: a compiled graph
+    would make tensors of inference mode there, and record no gradients.
+    """
+    if torch.is_inference_mode_enabled() and any(
+            setter is enter_inference_mode and not values[0] for setter, values, _ in graph.states):
+        raise RestartCapture("a region without inference mode", plain={Part.INFERENCE})
+
+
+def has_symbols(graph: Graph) -> bool:
+    return any(isinstance(v, torch.SymInt) or isinstance(v, torch.Tensor) and is_symbolic(v) for v in graph.examples)
 
 
 def changes_weights(graph: Graph) -> bool:
@@ -388,20 +422,22 @@ def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -
 
 
 def needs_order(graph: Graph) -> bool:
-    """Whether only PyTorch, which runs the operations in order, changes the inputs of a graph as the program does."""
-    return share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
+    """Whether only PyTorch, which runs the operations in order, changes the inputs of a graph as the program does, or
+    goes backward through its results.
+    """
+    return (share_memory(graph) or raises_after_data(graph) or changes_history_by_data(graph)
+            or returns_conjugated(graph.module) or needs_old_values(graph) or cuts_history(graph)
+            or resizes_memory(graph.module))
 
 
-def keeping_versions(compiled: Callable, graph: Graph) -> Callable:
-    """The compiled graph of a trace that changes inputs by way of ``.data``: their versions stay."""
-    which = [i for i, origin in enumerate(graph.inputs) if origin in graph.changes.unversioned
-             and not graph.real[i].is_inference()]
-
+def with_inference_results(compiled: Callable, which: Sequence[int]) -> Callable:
+    """The compiled graph of a trace that enters inference mode. AOTAutograd does not, so the results become tensors
+    of inference mode afterwards.
+    """
     def call(*args: Any) -> Any:
-        tensors = [args[i] for i in which]
-        before = versions(*tensors)
-        results = compiled(*args)
-        set_versions(tensors, before)
+        results = [*compiled(*args)]
+        for i in which:
+            results[i] = of_inference_mode(results[i])
         return results
     return call
 

@@ -16,7 +16,7 @@ from sot.codegen.names import Names
 from sot.codegen.source import compiled_function
 from sot.guards.draws import AllDrawn, Draws, take_back
 from sot.guards.origin import ById, Origin
-from sot.interpreter.torch_ops.tensor_hooks import remove_places
+from sot.interpreter.torch_ops.hooks.tensor_hooks import remove_places
 from sot.interpreter.trace import Trace
 from sot.torch_compat.global_state import (
     AUTOCAST_NESTING,
@@ -28,7 +28,7 @@ from sot.torch_compat.global_state import (
     random_state,
     set_random_state,
 )
-from sot.torch_compat.hooks import is_users_stop
+from sot.torch_compat.hooks import count_pushed, is_pushing, is_users_stop, pop_pushed
 from sot.torch_compat.tensors import versions
 
 # In the lines that handle an error: raise it again; raise it where the function has been left.
@@ -107,6 +107,9 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
     if any(setter in AUTOCAST_NESTING for setter, _, _ in graph.states):
         before.append(f"nesting = {names.const(autocast_nesting)}()")
         failed.append(f"{names.const(nest_autocast)}(nesting)")
+    if any(is_pushing(setter) for setter, _, _ in graph.states):
+        before.append(f"pushed = {names.const(count_pushed)}()")
+        failed.append(f"{names.const(pop_pushed)}(pushed)")
     if changes.hooks:
         failed.append(f"{names.const(remove_places)}()")
     failed += [f"{names.const(setter)}(*{names.const(args)})" for _, _, (setter, args) in reversed(graph.states)

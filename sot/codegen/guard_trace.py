@@ -8,8 +8,8 @@ from typing import Any
 
 from sot.codegen.build_graph import Graph, is_weight
 from sot.codegen.compile_graph import Compiled
-from sot.codegen.compiled_graphs.shared_arguments import guards_of_memory
-from sot.codegen.compiled_graphs.wrapper_inputs import guards_of_wrappers
+from sot.codegen.compiled_graphs.inputs.shared_arguments import guards_of_memory
+from sot.codegen.compiled_graphs.inputs.wrapper_inputs import guards_of_wrappers
 from sot.guards.guards import Guard
 from sot.guards.origin import Origin
 from sot.guards.tensor_guards import AnyTensorGuard, ConstantGuard, TensorGuard

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FunctionType
 
@@ -30,7 +30,7 @@ from sot.support.errors import Break, CaptureError, NotRebuildable, Reason, Skip
 from sot.support.own_code import is_own
 from sot.support.places import Place
 from sot.torch_compat.fake_tensors import quiet
-from sot.torch_compat.global_state import GlobalState
+from sot.torch_compat.global_state import GlobalState, in_level
 
 # torch's code of transforms and of operators that take functions. No break can stay inside: the levels of a transform
 # end with the graph, and this code has branched on the fact that it is being compiled.
@@ -46,12 +46,14 @@ def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalSt
 
     Raises Skip, RestartCapture, and CaptureError at a break of a ``full_graph``.
     """
-    with Machine(function, code, inputs, state, assumptions) as machine:
-        with record.timed("execute"), quiet(), without_warnings(machine), paused_collector():
-            try:
-                trace, exit = execute(machine, record, full_graph, write)
-            finally:
-                machine.restore_state()
+    with ExitStack() as stack:
+        with record.timed("execute"), quiet(), paused_collector():      # the first machine imports torch._dynamo
+            machine = stack.enter_context(Machine(function, code, inputs, state, assumptions))
+            with without_warnings(machine):
+                try:
+                    trace, exit = execute(machine, record, full_graph, write)
+                finally:
+                    machine.restore_state()
         counters = changed_numbers(trace) - assumptions.varying
         if counters and not assumptions.static:
             raise RestartCapture("numbers change that were assumed to be constant", varying=frozenset(counters))
@@ -85,6 +87,8 @@ def leave_at(machine: Machine, cause: Break, write: Callable[[Trace], Exit]) -> 
     reason, top = cause, len(machine.frames) - 1
     for depth in range(resumable_depth(machine), -1, -1):
         machine.rollback(depth)
+        if in_level(machine.state_log):
+            continue
         refuse_unclean(machine, going_on=True)
         frames = tuple(map(Suspended.of, machine.frames))
         try:

@@ -33,6 +33,7 @@ from sot.guards.assumptions import Assumptions, Part
 from sot.guards.guard_program import GuardProgram
 from sot.guards.guards import Guard
 from sot.guards.origin import Inputs
+from sot.interpreter.objects.optimizers import is_first_step
 from sot.interpreter.torch_ops.data_sizes.graph_numbers import Guess
 from sot.interpreter.trace import Line, Trace, undoes_its_guards
 from sot.reports import recording
@@ -103,21 +104,20 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
     ``full_graph``, and BackendError.
     """
     code, record = call.code, call.record
+    if tools.leaves_first_calls and not tools.states.of(code).left and is_first_step(call.function, call.inputs):
+        leave_first_call(tools.states.of(code))
     instructions = decode(code)
     with executed(call.function, instructions, call.inputs, call.state, assumptions, record,
                   tools.full_graph, tools.write_exit) as (trace, exit):
         if tools.policy is not None:
             refuse_poor(call, trace, tools, tools.policy)
         if tools.leaves_first_calls and undoes_its_guards(trace):
-            state = tools.states.of(code)
-            state.left += 1
-            if state.left <= MOST_LEFT:
-                raise OnlyNow(Reason.FIRST_CALL)
+            leave_first_call(tools.states.of(code))
         graph = build_graph(trace, exit.outputs, record.name)
         compiled = tools.compiler.compile(graph, record) if graph is not None else None
-        watch = Watch(compiled.call, trace.guesses) if compiled and trace.guesses and not tools.full_graph else None
         if graph is not None and compiled and graph.checks:
             compiled = replace(compiled, call=after_checks(graph.checks, compiled.call))
+        watch = Watch(compiled.call, trace.guesses) if compiled and trace.guesses and not tools.full_graph else None
         if compiled and watch:
             compiled = replace(compiled, call=watch.call)
         guards = guards_of(trace, graph, compiled)
@@ -147,6 +147,13 @@ def give_up(reference: weakref.ref[CodeType], tools: Tools, cached: CachedEntry,
     state.drop([cached])
     state.given_up.append(RecompileReason(why, None, *guess.line))
     tools.learn(code, Assumptions(read_at_once=guess.points, plain=frozenset(() if guess.points else (Part.SIZES,))))
+
+
+def leave_first_call(state: CodeState) -> None:
+    """Leave the call to Python, unless that has happened too often for this code."""
+    state.left += 1
+    if state.left <= MOST_LEFT:
+        raise OnlyNow(Reason.FIRST_CALL)
 
 
 def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:

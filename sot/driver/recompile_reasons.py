@@ -13,7 +13,7 @@ from typing import Any
 
 from sot.driver.code_state import CachedEntry
 from sot.guards.assumptions import Assumptions
-from sot.guards.guards import EqualsGuard, Guard, LengthGuard, RelationGuard, StateGuard
+from sot.guards.guards import EqualsGuard, Guard, IsGuard, LengthGuard, RelationGuard, StateGuard
 from sot.guards.origin import Inputs, Length, Origin
 from sot.guards.reading import readable
 from sot.guards.remedies import remedy
@@ -22,7 +22,7 @@ from sot.guards.terms import leaves
 from sot.reports import wording
 from sot.reports.records import RecompileReason
 from sot.values.constants import NUMPY_SCALARS
-from sot.values.numbers import NUMBER_TYPES
+from sot.values.numbers import NUMBER_TYPES, is_member_with_number
 
 ALIASED = "each guard holds, but tensors alias each other"
 
@@ -77,6 +77,8 @@ def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:
 
 
 def is_of_value(guard: Guard) -> bool:
-    """Whether the guard is on the value of a number or a string."""
+    """Whether the guard is on the value of a number or a string, or on a member of an enum that has a number."""
+    if isinstance(guard, IsGuard):
+        return is_member_with_number(guard.value)
     return isinstance(guard, ValuesGuard) or isinstance(guard, EqualsGuard) and (
         type(guard.value) in (*NUMBER_TYPES, complex, str) or isinstance(guard.value, NUMPY_SCALARS))

@@ -21,9 +21,10 @@ from sot.torch_compat.dynamo.marks import disables_all
 TORCH = os.path.join(Path(torch.__file__).parent, "")
 LAYERS = os.path.join(TORCH, "nn", "modules", "")
 ROOTS = (TORCH, os.path.join(Path(np.__file__).parent, ""), *FOLDERS)
-# A compiled backward pass, which autograd calls, and the code that compiles it at its first call.
+# torch.compile while it compiles; a compiled backward pass, which autograd calls, and the code that compiles that.
 COMPILERS = tuple(os.path.join(TORCH, *path) for path in (
-    ("_functorch", "_aot_autograd", ""), ("_functorch", "aot_autograd.py"), ("_inductor", "")))
+    ("_functorch", "_aot_autograd", ""), ("_functorch", "aot_autograd.py"), ("_inductor", ""),
+    ("_dynamo", "convert_frame.py")))
 GENERATED = "<string>"      # the file of methods that dataclasses are given
 OVERRIDES = ("__torch_function__", "__torch_dispatch__")     # torch calls these once per operation
 

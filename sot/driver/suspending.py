@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from sot import _hook
 from sot._hook import Direct, Tail
 from sot.bytecode.frame_layout import GENERATORS
-from sot.bytecode.suspensions import DELEGATES, STEPS, YIELDS, NoPieces, Point, pieces_of
+from sot.bytecode.suspensions import DELEGATES, STEPS, YIELDS, NoPieces, Point, at_once, pieces_of
 
 State = tuple[Any, ...]
 
@@ -82,6 +82,7 @@ def _handed(function: Callable[..., State], values: list[Any]) -> Tail:
 
 _hook.skip(_handed.__code__)
 _hook.skip(_called.__code__)
+_hook.skip(at_once.__code__)
 
 
 class Progress:

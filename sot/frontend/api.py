@@ -38,6 +38,7 @@ from sot.support.user_annotations import (
     in_module,
     name_of,
 )
+from sot.torch_compat.dynamo.modules import inside, is_compiled_module
 
 F = TypeVar("F")
 SUSPENDING = (
@@ -287,7 +288,8 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
         fn_or_module: a function, method, staticmethod, classmethod or other callable: returns a callable to use in
             its place. A torch.nn.Module: returns the same object, whose calls are translated from now on. A copy or
             pickle of it is not translated. A subclass of torch.nn.Module: returns it, with ``forward`` translated. A
-            target that is translated already is translated anew from the original, with the settings of this call.
+            target that is translated or compiled already is translated anew from the original, with the settings of
+            this call.
         input_spec: an ``InputSpec`` for each argument, checked at every call before anything runs; see
             sot.input_spec.
         backend: a name from ``list_backends()``, or a function backend(graph_module, example_inputs) -> callable.
@@ -323,6 +325,9 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
 
 def translate(target: Any, *, settings: Settings) -> Any:
     """The translated target. Raises TargetError."""
+    if is_compiled_module(target):
+        target.forward = translate(inside(target), settings=settings).__call__
+        return target
     if isinstance(target, torch.nn.Module):
         refuse_unreachable(target)
         StaticModule(target, settings).install()
@@ -349,6 +354,7 @@ def original(target: Any, who: str = "to_static") -> Callable[..., Any]:
     """The callable to translate: the original of an earlier to_static, else the target. Raises TargetError."""
     if user_annotations.is_not_to_static(target):
         raise TargetError(f"{name_of(target)} is marked not_to_static; remove the mark to translate it")
+    target = inside(target)     # torch.compile of a function that is compiled also takes what is inside
     if isinstance(target, Translated):
         return target.__wrapped__
     if type(target) is MethodType and isinstance(target.__func__, Translated):
@@ -465,6 +471,7 @@ def translation_of(target: object) -> StaticFunction | StaticModule | None:
         target: a translated function, also as a method of an instance; a module, which ``to_static`` returns itself
             and which has no room for these names; a class of modules, for the translation of its ``forward``.
     """
+    target = inside(target)
     found: Any = in_module(target)
     if found is None:
         is_module = isinstance(target, torch.nn.Module) or isinstance(target, type)

@@ -21,6 +21,7 @@ from sot.guards.guards import short
 from sot.reports.recording import Recording, recorded
 from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
+from sot.torch_compat.dynamo.modules import inside
 
 
 @public(hint="Did you mean sot.explain(f)(x)?")
@@ -37,6 +38,7 @@ def explain(fn_or_module: Any) -> Callable[..., Explanation]:
     target = fn_or_module.__func__ if isinstance(fn_or_module, staticmethod) else fn_or_module
     translation = translation_of(target)
     settings = translation.settings if translation else Settings("eager")
+    target = inside(target)
     if isinstance(target, torch.nn.Module):
         refuse_unreachable(target)
         return functools.partial(explained, StaticModule, target, settings)

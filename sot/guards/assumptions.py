@@ -30,6 +30,7 @@ class Part(Enum):
     INFERENCE = "torch.inference_mode()"
     WRAPPERS = "operations on instances of wrapper subclasses of Tensor"
     SIZES = "operations with sizes and numbers that depend on data"
+    EMPTY = "branches that only a size of zero decides, if the size depends on data"
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class Assumptions:
         read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
         reads_numbers: the places of operations that need the value of an integer that may differ.
         needs_numbers: the operations that compiled graphs cannot do with a tensor in place of a float.
+        waits: the places where a coroutine is awaited that has suspended, or cannot be followed.
         told: whether ``torch.compiler.is_compiling()`` is true for the program, as under torch.compile.
         imported: the parts of libraries that were imported for this capture, with the names read from them.
     """
@@ -139,6 +141,7 @@ class Assumptions:
     read_at_once: frozenset[Point] = frozenset()
     reads_numbers: frozenset[Point] = frozenset()
     needs_numbers: frozenset[str] = frozenset()
+    waits: frozenset[Point] = frozenset()
     told: bool = False
     imported: frozenset[tuple[str, tuple[str, ...]]] = frozenset()
 
@@ -154,7 +157,7 @@ class Assumptions:
     def of_code(self) -> Assumptions:
         """The assumptions that hold for one code object: its numbers, and what its backend cannot compile."""
         return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized,
-                           plain=self.plain)
+                           plain=self.plain, waits=self.waits)
 
     @property
     def of_program(self) -> Assumptions:

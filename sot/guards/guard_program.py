@@ -49,6 +49,7 @@ from sot.guards.origin import (
     RawItem,
 )
 from sot.guards.tensor_guards import AnyTensorGuard, TensorGuard
+from sot.support.lookups import own_dict
 from sot.torch_compat.hooks import GLOBAL_HOOKS
 
 ABSENT = object()
@@ -154,7 +155,7 @@ class GuardProgram:
     def dict_of(self, base: Node) -> Node:
         """The ``__dict__`` of an instance."""
         kind = type(base.value)
-        found = getattr(base.value, "__dict__", None)
+        found = own_dict(base.value)
         if issubclass(kind, type) or type(found) is not dict:
             raise NotInC
         self.has_type(base)

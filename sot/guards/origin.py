@@ -246,7 +246,9 @@ class Item(Origin):
         return self.base.read(inputs)[self.key]  # type: ignore[index]
 
     def __str__(self) -> str:
-        return self.label or f"{self.base}[{self.key!r}]"
+        # the text of a tensor is its elements, which takes long and says nothing
+        key = f"a {type(self.key).__name__}" if isinstance(self.key, torch.Tensor) else repr(self.key)
+        return self.label or f"{self.base}[{key}]"
 
     def __hash__(self) -> int:
         return hash((self.base, hash_of_key(self.key)))

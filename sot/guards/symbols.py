@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from sot.guards.assumptions import RestartCapture
+from sot.guards.assumptions import Point, RestartCapture
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Dim, Origin, Stride, TensorPart
 from sot.guards.terms import COMPARISONS, FUNCTIONS, INFIX, Term, computed_before, evaluate, is_of_symbols, leaves
@@ -41,6 +41,8 @@ class Symbols:
         self.admits_data = False                        # whether there may be symbols of data
         self.of_data: dict[Any, Any] = {}               # the numbers of the graph that symbols of data stand for
         self.points: dict[Any, frozenset] = {}          # where the program makes symbols of data
+        self.made_from: dict[Any, set] = {}             # the symbols of data that a symbol of data follows from
+        self.nonempty: dict[Point, set] = {}            # the sizes that a branch takes for not zero
         self.unchecked: list[Any] = []                  # what torch has assumed about them, without an assertion yet
         self.examples: Any = None                       # a mode for fakes of other sizes, see examples.py
         self._taken: set[int] = set()

@@ -10,18 +10,22 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from sot.bytecode.suspensions import at_once
+from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import FlagGuard
 from sot.guards.origin import known
 from sot.interpreter.builtins.common import refuse
 from sot.interpreter.builtins.iteration import generator_close, generator_send, generator_throw
 from sot.interpreter.loop import evaluate
 from sot.interpreter.objects import attributes
+from sot.interpreter.torch_ops.deferred_scalars import here
 from sot.polyfills.running import coroutines as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values.base import Value
+from sot.values.base import FALSE, TRUE, Value
 from sot.values.callables import known_function
 from sot.values.iterators import CoroutineValue, GeneratorValue
+from sot.values.objects import TupleValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -104,6 +108,20 @@ def run(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return evaluate(m, known_function(m, polyfill.run), [main], raises=True)
     except Break:       # Python runs the loop as a whole
         raise Break(Reason.SIDE_EFFECT, "run()") from None
+
+
+@handles(at_once)
+def awaited_at_once(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """A coroutine that a piece of a translated coroutine awaits is a part of the piece if it does not suspend."""
+    awaited, = args
+    if not isinstance(awaited, CoroutineValue) or awaited.pytype is not COROUTINE or here(m) in m.assumptions.waits:
+        return TupleValue([FALSE, awaited])
+    awaitable(m, awaited)
+    try:
+        result = evaluate(m, known_function(m, polyfill.to_end_at_once), [awaited], raises=True)
+    except Break:
+        raise RestartCapture("a coroutine suspends", waits=frozenset({here(m)})) from None
+    return TupleValue([TRUE, result])
 
 
 HANDLERS[polyfill.waits] = refuse(Reason.SIDE_EFFECT, "a coroutine that waits")

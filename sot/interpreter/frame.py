@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sot.bytecode import NO_POSITION, Code
 from sot.support.tracebacks import Place
 from sot.values.base import ABSENT, Value
-from sot.values.callables import CellValue, FunctionValue
+from sot.values.callables import CellValue, FunctionValue, MadeGlobals
 
 if TYPE_CHECKING:
     from sot.interpreter.unroll_limit import Rounds
@@ -45,7 +45,8 @@ class Frame:
     """One activation of a function. ``mark`` is the checkpoint at the start of the current instruction."""
 
     __slots__ = ("code", "instrs", "function", "namespace", "builtins", "locals", "cells", "stack", "pc", "last",
-                 "on_return", "generator", "mark", "default", "rounds", "outer_handled", "stops", "loop", "names")
+                 "on_return", "generator", "mark", "default", "rounds", "outer_handled", "stops", "loop", "names",
+                 "variables")
 
     def __init__(self, code: Code, namespace: dict, function: FunctionValue | None = None) -> None:
         self.code = code
@@ -63,7 +64,8 @@ class Frame:
         self.rounds: dict[int, Rounds] = {}     # the iterations of each loop, by its first instruction
         self.outer_handled: Value | None = None     # of a running generator: the exception that its caller handles
         self.stops: frozenset[int] = NOWHERE    # where one side of a branch on a tensor ends
-        self.names: Any = None      # of a class body: the DictValue of its names
+        self.names: Any = None      # of a class body or of executed text: the DictValue of its names
+        self.variables: Any = None      # the DictValue that `locals()` returns, if it is one for all calls
         self.loop: Any = None                   # the loop whose end depends on a tensor, while its body is executed
 
     @property
@@ -84,7 +86,7 @@ class Frame:
 
     @property
     def resumable(self) -> bool:
-        return self.on_return in RESUMABLE and self.generator is None
+        return self.on_return in RESUMABLE and self.generator is None and not isinstance(self.namespace, MadeGlobals)
 
     def make_cell(self, name: str) -> None:
         """Move a local variable into a cell."""

@@ -20,11 +20,10 @@ from sot.bytecode import Code
 from sot.bytecode.resume_origin import argument_count
 from sot.graph import GraphBuilder, NumberRef
 from sot.guards.assumptions import Assumptions, Point
-from sot.guards.draws import Drawn, Draws
+from sot.guards.draws import Draws
 from sot.guards.guards import Guard, IsGuard, RelationGuard
 from sot.guards.origin import Arg, Origin, known
 from sot.guards.symbols import Symbols
-from sot.guards.terms import leaves
 from sot.interpreter import entering
 from sot.interpreter.frame import PUSH, Frame
 from sot.interpreter.numpy_ops.memory import ArrayMemory
@@ -39,12 +38,12 @@ from sot.torch_compat.global_state import GlobalState, StateLog
 from sot.values.base import ABSENT, ENTERED, Const, Lazy, Value
 from sot.values.callables import CellValue, FunctionValue, known_function
 from sot.values.classes import ClassValue, is_of_made_class
-from sot.values.deferred_scalars import NeededNow
+from sot.values.deferred_scalars import refuse_drawn
 from sot.values.iterators import GeneratorValue
 from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ExceptionValue, ObjectValue
 from sot.values.objects.class_attributes import ClassAttributes
-from sot.values.objects.contexts import ContextValue
+from sot.values.objects.contexts import Entered
 from sot.values.tensor import TensorValue
 from sot.values.text import ShownTensor
 from sot.values.wrapping import wrap, wrap_new
@@ -80,7 +79,7 @@ class Machine:
         self.compared: set[type] = set()        # types of objects whose identity was compared
         self.by_id: dict[int, tuple[Any, Value]] = {}
         self.namespaces: dict[int, DictValue] = {}
-        self.contexts: list[ContextValue] = []      # those in which the program runs, see effects/contexts.py
+        self.entered = Entered()
         self.dict_owners: dict[int, ObjectValue] = {}   # by the id of their __dict__
         self.made_classes: dict[int, ClassValue] = {}   # by the id of their stand-in
         self.written_classes: dict[int, ClassAttributes] = {}   # by the id of the class
@@ -166,7 +165,7 @@ class Machine:
     # ---- logs
     def guard(self, guard: Guard) -> None:
         if self.draws.calls and isinstance(guard, RelationGuard):
-            refuse_drawn(guard)
+            refuse_drawn(guard.left, guard.right)
         if guard not in self.guards and not (
                 self.made_classes and is_of_made_class(guard, self.made_classes)):
             self.guards[guard] = self.user_position()[:2]
@@ -301,10 +300,3 @@ class Machine:
         frames = [f for f in self.frames if not is_own(f.native.co_filename)]
         return "".join(f'  File "{f.native.co_filename}", line {f.line}, in {f.native.co_name}\n'
                        for f in (frames if len(frames) <= SHOWN else frames[:1] + frames[1 - SHOWN:]))
-
-
-def refuse_drawn(guard: RelationGuard) -> None:
-    """A random number cannot be guarded: capture starts again, and breaks where the number is drawn."""
-    points = {o.point for o in leaves((guard.symbol, guard.left, guard.right)) if isinstance(o, Drawn)}
-    if points:
-        raise NeededNow(frozenset(points))

@@ -25,7 +25,7 @@ from sot.torch_compat.tensors import rule_of_changes
 from sot.values.base import Const, Lazy, Null, Value
 from sot.values.callables import CellValue
 from sot.values.classes import ClassValue, is_in_made_class, is_of_made_class
-from sot.values.deferred_scalars import DeferredScalar
+from sot.values.deferred_scalars import DeferredScalar, refuse_drawn
 from sot.values.numbers import NUMBER_TYPES
 from sot.values.objects import DELETED, DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -168,6 +168,8 @@ def distinct_guards(m: Machine) -> Iterator[DistinctGuard]:
             by_type.setdefault(value.pytype, []).append(value.origin)
     for origins in by_type.values():
         if len(origins) > 1 and not all(isinstance(o, Known) for o in origins):
+            if m.draws.calls:
+                refuse_drawn(*origins)
             yield DistinctGuard(origins[0], tuple(origins[1:]))
     if dict in matters:
         yield from guards_of_dicts_and_owners(m)

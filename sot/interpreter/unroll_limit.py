@@ -3,7 +3,8 @@
 A loop with tensor operations is unrolled up to a limit. From then on each backward jump is a break, and the body gets
 an entry. If it is known at the first jump that the loop will exceed the limit, that jump is a break already. A loop or
 a call that runs for long without tensor operations is left to Python as a whole. Then the capture starts again and
-breaks before it (``RestartCapture``).
+breaks before it (``RestartCapture``). A step of torch.optim loops over its parameters, however many a model has, and is
+one graph or none, so only the number of instructions limits it.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import torch
 from sot.bytecode.plain_loops import ends_only_at_head, loop_at
 from sot.bytecode.resume_origin import origin, source
 from sot.guards.assumptions import RestartCapture
+from sot.interpreter.torch_ops.data_sizes.counters import step_function
 from sot.support.errors import Break, LeftAlone, Reason
 from sot.support.limits import WITHOUT_OPERATIONS
 from sot.values.base import Lazy, Value
@@ -52,12 +54,13 @@ def go_around(m: Machine, frame: Frame, head: int) -> None:
     before = frame.rounds.get(head) or Rounds(operations, m.steps)
     rounds = frame.rounds[head] = Rounds(operations, m.steps, before.done + 1, before.steps + m.steps - before.at,
                                          before.is_plain and operations == before.operations)
-    limits = m.unrolling
+    limits, of_optimizer = m.unrolling, step_function(m) is not None
     if rounds.is_plain:
-        if rounds.steps > min(WITHOUT_OPERATIONS, limits.instructions):
+        if rounds.steps > (limits.instructions if of_optimizer else min(WITHOUT_OPERATIONS, limits.instructions)):
             raise RestartCapture("a loop runs long without a tensor operation", left_to_python=frozenset(
                 {outermost(m), source(frame.native, head)}))
-    elif rounds.done > limits.rounds or (before and will_exceed(frame, head, limits.rounds - rounds.done)):
+    elif not of_optimizer and (rounds.done > limits.rounds or (
+            before and will_exceed(frame, head, limits.rounds - rounds.done))):
         raise Break(Reason.LOOP, f"more than {limits.rounds} times")
     elif m.steps > limits.instructions:
         raise Break(Reason.LOOP, f"for more than {limits.instructions} instructions")
@@ -91,7 +94,7 @@ def note_call(m: Machine) -> None:
     operations = m.builder.operations
     if m.quiet_since[0] != operations:
         m.quiet_since = operations, m.steps
-    elif m.steps - m.quiet_since[1] > WITHOUT_OPERATIONS and not m.assumptions.control_flow:
+    elif m.steps - m.quiet_since[1] > WITHOUT_OPERATIONS and not m.assumptions.control_flow and not step_function(m):
         if not operations and not any(isinstance(value, WITH_WORK) for value in m.inputs):
             raise LeftAlone(Reason.TOO_LONG, f"{WITHOUT_OPERATIONS} tensor-free")
         call = call_without_work(m)

@@ -25,9 +25,11 @@ from sot.guards.of_objects.range_iterators import RANGE_ITERATOR
 from sot.guards.of_objects.warning_logs import NoLogGuard, gets_warnings
 from sot.guards.origin import Arg, Attr, CellContents, Item, Length, Origin, RawItem, known
 from sot.guards.tensor_guards import SparseGuard, TensorGuard, facts_of_sparse
+from sot.interpreter.torch_ops import uninitialized
 from sot.interpreter.torch_ops.wrappers import instances
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
+from sot.support.lookups import own_dict
 from sot.torch_compat.dynamo.marks import dynamic_ranges
 from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException
 from sot.torch_compat.functions import DISABLED, is_in_transform
@@ -50,11 +52,13 @@ from sot.values.constants import (
     compares_by_python,
     is_constant,
     is_library,
+    is_number_of_library,
     is_value_of_torch,
     module_of,
 )
 from sot.values.generators import GeneratorOfNumbers
 from sot.values.iterators import StartedRange
+from sot.values.numbers import is_member_with_number
 from sot.values.objects import DictValue, ExceptionValue, ListValue, ObjectValue, SetValue, TupleValue
 from sot.values.objects.contexts import ContextVarValue, LocalValue
 from sot.values.tensor import TensorValue
@@ -101,7 +105,7 @@ def number_or_text(m: Machine, real: Any, origin: Origin) -> Value:
 def existing(m: Machine, real: Any, origin: Origin) -> Value:
     """An object of any class."""
     kind = type(real)
-    if (kind is complex or issubclass(kind, NUMPY_SCALARS)) and m.varies.number(origin):
+    if m.varies.number(origin) and (kind is complex or issubclass(kind, NUMPY_SCALARS) or is_member_with_number(real)):
         m.guard(TypeGuard(origin, kind))
         return other_numbers.existing(m, real, origin)
     if kind in EQUAL_TYPES or kind in DTYPES or issubclass(kind, NUMPY_SCALARS) or is_value_of_torch(kind):
@@ -109,7 +113,7 @@ def existing(m: Machine, real: Any, origin: Origin) -> Value:
         return Const(real, origin)
     if kind is types.BuiltinFunctionType and not isinstance(real.__self__, (types.ModuleType, type, type(None))):
         return _builtin_method(m, real, origin)
-    if kind in IDENTITY_TYPES or kind.__module__ == "typing" or (
+    if kind in IDENTITY_TYPES or kind.__module__ == "typing" or is_number_of_library(kind) or (
             issubclass(kind, KNOWN_BY_IDENTITY) and not isinstance(kind.__getattribute__, types.FunctionType)):
         if not stays(origin):
             m.guard(IsGuard(origin, real))
@@ -146,17 +150,15 @@ def refuse_log(m: Machine, real: list, origin: Origin) -> None:
 
 
 def _keep_apart(m: Machine, real: Any, value: ObjectValue) -> None:
-    """Break, because an object and its ``__dict__``, or two objects with one ``__dict__``, would be Values that do not
-    see each other's changes.
-    """
+    """Break: an object and its ``__dict__``, or two objects with one, would not see each other's changes."""
     if type(real) is dict:
-        owner, held = m.dict_owners.get(id(real)), real
+        owner = m.dict_owners.get(id(real))
     elif value.pytype.__dictoffset__ == 0:
         return
     else:
-        held = object.__getattribute__(real, "__dict__")
-        owner = m.dict_owners.get(id(held), value if id(held) in m.by_id else None)
-        m.dict_owners[id(held)] = value
+        held = id(own_dict(real))
+        owner = m.dict_owners.get(held, value if held in m.by_id else None)
+        m.dict_owners[held] = value
     if owner is not None:
         raise Break(Reason.UNSUPPORTED, f"the __dict__ of {owner} beside the object")
 
@@ -188,9 +190,7 @@ def is_plain_class(kind: type) -> bool:
 
 
 def is_written_in_python(cls: type) -> bool:
-    """Whether it is the class of a class statement. Some C classes are on the heap, too, such as
-    ``threading.local``.
-    """
+    """Whether it is the class of a class statement. Some C classes are on the heap, too: ``threading.local``."""
     found = WRITTEN_IN_PYTHON.get(cls)
     if found is None:
         found = WRITTEN_IN_PYTHON[cls] = bool(cls.__flags__ & HEAP_TYPE) and not any(
@@ -214,8 +214,7 @@ def is_plain_tensor(kind: type) -> bool:
 
 
 def is_followed_tensor(kind: Any) -> bool:
-    """Is it a class of tensors whose code capture follows: one that only adds to Tensor, or overrides operations by a
-    ``__torch_function__`` in Python?"""
+    """Whether capture follows the code of a class of tensors: it adds to Tensor, or has a ``__torch_function__``."""
     if not isinstance(kind, type) or not issubclass(kind, torch.Tensor):
         return False
     if is_plain_tensor(kind):
@@ -244,6 +243,8 @@ def _tensor(m: Machine, real: torch.Tensor, origin: Origin) -> Value:
     kind = type(real)
     if is_wrapper(real):
         return instances.existing(m, real, origin)
+    if kind in uninitialized.BECOMES:
+        return uninitialized.existing(m, real, origin)
     if kind is torch.Tensor and is_sparse(real) and (found := sparse(m, real, origin)) is not None:
         return found
     if other := other_kind(real):

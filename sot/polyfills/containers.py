@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
 
-from sot.polyfills.iteration import sorted_
+from sot.polyfills.iteration import sort_order
 
 
 def new_list(iterable):
@@ -70,12 +70,13 @@ def extendleft(self, iterable):
 
 def sort_in_place(self, key, reverse):
     items = list(list.__iter__(self))
+    order = list(range(len(items)))
     list.clear(self)        # as C does, to see whether a key function changes it
     try:
-        items = sorted_(items, key=key, reverse=reverse)
+        sort_order(items if key is None else [key(item) for item in items], reverse, order)
     finally:
         changed = list.__len__(self) > 0
-        list.__setitem__(self, slice(None), items)
+        list.__setitem__(self, slice(None), [items[i] for i in order])
     if changed:
         raise ValueError("list modified during sort")
 

@@ -202,33 +202,31 @@ def largest(iterable, key, has_default, default):
 def sorted_(iterable, key=None, reverse=False):
     items = list(iterable)
     keys = items if key is None else [key(item) for item in items]
-    return [items[i] for i in sort_order(keys, reverse)]
+    order = list(range(len(items)))
+    sort_order(keys, reverse, order)
+    return [items[i] for i in order]
 
 
-def sort_order(keys, reverse):
-    """The indices of the keys in sorted order."""
-    return sorted(range(len(keys)), key=keys.__getitem__, reverse=reverse)
+def sort_order(keys, reverse, order):
+    """Sort the indices of keys. If a comparison raises, they are left as ``list.sort`` leaves a list."""
+    order.sort(key=keys.__getitem__, reverse=reverse)
 
 
-def merge_sort_order(keys, reverse):
-    """The same with only ``<`` between keys; stable, also when reversed."""
-    order = list(range(len(keys)))
-    width = 1
-    while width < len(order):
-        merged = []
-        for start in range(0, len(order), 2 * width):
-            left, right = order[start:start + width], order[start + width:start + 2 * width]
-            i = j = 0
-            while i < len(left) and j < len(right):
-                a, b = keys[left[i]], keys[right[j]]
-                if a < b if reverse else b < a:
-                    merged.append(right[j])
-                    j += 1
-                else:
-                    merged.append(left[i])
-                    i += 1
-            merged += left[i:]
-            merged += right[j:]
-        order = merged
-        width *= 2
-    return order
+def compared_order(keys, reverse, order):
+    """The same by the comparisons of ``list.sort``, in their order."""
+    answers = []
+    while True:
+        pair, found = sorting_step(len(keys), reverse, answers)
+        if pair is None:
+            order[:] = found
+            return
+        try:
+            answers.append(True if keys[pair[0]] < keys[pair[1]] else False)
+        except BaseException:
+            order[:] = found
+            raise
+
+
+def sorting_step(count, reverse, answers):
+    """The pair of indices that ``list.sort`` compares after these answers, or None, and the order that it has made."""
+    raise NotImplementedError("a handler answers")

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from sot.support.user_annotations import graph_break
+
 SELF_MATCHING = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 
 
@@ -33,6 +35,36 @@ def update_dict(table, other):
         is_mapping = False
     if not is_mapping:
         raise TypeError(f"'{type(other).__name__}' object is not a mapping")
+
+
+def name_of_called(function):
+    """How CPython names what is called when the arguments do not fit."""
+    name = getattr(function, "__qualname__", None)
+    if name is None:
+        return str(function)
+    module = getattr(function, "__module__", None)
+    return f"{name}()" if module is None or module == "builtins" else f"{module}.{name}()"
+
+
+def merge_keywords(function, table, other):
+    """`**other` in a call of the function."""
+    wrong = None
+    try:
+        for key in [*other.keys()]:
+            if key in table:
+                wrong = f"{name_of_called(function)} got multiple values for keyword argument '{key}'"
+                break
+            table[key] = other[key]
+    except AttributeError:      # of whatever code raises it
+        wrong = f"{name_of_called(function)} argument after ** must be a mapping, not {type(other).__name__}"
+    except KeyError:            # CPython 3.12 takes it for a keyword that is given twice, CPython 3.11 in some cases
+        graph_break()
+    if wrong is not None:
+        raise TypeError(wrong)
+
+
+def refuse_starred(function, starred):
+    raise TypeError(f"{name_of_called(function)} argument after * must be an iterable, not {type(starred).__name__}")
 
 
 def take(iterable, most):

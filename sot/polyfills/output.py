@@ -1,5 +1,11 @@
-"""``print`` in Python, for objects or files with user code."""
+"""``print`` in Python, for objects or files with user code, and what records a warning."""
 from __future__ import annotations
+
+import warnings
+
+
+def recorded(log, message, category, filename, lineno):
+    log.append(warnings.WarningMessage(message, category, filename, lineno))
 
 
 def print_parts(*args, sep=None, end=None, file=None, flush=False):

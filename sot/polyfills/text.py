@@ -6,6 +6,25 @@ def join(separator, iterable):
     return separator.join(list(iterable))
 
 
+def substituted(function, text, matches):
+    """The text with what the function makes of each match, and the number of matches. None stands for no text."""
+    pieces, at = [], 0
+    for match in matches:
+        if match.start() > at:
+            pieces.append(text[at:match.start()])
+        made = function(match)
+        if made is not None:
+            pieces.append(made)
+        at = match.end()
+    if at < len(text):
+        pieces.append(text[at:])
+    return "".join(pieces), len(matches)
+
+
+def substituted_text(function, text, matches):
+    return substituted(function, text, matches)[0]
+
+
 def percent(text, value):
     return text % (str(value),)
 
@@ -22,14 +41,16 @@ def format_pieces(pieces):
     return "".join([piece if type(piece) is str else formatted(*piece) for piece in pieces])
 
 
-def formatted(value, conversion, spec):
+def formatted(value, steps, conversion, spec):
+    for name, key in steps:
+        value = getattr(value, name) if name else value[key]
     if conversion == "r":
         value = repr(value)
     elif conversion == "s":
         value = str(value)
     elif conversion == "a":
         value = ascii(value)
-    return format(value, spec)
+    return format(value, spec if type(spec) is str else format_pieces(spec))
 
 
 def list_repr(items):

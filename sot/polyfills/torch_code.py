@@ -8,6 +8,7 @@ from torch.utils import _foreach_utils
 
 from sot.support.registry import polyfills
 from sot.torch_compat.callables import (
+    NODE_ITERATORS,
     single_adagrad,
     single_adam,
     single_sgd,
@@ -43,11 +44,7 @@ def through_classes(function, types, *given):
         result = cls.__torch_function__(function, types, *given)
         if result is not NotImplemented:
             return result
-    return nobody_answered()
-
-
-def nobody_answered():
-    raise NotImplementedError       # capture stops here: torch's own error names the types
+    return NotImplemented
 
 
 @polyfills(vars(torch.Tensor)["__torch_function__"].__func__)
@@ -107,6 +104,11 @@ def forward_of_function(cls, has_setup, needs_input_grad, *inputs):
         result = cls.forward(context, *inputs)
     context.saved_tensors = getattr(context, "to_save", None) or ()
     return result, context
+
+
+def forward_without_gradients(cls, has_setup, needs_input_grad, *inputs):
+    with torch.no_grad():
+        return forward_of_function(cls, has_setup, needs_input_grad, *inputs)
 
 
 def backward_of_function(cls, context, *gradients):
@@ -292,3 +294,53 @@ def grouped(tensorlistlist, with_indices=False):
     if len(groups) > 1:     # torch orders several groups in its own way
         return group_tensors(tensorlistlist, with_indices)
     return groups
+
+
+@polyfills(*NODE_ITERATORS)
+def nodes_of_graph(root, reverse):
+    """A node may be taken out of the graph while its turn is near."""
+    node = root._prev if reverse else root._next
+    while node is not root:
+        following = node._prev if reverse else node._next
+        if not node._erased:
+            yield node
+        node = following
+
+
+def forked(function, *args, **kwargs):
+    return ready(function(*args, **kwargs))
+
+
+def ready(result):
+    raise NotImplementedError       # a handler makes the future
+
+
+def result_of(future):
+    raise NotImplementedError       # a handler has it
+
+
+def is_done(future):
+    raise NotImplementedError       # a handler has it
+
+
+def itself(value):
+    return value
+
+
+def infer_parameters(self, module, args, kwargs=None):
+    module.initialize_parameters(*args, **(kwargs or {}))
+    if module.has_uninitialized_params():
+        raise RuntimeError(f"module {self._get_name()} has not been fully initialized")
+    for name in "_initialize_hook", "_load_hook":
+        remove_hook(getattr(module, name))
+        delattr(module, name)
+    if module.cls_to_become is not None:
+        module.__class__ = module.cls_to_become
+
+
+def remove_hook(handle):
+    """The number of the handle is guarded: this module is initialized once."""
+    for of_hooks in handle.hooks_dict_ref, *handle.extra_dict_ref:
+        hooks = of_hooks()
+        if hooks is not None and handle.id in hooks:
+            del hooks[handle.id]

@@ -8,7 +8,7 @@ The interpreter reads five things here:
 * the dimensions of a tensor that ``mark_dynamic`` names are symbolic;
 * Python calls functions of a module for which ``is_ignored`` is true.
 
-This file is below the rest of the package: it imports only the standard library and the hook.
+This file is below the rest of the package: it imports only the standard library, the hook and ``lookups``.
 """
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from typing import Any
 from weakref import ref
 
 from sot import _hook
+from sot.support.lookups import own_dict
 
 MARK = "_sot_dynamic_dims"      # an attribute of tensors
 IGNORED_MODULES: set[str] = set()
@@ -167,7 +168,7 @@ def call_impl(module: Any, /, *args: Any, **kwargs: Any) -> Any:
 # ---- queries ------------------------------------------------------------------------------------------
 def in_module(value: object) -> InModule | None:
     """The object of this package in the ``_compiled_call_impl`` of a module instance, or None."""
-    found = getattr(value, "__dict__", None)
+    found = own_dict(value)
     found = found.get("_compiled_call_impl") if type(found) is dict else None
     return found if isinstance(found, InModule) else None
 

@@ -3,7 +3,9 @@ a compiled graph.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -62,7 +64,7 @@ def saves_tensors(node: Any) -> bool:
 
 def spent_leaves(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     """The leaves below a tensor through which no second backward pass can go; None if one can."""
-    if tensor.grad_fn is None:
+    if refused(tensor) or tensor.grad_fn is None:
         return None
     found = [*history([tensor])]
     if not any(is_freed(node) for _, node in found):
@@ -82,6 +84,11 @@ def compiled_node(result: torch.Tensor) -> Any:
     """The node that a graph of AOTAutograd has given to this result; None if it has none of its own."""
     node = result.grad_fn
     return node if hasattr(getattr(node, "_forward_cls", None), "_aot_id") else None
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor of which this one is a view, for autograd."""
+    return tensor._base
 
 
 def edges_below(tensor: torch.Tensor, ends: Container[Any]) -> Iterator[Any]:
@@ -129,12 +136,39 @@ def _asking(backward: Callable[..., Any], ask: Ask) -> Callable[..., Any]:
         call = getattr(node, CALL, None)
         if call is None:
             return backward(node, *given)
-        if not torch._C._autograd._get_current_graph_task_keep_graph():
+        keeps = torch._C._autograd._get_current_graph_task_keep_graph()
+        if not keeps:
             delattr(node, CALL)     # with the inputs that it holds
         boxed = len(given) == 1 and isinstance(given[0], list)      # since torch 2.13
-        return ask(node, call, given[0] if boxed else [*given],
-                   lambda gradients: backward(node, gradients) if boxed else backward(node, *gradients))
+
+        def compiled(gradients: Gradients) -> Any:
+            with saved_tensors_restored(node) if keeps else nullcontext():
+                return backward(node, gradients) if boxed else backward(node, *gradients)
+        return ask(node, call, given[0] if boxed else [*given], compiled)
     return asking
+
+
+@contextmanager
+def saved_tensors_restored(node: Any) -> Iterator[None]:
+    """Let a backward pass keep the graph: Inductor's code may write into saved tensors that nothing else needs
+    ("donated buffers"), and refuses a pass after which they are needed again.
+    """
+    about = node._forward_cls.metadata
+    donated = [i - about.num_symints_saved_for_bw for i in getattr(about, "bw_donated_idxs", None) or ()]
+    saved = [*node.saved_tensors, *getattr(node, "_tensors_no_vc_check", ())] if donated else []
+    copies = [(saved[i], saved[i].clone()) for i in donated]
+    # since torch 2.13 the compiled code runs in the context of the call of ``backward``
+    context = torch._C._get_obj_in_tls("context") if torch._C._is_key_in_tls("context") else None
+    run: Any = operator.call if context is None else context.run
+    settings: Any = torch._functorch.config
+    without_check = settings.patch(donated_buffer=False)
+    run(without_check.__enter__)
+    try:
+        yield
+    finally:
+        run(without_check.__exit__, None, None, None)
+    for tensor, copy in copies:
+        tensor.data.copy_(copy)     # without a new version
 
 
 def zeros_for(node: Any, number: int, needed: bool) -> torch.Tensor:

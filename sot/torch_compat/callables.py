@@ -31,6 +31,9 @@ from sot.torch_compat.global_state import in_mode
 
 # Steps that branch on numbers of their state, and have a form for CUDA graphs that does not.
 CAPTURABLE = (single_radam, multi_radam, single_asgd, multi_asgd, single_rprop, multi_rprop)
+# Of the nodes of a torch.fx graph. Where torch has no such class, the iterator is Python code.
+NODE_ITERATORS = tuple(kind for kind in (getattr(torch._C, "_NodeIter", None),) if kind is not None)
+Future, fork, wait = torch._C.Future, torch._C.fork, torch._C.wait
 scaler_step = torch.amp.GradScaler._maybe_opt_step
 
 
@@ -82,9 +85,12 @@ def scripted_original(function: Any) -> Any:
 # torch's tests replace it by a Python function
 _call = vars(torch.jit.ScriptFunction)["__call__"]
 CALL_SCRIPT = getattr(_call, "__func__", _call)
+_call_method = vars(torch._C.ScriptMethod)["__call__"]
+CALL_METHOD_OF_SCRIPT = getattr(_call_method, "__func__", _call_method)
 # Kinds of nodes of which a graph of fakes would not know what they did.
 EFFECTS = frozenset({"prim::Print", "prim::SetAttr", "prim::CallMethod", "prim::CallFunction", "prim::fork",
-                     "prim::PythonOp", "aten::warn", "aten::manual_seed", "aten::set_grad_enabled"})
+                     "prim::PythonOp", "aten::warn", "aten::manual_seed", "aten::set_grad_enabled",
+                     "aten::batch_norm", "aten::instance_norm"})      # these two change statistics that it holds
 
 
 def nodes_of(nodes: Any) -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """What backends use of torch's compilers: modes, fake inputs, the context of a compilation, AOTAutograd.
 
-torch._dynamo takes about a second to import, so `_import` imports it on first use. The rest of the package uses this
+torch._dynamo takes about a second to import, so `imported` imports it on first use. The rest of the package uses this
 file, so a new release of torch is checked by reading it.
 """
 
@@ -30,7 +30,8 @@ from sot.support.collector import import_large
 from sot.torch_compat.fake_tensors import forget_tensors
 
 
-def _import(name: str) -> ModuleType:
+def imported(name: str) -> ModuleType:
+    """A module of torch's compilers."""
     return import_large(name)
 
 
@@ -38,34 +39,35 @@ def _import(name: str) -> ModuleType:
 
 
 def dynamo_backend_names() -> frozenset[str]:
-    return frozenset(_import("torch._dynamo").list_backends(exclude_tags=()))
+    return frozenset(imported("torch._dynamo").list_backends(exclude_tags=()))
 
 
 def dynamo_backend(name: str) -> Any:
     if name == "inductor":
-        _import("torch._inductor.compile_fx")       # the backend would import it when it is called
-    return _import("torch._dynamo").lookup_backend(name)
+        imported("torch._inductor.compile_fx")       # the backend would import it when it is called
+    return imported("torch._dynamo").lookup_backend(name)
 
 
 def dynamo_modes(name: str) -> dict[str, dict[str, Any]]:
     """The modes of a backend, and what each sets in its configuration: only inductor has some."""
-    return dict(_import("torch._inductor").list_mode_options()) if name == "inductor" else {}
+    return dict(imported("torch._inductor").list_mode_options()) if name == "inductor" else {}
 
 
 def known_options() -> list[str]:
     """The names of inductor's configuration."""
-    return list(_import("torch._inductor").list_options())
+    return list(imported("torch._inductor").list_options())
 
 
 def kind_of_option(name: str) -> Any:
     """The class of an option's values; None if they may be of several."""
-    kind = _import("torch._inductor.config").get_type(name)
+    kind = imported("torch._inductor.config").get_type(name)
     return kind if isinstance(kind, type | UnionType) else None
 
 
 # ---- caches between processes ----
 
 _cacheable: dict[str, str] = {}
+_own: dict[Any, str] = {}
 
 
 def traced_by_its_arguments(function: Callable) -> Callable:
@@ -74,15 +76,32 @@ def traced_by_its_arguments(function: Callable) -> Callable:
     """
     code = function.__code__
     text = repr((code.co_code, code.co_consts, code.co_names))
-    _cacheable[f"{function.__module__}.{function.__name__}"] = hashlib.sha256(text.encode()).hexdigest()
+    name, checksum = f"{function.__module__}.{function.__name__}", hashlib.sha256(text.encode()).hexdigest()
+    _cacheable[name], _own[function] = checksum, f"{name}:{checksum}"
     return function
+
+
+def own_function(function: Callable) -> str | None:
+    """The name of such a function, with a checksum of its code; None for others."""
+    return _own.get(function)
 
 
 def caching_own_functions() -> AbstractContextManager[Any]:
     """A context in which AOTAutograd's cache knows those functions. Their code is part of its keys."""
-    config = _import("torch._inductor.config")
+    config = imported("torch._inductor.config")
     known = {**config.unsafe_marked_cacheable_functions, **_cacheable}
     return config.patch(unsafe_marked_cacheable_functions=known)
+
+
+def without_cache_of_autograd() -> AbstractContextManager[Any]:
+    """A context in which AOTAutograd traces each graph. Inductor's own cache of graphs stays on."""
+    return imported("torch._functorch.config").patch(enable_autograd_cache=False)
+
+
+def autograd_metadata() -> Any:
+    """What AOTAutograd knows of the graph that it has just compiled in the context of ``compiling``."""
+    context = TracingContext.try_get()
+    return context and context.fw_metadata
 
 
 # ---- example inputs ----
@@ -113,7 +132,7 @@ def symbolic_mode(gm: GraphModule) -> FakeTensorMode | None:
 
 def static_mode() -> FakeTensorMode:
     """A mode in which sizes of inputs are constants, and those that depend on data are symbols."""
-    shape_env = _import("torch.fx.experimental.symbolic_shapes").ShapeEnv()
+    shape_env = imported("torch.fx.experimental.symbolic_shapes").ShapeEnv()
     return FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True, static_shapes=True)
 
 
@@ -129,6 +148,7 @@ def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTen
     (`x.unsqueeze_(0)`). Symbolic ones must be capture's own, because the guards refer to their symbols.
     """
     if mode := symbolic_mode(gm):
+        tell_symbols(gm, mode)
         return mode, [
             given if recorded is None else recorded
             for given, recorded in zip(example_inputs, placeholder_values(gm), strict=True)
@@ -136,6 +156,7 @@ def fake_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[FakeTen
     if modes := fake_modes(example_inputs):
         return modes[0], list(example_inputs)
     mode = static_mode()
+    tell_symbols(gm, mode)
     return mode, [
         mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
         for value in example_inputs
@@ -152,10 +173,60 @@ def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Fa
             v.requires_grad) if isinstance(v, torch.Tensor) else v for v in fakes]
 
 
+Read = tuple[int, Callable[[torch.Tensor, int], int], int]      # an input, how it is asked, and for which dimension
+
+
+def with_sizes(gm: GraphModule) -> tuple[GraphModule, list[Read]]:
+    """The graph with an input more for each symbol that is no input, and how the others give the number. torch.compile
+    hands sizes over in this way, and AOTAutograd's pass over numbers of a graph relies on it.
+    """
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    known = {symbol_of(value) for value in placeholder_values(gm)} | {None}
+    found: list[tuple[torch.SymInt, Read]] = []
+    for i, fake in enumerate(placeholder_values(gm)):
+        if type(fake) is FakeTensor:
+            for ask, numbers in ((torch.Tensor.size, fake.shape), (torch.Tensor.stride, fake.stride())):
+                for dim, number in enumerate(numbers):
+                    if isinstance(number, torch.SymInt) and (symbol := symbol_of(number)) not in known:
+                        found.append((number, (i, ask, dim)))
+                        known.add(symbol)
+    if not found:
+        return gm, []
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in gm.graph.nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        if node is placeholders[-1]:
+            for symbolic, _ in found:
+                size = graph.create_node("placeholder", "size")
+                size.target = size.name     # names of nodes are unique
+                size.meta["example_value"] = symbolic
+    with_inputs = GraphModule(gm, graph)
+    with_inputs.meta.update(gm.meta)
+    tell_static_inputs(with_inputs)
+    return with_inputs, [read for _, read in found]
+
+
+def symbol_of(number: Any) -> Any:
+    """The symbol that a number of torch is; None for other values. A ragged size has no expression."""
+    expr = getattr(number.node, "expr", None) if isinstance(number, torch.SymInt) else None
+    return expr if expr is not None and expr.is_Symbol else None
+
+
+def sizes_of(inputs: Sequence[Any], reads: Sequence[Read]) -> list[int]:
+    return [ask(inputs[i], dim) for i, ask, dim in reads]
+
+
+def giving_sizes(compiled: Callable[..., Any], reads: Sequence[Read]) -> Callable[..., Any]:
+    """A compiled graph that is given the sizes of its inputs as further inputs."""
+    def run(*inputs: Any) -> Any:
+        return compiled(*inputs, *sizes_of(inputs, reads))
+    return run if reads else compiled
+
+
 @contextmanager
 def compiling(mode: FakeTensorMode) -> Iterator[None]:
     """Set the context in which torch.compile calls a backend. AOTAutograd and inductor read it."""
-    admitted = nullcontext() if mode.shape_env is None else _import("sot.torch_compat.data_symbols").admitted(mode)
+    admitted = nullcontext() if mode.shape_env is None else imported("sot.torch_compat.data_symbols").admitted(mode)
     try:
         with tracing(TracingContext(mode)), admitted:
             yield
@@ -185,6 +256,8 @@ def compiling_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Iterator[
     has_generator = any(isinstance(value, torch.Generator) for value in example_inputs)
     mode = symbolic_mode(gm) or (
         static_mode() if depends_on_data(gm) else FakeTensorMode(allow_non_fake_inputs=True))
+    if mode.shape_env is not None:
+        tell_symbols(gm, mode)
     if mode.shape_env is not None and not mode.static_shapes:
         for given, recorded in zip(example_inputs, placeholder_values(gm), strict=True):
             if isinstance(recorded, FakeTensor) and not isinstance(given, FakeTensor):
@@ -223,9 +296,27 @@ def tell_static_inputs(gm: GraphModule) -> None:
         node._dynamo_source = None
 
 
+def tell_symbols(gm: GraphModule, mode: FakeTensorMode) -> None:
+    """Name the nodes whose results define symbols that depend on data. A tracer of the graph in this mode makes new
+    symbols, and takes them for these. Otherwise the gradient of a result has another symbol than the result.
+    """
+    if not any(node.op != "placeholder" and of_symbols(node.meta.get("example_value")) for node in gm.graph.nodes):
+        return
+    module, known = imported("sot.torch_compat.data_symbols"), set[Any]()
+    for node in gm.graph.nodes:
+        if node.op != "placeholder":
+            found = dict(module.bindings(node.meta.get("example_value"), known))
+            node.meta["unbacked_bindings"] = module.within(mode, found) if found else None
+
+
+def of_symbols(value: Any) -> bool:
+    """Whether a value, or a part of it, is a symbolic number or has one as a size."""
+    return any(map(of_symbols, value)) if isinstance(value, tuple | list) else is_symbolic(value)
+
+
 def freezes_weights(options: Mapping[str, Any]) -> bool:
     """Whether inductor is asked to take weights for constants, by its options or its configuration."""
-    return bool(options.get("freezing", _import("torch._inductor.config").freezing))
+    return bool(options.get("freezing", imported("torch._inductor.config").freezing))
 
 
 def with_constants(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[GraphModule, list[int]]:
@@ -312,19 +403,20 @@ def ahead_of_time(
     backward: AtenCompiler,
     inference: AtenCompiler,
     decompositions: dict[Any, Callable[..., Any]],
-    in_place: bool = False,
+    prepare: Callable[[GraphModule], None] = lambda graph: None,
 ) -> Callable[..., Any]:
     """Trace a graph to functional ATen graphs, forward and backward, and compile each of them.
 
     A compiler gets a graph and its fake inputs, and returns a function of one list, which it may empty. The graphs are
-    partitioned so that little is kept for the backward graph; cheap values are recomputed there.
+    partitioned so that little is kept for the backward graph; cheap values are recomputed there. They end with the
+    changes of their inputs, as ``aten.copy_``.
 
     Arguments:
-        in_place: let graphs end with the changes of their inputs, as ``aten.copy_``. Otherwise these are made
-            afterwards.
+        prepare: changes the graph of a forward and a backward pass before it is partitioned.
     """
-    aot, partitioners = _import("torch._functorch.aot_autograd"), _import("torch._functorch.partitioners")
-    mode, fakes = fake_inputs(gm, example_inputs)
+    aot, partitioners = imported("torch._functorch.aot_autograd"), imported("torch._functorch.partitioners")
+    gm, reads = with_sizes(gm)
+    mode, fakes = fake_inputs(gm, [*example_inputs, *sizes_of(example_inputs, reads)])
 
     def boxed(compile_graph: AtenCompiler) -> AtenCompiler:
         def compiled(graph: GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
@@ -334,19 +426,23 @@ def ahead_of_time(
 
         return compiled
 
+    def partition(joint: GraphModule, *args: Any, **kwargs: Any) -> tuple[GraphModule, GraphModule]:
+        prepare(joint)
+        return partitioners.min_cut_rematerialization_partition(joint, *args, **kwargs)
+
     # torch would copy gradients to the strides of the results, even if elements of a result share memory.
-    guesses = _import("torch._functorch.config").patch(guess_tangent_strides_as_outputs=not may_overlap(gm))
+    guesses = imported("torch._functorch.config").patch(guess_tangent_strides_as_outputs=not may_overlap(gm))
     with compiling(mode), guesses:
-        return aot.aot_module_simplified(
+        return giving_sizes(aot.aot_module_simplified(
             gm,
             fakes,
             fw_compiler=boxed(forward),
             bw_compiler=boxed(backward),
             inference_compiler=boxed(inference),
-            partition_fn=partitioners.min_cut_rematerialization_partition,
+            partition_fn=partition,
             decompositions=decompositions,
-            keep_inference_input_mutations=in_place,
-        )
+            keep_inference_input_mutations=True,
+        ), reads)
 
 
 def may_overlap(gm: GraphModule) -> bool:
@@ -378,7 +474,7 @@ def _layout(tensor: torch.Tensor) -> Layout:
 
 
 def _static(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
-    make_fx = _import("torch.fx.experimental.proxy_tensor").make_fx
+    make_fx = imported("torch.fx.experimental.proxy_tensor").make_fx
     with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
         fakes = [torch.empty_strided(*v[:2], dtype=v[2], device=v[3]) if isinstance(v, tuple) else v for v in inputs]
         with preserve_node_meta():      # the user's lines
@@ -386,11 +482,6 @@ def _static(gm: GraphModule, inputs: Sequence[Any]) -> GraphModule:
 
 
 # ---- recorded graphs ----
-
-
-def storage_users(tensor: torch.Tensor) -> int:
-    """The number of tensors that use the memory of this one."""
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 def visible_results(title: str, graph: GraphModule) -> int:

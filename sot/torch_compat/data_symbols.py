@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+import sympy
 import torch
 from sympy.core.relational import Relational
 from torch._subclasses.fake_tensor import (
@@ -18,14 +19,17 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.fx.experimental.symbolic_shapes import (
+    CallMethodKey,
     GuardOnDataDependentSymNode,
     ShapeEnv,
     free_unbacked_symbols,
     statically_known_true,
 )
+from torch.utils._pytree import SequenceKey
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-__all__ = ["GuardOnDataDependentSymNode", "admitted", "assertions", "depends_on_data", "is_about_data",
-           "is_known_true", "symbols_of", "text_of", "value_for"]
+__all__ = ["GuardOnDataDependentSymNode", "admitted", "assertions", "bindings", "depends_on_data", "if_nonempty",
+           "is_about_data", "is_known_true", "symbols_of", "text_of", "value_for", "within"]
 
 
 def assertions(env: ShapeEnv, taken: set[int]) -> list[Any]:
@@ -62,6 +66,39 @@ def depends_on_data(value: Any) -> bool:
     return bool(symbols_of(value))
 
 
+Path = tuple[Any, ...]
+
+
+def bindings(value: Any, known: set[Any], path: Path = ()) -> Iterator[tuple[Any, Path]]:
+    """The symbols of data that are a part of a result, but for those in ``known``, to which they are added. Each has
+    torch's path to it.
+    """
+    if isinstance(value, torch.SymInt | torch.SymFloat):
+        symbol = getattr(value.node, "_expr", None)      # a ragged size has none
+        if symbol is not None and symbol.is_Symbol and symbol not in known and free_unbacked_symbols(symbol):
+            known.add(symbol)
+            yield symbol, path
+    elif isinstance(value, torch.Tensor) and value.layout is torch.strided:
+        for method in ("size", "stride"):
+            for dim, number in enumerate(getattr(value, method)()):
+                yield from bindings(number, known, (*path, CallMethodKey(method), SequenceKey(dim)))
+        yield from bindings(value.storage_offset(), known, (*path, CallMethodKey("storage_offset")))
+    elif isinstance(value, tuple | list):
+        for i, part in enumerate(value):
+            yield from bindings(part, known, (*path, SequenceKey(i)))
+
+
+def within(mode: FakeTensorMode, found: dict[Any, Path]) -> dict[Any, Path]:
+    """The same with symbols of this mode. A mode that does not have them gets one for each."""
+    env: Any = mode.shape_env
+    if not mode.static_shapes:
+        return found
+    made = {(env.create_unbacked_symfloat if symbol_is_type(symbol, SymT.UNBACKED_FLOAT) else
+             env.create_unbacked_symint)().node._expr: path for symbol, path in found.items()}
+    env.pending_fresh_unbacked_symbols.clear()
+    return made
+
+
 def is_about_data(error: Exception) -> bool:
     """Whether an operation on fakes without symbols has failed because the sizes of its result depend on data."""
     return isinstance(error, DataDependentOutputException | DynamicOutputShapeException)
@@ -70,6 +107,17 @@ def is_about_data(error: Exception) -> bool:
 def is_known_true(truth: Any) -> bool:
     """Whether a symbolic truth follows from what is known of its symbols."""
     return bool(statically_known_true(truth))
+
+
+def if_nonempty(truth: torch.SymBool) -> bool | None:
+    """A symbolic truth if no size in it is zero; None if that does not decide it, or if it has other data."""
+    expr, data = truth.node.expr, symbols_of(truth)
+    env: Any = truth.node.shape_env
+    if not data or any(env.var_to_range[symbol].lower < 0 for symbol in data):
+        return None
+    positive = {symbol: sympy.Dummy(integer=True, nonnegative=True) + 1 for symbol in data}
+    found = expr.xreplace(positive)
+    return bool(found) if found in (sympy.true, sympy.false) else None
 
 
 def text_of(truth: Any) -> str:

@@ -53,7 +53,7 @@ class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
     indices: Sequence[tuple] | None = ()     # for which kernels may raise; None: for something else, too
-    draws = draws_now = may_refuse = changes_unversioned = False
+    draws = draws_now = may_refuse = changes_unversioned = draws_in_order = False
     is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
     while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
     supports_higher_order_operators = True
@@ -91,6 +91,7 @@ class RecordingFakeMode(FakeTensorMode):
         """Record the effects of an operation that is about to run."""
         self.draws_now = self.draws_now or op_effects.draws(func, args, kwargs)
         self.draws = self.draws or self.draws_now
+        self.draws_in_order = self.draws_in_order or op_effects.draws_in_order_of_memory(func, args)
         if op_effects.may_refuse(func, args, kwargs):
             self.may_refuse = True
             bounds = op_effects.bounds_of_indices(func, args, kwargs)

@@ -35,10 +35,13 @@ load_decompositions = predispatch.lazy_load_decompositions
 # ---- autograd
 disable_saved_tensors_hooks = torch._C._autograd._saved_tensors_hooks_disable
 enable_saved_tensors_hooks = torch._C._autograd._saved_tensors_hooks_enable
+push_saved_tensors_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+pop_saved_tensors_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 refusal_of_saved_tensors_hooks = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
 set_grad_enabled = torch._C._set_grad_enabled
 
 # ---- the rest
+to_capsule, from_capsule = torch._C._to_dlpack, torch._C._from_dlpack
 LOG_API_USAGE = (torch._C._log_api_usage_once, torch._C._log_api_usage_metadata)
 CONFIGURATION = (torch._C._get_privateuse1_backend_name, torch._C._accelerator_getAccelerator,
                  torch._C._is_tracing)     # questions whose answers do not change while a program runs
@@ -53,6 +56,11 @@ variable_functions = torch._C._VariableFunctions
 nn_functions = torch._C._nn
 
 __all__ = ["associative_scan", "flex_attention", "is_traced", "map_rows", "recomputed", "scan", "while_loop"]
+
+
+def has_tangent(tensor: torch.Tensor) -> bool:
+    """Whether a tensor carries a derivative of forward mode."""
+    return torch.autograd.forward_ad.unpack_dual(tensor, level=0).tangent is not None
 
 
 TRACING_MODES = tuple(getattr(torch._C._TorchDispatchModeKey, name) for name in ("FAKE", "FUNCTIONAL", "PROXY"))

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch._C import _functorch as functorch
 from torch._C._dynamo.guards import GlobalStateGuard
 from torch._functorch import predispatch
+from torch._tensor_str import PRINT_OPTS
 from torch.utils._device import DeviceContext as DeviceContext
 from torch.utils._device import _device_constructors as device_constructors  # noqa: F401
 from torch.utils._python_dispatch import _pop_mode
@@ -19,6 +21,19 @@ from torch.utils._python_dispatch import _pop_mode
 from sot.torch_compat.hooks import refuse_saved_tensors_hooks
 
 QUIET = logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch._prims_common")
+
+
+PRINT_OPTIONS: Any = PRINT_OPTS     # torch's text of tensors reads its attributes
+
+
+def with_print_options(options: dict[str, Any], make: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> Any:
+    """``make(tensor)`` while the options of printing are these."""
+    before = dict(vars(PRINT_OPTIONS))
+    vars(PRINT_OPTIONS).update(options)
+    try:
+        return make(tensor)
+    finally:
+        vars(PRINT_OPTIONS).update(before)
 
 
 class GlobalState:
@@ -185,6 +200,26 @@ def take_inference_mode() -> Any:
     return _inference_modes.pop()
 
 
+_raising: list[tuple[bool, warnings.catch_warnings]] = []
+
+
+def raise_warnings() -> None:
+    """Make warnings exceptions, also those that torch gives once in a process. Then torch gives them again."""
+    entered = warnings.catch_warnings()
+    _raising.append((torch.is_warn_always_enabled(), entered))
+    entered.__enter__()
+    warnings.simplefilter("error")
+    torch.set_warn_always(True)
+
+
+def stop_raising() -> None:
+    """Undo ``raise_warnings``, if it has run."""
+    if _raising:
+        always, entered = _raising.pop()
+        torch.set_warn_always(always)
+        entered.__exit__(None, None, None)
+
+
 FLAG_READERS = _flag_table()
 
 
@@ -202,13 +237,25 @@ STATE_PAIRS: dict[Callable[..., Any], Callable[..., Any]] = {
     level_function("_jvp_increment_nesting"): level_function("_jvp_decrement_nesting"),
     functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
     level_function("_enter_dual_level"): exit_dual_level,
-    enter_inference_mode: exit_inference_mode}
+    enter_inference_mode: exit_inference_mode, raise_warnings: stop_raising}
 
 
 LEAVING = {leave: enter for enter, leave in STATE_PAIRS.items()}
 
 
 REGIONS = frozenset(STATE_PAIRS) - {torch.autocast_increment_nesting}
+LEVELS = REGIONS - {enter_inference_mode, raise_warnings}       # tensors of a level are of no use after it
+
+
+def in_level(log: Sequence[StateChange]) -> bool:
+    """Whether changes of state have entered a level of a transform, or of forward mode, that they have not left."""
+    depth = 0
+    for setter, *_ in log:
+        if setter in LEVELS:
+            depth += 1
+        elif LEAVING.get(setter) in LEVELS:
+            depth -= 1
+    return depth > 0
 
 
 def undo_of(setter: Callable[..., Any], args: tuple, log: Sequence[StateChange]) -> Callable[[Any], Undo]:
@@ -296,18 +343,32 @@ def nest_autocast(depth: int) -> None:
 
 @contextlib.contextmanager
 def undoing_regions() -> Iterator[None]:
-    """Leave the inference modes and regions of autocast that a compiler enters while it traces a graph, and does not
-    leave. Its dispatch keys are dropped: an inference mode sets back those of the time when it was entered, and an
-    error may leave others.
+    """Leave the inference modes, regions of autocast and levels of transforms that a compiler enters while it traces a
+    graph, and does not leave. Its dispatch keys are dropped: an inference mode sets back those of the time when it was
+    entered, and an error may leave others.
     """
     c, depth, nesting = torch._C, len(_inference_modes), autocast_nesting()
+    levels, is_dual = functorch.get_dynamic_layer_stack_depth(), in_dual_level()
     with c._ForceDispatchKeyGuard(c._dispatch_tls_local_include_set(), c._dispatch_tls_local_exclude_set()):
         try:
             yield
         finally:
+            if functorch.get_dynamic_layer_stack_depth() > levels:
+                functorch.pop_dynamic_layer_stack_and_undo_to_depth(levels)
+            if in_dual_level() and not is_dual:
+                exit_dual_level(0)
             while len(_inference_modes) > depth:
                 exit_inference_mode()
             nest_autocast(nesting)
+
+
+def in_dual_level() -> bool:
+    """Whether forward mode is on. It does not nest."""
+    try:
+        exit_dual_level(level_function("_enter_dual_level")())
+    except RuntimeError:
+        return True
+    return False
 
 
 def inference_modes_left(log: Sequence[StateChange]) -> list[tuple]:
@@ -323,6 +384,8 @@ def inference_modes_left(log: Sequence[StateChange]) -> list[tuple]:
 
 def leave_regions() -> None:
     """Leave the contexts that a graph had entered when it failed."""
+    while _raising:
+        stop_raising()
     while _inference_modes:
         exit_inference_mode()
     if in_function_transform():

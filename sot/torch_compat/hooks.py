@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
@@ -82,6 +83,44 @@ def no_saved_tensors_hooks() -> Iterator[None]:
     finally:
         for pair in reversed(hooks):
             c._push_saved_tensors_default_hooks(*pair)
+
+
+class Pushed(threading.local):
+    """How many pairs of hooks on saved tensors graphs have pushed, and not popped, in this thread."""
+
+    count = 0
+
+
+pushed = Pushed()
+
+
+def pushing_saved_tensors_hooks(pack: Callable[..., Any], unpack: Callable[..., Any]) -> Callable[[], None]:
+    """A target of a node, so that the printed graph refers to the hooks by name."""
+    def push() -> None:
+        torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+        pushed.count += 1
+    push.__name__ = push.__qualname__ = "push_saved_tensors_hooks"
+    push.hooks = pack, unpack   # type: ignore[attr-defined]
+    return push
+
+
+def is_pushing(setter: Callable[..., Any]) -> bool:
+    return hasattr(setter, "hooks")
+
+
+def pop_saved_tensors_hooks() -> None:
+    torch._C._autograd._pop_saved_tensors_default_hooks()
+    pushed.count -= 1
+
+
+def count_pushed() -> int:
+    return pushed.count
+
+
+def pop_pushed(count: int) -> None:
+    """Pop what a graph that has failed has pushed."""
+    while pushed.count > count:
+        pop_saved_tensors_hooks()
 
 
 def module_tagger() -> Any:

@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 import torch
+from torch._prims_common import is_contiguous_or_false
 
 # Kernels that look at values and may refuse them: indices out of range, division by zero, matrices without an inverse.
 REFUSE_VALUES = frozenset((
@@ -28,6 +29,7 @@ HARMLESS = frozenset(f"linalg_{n}" for n in ("vector_norm", "cross", "matmul", "
 # negative indices from the end.
 BY_INDEX = {"index_copy": (1, 2), "index_select": (1, 2), "index_add": (1, 2), "index_fill": (1, 2), "gather": (1, 2),
             "scatter": (1, 2), "scatter_add": (1, 2), "scatter_reduce": (1, 2), "embedding": (0, 1)}
+OPTIONS = frozenset(("alpha", "include_self"))      # the other arguments of these kernels
 FROM_THE_END = frozenset(("index", "index_put", "index_fill"))
 WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow"))
 # They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
@@ -48,6 +50,21 @@ def draws(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
     if place >= 0:
         dropout = args[place] if place < len(args) else (kwargs or {}).get("dropout_p", dropout)
     return not (isinstance(dropout, float) and dropout == 0)
+
+
+def draws_in_order_of_memory(kernel: Any, args: tuple) -> bool:
+    """Whether it draws into memory that is not contiguous. The order of the numbers may depend on that memory, and
+    AOTAutograd draws into other memory.
+    """
+    return torch.Tag.nondeterministic_seeded in kernel.tags and bool(args) and isinstance(args[0], torch.Tensor) and (
+        changes_first(kernel) and not is_contiguous_or_false(args[0]))
+
+
+@functools.cache
+def changes_first(kernel: Any) -> bool:
+    """Whether a kernel writes to its first argument."""
+    first = kernel._schema.arguments[0].alias_info
+    return first is not None and first.is_write
 
 
 @functools.cache
@@ -83,7 +100,8 @@ def may_refuse(kernel: Any, args: tuple, kwargs: dict[str, Any] | None = None) -
 def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
     """Whether it may raise for another reason than what the kernel is."""
     if kernel._schema.is_mutable and (
-            overlaps(kernel, args) or draws_numbers_for(kernel, args) or changes_inference_tensors(kernel, args)):
+            overlaps(kernel, args) or draws_numbers_for(kernel, args) or changes_inference_tensors(kernel, args)
+            or changes_what_was_turned(kernel, args)):
         return True
     if any(isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args) and is_of_reals(kernel):
         return True
@@ -130,8 +148,8 @@ def is_positive(divisor: tuple) -> bool:
 
 
 def bounds_of_indices(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> list[tuple] | None:
-    """The indices for which a kernel may raise, each with the least value, the least that is too great, and for a loss
-    the value that it ignores; None if it may raise for anything else.
+    """The indices for which a kernel may raise, each with the size of what it selects from, whether it may count from
+    the end, and the value that a loss ignores; None if the kernel may raise for anything else.
     """
     name = refusing(kernel)
     if refuses_otherwise(kernel, args, kwargs) or kernel.namespace not in TORCHS_OWN:
@@ -139,8 +157,8 @@ def bounds_of_indices(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
     if name in ("nll_loss_forward", "nll_loss2d_forward"):
         scores, target, _, _, ignored = args
         classes = scores.shape[min(scores.dim(), 2) - 1]
-        return [(target, 0, classes, ignored)] if target.dtype is torch.int64 and type(classes) is int else None
-    if name in BY_INDEX and not kwargs:
+        return [(target, classes, False, ignored)] if target.dtype is torch.int64 else None
+    if name in BY_INDEX and not (kwargs or {}).keys() - OPTIONS:
         dim, at = BY_INDEX[name]
         if name == "embedding":
             found = [(args[at], args[0].shape[0])]
@@ -154,7 +172,7 @@ def bounds_of_indices(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
         return None
     if any(index.dtype not in (torch.int64, torch.int32) for index, _ in found):
         return None
-    return [(index, -size if name in FROM_THE_END else 0, size) for index, size in found if type(size) is int]
+    return [(index, size, name in FROM_THE_END, None) for index, size in found]
 
 
 def fits(number: Any, dtype: torch.dtype) -> bool:
@@ -249,6 +267,19 @@ def changes_inference_tensors(kernel: Any, args: tuple) -> bool:
     """
     return not torch.is_inference_mode_enabled() and any(
         isinstance(a, torch.Tensor) and a.is_inference() for a in (*args[:1], *changed_lists(kernel, args)))
+
+
+def changes_what_was_turned(kernel: Any, args: tuple) -> bool:
+    """Whether it changes a tensor with a history that ``t_``, ``unsqueeze_`` or another such view in place has turned.
+    Autograd fails then if the tensor retains its gradient. Fakes of inputs do not retain theirs.
+    """
+    first: Any = args[0] if args else None
+    if not isinstance(first, torch.Tensor) or not first.requires_grad:
+        return False
+    if torch.Tag.inplace_view in kernel.tags:
+        first.turned = True     # type: ignore[attr-defined]
+        return False
+    return hasattr(first, "turned")
 
 
 def changed_lists(kernel: Any, args: tuple) -> list[torch.Tensor]:

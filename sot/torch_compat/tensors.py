@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._C import _functorch as functorch
 from torch._C._dynamo.guards import TensorGuards
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from sot import _hook
 from sot.torch_compat import native
@@ -93,16 +96,39 @@ def storage_ids(t: torch.Tensor) -> set[int]:
     return {storage_id(part) for part in plain_parts(t)}
 
 
-def shared_memory(count: int, *tensors: torch.Tensor) -> tuple[tuple[int, Any, Any] | None, ...]:
+def shared_memory(count: int, *tensors: torch.Tensor) -> tuple[tuple[int, Any, Any, int] | None, ...]:
     """For each tensor that shares its storage with one of the first ``count`` and is not that one: its place in
-    ``tensors``, and where both begin. None for the others.
+    ``tensors``, and where both begin. None for the others. Storages of other libraries (NumPy, DLPack) may have the
+    memory of a storage of torch.
     """
+    keys = [storage_id(tensor) for tensor in tensors]
+    spans = {key: span_of(tensor) for key, tensor in zip(keys, tensors, strict=True)}
+    groups = group_overlapping(spans)
     first: dict[int, int] = {}
-    for i, tensor in enumerate(tensors[:count]):
-        first.setdefault(storage_id(tensor), i)
-    places = [first.get(storage_id(tensor), i) for i, tensor in enumerate(tensors)]
-    return tuple(None if place == i else (place, tensors[place].storage_offset(), tensors[i].storage_offset())
-                 for i, place in enumerate(places))
+    for i, key in enumerate(keys[:count]):
+        first.setdefault(groups[key], i)
+    places = [first.get(groups[key], i) for i, key in enumerate(keys)]
+    return tuple(None if place == i else (place, tensors[place].storage_offset(), tensors[i].storage_offset(),
+                                          spans[keys[i]][0] - spans[keys[place]][0]) for i, place in enumerate(places))
+
+
+def span_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where the storage of a tensor begins and ends in memory."""
+    storage = tensor.untyped_storage()
+    start = storage.data_ptr()
+    return start, start + storage.nbytes()
+
+
+def group_overlapping(spans: dict[int, tuple[int, int]]) -> dict[int, int]:
+    """For each storage one that stands for all that it is connected to by overlaps in memory."""
+    groups: dict[int, int] = {}
+    group, reached = 0, 0
+    for key, (start, end) in sorted(spans.items(), key=operator.itemgetter(1)):
+        if start >= reached and end > start:
+            group = key
+        groups[key] = group if end > start else key
+        reached = max(reached, end)
+    return groups
 
 
 # ``Tensor.__torch_function__`` makes its results instances of the subclass.
@@ -148,6 +174,18 @@ def asking_no_class(graph: Callable, as_it_is: bool) -> Callable:
     return run
 
 
+def of_inference_mode(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of inference mode with the memory of a tensor that has no history. Other classes and layouts stay as
+    they are.
+    """
+    if (tensor.is_inference() or type(tensor) is not torch.Tensor or tensor.layout is not torch.strided
+            or tensor.is_conj() or tensor.is_neg()):
+        return tensor
+    with torch.inference_mode():
+        return tensor.new_empty(0).set_(
+            tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+
+
 def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
     """The version counter of each tensor. This calls no subclass."""
     with without_subclasses():
@@ -157,6 +195,45 @@ def versions(*tensors: torch.Tensor) -> tuple[int, ...]:
 def set_versions(tensors: Sequence[torch.Tensor], counters: Sequence[int]) -> None:
     """Set version counters back, for tensors that have their values of that time again."""
     torch._C._autograd._unsafe_set_version_counter(tuple(tensors), tuple(counters))
+
+
+# ---- who uses a storage ---------------------------------------------------------------------------------------
+class StorageUsers:
+    """Counts who uses the storages of some tensors: other tensors, and the program, if it has the storage itself.
+
+    Arguments:
+        tensors: tensors with a storage each.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.storages = [t.untyped_storage() for t in tensors]      # a storage keeps its Python object from then on
+        self.handles = [storage._cdata for storage in self.storages]
+
+    def counts(self) -> list[int]:
+        """The number of tensors of each storage, then that of references to its Python object."""
+        return [*map(torch._C._storage_Use_Count, self.handles), *map(sys.getrefcount, self.storages)]
+
+    def without_others(self) -> list[int]:
+        """The counts if nothing but the tensors uses the storages."""
+        return [count for count in _counts_of_one() for _ in self.storages]
+
+    def others(self) -> list[int]:
+        """The positions of the storages that something else uses."""
+        counts, one = self.counts(), _counts_of_one()
+        number = len(self.storages)
+        return [i for i in range(number) if (counts[i], counts[i + number]) != one]
+
+
+@functools.cache
+def _counts_of_one() -> tuple[int, ...]:
+    tensor = torch.empty(1)
+    return tuple(StorageUsers([tensor]).counts())
+
+
+def watch(tensor: torch.Tensor) -> Callable[[], bool]:
+    """A function that says whether the memory of the tensor is still used, and does not keep it alive."""
+    memory = StorageWeakRef(tensor.untyped_storage())
+    return lambda: not memory.expired()
 
 
 # ---- attributes -------------------------------------------------------------------------------------------
@@ -195,8 +272,9 @@ _Reader = Callable[[torch.Tensor], Any]
 ASKED_ATTRIBUTES = frozenset({"is_leaf", "output_nr", "retains_grad"})
 ASKED: dict[str, _Reader] = {
     "_is_view": torch.Tensor._is_view, "storage_offset": torch.Tensor.storage_offset,
+    "storage_size": lambda tensor: tensor.untyped_storage().nbytes(),
     **{name: vars(TensorBase)[name].__get__ for name in ASKED_ATTRIBUTES}}
-ASKED_METHODS = frozenset(ASKED) - ASKED_ATTRIBUTES
+ASKED_METHODS = frozenset(ASKED) - ASKED_ATTRIBUTES - {"storage_size"}
 
 
 def ask(tensor: torch.Tensor, name: str) -> Any:

@@ -99,6 +99,14 @@ class FilledByType(Value):
         return "the namespace of a class"
 
 
+class MadeGlobals(dict):
+    """Stands for a dict of the call in which ``exec`` or ``eval`` runs code. ``value`` has the names."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__()
+        self.value = value
+
+
 class FunctionValue(Value):
     """A Python function: an existing one (``real``), or one made during capture.
 
@@ -148,9 +156,9 @@ class FunctionValue(Value):
         if self.real is not ABSENT:
             return e.const(self.real)
         cells = "".join(e.value(c) + ", " for c in self.closure)
-        name = self.name.rpartition(".")[2]
-        made = e.variable(
-            self, f"FunctionType({e.const(self.code)}, {e.const(self.namespace)}, {name!r}, None, ({cells}))")
+        name, names = self.name.rpartition(".")[2], self.namespace
+        namespace = e.value(names.value) if isinstance(names, MadeGlobals) else e.const(names)
+        made = e.variable(self, f"FunctionType({e.const(self.code)}, {namespace}, {name!r}, None, ({cells}))")
         if self.made_defaults is not None:
             e.line(f"{made}.__defaults__ = {e.value(self.made_defaults)}")
         if self.made_kwdefaults is not None:
@@ -201,6 +209,9 @@ class BoundMethod(Value):
             return self.function
         if name == "__call__":
             return self
+        if name == "__qualname__" and self.pytype is BuiltinMethodType:     # of the object's class, not of the method's
+            owner = self.self_ if issubclass(self.self_.pytype, type) else self.self_.load_attr(m, "__class__")
+            return Const(f"{owner.load_attr(m, name).constant()}.{self.name}")
         if name in vars(MethodType) and name not in ("__doc__", "__class__"):
             raise Break(Reason.UNSUPPORTED, f"reading {name} of a bound method")
         return self.function.load_attr(m, name)

@@ -17,6 +17,7 @@ from sot.guards.origin import root
 from sot.support.errors import NotRebuildable, article
 from sot.values.base import Const, Value
 from sot.values.constants import is_library
+from sot.values.objects import DELETED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,13 +96,20 @@ class ClassValue(Const):
 
     def member(self, name: str) -> Value | None:
         """The class attribute of a name; None for attributes that ``type`` itself adds."""
-        return self.written.get(name) or self.members.get(name)
+        found = self.written.get(name) or self.members.get(name)
+        return None if found is DELETED else found
 
     def write(self, m: Machine, name: str, value: Value, shell: Any) -> None:
         """``cls.name = value``"""
         m.touch(self, self._undo(name))
         self.written[name] = value
         type.__setattr__(self.real, name, shell)
+
+    def delete(self, m: Machine, name: str) -> None:
+        """``del cls.name``"""
+        m.touch(self, self._undo(name))
+        self.written[name] = DELETED
+        type.__delattr__(self.real, name)
 
     def complete(self, m: Machine, step: Step) -> None:
         """Note that a decorator has completed the stand-in."""
@@ -150,6 +158,9 @@ class ClassValue(Const):
 
     def _fill(self, e: Emitter, made: str) -> None:
         for name, value in self.written.items():
+            if value is DELETED:
+                e.line(f"type.__delattr__({made}, {name!r})" if name in self.body else "pass")
+                continue
             e.line(f"type.__setattr__({made}, {name!r}, {e.value(value)})")
 
     def __str__(self) -> str:
@@ -171,7 +182,7 @@ class CalledClassValue(ClassValue):
 
 
 class LibraryClassValue(ClassValue):
-    """An enum or a named tuple. ``members`` are those of the body that the metaclass has not replaced."""
+    """An enum, a named tuple or a function of autograd. ``members`` are what the metaclass has left of the body."""
 
     def rebuild(self, e: Emitter) -> str:
         if (annotations := self.body.get("__annotations__")) is not None:

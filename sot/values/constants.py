@@ -1,6 +1,7 @@
 """What counts as a constant: numbers, text, classes and the like. Also, what belongs to a library."""
 from __future__ import annotations
 
+import contextvars
 import enum
 import functools
 import inspect
@@ -19,12 +20,11 @@ EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch
 NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed on without being read
 NUMPY_SCALARS = (np.number, np.bool_)
 DTYPES = frozenset(type(np.dtype(scalar)) for scalar in SCALARS)
-SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented))
+SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented), type(contextvars.Token.MISSING))
 IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                   types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
                   types.MemberDescriptorType, property, re.Pattern, staticmethod, classmethod,
                   functools.cached_property, types.MethodWrapperType, types.GenericAlias, types.UnionType,
-                  torch.torch_version.TorchVersion,
                   torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops._OpNamespace, torch._ops._Ops,
                   torch.FunctionSchema, np.ufunc, type(np.sum), type(np.random.Generator.random), inspect.Signature,
                   inspect.Parameter)
@@ -47,11 +47,20 @@ def is_value_of_torch(kind: type) -> bool:
     return kind.__module__.startswith("torch._C") and isinstance(getattr(kind, "__members__", None), dict)
 
 
+def is_number_of_library(kind: type) -> bool:
+    """Whether it is a class of numbers or text that a library derives from Python's, such as ``torch.__version__``'s
+    or that of the default arguments of ``re.sub``. Programs make no such objects, so the object itself is the guard.
+    NumPy's scalars are made by each read of an array.
+    """
+    return issubclass(kind, NUMBERS_AND_TEXT) and kind not in (bool, *NUMBERS_AND_TEXT) and (
+        is_library(kind.__module__) and not issubclass(kind, np.generic))
+
+
 def is_constant(value: Any) -> bool:
     """Whether it is a number, a string, a class or the like: immutable, and known by its value."""
     kind = type(value)
     return (kind in CONSTANT_TYPES or kind in DTYPES or issubclass(kind, (*KNOWN_BY_IDENTITY, *NUMPY_SCALARS))
-            or kind.__module__ == "typing" or is_value_of_torch(kind)
+            or kind.__module__ == "typing" or is_value_of_torch(kind) or is_number_of_library(kind)
             or (kind in (tuple, frozenset) and all(is_constant(v) for v in value)))
 
 

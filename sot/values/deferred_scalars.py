@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.assumptions import Point, RestartCapture
+from sot.guards.draws import Drawn
+from sot.guards.terms import Term, leaves
 from sot.support.errors import NotRebuildable
 from sot.values.base import NotConstant, Value
 
@@ -111,3 +113,10 @@ class Reading(Value):
             return e.variable(self, self.shown.expression(e))
         except NotRebuildable:      # the tensor changes later, and there is no copy
             raise NeededNow(self.points) from None
+
+
+def refuse_drawn(*terms: Term) -> None:
+    """A random number cannot be guarded: capture starts again, and breaks where the number is drawn."""
+    points = {o.point for term in terms for o in leaves(term) if isinstance(o, Drawn)}
+    if points:
+        raise NeededNow(frozenset(points))

@@ -8,8 +8,10 @@ constant.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Collection
+from enum import Enum
 from math import copysign
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +19,8 @@ import torch
 
 from sot.graph import NumberRef
 from sot.graph.number_rules import is_of_lists, rule_of, takes_tensors
-from sot.guards.guards import RelationGuard
-from sot.guards.origin import Origin, TensorPart
+from sot.guards.guards import IsGuard, RelationGuard, TypeGuard
+from sot.guards.origin import Attr, Origin, TensorPart
 from sot.guards.symbols import on_numbers
 from sot.guards.terms import (
     COMPARISONS,
@@ -36,7 +38,8 @@ from sot.guards.terms import (
     term_text,
 )
 from sot.support.errors import Break, Reason
-from sot.values.base import Const, LazyConst, Value, boolean
+from sot.torch_compat.operators.with_numbers import is_independent
+from sot.values.base import Const, LazyConst, NotConstant, Value, boolean
 
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
@@ -131,6 +134,43 @@ class DynamicNumber(LazyConst):
         return super().graph_argument(m, found, as_number)
 
 
+class MemberWithNumber(LazyConst):
+    """A member of an enum whose value is a number. It differs from call to call: only the number is read as one that
+    varies. Code that reads anything else makes the member a constant.
+    """
+
+    @property
+    def real(self) -> Any:
+        if self._machine is not None:
+            machine, self._machine = self._machine, None
+            machine.guard(IsGuard(self.origin, self._value))
+        return self._value
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        if self.is_unread and (name == "_value_" or name == "value" and has_plain_value(self.pytype)):
+            number, origin = self._value._value_, Attr(self.origin, "_value_")
+            m.guard(TypeGuard(origin, type(number)))
+            return m.varying_number(number, origin)
+        self.real  # noqa: B018 - guards it
+        return super().load_attr(m, name)
+
+    def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
+        if self.is_unread and not issubclass(self.pytype, NUMBER_TYPES):
+            raise Break(Reason.OPAQUE_VALUE, f"{self} as an argument of a tensor operation")
+        if self.is_unread and all(type(v._value_)(v) == v._value_ for v in list[Any](self.pytype)):  # type: ignore[call-overload]
+            return self.load_attr(m, "_value_").graph_argument(m, found, as_number)
+        return super().graph_argument(m, found, as_number)
+
+
+def has_plain_value(kind: type) -> bool:
+    """Whether the ``value`` of an enum's members is what the class statement has given."""
+    return inspect.getattr_static(kind, "value") is vars(Enum)["value"]
+
+
+def is_member_with_number(real: Any) -> bool:
+    return isinstance(real, Enum) and type(real._value_) in NUMBER_TYPES
+
+
 class VaryingRange(LazyConst):
     """``range(...)`` of numbers of which one varies. Code that reads its elements makes them constants."""
 
@@ -199,6 +239,8 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
     if takes_tensors(target) or m.assumptions.interprets and is_of_lists(target):
         return args, kwargs, {*range(len(args)), *kwargs}
     rule = rule_of(target)
+    if rule is not None and rule.of_program is not None and not may_vary(m, rule.of_program, args, kwargs):
+        return args, kwargs, ()
     given: dict[int | str, Value] = dict(enumerate(args))
     given.update(kwargs)
     found = set[int | str]()
@@ -210,6 +252,26 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
             else:
                 found.add(place)
     return [given[i] for i in range(len(args))], {key: given[key] for key in kwargs}, found
+
+
+def may_vary(m: Machine, operator: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:
+    """Whether the floats of an operator of the program may vary: its result has the same metadata for all of them."""
+    if not any(is_dynamic(v) and v.pytype is float for v in (*args, *kwargs.values())):
+        return False
+    try:
+        given = [example_of(v) for v in args]
+        named = {key: example_of(v) for key, v in kwargs.items()}
+    except NotConstant:
+        return False
+    return is_independent(operator, given, named, lambda v: isinstance(v, DynamicNumber))
+
+
+def example_of(value: Value) -> Any:
+    """What an operation on fakes gets: a float that varies as it is."""
+    if isinstance(value, DynamicNumber) and value.varies:
+        return value if value.pytype is float else value.example
+    fake = getattr(value, "fake", None)
+    return fake if fake is not None else value.constant()
 
 
 def special_value(m: Machine, value: Value, special: tuple[float, ...]) -> float | None:

@@ -19,7 +19,7 @@ from sot.values import numbers
 from sot.values.arrays import ArrayValue, may_call_numpy
 from sot.values.base import Const, LazyConst, OtherTensor, Value
 from sot.values.constants import SCALARS
-from sot.values.numbers import DEPTH_LIMIT, DynamicNumber, number_ref
+from sot.values.numbers import DEPTH_LIMIT, DynamicNumber, MemberWithNumber, is_member_with_number, number_ref
 
 if TYPE_CHECKING:
     from sot.values.protocols import Emitter, Machine
@@ -66,8 +66,12 @@ class OtherNumber(LazyConst):
 
 
 def existing(m: Machine, real: Any, origin: Origin) -> Value:
-    """A number of NumPy or a complex number that existed before. A graph that calls NumPy gets it as it is."""
+    """A number of NumPy, a complex number or a member of an enum that existed before. A graph that calls NumPy gets
+    a number of NumPy as it is.
+    """
     kind = type(real)
+    if is_member_with_number(real):
+        return MemberWithNumber(m, real, origin)
     if kind in SCALARS and may_call_numpy(m):
         return ArrayValue.existing(m, real, origin)
     if kind not in KINDS:

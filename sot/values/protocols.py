@@ -22,6 +22,8 @@ class Machine(Protocol):
     number_inputs: dict[Origin, NumberRef]
     input_origins: dict[int, Origin]        # of the graph's inputs, by the id of their references
     by_id: dict[int, tuple[Any, Any]]       # an object that existed before, and its value
+    mutated: dict[int, Any]                 # values of existing objects that have been changed, by their id
+    entered: Any                            # the contexts in which the program runs
     shown: list[Any]                        # output and text that are made after the graph
     state_log: list[Any]                    # the changes of torch's global state
     modes: tuple[Any, ...]                  # of ``__torch_function__``, which are active

@@ -15,7 +15,7 @@ import torch
 from sot.graph.refs import version_of
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
-from sot.torch_compat.global_state import SET_DEFAULT_DTYPE
+from sot.torch_compat.global_state import PRINT_OPTIONS, SET_DEFAULT_DTYPE, with_print_options
 from sot.torch_compat.tensors import storage_id
 from sot.values.base import Const, LazyConst, NotConstant, Value
 from sot.values.deferred_scalars import DeferredScalar
@@ -249,6 +249,8 @@ class ShownTensor:
             raise Break(Reason.SIDE_EFFECT, "text that shows a tensor, after torch.set_default_dtype()")
         self.tensor, self.template = tensor, template
         self.changed_by: fx.Node | None = None
+        self.options = changed_print_options(m)
+        self.is_kept = False        # the tensor itself is kept, not only its text
         self._version, self._requires_grad = version_of(tensor.fake), tensor.fake.requires_grad
         m.shown.append(self)
         m.undoable(m.shown.pop)
@@ -270,7 +272,38 @@ class ShownTensor:
                 version_of(shown.fake) != self._version):
             raise NotRebuildable(f"{shown}, which is shown and then changed,")
         if before is None:
-            return self.template.format(e.value(shown))
+            return self.written(e, e.value(shown))
         if self._requires_grad or shown.pytype is not torch.Tensor or is_symbolic(shown.fake):  # copies of these differ
             raise NotRebuildable(f"{shown}, which is shown and then changed in place,")
-        return self.template.format(e.output_before(before, shown.ref))
+        return self.written(e, e.output_before(before, shown.ref))
+
+    def written(self, e: Emitter, tensor: str) -> str:
+        if self.options is None or self.template.endswith("()"):    # what reads values shows no text
+            return self.template.format(tensor)
+        if self.is_kept:
+            raise NotRebuildable(f"{self.tensor} in a log record, beside options for printing that change,")
+        make = e.const(Text) if self.template == "{}" else f"(lambda t: {self.template.format('t')})"
+        return f"{e.const(with_print_options)}({e.const(self.options)}, {make}, {tensor})"
+
+
+class Text:
+    """Stands for a tensor in output: it has the tensor's text as it is now."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.text = repr(tensor)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __format__(self, spec: str) -> str:
+        return format(self.text, spec)
+
+
+def changed_print_options(m: Machine) -> dict[str, Any] | None:
+    """torch's options for printing tensors as they are at this point; None if the trace has not changed them."""
+    _, value = m.by_id.get(id(PRINT_OPTIONS), (None, None))
+    return print_options(m, value) if value is not None and value.has_attrs and id(value.attrs) in m.mutated else None
+
+
+def print_options(m: Machine, value: Value) -> dict[str, Any]:
+    return {name: value.load_attr(m, name).constant() for name in vars(PRINT_OPTIONS)}

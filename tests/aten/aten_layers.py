@@ -121,3 +121,65 @@ def several(m: Maker) -> str:
                  f"torch.einsum('i,j', {a}, {b})",
                  f"torch.cat([{a}[:0], {a}, {b}], 0)", f"torch.concat([{a}.flatten(), {b}.flatten(), {a}.flatten()])")
 
+
+@kind(2)
+def convolved(m: Maker) -> str:
+    x = m.any(lambda v: v.is_floating_point() and v.dim() == 4 and v.numel() > 0)
+    w = f"{x}[:, :, :{m.one(1, 2)}, :{m.one(1, 2)}]"
+    how = m.one("", "stride=2", "padding=1", "dilation=2, padding=2", "padding='same'", "bias={x}[:, 0, 0, 0]")
+    each = f"{x}[:1, :, :1, :2].transpose(0, 1)"
+    return m.one(f"F.conv2d({x}, {w}, {how.format(x=x)})", f"F.conv2d({x}, {each}, groups={x}.shape[1])",
+                 f"F.conv_transpose2d({x}, {each}, stride=2)", f"F.conv3d({x}, {x}[:1, :, :1, :1][None])",
+                 f"F.conv2d({x}, {each}, groups={x}.shape[1], padding=1, stride=(1, 2))",
+                 f"F.conv2d({x}.contiguous(memory_format=torch.channels_last), {w})",
+                 f"F.batch_norm(F.conv2d({x}, {w}), None, None, training=True).relu()",
+                 f"F.conv_transpose2d({x}, {w}.transpose(0, 1)[:{x}.shape[1]], padding=0)")
+
+
+@kind(2)
+def sampled(m: Maker) -> str:
+    x = image(m)
+    window = m.one("2", "2, 1", "3, 1, 1", "2, stride=1")
+    return m.one(f"F.max_unpool2d(*F.max_pool2d({x}, 2, return_indices=True), 2)",
+                 f"F.adaptive_max_pool2d({x}, (1, 2), return_indices=True)[1]", f"F.adaptive_avg_pool1d({x}, 3)",
+                 f"F.grid_sample({x}, {x}.new_ones(({x}.shape[0], 2, 2, 2)) * 0.3, align_corners=False)",
+                 f"F.grid_sample({x}, torch.linspace(-1.2, 1.2, 8).to({x}.dtype).view(1, 2, 2, 2), 'nearest')",
+                 f"F.avg_pool2d({x}, 2, divisor_override=3)", f"F.max_pool3d({x}[None], (1, 2, 2))",
+                 f"F.avg_pool3d({x}[None], {window})", f"F.max_pool2d({x}, {window}, return_indices=True)[1]",
+                 f"F.interpolate({x}, size=(3, 5), mode='bilinear', align_corners=True)", f"F.pixel_unshuffle({x}, 1)",
+                 f"F.interpolate({x}, size=(5, 2), mode={m.one('nearest-exact', 'area', 'nearest')!r})",
+                 f"F.interpolate({x}, scale_factor=(0.5, 2), mode='bilinear', antialias=True)",
+                 f"F.fold(F.unfold({x}, 2, stride=1), {x}.shape[-2:], 2)", f"F.pad({x}, (1, 1, 1, 0), 'replicate')",
+                 f"F.pad({x}, (1, 0, 0, 1), {m.one('reflect', 'circular')!r})",
+                 f"F.scaled_dot_product_attention({x}, {x}, {x}, is_causal={m.one(True, False)})",
+                 f"F.scaled_dot_product_attention({x}, {x} * 2, {x}, {x} @ {x}.mT > 0)",
+                 f"F.scaled_dot_product_attention({x}, {x}, {x}, dropout_p=0.5)")
+
+
+@kind(2)
+def looked_up_in_bags_otherwise(m: Maker) -> str:
+    table = m.any(lambda v: v.is_floating_point() and v.dim() == 2 and v.numel() > 0)
+    where = positions(m)
+    w = f"{table}[0, :1].expand({where}.shape)"
+    mode = m.one("sum", "mean", "max")
+    return m.one(f"F.embedding_bag({where}.abs(), {table}, torch.tensor([0, 0, 1]), mode={mode!r})",
+                 f"F.embedding_bag({where}.abs(), {table}, torch.tensor([0]), None, 2, False, 'sum', False, {w})",
+                 f"F.embedding_bag({where}.abs()[None], {table}, padding_idx=1, mode='max')",
+                 f"F.embedding({where}.abs(), {table}, scale_grad_by_freq=True)",
+                 f"F.embedding({where}.abs()[:, None], {table}) * {table}",
+                 f"{table}[{where}, {where}] + {table}.sum()",
+                 f"F.embedding({where}.abs(), {table}) @ {table}.t()",
+                 f"F.embedding({where}.abs(), {table}, max_norm=1.0)")
+
+
+@kind(2)
+def multiplied(m: Maker) -> str:
+    a, b = m.float(), m.float()
+    return m.one(f"torch.mv({a}, {b})", f"torch.dot({a}, {b})", f"torch.bmm({a}, {b}.mT)",
+                 f"torch.addmv({b}, {a}, {b})", f"torch.matrix_power({a}, 2)",
+                 f"torch.addr({a}, {b}, {b})", f"torch.einsum('ij,kj->ik', {a}, {b})", f"F.linear({a}, {b}, {b}[:, 0])",
+                 f"torch.einsum('bij,bjk->bik', {a}, {b}.mT)", f"torch.ger({a}, {b})", f"torch.inner({a}, {b})",
+                 f"torch.linalg.multi_dot([{a}, {a}.T, {a}])", f"{a}.square().sum(-1, True) + {a} @ {a}.mT * 2",
+                 f"torch.addbmm({b}, {a}, {a}.mT, beta=0)", f"torch.linalg.det({a} @ {a}.mT)",
+                 f"torch.addmm({b}, {a}, {a}.mT, beta=0)", f"({a} @ {a}.mT).relu() @ {a}", f"{a}.mT @ {b}.relu()",
+                 f"torch.tril({a} @ {a}.mT).softmax(-1)", f"torch.linalg.matrix_norm({a})")

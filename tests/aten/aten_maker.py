@@ -14,6 +14,8 @@ LINES = 9
 NAMES: dict[str, Any] = {"torch": torch, "F": F, "inf": float("inf")}     # what programs may use
 KEPT = {"drawn", "noted"}     # kinds whose results are returned
 SIZES = (1, 2, 2, 3, 3, 4, 5, 7)
+LAYOUTS = ("dense", "dense", "dense", "dense", "transposed", "transposed", "spread", "inside", "one row", "extreme",
+           "extreme", "negated")
 FLOATS = ("float32", "float32", "float64", "float64", "float16", "bfloat16")
 OTHERS = ("int64", "int64", "int32", "uint8", "int8", "bool")
 
@@ -36,6 +38,8 @@ class Input:
         generator, dtype = torch.Generator().manual_seed(seed), getattr(torch, self.dtype)
         if self.name.startswith("i"):
             made = torch.randint(-1, 2, self.shape, generator=generator)
+        elif dtype.is_complex:
+            made = torch.randn(self.shape, generator=generator, dtype=torch.complex128).to(dtype)
         elif dtype.is_floating_point:
             made = torch.randn(self.shape, generator=generator, dtype=torch.float64).to(dtype)
         else:
@@ -52,9 +56,18 @@ class Input:
                 kinds = extremes(made.dtype)
                 return torch.where(torch.arange(made.numel()).view(made.shape) % 3 == 1,
                                    kinds[torch.arange(made.numel()).view(made.shape) // 3 % len(kinds)], made)
+            case "one row":
+                return made[:1].clone().expand(made.shape)
+            case "negated":     # where it is read: torch marks such a view
+                return torch.complex(made, -made).conj().imag if made.dtype in NEGATED else made
+            case "conjugated":
+                return made.conj()
             case "inside":
                 return torch.cat([made.reshape(-1)[:1], made.reshape(-1)])[made.numel() > 0:].view(made.shape)
         return made
+
+
+NEGATED = (torch.float32, torch.float64)
 
 
 def extremes(dtype: torch.dtype) -> torch.Tensor:
@@ -136,6 +149,7 @@ class Maker:
     def _inputs(self) -> list[Input]:
         floats = [self._input(f"x{n}", self.random.choice(FLOATS)) for n in range(self.random.randint(1, 2))]
         others = [self._input("n0", self.random.choice(OTHERS))] if self.random.random() < 0.5 else []
+        others += [self._input("z0", "complex64")] if self.random.random() < 0.1 else []
         where = [Input("i0", (self.random.choice((1, 2, 3)),), "int64", "dense", False)]
         return floats + others + (where if self.random.random() < 0.6 else []) + self._shared(floats)
 
@@ -151,9 +165,10 @@ class Maker:
     def _input(self, name: str, dtype: str) -> Input:
         rank = self.random.choice((0, 1, 1, 2, 2, 2, 3, 3, 4))
         shape = tuple(0 if self.random.random() < 0.01 else self.random.choice(SIZES) for _ in range(rank))
-        layout = self.random.choice(("dense", "dense", "dense", "transposed", "spread", "inside",
-        "extreme")) if rank else "dense"
-        return Input(name, shape, dtype, layout, name.startswith("x") and self.random.random() < 0.6)
+        layout = "dense"
+        if rank:
+            layout = self.random.choice(LAYOUTS if dtype != "complex64" else (*LAYOUTS[:-3], "conjugated"))
+        return Input(name, shape, dtype, layout, name[0] in "xz" and self.random.random() < 0.6)
 
     # ---- choices
     def any(self, test: Callable[[torch.Tensor], bool] = lambda v: True) -> str:
@@ -214,7 +229,7 @@ class Maker:
         return tuple(found + [1] * (self.random.random() < 0.2))
 
 
-SUPPORTED = frozenset(getattr(torch, name) for name in (*FLOATS, *OTHERS, "int16"))
+SUPPORTED = frozenset(getattr(torch, name) for name in (*FLOATS, *OTHERS, "int16", "complex64", "complex128"))
 Rule = Callable[[Maker], str]
 KINDS: dict[str, tuple[Rule, int]] = {}
 

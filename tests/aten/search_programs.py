@@ -2,10 +2,12 @@
 shared memory, and the numbers that are drawn afterwards.
 
     cd tests/aten && PYTHONPATH=../support python search_programs.py --seed 7 --minutes 3 [--interpreter] [--sizes]
+    ... search_programs.py --seed 7 --captured triton       (or inductor, aot_eager, eager), with SOT_STRICT=1
 
 Kernels are evaluated by the NumPy reference, which is fast, or with ``--interpreter`` by Triton's interpreter, which
 also tests the generated code. With ``--sizes`` each program is captured with sizes that vary, and called with several
-sets of sizes. A program that differs is printed.
+sets of sizes. With ``--captured`` programs are captured, so that the rest of SOT is part of the comparison. A program
+that differs is printed.
 """
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ import argparse
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import aten_layers  # noqa: F401 - registers lines
+import aten_layers
+import aten_numbers
+import aten_states
 import torch
 from aten_maker import Input, Maker, Program
 from aten_programs import NOTED
@@ -37,6 +41,8 @@ from sot.graph.lowering import NotLowered, lower
 from sot.graph.rewrite import decompositions
 from sot.torch_compat import compilers
 
+REGISTERED = (aten_layers, aten_numbers, aten_states)       # lines of programs
+TRACED: list[tuple[Program, AssertionError]] = []   # what differs already in torch's trace
 TOLERANCE = {"bfloat16": (5e-2, 5e-2), "float16": (1e-2, 1e-2), "float32": (1e-3, 1e-4)}
 
 
@@ -123,13 +129,16 @@ def compare(program: Program, backend: Callable[[], Compiler], counts: Counter[s
     except RuntimeError:
         counts["raises"] += 1       # in the backward pass
         return
+    ignored = ("shared memory",) if backend is Referenced else ()
     try:
-        compare_outcomes(program, backend, expected, counts)
+        counts["compared"] += compare_outcomes(program, traced(backend), expected, counts, ignored)
     except Difference:
+        counts["compared"] += 1
         try:
-            compare_outcomes(program, only_traced, expected, counts)
-        except Difference:
+            compare_outcomes(program, traced(only_traced), expected, counts)
+        except Difference as difference:
             counts["differs already in torch's trace"] += 1
+            TRACED.append((program, difference))
             return
         raise
 
@@ -138,34 +147,62 @@ def only_traced() -> Callable[..., Any]:
     """A backend that runs what AOTAutograd makes of a graph, with the decompositions, as it is."""
     def same(graph: fx.GraphModule, inputs: Any) -> Callable[..., Any]:
         return lambda values: graph.forward(*values)
-    return lambda gm, args: compilers.ahead_of_time(gm, args, same, same, same, decompositions.table(), in_place=True)
+    return lambda gm, args: compilers.ahead_of_time(gm, args, same, same, same, decompositions.table())
 
 
-def compare_outcomes(program: Program, backend: Callable[[], Any], expected: dict[str, Any], counts: Counter[str],
-                     ) -> None:
+def traced(backend: Callable[[], Any]) -> Callable[..., Any]:
+    """Gives the graph of a program to a backend."""
+    return lambda fn, args: backend()(fx.symbolic_trace(fn), args)
+
+
+def compare_captured(program: Program, backend: str, counts: Counter[str]) -> None:
+    """Raise Difference unless a program that is captured does what it does, with one of the backends by name."""
+    fn = program.function()
+    try:
+        expected = outcome(fn, program.arguments())
+    except RuntimeError:
+        counts["raises"] += 1
+        return
+    try:
+        counts["compared"] += compare_outcomes(program, lambda fn, args: sot.to_static(fn, backend=backend), expected,
+                                               counts)
+    finally:
+        sot.reset()
+
+
+def compare_outcomes(program: Program, compile_program: Callable[..., Any], expected: dict[str, Any],
+                     counts: Counter[str], ignored: Sequence[str] = ()) -> bool:
+    """Raise Difference if a compiled program does something else. Returns whether it was compiled.
+
+    Arguments:
+        compile_program: a function of the program's function and arguments.
+    """
     fn, args = program.function(), program.arguments()
     near = outcome(fn, [_nudged(a) for a in program.arguments()])
     try:
-        got = outcome(backend()(fx.symbolic_trace(fn), args), args)
+        got = outcome(compile_program(fn, args), args)
     except NotLowered as reason:
         counts[f"not lowered: {str(reason).partition(' returns ')[2]}"] += 1
-        return
+        return False
     except Exception as error:      # of whatever kind
+        if "NotLowered" in str(error) or "DynamicOutputShapeException" in str(error):
+            counts["not lowered"] += 1
+            return False
         raise Difference(f"{type(error).__name__}: {error}") from error
-    counts["compared"] += backend is not only_traced
     for what, value in expected.items():
-        if what == "shared memory" and backend is Referenced:
+        if what in ignored:
             continue
         for mine, theirs, nudged in zip(got.get(what, ()), value, near.get(what, value), strict=True):
             if not is_other(mine, theirs, program):
                 continue
             if isinstance(theirs, torch.Tensor) and is_other(nudged, theirs, program, 0.01):
                 counts["ill-conditioned"] += 1
-                return
+                return True
             if what == "strides" and fake_strides(program) != value:
                 counts["torch's fake tensors have other strides"] += 1
-                return
+                return True
             raise Difference(f"{what}:\n{mine}\ninstead of\n{theirs}")
+    return True
 
 
 def compare_sizes(program: Program, backend: Callable[[], Compiler], counts: Counter[str]) -> None:
@@ -196,7 +233,8 @@ def compare_calls(program: Program, made: Any, counts: Counter[str]) -> None:
             continue
         counts["sets of sizes"] += 1
         try:
-            compare_outcomes(other, lambda: lambda gm, args: run, expected, counts)
+            counts["compared"] += compare_outcomes(other, lambda fn, args: run, expected, counts,
+                                                   ("shared memory",) if isinstance(made, Referenced) else ())
         except Difference as difference:
             raise Difference(f"with {[one.shape for one in other.inputs]}: {difference}") from difference
 
@@ -207,10 +245,14 @@ def resized(one: Input, step: int) -> Input:
 
 
 def fake_strides(program: Program) -> Any:
+    """The strides of the results of fake tensors; None if torch cannot find them."""
     mode = FakeTensorMode()
     fakes = [mode.from_tensor(a) for a in program.arguments()]
-    with mode:
-        return strides(program.function()(*fakes))
+    try:
+        with mode:
+            return strides(program.function()(*fakes))
+    except Exception:
+        return None
 
 
 def strides(results: Any) -> list[list[int]]:
@@ -220,11 +262,12 @@ def strides(results: Any) -> list[list[int]]:
 
 def _nudged(value: torch.Tensor) -> torch.Tensor:
     """The argument, changed in its last bits."""
-    if not value.is_floating_point():
+    if not value.is_floating_point() and not value.is_complex():
         return value
     eps = torch.finfo(value.dtype).eps
     with torch.no_grad():
-        value.mul_(1 + eps * (torch.arange(value.numel()).reshape(value.shape) % 3 - 1).to(value.dtype))
+        once = value[tuple(slice(None if stride else 1) for stride in value.stride())]      # each place in memory
+        once.mul_(1 + eps * (torch.arange(once.numel()).reshape(once.shape) % 3 - 1).to(value.dtype))
     return value
 
 
@@ -234,10 +277,16 @@ def is_other(mine: Any, theirs: Any, program: Program, share: float = 1.0) -> bo
         return mine != theirs
     if (mine.dtype, mine.shape) != (theirs.dtype, theirs.shape):
         return True
+    if theirs.is_complex():
+        return any(is_other(part(mine), part(theirs), program, share) for part in (torch.real, torch.imag))
     if not theirs.is_floating_point():
         return not torch.equal(mine, theirs)
     relative, absolute = next(found for name, found in TOLERANCE.items() if name in f"{program} float32")
     return not torch.allclose(mine, theirs, relative * share, absolute * share, equal_nan=True)
+
+
+def show(program: Program, difference: AssertionError) -> None:
+    print(f"# seed {program.seed}\n{program}\n{str(difference)[:1500]}\n", flush=True)
 
 
 def main() -> None:
@@ -247,6 +296,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1 << 30)
     parser.add_argument("--interpreter", action="store_true")
     parser.add_argument("--sizes", action="store_true")
+    parser.add_argument("--captured", metavar="BACKEND", help="capture programs, for a backend by name")
+    parser.add_argument("--traced", action="store_true", help="print also what differs already in torch's trace")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     end = time.monotonic() + 60 * options.minutes
@@ -256,11 +307,19 @@ def main() -> None:
         counts["programs"] += 1
         n += 1
         try:
-            backend = Kernels if options.interpreter else Referenced
-            (compare_sizes if options.sizes else compare)(program, backend, counts)
+            if options.captured:
+                compare_captured(program, options.captured, counts)
+            else:
+                backend = Kernels if options.interpreter else Referenced
+                (compare_sizes if options.sizes else compare)(program, backend, counts)
         except Difference as difference:
             counts["different"] += 1
-            print(f"# seed {n - 1}\n{program}\n{str(difference)[:1500]}\n", flush=True)
+            show(program, difference)
+        while TRACED:
+            traced = TRACED.pop()
+            if options.traced:
+                print("# torch's trace:")
+                show(*traced)
         if counts["programs"] % 500 == 0:
             print(dict(counts), flush=True)
     print(dict(counts))

@@ -39,7 +39,7 @@ def test_programs_are_lowered_for_all_sizes():
 
 
 def test_the_programs_are_various():
-    made = list(programs(300, 920))
+    made = list(programs(500, 920))
     text = "\n".join(map(str, made))
     assert all(word in text for word in ("randn_like(", "copy_(", ".sum(", "cumsum(", "[::2", "(0, ", "bfloat16", "()"))
     assert sum(len(p.lines) for p in made) / len(made) > 4 and len(KINDS) > 25

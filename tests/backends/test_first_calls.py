@@ -53,6 +53,28 @@ def test_the_first_step_is_pythons_and_one_graph_serves_all_others(make):
     assert sot.translation_of(step).captures[0].stopped.reason is Reason.FIRST_CALL
 
 
+@pytest.mark.parametrize("make, seen", [(OPTIMIZERS[0], False), (lambda p: torch.optim.SGD(p, 0.1), False),
+                                        (lambda p: Hidden(OPTIMIZERS[1](p)), True)])
+def test_a_first_step_with_an_optimizer_in_reach_is_not_even_captured(make, seen):
+    got, step = training(lambda step: sot.to_static(step, backend="aot_eager"), make)
+    torch.testing.assert_close(got, training(lambda step: step, make)[0], rtol=1e-5, atol=1e-5)
+    first = sot.translation_of(step).captures[0]
+    assert first.stopped.reason is Reason.FIRST_CALL and ("execute" in first.seconds) is seen
+
+
+class Hidden:
+    """An optimizer that the step reaches by a method only."""
+
+    def __init__(self, inner):
+        self.inner, self.state = inner, {}
+
+    def step(self):
+        self.inner.step()
+
+    def zero_grad(self):
+        self.inner.zero_grad()
+
+
 def test_gradients_that_are_accumulated_are_right():
     got, step = training(lambda step: sot.to_static(step, backend="aot_eager"), OPTIMIZERS[0], every=2)
     torch.testing.assert_close(got, training(lambda step: step, OPTIMIZERS[0], every=2)[0], rtol=1e-5, atol=1e-5)

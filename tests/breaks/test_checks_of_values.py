@@ -9,6 +9,8 @@ from harness import Programs, caught, check
 from torch import nn
 from torch.distributions import Categorical, MultivariateNormal, Normal, Poisson, kl_divergence
 
+import sot
+
 one_graph, breaking = Programs(), Programs()
 GOOD = torch.arange(12.).reshape(3, 4) - 2
 BAD = torch.full((3, 4), float("nan"))
@@ -217,3 +219,22 @@ def test_in_a_module(x):
             return y
     torch.manual_seed(0)
     check(Checked(), x)
+
+
+def test_a_check_while_an_exception_is_handled():
+    def checked(x):
+        try:
+            {}["missing"]
+        except KeyError as e:
+            if not (x > 0).all():
+                raise ValueError(f"not positive, after {e}") from e
+            return x * 2
+
+    translated = sot.to_static(checked, backend="eager")
+    for _ in range(3):
+        assert torch.equal(translated(torch.ones(3)), torch.full((3,), 2.0))
+    for call in checked, translated:
+        with pytest.raises(ValueError, match="not positive, after 'missing'") as found:
+            call(torch.zeros(3))
+        assert repr(found.value.__cause__) == repr(found.value.__context__) == "KeyError('missing')"
+    assert [c.stopped for c in sot.translation_of(translated).captures][:1] == [None]

@@ -37,6 +37,36 @@ def a_variable_without_a_value(x):
 
 
 @program
+def a_variable_of_the_call(x):
+    var = contextvars.ContextVar("var", default=1)
+    token = var.set(3)
+    scaled = x * var.get()
+    var.reset(token)
+    return scaled, var.get(), var.name
+
+
+@program
+def a_variable_of_the_call_without_a_value(x):
+    first, second = contextvars.ContextVar("var"), contextvars.ContextVar("var")
+    second.set(x)
+    try:
+        first.get()
+    except LookupError as e:
+        return x * first.get(2), second.get(), e.args[0] is first, len({first, second})
+
+
+@program
+def a_variable_of_the_call_in_contexts(x):
+    var = contextvars.ContextVar("var", default=x)
+    empty = contextvars.copy_context()
+    var.set(1)
+    context = contextvars.copy_context()
+    context.run(var.set, 5)
+    var.set(2)
+    return x * context[var], var.get(), empty.run(var.get), var in empty, context.get(var)
+
+
+@program
 def set_and_reset(x):
     token = SCALE.set(SCALE.get() + 3)
     try:
@@ -158,3 +188,14 @@ def test_a_failing_graph_leaves_the_context_unchanged():
             context.run(g, X, torch.tensor(10))
         except IndexError:
             assert context[SCALE] == 9
+
+
+def test_a_variable_that_the_call_makes_and_returns():
+    def make(x):
+        var = contextvars.ContextVar("var")
+        var.set(x * 2)
+        return var
+
+    translated = sot.to_static(make, backend="eager")
+    first, second = translated(X), translated(X)
+    assert first is not second and first.name == "var" and torch.equal(first.get(), X * 2)

@@ -105,6 +105,47 @@ def test_operations_have_the_default_dtype_that_the_function_sets(backend):
         assert torch.get_default_dtype() is torch.float32
 
 
+def inside_and_outside(x):
+    with torch.inference_mode():
+        y = x * 2
+        z = y.view(-1)
+        with torch.inference_mode(False):
+            w = x * 4
+    return y, z, x.view(-1), x * 3, w
+
+
+@torch.inference_mode()
+def inside_of_a_region(x):
+    with torch.inference_mode(False):
+        y = x * 2
+    with torch.inference_mode():
+        z = x.view(-1)
+    return y, z, x * 3
+
+
+@torch.inference_mode()
+def inside_of_two(x):
+    with torch.inference_mode():
+        y = x * 2
+    return y, x.view(-1)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [inside_and_outside, inside_of_a_region, inside_of_two])
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_inference_mode_makes_is_a_tensor_of_it(fn, grad, backend):
+    def kinds(results):
+        return [(t.is_inference(), t.requires_grad) for t in results]
+    translated = sot.to_static(fn, backend=backend)
+    x = torch.ones(2, 2, requires_grad=grad)
+    for _ in range(2):
+        got, want = translated(x), fn(x)
+        assert kinds(got) == kinds(want)
+        assert not same(got, want)
+        with pytest.raises(RuntimeError, match="inference tensor outside InferenceMode"):
+            (got[0] if got[0].is_inference() else got[2]).requires_grad_().mul_(2)
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_an_error_in_inference_mode_leaves_torch_as_it_was(backend):
     model = torch.nn.Linear(3, 3)

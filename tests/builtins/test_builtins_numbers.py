@@ -2,15 +2,19 @@
 from __future__ import annotations
 
 import collections
+import importlib
 import math
 import re
 import types
 import typing
 
+import numpy as np
 import torch
 from harness import Programs, check
 from test_builtins_objects import Box
 from torch import nn
+
+import sot
 
 X = torch.arange(1.0, 5.0)
 program = Programs()
@@ -164,3 +168,22 @@ class Typed(typing.Generic[typing.TypeVar("T")]):
 def typing_things(x):
     return Typed[int](x).v, list[int], typing.cast(int, 1), typing.get_origin(list[int]), dict[str, int], isinstance(
         Typed(1), Typed), typing.Optional[int], x + 1
+
+
+# ---- classes that libraries derive from them ----------------------------------------------------------------------
+MOST = importlib.import_module("re._constants").MAXREPEAT       # of a class derived from int
+
+
+@program
+def a_number_of_the_library(x, most=MOST):
+    return x + (most == 0), {most: 1}[MOST], most + 1, most > 5, f"{most:d}", "ab"[:most], torch.__version__ >= "2.0"
+
+
+def test_text_of_numpy_that_is_given_is_no_guard():
+    translated = sot.to_static(lambda x, name: (x * 2, str(name) + "!"), backend="eager")
+    for _ in range(4):
+        name = np.array(["a"])[0]
+        assert translated(X, name)[1] == "a!"
+    before = len(translated.captures)
+    translated(X, np.array(["a"])[0])
+    assert len(translated.captures) == before

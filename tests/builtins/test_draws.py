@@ -11,6 +11,7 @@ import operator
 import random
 import statistics
 import struct
+import types
 
 import numpy as np
 import pytest
@@ -306,4 +307,37 @@ def test_a_number_that_python_needs_is_the_number_of_the_call(what, backend):
         for run in (translated, fn):
             random.seed(seed)
             outcomes.append((run(torch.ones(3)), random.random()))
+        assert same(*outcomes) is None
+
+
+def of_a_set(box):
+    return {1, 2}
+
+
+def asked_for_none(box):
+    return box.n is None
+
+
+def asked_for_itself(box):
+    return box.n is box.n
+
+
+@pytest.mark.parametrize("asks", [of_a_set, asked_for_none, asked_for_itself])
+def test_a_number_that_is_the_object_of_another_input_is_drawn_once(asks):
+    """Small integers are the same object. Where that matters, an entry that has drawn one cannot ask."""
+    def fn(x, box):
+        asked = asks(box)
+
+        class Local:
+            n = random.randrange(5)
+
+        class Other:
+            n = box.n
+        return x * 2, asked
+    translated = sot.to_static(fn, backend="eager")
+    for n in 3, 3, 4, 2, 4:
+        outcomes = []
+        for run in (translated, fn):
+            random.seed(5)      # draws 4
+            outcomes.append((run(torch.ones(3), types.SimpleNamespace(n=n)), random.random()))
         assert same(*outcomes) is None

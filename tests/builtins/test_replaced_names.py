@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from harness import same
 
 import sot
 from sot.support.own_code import is_own
@@ -201,6 +202,49 @@ def test_an_import_that_the_program_replaces():
         import math as m
         return x * m.tau
     agree(f, builtins, "__import__", lambda *a: module("other", tau=2.0))
+
+
+def test_modules_that_the_function_itself_puts_in_place(tmp_path, backend):
+    """An import sees what the function has done before it."""
+    (tmp_path / "m_on_the_path.py").write_text("v = 3.0")
+    made = module("m_put_in_place", v=2.0)
+
+    def f(x):
+        sys.modules["m_put_in_place"] = made
+        try:
+            import m_put_in_place
+            y = x * m_put_in_place.v
+        finally:
+            del sys.modules["m_put_in_place"]
+        try:
+            import m_put_in_place
+        except ImportError as e:
+            return y, str(e)
+
+    def g(x):
+        sys.path.insert(0, str(tmp_path))
+        try:
+            import m_on_the_path
+            return x * m_on_the_path.v
+        finally:
+            sys.path.pop(0)
+            sys.modules.pop("m_on_the_path", None)
+
+    def h(x):
+        before = sys.modules.pop("json")
+        sys.modules["json"] = None
+        try:
+            import json
+        except ImportError as e:
+            return x + 1, str(e)
+        finally:
+            sys.modules["json"] = before
+        return json
+
+    for fn in f, g, h:
+        translated = sot.to_static(fn, backend=backend)
+        for _ in range(3):
+            assert not same(translated(X), fn(X))
 
 
 class Base:

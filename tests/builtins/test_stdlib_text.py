@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import cmath
+import functools
 import math
 import operator
 import re
@@ -83,6 +84,26 @@ def re_(x):
         [m.start() for m in re.finditer("a", "banana")],
         re.split("[,;]", "a,b;c"),
         re.compile("x").fullmatch("x") is not None,
+    )
+
+
+class Upper:
+    def __call__(self, match):
+        return match[0].upper()
+
+
+def functions_for_matches(x):
+    spans, either = [], re.compile(r"(\d)|y?")
+
+    def noted(match):
+        spans.append(match.span())
+        return str(int(match[0]) + 1)
+    return (
+        x + 1, spans, re.sub(r"\d", noted, "a1b2c3"), re.sub(r"\d", noted, "a1b2", count=1),
+        re.sub("a", noted, "banana", count=-1), either.subn(lambda match: f"<{match[0]}>", "1ay2y"),
+        re.sub("a", lambda match: None, "banana"), re.sub("q", noted, "banana"), re.sub("[a-c]", Upper(), "banana"),
+        re.sub("n", functools.partial(lambda before, match: before + match[0], "-"), "banana"),
+        caught(re.sub, "a", lambda match: 3, "banana"), caught(re.sub, b"a", noted, "banana"),
     )
 
 
@@ -226,7 +247,7 @@ def packed_bytes(x):
 
 
 @pytest.mark.parametrize(
-    "fn", [math_, packed_bytes, str_methods, int_float, list_methods, dict_methods, set_methods],
+    "fn", [math_, packed_bytes, functions_for_matches, str_methods, int_float, list_methods, dict_methods, set_methods],
     ids=lambda fn: fn.__name__
 )
 def test_in_one_graph(fn):

@@ -54,6 +54,22 @@ def objects(x):
             "%s %r %5s|%-6s|" % (v, v, v, 1), str([v, (v,)]), "{0} {v}".format(x, v=v))
 
 
+class Holder(Version):
+    def __init__(self, n):
+        super().__init__(n)
+        self.parts = {"k": n, 3: "three"}
+
+    def __getitem__(self, key):
+        return type(key).__name__, key
+
+
+def fields_that_read_into_values(x):
+    v = Holder(x.shape[0])
+    return (x + 1, "{0.shape} {0.shape[0]} {0.dtype!s:>15} {t}".format(x, t=(x.shape, 1)),
+            "{:{}}|{p.n:{w}d}|{{}}".format(v, 4, p=v, w=5),
+            "{0.n:>{1}} {0!r:^9} {0.parts[k]} {0.parts[3]} {0[0]} {0[a-b]} {0:z{1}}".format(v, 7))
+
+
 def objects_of_tensors(x):
     v = Version(x + 1)
     return x + 1, str(v), f"{[v, x]}", str({"a": x}), str((x,))
@@ -69,7 +85,8 @@ def changed_later(x):
     return y, first, text, f"{view} {x}"
 
 
-@pytest.mark.parametrize("fn", [conversions, percent, str_format, joins, objects, objects_of_tensors, changed_later])
+@pytest.mark.parametrize("fn", [conversions, percent, str_format, joins, objects, fields_that_read_into_values,
+                                objects_of_tensors, changed_later])
 def test_text_of_tensors_and_objects(fn):
     check(fn, X, graphs=1, breaks=0)
 
@@ -85,6 +102,19 @@ def test_formats_that_do_not_fit():
         return x + 1, [attempt(write, x) for write in (
             lambda x: f"{x:.2f}", lambda x: f"{x.sum():d}", lambda x: "%f" % x, lambda x: "%d" % x.sum(),
             lambda x: "%c" % x[0], lambda x: TWO % x, lambda x: BRACES.format(x))]
+    check(f, X)
+
+
+TEMPLATES = ("{} {0}", "{0} {}", "{3}", "{q}", "{0.nope}", "{0:{1:{0}}}", "{0[}", "{0.}", "{0!z}", "{", "{0[9].x}")
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_templates_that_are_refused(template):
+    def f(x):
+        try:
+            return x + 1, template.format(Holder(1), x)
+        except (ValueError, LookupError, AttributeError) as e:
+            return x + 1, type(e), str(e)
     check(f, X)
 
 

@@ -158,6 +158,37 @@ def test_each_piece_is_one_graph():
     assert len(counter.graphs) == 3 and all(c.stopped is None for c in sot.translation_of(translated).captures)
 
 
+class Entered:
+    """A manager whose methods work on tensors."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __enter__(self):
+        return self.x * 2
+
+    def __exit__(self, kind, value, tb):
+        self.x = self.x + 1
+        return kind is KeyError
+
+
+def test_a_with_whose_block_suspends_does_not_break_the_graph():
+    def blocks(x):
+        manager = Entered(x)
+        with manager as y:
+            yield y
+            yield y.sin()
+            raise KeyError
+        with torch.no_grad(), manager as y:
+            yield y
+        yield manager.x
+    translated = sot.to_static(blocks, backend="eager")
+    for _ in range(3):
+        assert not same(list(translated(X)), list(blocks(X)))
+    found = sot.translation_of(translated)
+    assert len(found.graphs) == 4 and all(c.stopped is None for c in found.captures)
+
+
 def test_a_method_and_a_closure():
     class Decoder:
         def __init__(self):

@@ -142,3 +142,92 @@ def test_a_view_whose_history_autograd_refuses_may_be_left_as_it_is():
             want, got = make(), make()
             assert torch.equal(translated(got), f(want)) and torch.equal(got.detach(), want.detach())
         assert not any(capture.fallback for capture in translated.captures)
+
+
+def turned(x, seen):
+    seen.append("before")
+    x.t_()
+    seen.append("turned")
+    x.add_(1)
+    return x * 2
+
+
+def turned_with_a_new_dimension(x, seen):
+    seen.append("before")
+    x.unsqueeze_(0)
+    seen.append("turned")
+    x.mul_(3)
+    return x * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("program", [turned, turned_with_a_new_dimension])
+def test_a_tensor_that_retains_its_gradient_is_changed_after_a_view_in_place(program, backend):
+    """Autograd fails then, at the second change. The graph of a tensor that retains none is used for one that does."""
+    translated = sot.to_static(program, backend=backend)
+    for retains in (False, True, True, False):
+        outcomes = []
+        for f in (program, translated):
+            x, seen, raised, result = torch.ones(2, 3, requires_grad=True) * 1, [], "", None
+            if retains:
+                x.retain_grad()
+            try:
+                result = f(x, seen).tolist()
+            except RuntimeError as e:
+                raised = str(e)
+            outcomes.append((seen, raised, result, x.tolist()))
+        assert outcomes[0] == outcomes[1]
+        assert bool(outcomes[0][1]) == retains
+
+
+def at_a_position(x, n):
+    with torch.random.fork_rng(devices=[]):
+        return x[n + 1]
+
+
+def at_two_positions(x, n):
+    try:
+        return x[..., n + 1, 0]
+    except IndexError as e:
+        return str(e)
+
+
+@pytest.mark.parametrize("program", [at_a_position, at_two_positions])
+def test_the_error_of_an_index_that_varies_has_the_words_of_the_subscription(program):
+    translated = sot.to_static(program, backend="eager")
+    for n in 2, 2, 4, 1, 4, 3:
+        outcomes = []
+        for f in (program, translated):
+            try:
+                outcomes.append(str(f(torch.ones(4, 4), n)))
+            except IndexError as e:
+                outcomes.append(repr(e))
+        assert outcomes[0] == outcomes[1]
+
+
+def test_a_result_whose_history_autograd_refuses_after_a_backward_pass():
+    def program(x):
+        x[-1].backward()
+        with torch.no_grad():
+            view = x[:1]
+            x.mul_(2)
+        return view.tolist(), x.grad.clone()
+
+    translated = sot.to_static(program, backend="eager")
+    for _ in range(2):
+        want, got = (f(torch.arange(3.0, requires_grad=True)) for f in (program, translated))
+        assert want[0] == got[0] and torch.equal(want[1], got[1])
+
+    def returned(x):
+        x[-1].backward()
+        with torch.no_grad():
+            x.index_add_(0, torch.tensor([0]), x[:1])
+
+    translated = sot.to_static(returned, backend="eager")
+    for _ in range(2):
+        for f in (returned, translated):
+            x = torch.arange(3.0, requires_grad=True)
+            with pytest.raises(RuntimeError, match="written-to tensor"):
+                f(x)
+            assert x.grad.tolist() == [0, 0, 1]
+    assert not any(capture.fallback for capture in translated.captures)

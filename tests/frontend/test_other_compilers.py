@@ -215,3 +215,45 @@ def test_an_error_of_torchs_compiler_leaves_no_cycle_of_evaluators():
     """torch.compile leaves its evaluator installed when it raises, and installs it again above the one of SOT."""
     done = subprocess.run([sys.executable, "-c", AFTER_AN_ERROR], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["1"] * 4, done.stderr
+
+
+def doubled_in_two_graphs(x):
+    x = x * 2
+    torch._dynamo.graph_break()
+    return x + 1
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["compiled before", "compiled in the call"])
+@pytest.mark.parametrize("function", [lambda x: x * 2, doubled_in_two_graphs], ids=["whole", "broken"])
+def test_what_python_calls_may_be_compiled_by_torch(function, first, dynamo):
+    """What torch.compile does to compile is not captured, nor is the code that it makes. The rest of the program is."""
+    compiled = torch.compile(function, backend=Counter())
+    if first:
+        compiled(X)
+
+    def program(x):
+        y = eval("compiled(x)", {"compiled": compiled, "x": x + 1})
+        return y.sin() + 1
+    f = sot.to_static(program, backend="eager")
+    for _ in range(3):
+        torch.testing.assert_close(f(X), function(X + 1).sin() + 1, rtol=0, atol=0)
+    names = [capture.name.rpartition(".")[2] for capture in f.captures if capture.graph is not None]
+    assert [name for name in names if name != "forward"] == ["program", "program"]      # forward: that of torch's graph
+
+
+class Halved(nn.Module):
+    def forward(self, x):
+        return x / 2
+
+
+@pytest.mark.parametrize("make", [Halved, lambda: lambda x: x / 2], ids=["module", "function"])
+def test_what_torch_has_compiled_is_translated_from_the_original(make, dynamo):
+    original, backend = make(), Counter()
+    compiled = torch.compile(original, backend=backend)
+    f = sot.to_static(compiled, backend="eager")
+    assert (f is compiled) == isinstance(original, nn.Module)
+    for _ in range(2):
+        assert torch.equal(f(X), X / 2)
+    assert not backend.graphs
+    assert len(sot.translation_of(f).graphs) == 1
+    assert len(sot.explain(compiled)(X).graphs) == 1

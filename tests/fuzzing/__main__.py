@@ -47,6 +47,8 @@ def work(count: int, seed: int, last: Path, backend: str) -> dict:
             counts["not a program"] += 1
         except differ.Endless:
             counts["endless"] += 1
+        except differ.Unsteady:
+            counts["plain runs differ"] += 1
         except differ.Difference as e:
             failures.append((source, str(e)))
 

@@ -221,6 +221,7 @@ def defaulted(n, m=3):
 
 
 def peek(name):
+    """A variable of the caller, which must read it again: README allows that others are missing after a break."""
     return sys._getframe(1).f_locals.get(name)
 
 

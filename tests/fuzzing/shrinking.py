@@ -18,10 +18,18 @@ def shrink(source: str, fails: Callable[[str], bool], seconds: float = 60) -> st
         for smaller in smaller_trees(tree):
             if time.monotonic() >= end:
                 break
-            if fails(ast.unparse(smaller)):
+            if (text := text_of(smaller)) is not None and fails(text):
                 tree, progress = smaller, True
                 break
     return ast.unparse(tree)
+
+
+def text_of(tree: ast.Module) -> str | None:
+    """The text of a tree, or None if there is none: some expressions cannot be the format of a field in an f-string."""
+    try:
+        return ast.unparse(tree)
+    except ValueError:
+        return None
 
 
 def smaller_trees(tree: ast.Module) -> Iterator[ast.Module]:

@@ -157,3 +157,31 @@ def test_new_memory_that_is_assigned_to_is_neither_filled_nor_copied(name):
 def test_new_memory_that_is_returned_is_allocated():
     made, = check_changes(lambda x: (x + 1, torch.empty(2, 3).shape, torch.empty(0)), numbers(4)).made
     assert made.cost.kernels == 1
+
+
+def _flat_again(x, i):
+    position = i.unsqueeze_(0)
+    return x * 2, position.reshape(2)
+
+
+def _as_it_was(x, i):
+    return x[i.unsqueeze_(0)], i.view(1, 2)[0], i.squeeze(0).view(2)
+
+
+def _whole(x, i):
+    views = i[:], i.view(2), i.expand(2), i.permute(0), i.reshape(2).narrow(0, 0, 2), i.detach(), i.flatten()
+    i.unsqueeze_(0)
+    return x * 2, *views
+
+
+@pytest.mark.parametrize("f", [_flat_again, _as_it_was, _whole])
+def test_a_view_of_an_argument_that_gets_another_shape_keeps_its_own(f):
+    """Passes find that such a view is the whole argument, whose shape AOTAutograd changes after the graph."""
+    for backend in ("eager", "aot_eager", Kernels()):
+        translated = sot.to_static(f, backend=backend)
+        for _ in range(2):
+            mine, theirs = (numbers(3), torch.arange(2)), (numbers(3), torch.arange(2))
+            got, expected = translated(*mine), f(*theirs)
+            assert [t.shape for t in (*got, *mine)] == [t.shape for t in (*expected, *theirs)]
+            torch.testing.assert_close(got, expected)
+        sot.reset()

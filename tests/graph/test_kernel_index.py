@@ -40,6 +40,15 @@ def test_an_index_is_read_back_from_its_text(of, by):
         assert ix.parse(str(index)) == index
 
 
+@given(sums, st.integers(1, 30), st.integers(1, 30), st.integers(1, 9))
+@settings(max_examples=100, deadline=None)
+def test_a_remainder_and_its_quotient_are_the_whole(of, by, then, factor):
+    whole = ix.floordiv(of, by, RANGES)
+    for one, n in ((of, by), (whole, then)):
+        apart = ix.mod(one, n, RANGES) * factor + 1 + ix.floordiv(one, n, RANGES) * (n * factor)
+        assert apart == one * factor + 1
+
+
 @given(sums, st.integers(1, 30))
 @settings(max_examples=100, deadline=None)
 def test_bounds_contain_every_value(of, by):

@@ -346,7 +346,7 @@ SUMS = {
 def test_a_product_is_added_where_the_first_one_is_in_memory(name):
     args = numbers(6, 4, grad=False), numbers(6, 4, grad=False) + 1, numbers(4, 4, grad=False)
     made, = check_compiled(SUMS[name], *args)
-    assert made.source.count("addmm.out(") == 1 + (name in ("three", "the sum first"))
+    assert made.source.count("addmm_out(") == 1 + (name in ("three", "the sum first"))
     assert made.cost.kernels == 0
 
 
@@ -356,7 +356,7 @@ def test_gradients_of_a_weight_that_is_read_in_each_step_are_added_in_place():
             x = torch.tanh(x @ w)
         return x
     forward, backward = check_compiled(f, numbers(6, 4), numbers(4, 4))
-    assert backward.source.count("addmm.out(") == 3 and "addmm.out" not in forward.source
+    assert backward.source.count("addmm_out(") == 3 and "addmm_out" not in forward.source
 
 
 UNLIKE = {
@@ -373,6 +373,42 @@ def test_other_sums_of_products_stay(name):
     args = numbers(6, 4, grad=False), numbers(6, 4, grad=False) + 1, numbers(4, 4, grad=False)
     made, = check_compiled(UNLIKE[name], *args, rtol=1e-3, atol=1e-3)
     assert "addmm" not in made.source
+
+
+# ---- sums of lookups ------------------------------------------------------------------------------------------------
+LOOKUPS = {
+    "two": lambda a, b, w: F.embedding(a, w).sum(0) * F.embedding(b, w).exp(),
+    "in each step": lambda a, b, w: sum(F.embedding(i, w).sin().sum() * n for n, i in enumerate([a, b, a[:2], b[1]])),
+    "in the first and last layer": lambda a, b, w: F.embedding(a, w).tanh() @ w.t(),
+    "by an index": lambda a, b, w: w[a].mean(0) + w[b] * 2,
+    "padding": lambda a, b, w: F.embedding(a, w, padding_idx=1).exp().sum() + F.embedding(b, w, padding_idx=3),
+}
+
+
+def lookups() -> tuple[Tensor, ...]:
+    return torch.arange(9) % 4, torch.arange(5) * 7 % 3, numbers(30, 4)
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_the_gradient_of_a_lookup_is_added_where_the_first_one_is_in_memory(name):
+    _, backward = check_compiled(LOOKUPS[name], *lookups())
+    filled = [step.written() - step.read() for step in backward.program.steps]
+    assert sum(backward.program.buffers[n].shape == (30, 4) for names in filled for n in names) == 1
+
+
+OTHER_LOOKUPS = {
+    "half precision": lambda a, b, w: (h := w.half())[a].sum(0) + h[b],
+    "added to something else": lambda a, b, w: F.embedding(a, w) * w.sin().sum(),
+    "of two tables": lambda a, b, w: F.embedding(a, w.exp()).sum(0) + F.embedding(b, w.sin()),
+    "to others": lambda a, b, w: w.new_full((30, 4), 0).index_put((a,), w[:9], True) + w.index_put((b,), w[4], True),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_LOOKUPS)
+def test_other_sums_with_lookups_stay(name):
+    for made in check_compiled(OTHER_LOOKUPS[name], *lookups(), rtol=1e-3, atol=1e-3):
+        puts = made.graph.graph.find_nodes(op="call_function", target=torch.ops.aten.index_put.default)
+        assert all(put.args[0] not in puts for put in puts)
 
 
 # ---- symbolic sizes ---------------------------------------------------------------------------------------------
@@ -433,7 +469,7 @@ def test_a_rule_that_is_switched_off_is_off_for_what_the_cache_holds(monkeypatch
 
 def test_every_rule_is_proved_here():
     proved = {"attention", "grouped queries", *NORMS, "RMS norm of half precision", "linear and relu",
-              "sum of products", *(f"linear and gelu by {by}" for by in GELU),
+              "sum of products", "sum of lookups", *(f"linear and gelu by {by}" for by in GELU),
               *(f"convolution {n}d and batch norm" for n in (1, 2, 3))}
     assert proved == set(RULES)
 

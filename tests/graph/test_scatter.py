@@ -180,3 +180,46 @@ def test_elements_that_share_places_are_called():
     x, new = integers(6).float(), torch.arange(6.0).reshape(2, 3)
     made = check_compiled(lambda x, new: torch.as_strided_scatter(x, new, (2, 3), (2, 1)).sum() * 0, x, new)
     assert any("aten.as_strided_scatter" in line for one in made for line in one.schedule)
+
+
+# ---- beside a reduction ------------------------------------------------------------------------------------------
+def _zeros(x: Tensor) -> Tensor:
+    return torch.zeros_like(x, dtype=torch.int64)
+
+
+TOGETHER = {    # with the kernels that run
+    "values to one place": (2, lambda x: (x.exp().sum(), torch.ones(3).scatter_add(0, _zeros(x), x.exp()))),
+    "one value to one place": (3, lambda x: (
+        (x[0] * torch.arange(x.numel())).exp().sum(), torch.ones(3).scatter_add(0, _zeros(x), x[0].expand(x.numel())))),
+    "one value to many places": (2, lambda x: (
+        (x[0] * torch.arange(x.numel())).exp().sum(), torch.ones(4000).index_put(
+            (torch.arange(x.numel()),), x[0].expand(x.numel()), accumulate=True))),
+    "values to one place, stored": (2, lambda x: (x.cos().sum(), torch.ones(3).index_put((_zeros(x),), (x * 0).cos()))),
+}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize("size", [5, 300])
+def test_each_point_is_stored_or_added(name, size):
+    count, f = TOGETHER[name]
+    made, = check_compiled(f, torch.rand(size) / 100)
+    assert made.cost.kernels == count, made.program
+
+
+# ---- in place --------------------------------------------------------------------------------------------------
+CHANGED = {     # kernels that run: one more if the old contents are copied
+    "a product": (1, lambda x, i: (x @ x).index_put((i,), x[:3])),
+    "returned as well": (2, lambda x, i: ((y := x @ x), y.index_put((i,), x[:3]))),
+    "a view of what is returned": (2, lambda x, i: ((y := x @ x), y.unsqueeze(0).squeeze(0).index_put((i,), x[:3]))),
+    "its own elements": (2, lambda x, i: (y := x @ x).index_put((i.new_tensor([1, 2, 3, 4, 0]),), y)),
+    "an argument": (2, lambda x, i: x.index_put((i,), x[:3])),
+    "a part": (2, lambda x, i: (x @ x).t().index_put((i,), x[:3])),
+    "of an operator that may keep it": (2, lambda x, i: torch.cdist(x, x).index_put((i,), x[:3])),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_only_memory_that_nothing_else_reads_is_changed_in_place(name):
+    count, f = CHANGED[name]
+    made, = check_compiled(f, torch.rand(5, 5), torch.tensor([3, 0, 2]))
+    assert made.cost.kernels == count, made.program

@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from compiling import Kernels
+from compiling import Kernels, check_compiled
 
 import sot
 from sot.graph.kernels.program import Program, effects_of
@@ -122,3 +122,27 @@ def test_the_verifier_finds_effects_in_another_order(scheduled):
 def test_the_verifier_finds_a_result_that_nothing_writes(scheduled):
     with pytest.raises(InvalidProgram, match="nothing writes it"):
         verify(dataclasses.replace(scheduled, steps=[]))
+
+
+def test_places_that_are_stored_to_twice_have_what_came_last():
+    def f(x, i, j, v):
+        y = x @ x
+        y = y.index_put((i,), v * 2)
+        y = y.index_put((j,), v.exp().sum(0) + v)
+        return y.index_put((i,), v, accumulate=True)
+    i, j = torch.tensor([0, 3, 2]), torch.tensor([3, 1, 0])
+    made, = check_compiled(f, torch.rand(5, 5), i, j, torch.rand(3, 5))
+    kernels = made.program.kernels()
+    assert all(kernel.changed() for kernel in kernels[-3:]), "none copies"
+    text = [str(kernel) for kernel in kernels]
+    assert [next(how for how in ("put ", "add ") if f"\n{how}" in t) for t in text[-3:]] == ["put ", "put ", "add "]
+
+
+def test_changes_of_the_same_memory_keep_their_order_in_a_kernel_with_others():
+    """The first one reads what another kernel, which comes last, reads as well."""
+    def f(x, i, j, v, w):
+        y = (x @ x).index_put((i,), v * 2).index_put((j,), w)
+        return y, (v * 3).exp()
+    i, j = torch.tensor([0, 3, 2]), torch.tensor([3, 1, 0])
+    made, = check_compiled(f, torch.rand(5, 5), i, j, torch.rand(3, 5), torch.rand(3, 5))
+    assert made.cost.kernels == 2

@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 import torch
 from harness import Counter, Programs, check, same
+from torch import nn
 
 import sot
+from sot.guards.origin import Arg, Item
 
 X = torch.arange(1.0, 5.0)
 program = Programs()
@@ -206,3 +208,7 @@ def test_another_object_is_another_key(fn, keys):
         table, members = {keys[0]: 1.0, keys[1]: 2.0, (keys[1], 1): 3.0}, {keys[0]}
         return [fn(X, key, table, members) for key in (*keys, keys[0])], [table.get(key) for key in keys]
     assert same(called(sot.to_static(fn, backend=Counter())), called(fn)) is None
+
+
+def test_the_text_of_a_key_that_is_a_tensor_has_no_elements():
+    assert str(Item(Arg(0, "state"), nn.Parameter(torch.ones(3)))) == "state[a Parameter]"

@@ -421,6 +421,33 @@ def test_exceptions_that_are_returned():
         assert trace is kept.__traceback__
 
 
+class FoundByCode:
+    """A descriptor: Python code finds the method that a ``with`` calls."""
+
+    def __get__(self, manager, kind):
+        manager.log.append("found")
+        return lambda *details: manager.log.append(len(details)) or True
+
+
+class EnterIsFound(Manager):
+    __enter__ = FoundByCode()
+
+
+class LeaveIsFound(Manager):
+    __exit__ = FoundByCode()
+
+
+@pytest.mark.parametrize("kind", [EnterIsFound, LeaveIsFound])
+def test_methods_that_python_code_finds(kind):
+    def f(x):
+        log = []
+        with kind(log, "a", suppress=True) as a:
+            y = x * 2
+            raise KeyError
+        return x + 1, y, a, log
+    check(f, X)
+
+
 class OnlyAsync:
     async def __aenter__(self):
         pass

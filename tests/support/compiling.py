@@ -132,8 +132,10 @@ def run_reference(program: Program, inputs: list[torch.Tensor]) -> list[Any]:
             result = step.target(*args, **kwargs)
             for name, value in zip(step.outputs, result if step.many else [result], strict=True):
                 if name:
-                    memory[name] = laid_out(value, program.buffers[name].strides) if value.dim() > 1 else value
-    return [_tensor(o, memory, program) for o in program.outputs]
+                    strides = program.buffers[name].strides
+                    memory[name] = value if strides in ((), (1,)) else laid_out(value, strides)
+    results = [_tensor(o, memory, program) for o in program.outputs]
+    return [torch.ops.aten.alias(value) if i in program.apart else value for i, value in enumerate(results)]
 
 
 def _tensor(value: Any, memory: dict[str, torch.Tensor], program: Program) -> Any:

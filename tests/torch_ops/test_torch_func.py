@@ -5,6 +5,7 @@ import copy
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 from harness import check, same
 from torch import nn
@@ -198,3 +199,40 @@ def test_what_vmap_gives_back_is_the_tensor_that_it_got(function):
         return [y is x for y in (found if isinstance(found, tuple) else (found,))], found
 
     check(fn, torch.ones(4, 1))
+
+
+# ---- levels of forward mode and of transforms, where capture or the backend stops
+def breaks_in_forward_mode(x, k):
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x * 2, torch.ones_like(x))
+        y = (dual * k).sin()
+        sot.graph_break()
+        return forward_ad.unpack_dual(y * dual).tangent
+
+
+def fails_in_forward_mode(x, k):
+    try:
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x * 2, torch.ones_like(x))
+            return dual.reshape(5, k)
+    except RuntimeError as e:
+        return str(e), x + 1
+
+
+def multiplied_by_a_number(x, k):
+    return torch.vmap(lambda row: row.sum() * k)(x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [breaks_in_forward_mode, fails_in_forward_mode, multiplied_by_a_number],
+                         ids=lambda fn: fn.__name__)
+def test_no_level_is_left_by_what_stops(fn, backend):
+    """A break inside forward mode once left Python in a level that a graph had entered. A backend that failed inside of
+    vmap left its level: torch's decomposition of a product with a number in it takes no symbol.
+    """
+    translated = sot.to_static(fn, backend=backend)
+    for k in (2, 2, 3, 4, 5):
+        assert not same(translated(X, k), fn(X, k))
+        torch.rand(1)       # raises in a level of vmap
+        with forward_ad.dual_level():       # raises in another
+            pass

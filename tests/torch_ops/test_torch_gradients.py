@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from harness import check, every_call, same
+from harness import check, check_by, every_call, outcome, same
 from torch import nn
 
 import sot
@@ -212,3 +212,156 @@ def freed(x):
                          ids=lambda f: f.__name__)
 def test_what_is_left_to_python_is_right(fn):
     check(fn, G)
+
+
+# ---- functions of autograd that autograd does not record
+class Through(torch.autograd.Function):
+    """It is given a module and keeps it on its context. What it returns beside the tensor is seen by the program."""
+
+    @staticmethod
+    def forward(ctx, x, module, log):
+        ctx.save_for_backward(x)
+        ctx.module, ctx.needed = module, ctx.needs_input_grad
+        log.append(torch.is_grad_enabled())
+        return module(x) * 2, ctx.needed[0]
+
+    @staticmethod
+    def backward(ctx, g, _):
+        return g * 2, None, None
+
+
+class Kept(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, kept):
+        kept.append(ctx)
+        return x + 1
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, kept):
+        return x
+
+
+class Refused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, why):
+        raise ValueError(why["why"])
+
+
+LAYER = torch.nn.Linear(4, 4)
+
+
+def with_a_module(x):
+    log = []
+    return Through.apply(x, LAYER, log), log
+
+
+def with_a_module_and_no_gradients(x):
+    log = []
+    with torch.no_grad():
+        return Through.apply(x, LAYER, log), log
+
+
+def context_kept(x):
+    kept = []
+    y = Kept.apply(x, kept)
+    return y, type(kept[0]).__name__, kept[0].needs_input_grad
+
+
+def argument_returned(x):
+    y = Same.apply(x, [])
+    return y, y is x
+
+
+def error_caught(x):
+    try:
+        return Refused.apply(x, {"why": "too much"})
+    except ValueError as e:
+        return x + 1, str(e), torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(("fn", "needs_grad", "graphs"), [
+    (with_a_module, False, 1), (with_a_module_and_no_gradients, False, 1), (with_a_module_and_no_gradients, True, 1),
+    (error_caught, False, 1), (with_a_module, True, None), (context_kept, False, None),
+    (argument_returned, False, None)])
+def test_a_function_that_autograd_does_not_record_is_its_forward(fn, needs_grad, graphs, backend):
+    """Capture once wanted every function as a node, whose arguments a module and a list of the program cannot be."""
+    x = torch.arange(8.0).reshape(2, 4).requires_grad_(needs_grad)
+    check_by(backend, fn, x, breaks=0 if graphs else None)
+
+
+# ---- functions of autograd that the call makes
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.k
+
+
+def power(k):
+    class Power(torch.autograd.Function):
+        """A product."""
+
+        @staticmethod
+        def forward(x, y):
+            return x * y * k
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            return g * y * k, g * x * k
+    return Power
+
+
+def of_a_class_made_here(x, k):
+    class Times(Scaled):
+        scale = 3
+
+        @staticmethod
+        def forward(ctx, a):
+            ctx.k = k * Times.scale
+            return a * ctx.k
+    return Times.apply(Times.apply(x)), Times.__name__
+
+
+def of_two_classes(x, k):
+    first, second = power(k), power(k + 1)
+    y = first.apply(x, second.apply(x, x + 1))
+    return y, first is second, first.__doc__, issubclass(first, torch.autograd.Function)
+
+
+def gradient_of_a_made_class(x, k):
+    return torch.autograd.grad(power(k).apply(x, x).sum(), x, create_graph=True)
+
+
+def made_class_without_gradients(x, k):
+    with torch.no_grad():
+        return power(k).apply(x, x)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [of_a_class_made_here, of_two_classes, gradient_of_a_made_class,
+                                made_class_without_gradients], ids=lambda f: f.__name__)
+def test_a_function_of_autograd_that_the_call_makes_is_in_the_graph(fn, backend):
+    translated = sot.to_static(fn, backend=backend, full_graph=True)
+    for k in (2, 2, 3, 4, 5):
+        want, got = outcome(fn, (G.detach().requires_grad_(), k), {}), outcome(
+            translated, (G.detach().requires_grad_(), k), {})
+        for part in ("result", "raised", "grads"):
+            assert not same(getattr(got, part), getattr(want, part), part)
+
+
+def test_a_function_of_autograd_that_is_returned_is_whole():
+    """Its metaclass has made the class of its nodes."""
+    translated = sot.to_static(lambda x, k: (power(k), x + k))
+    for k in (2, 2, 3):
+        made, _ = translated(X, k)
+        x = G.detach().requires_grad_()
+        y = made.apply(x, x)
+        y.sum().backward()
+        assert type(y.grad_fn).__name__ == "PowerBackward" and not same(x.grad, 2 * X * k)

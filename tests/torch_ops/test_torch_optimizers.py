@@ -39,6 +39,22 @@ def step(model, optimizer, x):
     return loss.detach()
 
 
+@pytest.mark.parametrize("settings", [{"foreach": True}, {"foreach": False}])
+def test_a_step_is_one_graph_however_many_parameters_it_loops_over(settings, monkeypatch):
+    monkeypatch.setenv("SOT_UNROLL", "6")
+
+    def trained_by(translate):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
+        optimizer = optim.AdamW(model.parameters(), **settings)
+        function = translate(step)
+        losses = [function(model, optimizer, X + i) for i in range(3)]
+        return function, (losses, list(model.parameters()))
+    function, found = trained_by(lambda f: sot.to_static(f, backend="aot_eager"))
+    torch.testing.assert_close(found, trained_by(lambda f: f)[1], rtol=1e-5, atol=1e-6)
+    assert not any("torch.optim" in str(capture.stopped) for capture in function.captures)
+
+
 def step_with_closure(model, optimizer, x):
     def closure():
         optimizer.zero_grad()

@@ -268,7 +268,7 @@ def has_more_than_one_way(x=lambda: of(Logging)):
     return torch.nn.Parameter(x), x.t, torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False)
 
 
-@with_breaks
+@one_graph
 def is_refused(x=lambda: of(Closed), y=lambda: of(Logging)):
     try:
         return x + y
@@ -385,3 +385,37 @@ def test_the_getter_of_an_attribute_is_known_by_what_it_is(asks):
 def test_modes_that_see_each_operation_are_counted():
     check(lambda x: x + len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()), torch.ones(2), graphs=1,
           breaks=0)
+
+
+class HandlesNothing:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return NotImplemented
+
+
+class HandlesNoProducts(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in (torch.mul, torch.Tensor.mul):
+            return NotImplemented
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def test_an_operation_that_no_class_handles_raises_torchs_own_error():
+    def caught(x):
+        texts = []
+        for call in (lambda: torch.add(HandlesNothing(), x), lambda: torch.cat([x, HandlesNothing()]),
+                     lambda: torch.mul(x.as_subclass(HandlesNoProducts), HandlesNothing())):
+            try:
+                call()
+            except TypeError as e:
+                texts.append(str(e))
+        return texts, x * 2
+    check(caught, X, graphs=1, breaks=0)
+
+
+def test_the_error_leaves_the_function_as_in_python():
+    def leaves(x):
+        y = x + 1
+        return torch.add(HandlesNothing(), y)
+    check(leaves, X)

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 pytest.importorskip("triton", reason="the package triton is not installed")
 
 from sot.backends.triton.source.module_source import module
 from sot.graph.kernels import ir
-from sot.graph.kernels.program import Buffer, Program
+from sot.graph.kernels.program import Buffer, Extern, Program
+from sot.graph.kernels.schedule import schedule
 from sot.graph.lowering import lower
 
 TEXT = "kernel twice over p0:64\nbuffer {x} f32 64\nbuffer {y} f32 64\nv0:f32 = load {x}[p0]\n" \
@@ -60,3 +62,18 @@ def test_operators_on_other_devices_are_called():
     made = lower(torch.fx.GraphModule(torch.nn.Module(), graph), "cpu")
     assert len(list(made.kernels())) == 1
     assert [str(step.target) for step in made.steps if not isinstance(step, ir.Kernel)] == ["aten.cos.default"]
+
+
+def test_a_number_on_the_cpu_is_moved_once_and_is_an_operand_of_kernels():
+    """The steps that an optimizer counts are there. Without this, each of its operations is a call."""
+    x, step = torch.empty(64, 64, device="meta"), torch.ones(())
+
+    def update(x, step):
+        correction = 1 - 0.9 ** step
+        return [x / correction + x * correction.sqrt(), correction]
+    made = schedule(lower(make_fx(update)(x, step), "meta"))
+    calls = [str(s.target) for s in made.steps if isinstance(s, Extern)]
+    assert calls.count("aten._to_copy.default") == 2 and len(made.kernels()) == 1
+    assert not {"aten.div.Tensor", "aten.mul.Tensor", "aten.add.Tensor"} & {*calls}
+    moved = next(s for s in made.steps if isinstance(s, Extern) and "_to_copy" in str(s.target))
+    assert moved.kwargs == {"device": torch.device("meta"), "non_blocking": True}

@@ -70,7 +70,7 @@ def test_two_hundred_batches_and_lengths_need_at_most_four_modules():
 
 
 def test_a_long_reduction_is_split_for_all_sizes(monkeypatch):
-    monkeypatch.setattr("sot.graph.kernels.splitting.split.__defaults__", (64,))
+    monkeypatch.setattr("sot.graph.kernels.parallel.splitting.split.__defaults__", (64,))
     made = run_with(lambda x: (x * 2).sum() + x.var(0), *rows(97, 131, 96, 20, 3))
     assert len(made.made) <= 3 and made.made[1].cost.kernels > 2
 

@@ -38,6 +38,12 @@ def test_arithmetic_is_rounded_as_eager_rounds(dtype):
     one_kernel(check_compiled(f, numbers(40, dtype=dtype), numbers(40, dtype=dtype), rtol=0, atol=0))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_next_number_is_that_of_the_type(dtype):
+    x = torch.tensor([0.0, 1.0, -1.3, 2000.0], dtype=dtype)
+    check_compiled(lambda x: torch.nextafter(x, x * 2), x, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", HALF)
 def test_half_precision_layer_norm_and_its_gradients(dtype):
     def f(x, w, b):
@@ -94,6 +100,12 @@ SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-
 def test_special_values(f):
     check_compiled(lambda x: f(x), SPECIAL)
     check_compiled(lambda x: f(x), SPECIAL[1:])
+
+
+def test_powers_that_eager_computes_as_roots():
+    """With the sign of a zero, which the gradient shows as that of an infinite number."""
+    for exponent in (0.5, -0.5):
+        check_compiled(lambda x, e=exponent: x ** e, SPECIAL.clone().requires_grad_())
 
 
 def test_the_mean_beside_a_variance_is_nan_after_an_infinite_element():
@@ -154,6 +166,42 @@ def test_an_argument_that_is_changed():
     assert made
 
 
+BY_NUMBER = {
+    "comparisons": lambda x, n: (x == n, x < n, x >= n, n > x, x != n),
+    "remainders": lambda x, n: (x % n, torch.fmod(x, n), torch.remainder(n, x)),
+    "powers": lambda x, n: (x.abs() ** n, n ** x),
+    "quotients of small numbers": lambda x, n: (n // x, x // n) if n < 9 else x // n,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("number", [0.3, 1.7, 40001, torch.tensor(0.1, dtype=torch.float64), torch.tensor(2049)])
+@pytest.mark.parametrize("name", BY_NUMBER)
+def test_numbers_are_rounded_as_eager_rounds_them(name, number, dtype):
+    """Before a comparison, a remainder or a power in half precision, a number is rounded to that precision."""
+    x = (numbers(300) * 3).to(dtype)
+    x[:4] = torch.as_tensor(number).to(dtype)
+    of_number = BY_NUMBER[name]
+    if isinstance(number, torch.Tensor):
+        check_compiled(lambda x, n: of_number(x, n) if "small" not in name else x // n, x, number, rtol=0, atol=0)
+    else:
+        check_compiled(lambda x: of_number(x, number), x, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_gradient_of_a_loss_of_nan_is_nan(reduction, dtype):
+    values = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, 0.3, -0.7, 4.0, -4.0], dtype=dtype)
+    loss = lambda x, y: F.smooth_l1_loss(x, y, reduction=reduction, beta=0.5).to(torch.float32)    # noqa: E731
+    for given, target in ((values, torch.zeros(8, dtype=dtype)), (numbers(8).to(dtype), values)):
+        found = []
+        for call in (loss, sot.to_static(loss, backend=Kernels())):
+            x = given.detach().clone().requires_grad_()
+            call(x, target).sum().backward()
+            found.append(x.grad)
+        torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
 # ---- positions ----
 def test_looking_up():
     table, where = numbers(10, 4, grad=True), torch.tensor([[1, 9], [0, 3]])
@@ -167,6 +215,20 @@ def test_a_position_out_of_range_raises():
     looked_up = sot.to_static(lambda t, i: t[i] * 2, backend=Kernels())
     with pytest.raises(IndexError):
         looked_up(numbers(10), torch.tensor([10]))
+
+
+@pytest.mark.parametrize("join", [lambda t: torch.cat([t, t * 2], 1), lambda t: F.pad(t, (2, 1, 1, 0)),
+                                  lambda t: torch.cat([t[:1], t, t * 2]), lambda t: F.pad(t[:, 1:], (0, 3), value=2)])
+def test_positions_are_not_checked_where_nothing_is_looked_up(join):
+    """Places of a result that another part fills give positions that are out of range. An assertion on a GPU would end
+    the process.
+    """
+    looked_up = lambda t, i: join(t[torch.arange(t.shape[0]).flip(0)]) + join(t[i])     # noqa: E731
+    check_compiled(looked_up, numbers(3, 7), torch.tensor([0, 2, -3]))
+    run = sot.to_static(looked_up, backend=Kernels())
+    with pytest.raises(IndexError):
+        run(numbers(3, 7), torch.tensor([0, 2, 3]))
+    sot.reset()
 
 
 # ---- gradients of the program's own ----

@@ -1,8 +1,8 @@
 """The Triton source of a kernel of the IR.
 
-A kernel without reduction is computed in blocks of a line; one with a reduction in blocks of rows and columns. If the
-columns fit into a block ("whole" rows), memory is read once. Otherwise there are as many passes over the columns as
-reductions build on each other.
+A kernel without reduction is computed in blocks of a line, or in tiles of rows and columns; one with a reduction in
+blocks of rows and columns. If the columns fit into a block ("whole" rows), memory is read once. Otherwise there are as
+many passes over the columns as reductions build on each other.
 """
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class Blocks:
     warps: int
 
     def grid(self, kernel: Kernel) -> Number:
-        return -(-kernel.row_count // self.rows)
+        """The number of programs."""
+        across = -(-kernel.width // self.columns) if kernel.is_tiled else 1
+        return -(-kernel.row_count // self.rows) * across
 
 
 def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False,
@@ -82,7 +84,10 @@ class Writer:
         self.points = points(kernel) if kernel.reduced else frozenset()
         self.stage = self._stages()
         self.varies = self._varying()
-        exact = blocks.whole and blocks.columns == kernel.width
+        self.masked_rows = not (blocks.rows and isinstance(kernel.row_count, int)
+                                and kernel.row_count % blocks.rows == 0)
+        exact = blocks.whole and blocks.columns == kernel.width or (
+            kernel.is_tiled and isinstance(kernel.width, int) and kernel.width % blocks.columns == 0)
         self.masked_columns = bool(kernel.reduced) and not exact
         self.note = ""
 
@@ -98,9 +103,14 @@ class Writer:
 
     def _position(self) -> Iterator[str]:
         """``p``, the row, and the axes that it determines."""
-        shape = "[:, None]" if self.kernel.reduced else ""
-        yield f"p = ({self.block}{self.wide} * ROWS + tl.arange(0, ROWS)){shape}"
-        yield f"p_in = p < {self.kernel.row_count}"
+        shape, block = "[:, None]" if self.kernel.reduced else "", self.block
+        if self.kernel.is_tiled:
+            yield f"across = tl.cdiv({self.kernel.width}, COLUMNS)"
+            yield f"r = ({block} % across{self.wide} * COLUMNS + tl.arange(0, COLUMNS))[None, :]"
+            block = f"{block} // across"
+        yield f"p = ({block}{self.wide} * ROWS + tl.arange(0, ROWS)){shape}"
+        if self.masked_rows:
+            yield f"p_in = p < {self.kernel.row_count}"
         yield from axes("p", self.kernel.rows, self._used())
 
     def _columns(self) -> Iterator[str]:
@@ -120,6 +130,10 @@ class Writer:
             yield self._store(store)
 
     def _reducing(self) -> Iterator[str]:
+        if self.kernel.is_tiled:
+            yield from self._columns()
+            yield from self._straight(self.kernel.body, self.kernel.stores)
+            return
         if self.blocks.whole:
             yield f"r = tl.arange(0, COLUMNS)[None, :]{self.wide}"
             yield from self._columns()
@@ -247,13 +261,13 @@ class Writer:
         return f"tl.load({self._pointer(stmt.buffer, stmt.index, *self._reach(stmt.args))}{guard})"
 
     def _store(self, store: Store) -> str:
-        mask = self._mask(store.index.names | {n for n, _ in self.kernel.rows})
+        mask = self._mask(store.index.names | {store.value} | {n for n, _ in self.kernel.rows})
         guard = f", {mask}" if mask != "None" else ""
+        place = self._pointer(store.buffer, store.index, True, self._is_at_points(store))
         if store.how == "add":
             value = f"{store.value} + tl.zeros({self._shape(store)}, {TYPES[self.stmts[store.value].dtype]})"
-            return f'tl.atomic_add({self._pointer(store.buffer, store.index, True)}, {value}{guard}, sem="relaxed")'
-        value = self._widened(store)
-        return f"tl.store({self._pointer(store.buffer, store.index, True)}, {value}{guard})"
+            return f'tl.atomic_add({place}, {value}{guard}, sem="relaxed")'
+        return f"tl.store({place}, {self._widened(store)}{guard})"
 
     def _widened(self, store: Store) -> str:
         """The value, broadcast to the shape of the places that it is stored to."""
@@ -261,7 +275,7 @@ class Writer:
 
     def _shape(self, store: Store) -> str:
         """The shape of the block of places."""
-        columns = "COLUMNS" if store.index.names & self.points else "1"
+        columns = "COLUMNS" if self._is_at_points(store) else "1"
         return f"[ROWS, {columns}]" if self.kernel.reduced else "[ROWS]"
 
     def _pointer(self, buffer: str, at: Index, over_rows: bool = False, over_columns: bool = False) -> str:
@@ -279,7 +293,7 @@ class Writer:
     def _mask(self, names: Iterable[str], *conditions: str) -> str:
         """The condition that these names are positions in the space; ``None`` if it is always true."""
         row, column = self._reach(names)
-        parts = ["p_in"] if row else []
+        parts = ["p_in"] if row and self.masked_rows else []
         if column and self.masked_columns:
             parts.append("r_in")
         return " & ".join([*parts, *conditions]) or "None"

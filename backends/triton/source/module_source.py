@@ -88,6 +88,7 @@ class ModuleWriter:
         self.kernels: dict[str, str] = {}
         self.texts: list[str] = []
         self.launchers: dict[str, str] = {}    # the name of each launcher by its text
+        self.operators: dict[str, str] = {}    # the name of each operator that is called
         self.plan = planned(program)
         self.declared: set[str] = set()     # inputs whose change the text has declared
         self.last_use = self._last_uses()
@@ -99,8 +100,12 @@ class ModuleWriter:
         head = [f'"""{self.title}"""', HEAD.rstrip()]
         head += [f"from sot.backends.triton.device import {', '.join(functions)}"] if functions else []
         head += [LAUNCHER] if self.launchers else []
+        text = "\n".join(body)
+        called = [name for name in ("empty_cpu", "empty_cuda", "reinterpreted") if f"{name}(" in text]
+        head += [f"from sot.torch_compat.inductor.allocation import {', '.join(called)}"] if called else []
         text = "\n".join([*head, "", *("\n" + t + "\n" for t in self.texts),
-                          *self._launchers(), *self._fits(), "", "", "def run(inputs, constants):", *body]) + "\n"
+                          *self._launchers(), *(f"{name} = {target}" for target, name in self.operators.items()),
+                          *self._fits(), "", "", "def run(inputs, constants):", *body]) + "\n"
         return Module(text, (*self.program.constants.values(), *self.objects))
 
     def _launchers(self) -> Iterator[str]:
@@ -124,7 +129,8 @@ class ModuleWriter:
             yield f"{', '.join(constants)}, = constants"
         yield from (f"{name} = {place}" for name, place in self.program.symbols.items() if name != place)
         yield from lines
-        outputs = [self._argument(o) for o in self.program.outputs]
+        outputs = [new_view(o) if i in self.program.apart else self._argument(o, self._view)
+                   for i, o in enumerate(self.program.outputs)]
         yield f"return [{', '.join(outputs)}]"
 
     def _steps(self) -> Iterator[str]:
@@ -241,12 +247,13 @@ class ModuleWriter:
         return f"{name}_{len(self.texts)}"
 
     def _call(self, step: Extern) -> Iterator[str]:
-        args = [self._argument(a) for a in step.args]
-        args += [f"{k}={self._argument(v)}" for k, v in step.kwargs.items()]
-        callee, old = self._callee(step.target), self.plan.reused.get(step.outputs[0] or "") if step.outputs else None
+        view = self._view if is_view(step) else self._bare_view
+        args = [self._argument(a, view) for a in step.args]
+        args += [f"{k}={self._argument(v, view)}" for k, v in step.kwargs.items()]
+        old = self.plan.reused.get(step.outputs[0] or "") if step.outputs else None
         if old:
-            callee, args = callee.replace(".default", ".out"), [*args, f"out={old}"]
-        call = f"{callee}({', '.join(args)})"
+            args.append(f"out={old}")
+        call = f"{self._callee(step.target, 'out' if old else None)}({', '.join(args)})"
         if step.note:
             yield f"# {step.note}"
         if not step.many:
@@ -256,16 +263,14 @@ class ModuleWriter:
             yield f"{', '.join(name or '_' for name in step.outputs)}, = {call}"
         if not is_view(step):
             for name in step.written():
-                yield from self._checked(self.program.buffers[name])
+                yield from checked(self.program.buffers[name])
 
-    def _checked(self, buffer: Buffer) -> Iterator[str]:
-        """Operators may return results with another layout than that of their fake results."""
-        if len(buffer.shape) > 1 and buffer.strides:
-            yield f"{buffer.name} = runtime.laid_out({buffer.name}, {buffer.strides})"
-
-    def _callee(self, target: Any) -> str:
+    def _callee(self, target: Any, overload: str | None = None) -> str:
+        """The name of an operator, or of another overload of it."""
         if isinstance(target, torch._ops.OpOverload):
-            return f"torch.ops.{target}"
+            packet = str(target).rpartition(".")[0]
+            name = f"{packet}.{overload or target._overloadname or 'default'}"
+            return self.operators.setdefault(f"torch.ops.{name}", f"torch_ops_{name}".replace(".", "_"))
         return self._object(target)
 
     def _object(self, value: Any) -> str:
@@ -275,14 +280,14 @@ class ModuleWriter:
         self.objects.append(value)
         return f"object_{len(self.objects) - 1}"
 
-    def _argument(self, value: Any) -> str:
+    def _argument(self, value: Any, view: Callable[[View], str]) -> str:
         match value:
             case View():
-                return self._view(value)
+                return view(value)
             case list():
-                return f"[{', '.join(map(self._argument, value))}]"
+                return f"[{', '.join(self._argument(v, view) for v in value)}]"
             case tuple():
-                return f"({''.join(self._argument(v) + ', ' for v in value)})"
+                return f"({''.join(self._argument(v, view) + ', ' for v in value)})"
             case Size() | Real():
                 return str(value)
             case bool() | int() | str() | None | torch.dtype() | torch.layout() | torch.memory_format():
@@ -297,9 +302,11 @@ class ModuleWriter:
 
     def _view(self, view: View) -> str:
         buffer = self.program.buffers[view.buffer]
-        if view == buffer.view():
-            return view.buffer
-        return f"runtime.view({view.buffer}, {view.shape}, {view.strides}, {view.offset})"
+        return view.buffer if view == buffer.view() else new_view(view)
+
+    def _bare_view(self, view: View) -> str:
+        """A view that does not outlive the call that reads it, so torch need not know what it is a view of."""
+        return self._view(view).replace("runtime.view", "reinterpreted", 1)
 
     # ---- lifetimes
     def _last_uses(self) -> dict[int, list[str]]:
@@ -355,9 +362,22 @@ def title_of(kernel: Kernel) -> str:
     telling = ["max", "sum", "prod", "min", "exp", "erf", "tanh", "log", "rsqrt", "sqrt", "sin", "pow"]
     ops = {s.op for s in kernel.body}
     found = [op for op in telling if op in ops][:3]
-    return "_".join(["reduce" if kernel.reduced else "map", *found])
+    return "_".join(["map" if not kernel.reduced else "tile" if kernel.is_tiled else "reduce", *found])
+
+
+def checked(buffer: Buffer) -> Iterator[str]:
+    """Operators may return results with another layout than that of their fake results."""
+    if buffer.strides not in ((), (1,)):
+        yield f"{buffer.name} = runtime.laid_out({buffer.name}, {buffer.strides})"
+
+
+def new_view(view: View) -> str:
+    return f"runtime.view({view.buffer}, {view.shape}, {view.strides}, {view.offset})"
 
 
 def allocation(buffer: Buffer) -> str:
+    """New memory for a buffer on the current device."""
+    if buffer.device.type in ("cpu", "cuda"):
+        return f"empty_{buffer.device.type}({buffer.shape}, {buffer.strides}, {buffer.dtype})"
     where = f'dtype={buffer.dtype}, device="{buffer.device}"'
     return f"torch.empty_strided({buffer.shape}, {buffer.strides}, {where})"

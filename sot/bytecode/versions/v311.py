@@ -9,6 +9,7 @@ from sot.bytecode.instr import BINARY_OPS, COMPARE_OPS, Instr
 
 LASTI_IS_OBJECT = True  # the lasti below the exception in a handler can be stored in a variable
 NULL_FIRST = True  # the two slots below the arguments of a call are NULL, callable
+ONE_LOCALS_DICT = True      # whether all calls of locals() in a function return the same dict
 CLOSE_ANSWERS = False   # whether generator.close() returns what the generator returns
 
 # Opcodes of dis.opmap that never occur in co_code, and why.

@@ -8,6 +8,7 @@ from sot.bytecode.instr import COMPARE_OPS
 from sot.bytecode.versions import v311
 
 NULL_FIRST = v311.NULL_FIRST
+ONE_LOCALS_DICT = v311.ONE_LOCALS_DICT
 CLOSE_ANSWERS = v311.CLOSE_ANSWERS
 LASTI_IS_OBJECT = True
 cache_units = v311.cache_units

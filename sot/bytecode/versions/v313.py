@@ -9,6 +9,7 @@ from sot.bytecode.versions import v312
 
 LASTI_IS_OBJECT = True
 NULL_FIRST = False  # the two slots below the arguments of a call are callable, NULL
+ONE_LOCALS_DICT = False
 CLOSE_ANSWERS = True
 REMOVED: frozenset[str] = frozenset()
 

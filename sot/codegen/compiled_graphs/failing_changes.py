@@ -50,12 +50,19 @@ def changed_before_failure(graph: Graph, changed: Iterable[int]) -> list[int] | 
     if graph.numpy or any(node.op == "get_attr" for node in nodes) or not (refusing or graph.has_data_sizes):
         return None
     if not graph.has_data_sizes:        # assertions about numbers come before nothing
-        settled = [settled_by(node, nodes) for node in refusing]
         inputs = graph.module.graph.find_nodes(op="placeholder")
-        early = [i for i in early if not all(
-            node in found for node in nodes for found in settled
-            if storage_id(inputs[i].meta["example_value"]) in node.meta.get("changes", ()))]
+        unsettled = changed_out_of_order(refusing, nodes)
+        early = [i for i in early if storage_id(inputs[i].meta["example_value"]) in unsettled]
     return early if sum(graph.real[i].numel() for i in early) <= MOST else None
+
+
+def changed_out_of_order(refusing: Sequence[fx.Node], nodes: Sequence[fx.Node]) -> set[int]:
+    """The memory that a node changes which may run before one of ``refusing``."""
+    found = set[int]()
+    for node in refusing:
+        settled = settled_by(node, nodes)
+        found.update(*(other.meta["changes"] for other in nodes if "changes" in other.meta and other not in settled))
+    return found
 
 
 def raises_after_data(graph: Graph) -> bool:

@@ -152,6 +152,7 @@ class Writer:
             return None
         cast = self.cast_to(node)
         if (rule := rule_of(node.target)) is not None:
+            cast = self.nodes.__getitem__ if rule.of_program is not None else cast
             return self.put(node, "call_function", rule.function, self.moved(node.args, cast),
                             self.moved(node.kwargs, cast))
         kwargs = dict(node.kwargs)

@@ -1,7 +1,7 @@
 """Compiles the pieces of a graph between operations that only PyTorch can run.
 
-Tracing would lose or fix seeds, random generators, NumPy calls and hooks. They are called unchanged, in
-order with the compiled pieces. Autograd goes through all of them.
+Tracing would lose or fix seeds, random generators, NumPy calls and hooks, and would draw random numbers into other
+memory. These operations are called unchanged, in order with the compiled pieces. Autograd goes through all of them.
 
 A compiled piece is one node of autograd. A hook on one of its results would see only the gradient that comes from
 outside of the piece, so a piece ends with a tensor whose gradient the program sees.
@@ -18,8 +18,10 @@ from torch.fx.passes.split_module import split_module
 
 from sot.backends import Backend, call_backend
 from sot.graph.fake_rules import is_sparse
-from sot.interpreter.torch_ops.tensor_hooks import make_place
+from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
+from sot.interpreter.torch_ops.wrappers.scripted import is_script
 from sot.torch_compat.compilers import placeholder_values, symbolic_mode
+from sot.torch_compat.tensors import storage_id
 
 
 class Piece:
@@ -74,7 +76,7 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
     parts = split(module, place)
     for name, part in [*parts.named_children()]:
         at = name.removeprefix("submod_")
-        if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[int(at)]:
+        if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[int(at)] and not changes_shared(part):
             returns_tuple(part)
             delattr(parts, name)
             setattr(parts, name, Called(Piece(backend, part)))
@@ -123,7 +125,7 @@ def returns_tuple(part: fx.GraphModule) -> None:
 
 def shows_gradient(node: fx.Node) -> bool:
     """Whether the program puts a hook on its first argument, or keeps the gradient of it."""
-    return node.target is make_place or node.op == "call_method" and node.target == "retain_grad"
+    return is_place(node.target) or node.op == "call_method" and node.target == "retain_grad"
 
 
 def tuple_of(node: fx.Node) -> Any:
@@ -133,6 +135,15 @@ def tuple_of(node: fx.Node) -> Any:
     return whole if is_tuple else None
 
 
+def changes_shared(part: fx.GraphModule) -> bool:
+    """Whether a part changes tensors, and some of its inputs share memory. AOTAutograd refuses views of a tensor that
+    were made outside of autograd's sight, as operations that are called unchanged make them.
+    """
+    fakes = [node.meta.get("example_value") for node in part.graph.find_nodes(op="placeholder")]
+    places = [storage_id(fake) for fake in fakes if isinstance(fake, torch.Tensor)]
+    return len({*places}) < len(places) and any(changes_first(n) or "out" in n.kwargs for n in part.graph.nodes)
+
+
 def changes_first(node: fx.Node) -> bool:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     return bool(node.args) and (name.endswith("_") and not name.endswith("__") or name in ("setitem", "__setitem__"))
@@ -140,8 +151,14 @@ def changes_first(node: fx.Node) -> bool:
 
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but dense tensors and numbers."""
-    return node.target in plain or shows_gradient(node) or "warns" in node.meta or not all(
+    return node.target in plain or is_script(node.target) or shows_gradient(node) or draws_in_order(node) or (
+        "warns" in node.meta) or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
+
+
+def draws_in_order(node: fx.Node) -> bool:
+    """Whether the order of its random numbers may depend on where its tensor lies in memory."""
+    return bool(node.meta.get("draws_in_order"))
 
 
 def is_traced(value: Any) -> bool:

@@ -217,18 +217,11 @@ static PyObject *fail_for_lack_of_stack(PyThreadState *tstate, Frame *frame)
 static PyObject *evaluate_alone(PyThreadState *tstate, Frame *frame)
 {
     Registration *mine = this_thread();
-    if (mine == NULL) {
-        release_frame(tstate, frame);
-        return NULL;
+    if (mine != NULL) {
+        return evaluate_without_callback(tstate, frame, mine);
     }
-    PyObject *callback = Py_XNewRef(mine->callback);
-    Py_INCREF(mine);
-    register_callback(mine, PLAIN);
-    PyObject *result = evaluate_plainly(tstate, frame, 0);
-    register_callback(mine, callback);
-    Py_DECREF(mine);
-    Py_XDECREF(callback);
-    return result;
+    release_frame(tstate, frame);
+    return NULL;
 }
 
 static PyObject *evaluate_skipped(PyThreadState *tstate, Frame *frame, Slot *slot)

@@ -101,6 +101,7 @@ static inline int stack_is_low(void)
 /* Borrowed. NULL with an exception. */
 Registration *this_thread(void);
 void register_callback(Registration *self, PyObject *callback);
+PyObject *evaluate_without_callback(PyThreadState *tstate, Frame *frame, Registration *mine);
 void count_callback(PyObject *before, PyObject *after);
 void uninstall(PyInterpreterState *interp);
 

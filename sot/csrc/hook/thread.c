@@ -157,15 +157,37 @@ void count_callback(PyObject *before, PyObject *after)
     }
 }
 
-void register_callback(Registration *self, PyObject *callback)
+static void exchange_callback(Registration *self, PyObject *callback, int counted)
 {
     PyObject *before = self->callback;
     self->callback = Py_XNewRef(callback);
     if (view.registration == (PyObject *)self) {
         view.callback = callback;
     }
-    count_callback(before, callback);
+    if (counted) {
+        count_callback(before, callback);
+    }
     Py_XDECREF(before);
+}
+
+void register_callback(Registration *self, PyObject *callback)
+{
+    exchange_callback(self, callback, 1);
+}
+
+/* As if the thread had no callback. The evaluator stays installed if there is another, which would take the one that it
+   finds meanwhile for the one before it. */
+PyObject *evaluate_without_callback(PyThreadState *tstate, Frame *frame, Registration *mine)
+{
+    int is_only_one = current_evaluator(tstate) == evaluate && evaluate_before == _PyEval_EvalFrameDefault;
+    PyObject *callback = Py_XNewRef(mine->callback);
+    Py_INCREF(mine);
+    exchange_callback(mine, PLAIN, is_only_one);
+    PyObject *result = evaluate_plainly(tstate, frame, 0);
+    exchange_callback(mine, callback, is_only_one);
+    Py_DECREF(mine);
+    Py_XDECREF(callback);
+    return result;
 }
 
 static void registration_dealloc(PyObject *self)

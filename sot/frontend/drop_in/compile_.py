@@ -27,6 +27,7 @@ from sot.torch_compat.dynamo import state
 from sot.torch_compat.dynamo.modules import compiled_module, inside
 
 F = TypeVar("F")
+state.loaded()      # now, because the collector is off while this package is imported
 
 
 @overload
@@ -81,7 +82,6 @@ def compiled(model: Any, *, arguments: Arguments) -> Any:
         original(model, "compile")      # this raises for an invalid model
     if arguments.is_disabled:
         return model
-    state.loaded()
     state.tell(refuse_stance, stance_changed, forget_compiled)
     model = inside(model)
     if isinstance(model, torch.nn.Module):

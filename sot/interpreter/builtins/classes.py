@@ -104,7 +104,7 @@ def enum_call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         missing: Any = getattr(cls, "_missing_", None)
         if len(values) == 1 and not is_library(getattr(missing, "__module__", None)) and (
                 not is_constant(values[0]) or values[0] not in cls._value2member_map_):
-            raise Break(Reason.UNSUPPORTED, "an enum member that a Python method looks up")
+            return m.enter(enum.Enum.__new__, args)     # it calls the program's method
         return run_native(m, cls, *values, **{k: v.constant() for k, v in kwargs.items()})
     except NotConstant:
         raise Break(Reason.UNSUPPORTED, "an enum member by this value") from None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import decimal
 import operator
 import sys
 import types
@@ -36,6 +37,7 @@ from sot.values.objects import (
     guard_key,
 )
 from sot.values.objects.exceptions import like_native
+from sot.values.objects.hosted import in_decimal_context
 from sot.values.objects.identities import IdentityNumber
 from sot.values.objects.keys import PythonKey
 from sot.values.tensor import TensorNumber, TensorValue, see_both
@@ -69,10 +71,12 @@ def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
     m.warned.clear()
     outside = sys.exception()
     try:
-        with np.errstate(all="raise"):
+        with np.errstate(all="raise"), in_decimal_context(m, function):
             result = as_from(m, CALL)(function, args, kwargs)
     except (RecursionError, MemoryError, FloatingPointError) as e:
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
+    except Break:
+        raise
     except Exception as e:
         return throw_like(m, e, outside)
     if m.warned:
@@ -173,6 +177,18 @@ def call_slot_for_effect(m: Machine, obj: Value, name: str, args: list[Value]) -
 
 
 # ---- identity and equality ------------------------------------------------------------------------------------
+def note_identity(m: Machine, a: Value, b: Value) -> None:
+    """That ``a is b`` is asked. Objects of two types are never the same."""
+    if a.pytype is b.pytype:
+        m.compared.add(a.pytype)
+
+
+def asked_identical(m: Machine, a: Value, b: Value) -> bool:
+    """``a is b`` of the program."""
+    note_identity(m, a, b)
+    return identical(a, b)
+
+
 def identical(a: Value, b: Value) -> bool:
     """``a is b``"""
     if a is b:
@@ -227,7 +243,8 @@ def key_of(m: Machine, value: Value, role: str | None = "a dict key", within: Va
         raise Break(Reason.UNSUPPORTED, f"hashing {value}")
     if isinstance(value, ObjectValue) and is_python(slot(m, value, "__hash__"), slot(m, value, "__eq__")):
         return PythonKey(value, hash(follow(m, hash, value)), lambda a, b: bool(follow(m, operator.eq, a, b)), state_of)
-    m.compared.add(value.pytype)
+    if not isinstance(value, Const):    # a constant is the key that it equals
+        m.compared.add(value.pytype)
     key = value.key()
     if isinstance(value, FunctionValue):
         guard_key(m, key)
@@ -266,7 +283,11 @@ def equal(m: Machine, a: Value, b: Value) -> bool | None:
     if identical(a, b):
         return True
     if isinstance(a, Const) and isinstance(b, Const):
-        return bool(a.real == b.real) if foldable(a, "__eq__") and foldable(b, "__eq__") else None
+        if not foldable(a, "__eq__") or not foldable(b, "__eq__"):
+            return None
+        if decimal.Decimal in (a.pytype, b.pytype):
+            return bool(run_native(m, operator.eq, a.real, b.real).real)
+        return bool(a.real == b.real)
     tensors = isinstance(a, TensorValue), isinstance(b, TensorValue)
     if any(tensors):
         other = b if tensors[0] else a

@@ -65,10 +65,10 @@ for _module in (time, subprocess, socket, shutil, tempfile):
     leave(Reason.SIDE_EFFECT, functions(_module))
 leave(Reason.SIDE_EFFECT, [(f"{f.__qualname__}()", f) for f in (
     asyncio.Runner.run, asyncio.BaseEventLoop.run_until_complete, asyncio.BaseEventLoop.run_forever)])
-leave(Reason.SIDE_EFFECT, functions(torch, "save", "load", "set_printoptions"))
+leave(Reason.SIDE_EFFECT, functions(torch, "save", "load"))
 leave(Reason.SIDE_EFFECT, functions(np, "set_printoptions"))
 leave(Reason.SIDE_EFFECT, functions(pickle, "dump", "dumps", "load", "loads"))
-leave(Reason.SIDE_EFFECT, functions(builtins, "open", "input", "eval", "exec", "compile"))
+leave(Reason.SIDE_EFFECT, functions(builtins, "open", "input", "compile"))
 leave(Reason.SIDE_EFFECT, [(f"os.{f.__name__}()", f) for f in vars(os).values()
                            if isinstance(f, types.BuiltinFunctionType)])
 leave(Reason.SIDE_EFFECT, functions(os, "makedirs", "removedirs", "renames", "walk", "popen"))

@@ -388,11 +388,6 @@ def by_its_method(m: Machine, value: Value) -> Value:
     return m.enter(polyfill.reversed_, [value])
 
 
-@ANSWERS.add((TensorValue, "backwards"))
-def rows_backwards(m: Machine, value: TensorValue) -> Value:
-    raise Break(Reason.UNSUPPORTED, "reversed() of a tensor")
-
-
 @ANSWERS.add(*((kind, "backwards") for kind in (ListValue, TupleValue, DictValue, MappingProxy)))
 def container_backwards(m: Machine, value: Value) -> Value:
     if slot(m, value, "__reversed__") is not None and overridden(m, value, "__reversed__"):

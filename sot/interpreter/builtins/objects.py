@@ -21,7 +21,7 @@ from sot.interpreter.builtins.common import (
     slot,
     take,
 )
-from sot.interpreter.frame import Frame, is_of_enum
+from sot.interpreter.namespaces import variable
 from sot.interpreter.objects import attribute_stores, attributes, class_statements, introspection
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
 from sot.polyfills import builtin as polyfill
@@ -30,9 +30,9 @@ from sot.support.registry import HANDLERS, handles
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
 from sot.values.constants import is_library
-from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
+from sot.values.objects import ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, has_own_code
-from sot.values.wrapping import wrap, wrap_known
+from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -51,8 +51,13 @@ def type_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(isinstance)
 def isinstance_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     value, info = take("isinstance", args, kwargs, "obj", "class_or_tuple", required=2)
-    answer = _any_class(m, value, info, instance_of, polyfill.isinstance_of_any)
-    if answer is boolean(False) and isinstance(value, ObjectValue):
+    return _any_class(m, value, info, _instance_of, polyfill.isinstance_of_any)
+
+
+def _instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
+    """``instance_of``, which asks for ``__class__`` if the type is no subclass."""
+    answer = instance_of(m, value, cls)
+    if answer is False and isinstance(value, ObjectValue):
         hook, _ = lookup(None, value.pytype, "__getattribute__")
         claimed, _ = lookup(None, value.pytype, "__class__")
         if isinstance(hook, types.FunctionType) or claimed is not vars(object)["__class__"]:
@@ -305,40 +310,6 @@ def type_getattribute(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
     return attributes.load_from_class(m, cls.constant(), name_of(m, name, "__getattribute__"))
 
 
-@handles(vars)
-def vars_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    obj, = take("vars", args, kwargs, "object")
-    return locals_(m, [], {}) if obj is None else obj.load_attr(m, "__dict__")
-
-
-@handles(locals)
-def locals_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    frame = m.frames[-1]
-    if is_of_enum(frame):
-        raise Break(Reason.CLASS_BODY, " of an enum that uses its namespace")
-    if frame.names is not None:     # the body of a class
-        return frame.names
-    made = DictValue(dict)
-    for name, value in [*frame.locals.items()]:
-        made.overlay[name] = settled(m, frame, name, value)
-    for name, cell in frame.cells.items():
-        held = cell.get(m)
-        if held is not ABSENT:
-            made.overlay[name] = held
-    return made
-
-
-def settled(m: Machine, frame: Frame, name: str, value: Any) -> Value:
-    if not isinstance(value, Value):
-        value = frame.locals[name] = wrap(m, value.real, value.origin)
-    return value
-
-
-@handles(globals)
-def globals_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return m.namespace(m.frames[-1].namespace)
-
-
 @handles(dir)
 def dir_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) == 1 and isinstance(args[0], Const):
@@ -409,11 +380,10 @@ def _implicit_super(m: Machine) -> Value:
         raise Skip(Reason.UNSUPPORTED, "super() outside of a method")
     assert isinstance(cell, CellValue)
     name = frame.native.co_varnames[0]
-    held = frame.cells[name].get(m) if name in frame.cells else frame.locals.get(name, ABSENT)
-    cls = cell.get(m)
+    held, cls = variable(m, frame, name), cell.get(m)
     if held is ABSENT or not isinstance(cls, Const) or not isinstance(cls.real, type):
         raise Skip(Reason.UNSUPPORTED, "super() without an object or a class")
-    return bound_super(cls.real, held if name in frame.cells else settled(m, frame, name, held))
+    return bound_super(cls.real, held)
 
 
 # ---- the other methods of object and type --------------------------------------------------------------------

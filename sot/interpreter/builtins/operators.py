@@ -16,6 +16,7 @@ from sot.interpreter.builtins.common import (
     EXACT,
     NOT_IMPLEMENTED,
     SEQUENCES,
+    asked_identical,
     call_slot,
     equal,
     fold,
@@ -362,14 +363,12 @@ def truth(m: Machine, value: Value) -> bool | Any:
 
 @handles(operator.is_)
 def is_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    m.compared.add(args[0].pytype)
-    return boolean(identical(*take("is_", args, kwargs, "a", "b", required=2)))
+    return boolean(asked_identical(m, *take("is_", args, kwargs, "a", "b", required=2)))
 
 
 @handles(operator.is_not)
 def is_not(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    m.compared.add(args[0].pytype)
-    return boolean(not identical(*take("is_not", args, kwargs, "a", "b", required=2)))
+    return boolean(not asked_identical(m, *take("is_not", args, kwargs, "a", "b", required=2)))
 
 
 # ---- the functions of the operator module -------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import cmath
 import colorsys
 import dataclasses
 import datetime
+import decimal
 import fnmatch
 import importlib.metadata
 import inspect
@@ -49,7 +50,7 @@ DATES = (datetime.date, datetime.time, datetime.datetime, datetime.timedelta, da
 TYPES: tuple[type, ...] = (np.generic, str, bytes, int, float, complex, bool, range, slice, tuple, frozenset,
                            type(None), type(Ellipsis), re.Pattern, re.Match, torch.dtype, torch.device, torch.Size,
                            torch.finfo, torch.iinfo, torch.layout, torch.memory_format, types.UnionType,
-                           types.GenericAlias, *DATES)
+                           types.GenericAlias, decimal.Decimal, *DATES)
 MODULES = (math, cmath, operator, posixpath, fnmatch, textwrap, keyword, colorsys)
 MODULE_EXCEPTIONS = frozenset({
     *(getattr(os.path, n) for n in ("exists", "lexists", "isfile", "isdir", "islink", "ismount", "getsize", "getmtime",
@@ -76,12 +77,12 @@ TORCH = (torch.device, torch.finfo, torch.iinfo, torch.promote_types, torch.can_
 
 
 def _collect() -> set[Any]:
-    found: set[Any] = {*BUILTINS, *DATES, *REGEX, *OF_BYTES, *TYPING, *TORCH, *NUMPY, string.capwords, os.fspath,
-                       json.dumps, json.loads, importlib.metadata.version, sys.intern,
+    found: set[Any] = {decimal.Decimal, *BUILTINS, *DATES, *REGEX, *OF_BYTES, *TYPING, *TORCH, *NUMPY,
+                       string.capwords, os.fspath, json.dumps, json.loads, importlib.metadata.version, sys.intern,
                        types.CodeType.replace}
     for cls in TYPES:
         found |= {raw for name, raw in vars(cls).items() if isinstance(raw, DESCRIPTORS) and name not in NOT_PURE}
-    for cls in (int, float, bytes, str, complex):
+    for cls in (int, float, bytes, str, complex, decimal.Decimal):
         found |= {getattr(cls, name) for name, raw in vars(cls).items()
                   if isinstance(raw, types.ClassMethodDescriptorType)}
     found |= {str.maketrans, bytes.maketrans}

@@ -1,6 +1,7 @@
 """Reductions of iterables (sum, any, all, min, max) and sorting: at once over known elements, else as polyfills."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins.common import hosts, is_none, run_native, take, truth_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 MANY = 4                # greatest number of varying numbers whose order is guarded
+COMPARISONS = 1000      # greatest number of comparisons by code of the program in a sort
 
 
 # ---- reductions -------------------------------------------------------------------------------------------------
@@ -139,9 +141,42 @@ def sorted_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(polyfill.sort_order)
 def sort_order(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The order of keys: computed at once if they are constants."""
-    keys, reverse = args
+    keys, reverse, order = args
     found = hosts(m, known_items(m, keys) or [])
     if found is None:
-        return m.enter(polyfill.merge_sort_order, args)
-    return wrap_new(m, sorting_order(m, found, truth_of(m, reverse)))
+        return m.enter(polyfill.compared_order, args)
+    indices = sorting_order(m, found, truth_of(m, reverse))
+    m.touch(order)
+    order.items = [Const(i) for i in indices]       # type: ignore[attr-defined]
+    return NONE
 
+
+class Asked(Exception):
+    """``list.sort`` compares two keys, whose indices are the arguments."""
+
+
+class Numbered:
+    """Stands for a key. Comparisons take the answers in turn."""
+
+    def __init__(self, index: int, answers: Iterator[bool]) -> None:
+        self.index, self.answers = index, answers
+
+    def __lt__(self, other: Numbered) -> bool:
+        for answer in self.answers:
+            return answer
+        raise Asked(self.index, other.index)
+
+
+@handles(polyfill.sorting_step)
+def sorting_step(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Sort again from the start with the answers so far, so each version of Python compares what it would compare."""
+    count, reverse, answers = args
+    given = [answer.constant() for answer in known_items(m, answers) or []]
+    if len(given) > COMPARISONS:
+        raise Break(Reason.UNSUPPORTED, "sorting many objects by their own comparison")
+    left, order, pair = iter(given), [*range(count.constant())], None
+    try:
+        order.sort(key=lambda i: Numbered(i, left), reverse=truth_of(m, reverse))
+    except Asked as e:
+        pair = e.args
+    return wrap_new(m, (pair, order))

@@ -13,6 +13,7 @@ from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import (
     NOT_IMPLEMENTED,
     call_slot,
+    fold,
     foldable,
     hosts,
     is_native,
@@ -21,11 +22,12 @@ from sot.interpreter.builtins.common import (
     take,
 )
 from sot.interpreter.numpy_ops import numpy_functions
+from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.polyfills import text as polyfill
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values.base import Const, Opaque, Value
+from sot.values.base import ABSENT, Const, Opaque, Value
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import SliceValue
 from sot.values.objects import DictValue, ListValue, MappingProxy, SetValue, TupleValue
@@ -350,25 +352,35 @@ def looks_deeper(text: str) -> bool:
         return False
 
 
+FIELD = re.compile(r"(?P<first>[^.\[]*)(?P<path>(?:\.[^.\[]+|\[[^\]]+\])*)")
+STEP = re.compile(r"\.([^.\[]+)|\[([^\]]+)\]")
+
+
 def format_pieces(text: str, values: list[Value], kwargs: dict[str, Value]) -> list[Value] | None:
-    """The text between the fields, and each field as (value, conversion, format); None if a field reads into a
-    value.
-    """
-    pieces: list[Value] = []
-    count = itertools.count()
-    try:
+    """The text between the fields, and each field as (value, steps, conversion, format). None if Python raises."""
+    count, kinds = itertools.count(), set()
+
+    def pieces_of(text: str, depth: int) -> list[Value]:
+        pieces: list[Value] = []
         for literal, field, spec, conversion in string.Formatter().parse(text):
             pieces.append(Const(literal))
             if field is None:
                 continue
-            if "{" in (spec or ""):
-                return None
-            value = values[int(field or next(count))] if field.isdigit() or not field else kwargs[field]
-            pieces.append(TupleValue([value, Const(conversion), Const(spec)]))
-    # left to Python: it raises, or reads an attribute or item of a value
+            if depth > 1 or (conversion or "s") not in "sra" or (parts := FIELD.fullmatch(field)) is None:
+                raise ValueError
+            first, path = parts["first"], STEP.findall(parts["path"])
+            if not first or first.isdigit():
+                kinds.add(bool(first))
+            value = values[int(first or next(count))] if first.isdigit() or not first else kwargs[first]
+            steps = [Const((name, int(key) if key.isdecimal() else key)) for name, key in path]
+            inner = Const(spec) if "{" not in (spec or "") else TupleValue(pieces_of(spec or "", depth + 1))
+            pieces.append(TupleValue([value, TupleValue(steps), Const(conversion), inner]))
+        return pieces
+    try:
+        pieces = pieces_of(text, 0)
     except (KeyError, IndexError, ValueError):
         return None
-    return pieces
+    return pieces if len(kinds) < 2 else None
 
 
 @handles(str.format_map)
@@ -379,3 +391,25 @@ def str_format_map(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
     return run_native(m, str.format_map, *found)
 
 
+# ---- regular expressions ------------------------------------------------------------------------------------------
+def _substitution(method: Any, follow: Any) -> None:
+    @handles(method)
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        """With a function of the program, which is called for each match."""
+        if (found := fold(m, method, args, kwargs)) is not None:
+            return found
+        pattern, function, text, count = take(
+            method.__name__, args, kwargs, "self", "repl", "string", "count", required=3)
+        known = hosts(m, [pattern, text, Const(0) if count is None else count])
+        if known is None or type(known[1]) is not str or not isinstance(known[2], int) or lookup(
+                m, function.pytype, "__call__")[0] is ABSENT:
+            raise Break(Reason.UNSUPPORTED, f"{method.__qualname__} of values made at run time")
+        try:
+            matches = itertools.islice(known[0].finditer(known[1]), max(known[2], 0) if known[2] else None)
+        except TypeError as e:      # the pattern is one of bytes
+            return m.throw(TypeError, *e.args)
+        return m.enter(follow, [function, Const(known[1]), TupleValue([Const(match) for match in matches])])
+
+
+_substitution(re.Pattern.sub, polyfill.substituted_text)
+_substitution(re.Pattern.subn, polyfill.substituted)

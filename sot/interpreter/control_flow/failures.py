@@ -30,6 +30,10 @@ def expect(m: Machine, name: str, is_ours: bool = False, call: Call | None = Non
         call: the operation, if its indices may be checked early.
     """
     builder, mode = m.builder, m.builder.fake_mode
+    if any(catching.log is not None for catching in m.entered.catching):
+        if not m.assumptions.interprets:
+            raise Break(Reason.SIDE_EFFECT, f"{name}, which may warn, where warnings are recorded,")
+        mode.note_refusal()
     changed = bool(builder.changed_inputs()) if mode.may_refuse or mode.changes_unversioned else False
     traceless = builder.changes_traceless or (mode.changes_unversioned and not changed) or builder.changes_untracked()
     seen = m.refusal_seen
@@ -68,6 +72,9 @@ def catches(frame: Frame) -> bool:
                     at += 1
             elif op in ("PUSH_EXC_INFO", "COPY", "POP_EXCEPT"):
                 at += 1
+            elif [i.op.partition("_")[0] for i in instrs[at:at + 3]] == ["LOAD", "STORE", "DELETE"] and (
+                    instrs[at].arg is None):        # the end of ``except ... as e`` deletes e
+                at += 3
             else:
                 return True
         index = instrs[at].handler

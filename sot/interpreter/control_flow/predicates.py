@@ -13,7 +13,7 @@ from sot.interpreter.builtins.common import no_keywords, take
 from sot.interpreter.control_flow import failures
 from sot.interpreter.numpy_ops import numpy_functions
 from sot.interpreter.torch_ops import known_values, overrides
-from sot.interpreter.torch_ops.data_sizes import graph_numbers
+from sot.interpreter.torch_ops.data_sizes import graph_numbers, nonempty
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
@@ -80,6 +80,8 @@ def truth_of_number(m: Machine, value: DeferredScalar) -> bool | TensorBool:
         return known
     if graph_numbers.may_be(m) and may_be_assertion(m):
         return TensorBool(graph_numbers.as_truth(m, value).graph_number(m))
+    if may_fail(m) and (guess := nonempty.truth_if_nonempty(m, value)) is not None:
+        return guess
     raise value.needed()
 
 
@@ -96,15 +98,19 @@ def may_be_assertion(m: Machine) -> bool:
     """Whether the truth is asked for a jump with one side that always raises, and whether the graph may raise here
     because Python can run the frame again.
     """
-    frame, builder = m.frames[-1], m.builder
+    frame = m.frames[-1]
     at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
-    if frame.instrs[at].op not in JUMPS or m.modes or builder.region is not None or m.watch is not None:
-        return False
-    if has_changed(m):
+    if frame.instrs[at].op not in JUMPS or not may_fail(m):
         return False
     flow = flow_of(frame.native)
     returns = {flow.place[pc] in flow.unraised for pc in ways(frame.instrs, at)}
-    return len(returns) == 2 and not any(map(failures.catches, m.frames))
+    return len(returns) == 2
+
+
+def may_fail(m: Machine) -> bool:
+    """Whether an assertion may be recorded here: Python can run the frame again if it fails."""
+    return not (m.modes or m.builder.region is not None or m.watch is not None or has_changed(m)
+                or any(map(failures.catches, m.frames)))
 
 
 def as_truth(m: Machine, value: Value) -> TensorBool:

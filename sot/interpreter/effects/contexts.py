@@ -17,7 +17,7 @@ from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import handles
 from sot.values.base import NONE, Const, Value, boolean
 from sot.values.objects import DictValue, ExceptionValue, TupleValue
-from sot.values.objects.contexts import ContextValue, ContextVarValue, LocalValue, TokenValue
+from sot.values.objects.contexts import ContextValue, ContextVarValue, LocalValue, MadeContextVar, TokenValue
 from sot.values.wrapping import wrap
 
 if TYPE_CHECKING:
@@ -43,11 +43,23 @@ def held_by(m: Machine, var: ContextVarValue) -> Value:
 
 def initial(m: Machine, var: ContextVarValue) -> Value:
     """What the context of the call holds."""
+    if isinstance(var, MadeContextVar):
+        return NO_VALUE
     origin, real = InContext(var.origin), var.real.get(MISSING)
     if real is MISSING:
         m.guard(IsGuard(origin, MISSING))
         return NO_VALUE
     return wrap(m, real, origin)
+
+
+@handles(contextvars.ContextVar)
+def new_variable(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    name, = take("ContextVar", args, {k: v for k, v in kwargs.items() if k != "default"}, "name", required=1)
+    if name.pytype is not str:
+        raise Break(Reason.BAD_CALL, "ContextVar()")
+    made = MadeContextVar(name, kwargs.get("default"), NO_VALUE)
+    m.by_id[id(made)] = (made, made)
+    return made
 
 
 @handles(contextvars.ContextVar.get)
@@ -59,6 +71,10 @@ def get(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return held
     if default is not None:
         return default
+    if isinstance(var, MadeContextVar):
+        if var.default is None:
+            raise PyRaise(ExceptionValue(LookupError, [var]))
+        return var.default
     m.guard(IsGuard(var.origin, var.real))
     try:
         own: Any = contextvars.Context().run(var.real.get)
@@ -71,7 +87,7 @@ def get(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def set_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, value = take("set", args, kwargs, "self", "value", required=2)
     var = variable(self_)
-    within = m.contexts[-1] if m.contexts else None
+    within = m.entered.contexts[-1] if m.entered.contexts else None
     token = TokenValue(var, held_by(m, var), within)
     m.touch(var)
     var.held = value
@@ -91,7 +107,7 @@ def called_within(e: Emitter, context: ContextValue | None, method: str, value: 
 def reset(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, token = take("reset", args, kwargs, "self", "token", required=2)
     var = variable(self_)
-    within = m.contexts[-1] if m.contexts else None
+    within = m.entered.contexts[-1] if m.entered.contexts else None
     if not isinstance(token, TokenValue) or token.used or token.variable is not var or token.within is not within:
         raise Break(Reason.SIDE_EFFECT, f"resetting {var} by {token}")
     m.touch(var)
@@ -110,7 +126,7 @@ def variables(m: Machine) -> list[ContextVarValue]:
 @handles(contextvars.copy_context)
 def copy_context(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     take("copy_context", args, kwargs)
-    outer = m.contexts[-1] if m.contexts else None
+    outer = m.entered.contexts[-1] if m.entered.contexts else None
     made = ContextValue({var: var.held for var in variables(m)})
 
     def copy(e: Emitter) -> None:
@@ -143,8 +159,8 @@ def enter_context(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
     outside = {var: var.held for var in variables(m)}
     swap(m, context.held)
     context.held, context.entered = outside, True
-    m.contexts.append(context)
-    m.undoable(m.contexts.pop)
+    m.entered.contexts.append(context)
+    m.undoable(m.entered.contexts.pop)
     return NONE
 
 
@@ -155,8 +171,8 @@ def leave_context(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Va
     inside = {var: var.held for var in variables(m)}
     swap(m, context.held)
     context.held, context.entered = inside, False
-    m.contexts.pop()
-    m.undoable(lambda: m.contexts.append(context))
+    m.entered.contexts.pop()
+    m.undoable(lambda: m.entered.contexts.append(context))
     return NONE
 
 

@@ -62,8 +62,11 @@ def record(m: Machine, write_logger: Callable[[Emitter], str], level: int, args:
         raise Break(Reason.SIDE_EFFECT, f"logging with {', '.join(kwargs) or 'no message'}")
     error, what = shown_error(m, kwargs.get("exc_info", NONE)), UNKNOWN.format("logging")
     place = Const(position(m, kwargs.get("stacklevel", Const(1)).constant()))
+    made = len(m.shown)
     first, rest = ([deferred(m, v, what) for v in values] for values in (
         [Const(level), place], [kwargs.get("extra", NONE), *args]))
+    for shown in m.shown[made:]:
+        shown.is_kept = True
 
     def call(e: Emitter) -> str:
         parts = [*(write(e) for write in first), e.value(error), *(write(e) for write in rest)]

@@ -115,6 +115,8 @@ def replay(m: Machine, call: Write) -> Value:
 def print_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """An object with its own ``__str__`` is formatted now. For a file of the user, its ``write`` is called."""
     file = kwargs.get("file", NONE)
+    if is_none(file) and (set_here := standard_output(m)) is not None:
+        file, kwargs = set_here, {**kwargs, "file": set_here}
     if isinstance(file, HostedValue):
         return print_to_hosted(m, file, args, {k: v for k, v in kwargs.items() if k != "file"})
     if not is_none(file) and not is_standard(file):
@@ -143,6 +145,24 @@ def print_to_hosted(m: Machine, file: HostedValue, args: list[Value], kwargs: di
         return throw_like(m, e)
     hosted.called(m, type(file.hosted).write, file, [Const(text.getvalue())], {})
     return NONE
+
+
+def standard_output(m: Machine) -> Value | None:
+    """What the program has set as ``sys.stdout``, if that is not the one from before the call."""
+    namespace = m.namespaces.get(id(vars(sys)))
+    found = None if namespace is None else namespace.overlay.get("stdout")
+    return None if found is None or is_standard(found) else found
+
+
+def set_output(m: Machine, value: Value) -> None:
+    """``sys.stdout = value``. Emitted code does the same between the output before and after. Output to a stream that
+    the call has made is in it already then.
+    """
+    overlay = m.namespace(vars(sys)).overlay
+    before = overlay.get("stdout")
+    m.undoable(lambda: overlay.pop("stdout") if before is None else overlay.update(stdout=before))
+    overlay["stdout"] = value
+    m.effect(lambda e: e.line(f"{e.const(sys)}.stdout = {e.value(value)}"))
 
 
 def is_none(value: Value) -> bool:

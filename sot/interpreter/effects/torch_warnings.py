@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from sot.guards.assumptions import RestartCapture
+from sot.support.errors import Break, Reason
 from sot.support.own_code import is_own
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def place_of(m: Machine) -> Where:
 
 def taken(m: Machine) -> dict[str, Where]:
     """The warnings of the operation that has just run, with the place that each names."""
+    refuse_recorded(m)
     found = {str(shown.message): place for shown, place in m.warned}
     m.warned.clear()
     return found
@@ -98,9 +100,16 @@ def taken(m: Machine) -> dict[str, Where]:
 
 def warn_later(m: Machine) -> None:
     """The operation that has just run is not part of the graph, so its warnings are shown once, after the graph."""
+    refuse_recorded(m)
     for shown, place in [*m.warned]:
         m.effect(told_once(shown, place))
     m.warned.clear()
+
+
+def refuse_recorded(m: Machine) -> None:
+    """Break if the program records the warning: the graph runs before emitted code enters the ``catch_warnings``."""
+    if m.warned and any(catching.log is not None for catching in m.entered.catching):
+        raise Break(Reason.SIDE_EFFECT, "an operation that warns, where warnings are recorded")
 
 
 def told_once(shown: Shown, place: Where) -> Callable[[Emitter], None]:

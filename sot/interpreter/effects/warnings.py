@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import Guard, IsGuard
 from sot.guards.origin import Attr, Emit, known
-from sot.interpreter.effects.output import UNKNOWN, Write, defer, deferred, replay
+from sot.interpreter.effects import catch_warnings
+from sot.interpreter.effects.output import UNKNOWN, Write, deferred, replay
 from sot.interpreter.frame import Frame
 from sot.interpreter.wrapping import refuse_log
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import Const, Value
+from sot.values.callables import MadeGlobals
 from sot.values.constants import is_library
-from sot.values.objects import ExceptionValue, ObjectValue
+from sot.values.objects import ExceptionValue
 from sot.values.text import varies
 
 if TYPE_CHECKING:
@@ -97,8 +99,15 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if any(frame.function is not None and frame.function.is_wrapped for frame in m.frames[1 - level:] if level > 1):
         raise Break(Reason.SIDE_EFFECT, "a warning that names a wrapper of the function")
     kind = category or UserWarning
-    refuse_errors(m, kind, message)
+    log = catch_warnings.log_of(m, kind)
+    if log is None:
+        refuse_errors(m, kind, message)
     refuse_readers(m)
+    if log is not None:
+        if level > len(m.frames):
+            raise Break(Reason.SIDE_EFFECT, "a warning that is recorded and names a caller of the function")
+        warn_at(m, m.frames[-level], shown, kind)
+        return catch_warnings.record(m, log, m.frames[-level], message, kind)
     if level > len(m.frames):       # the entry runs at the place of the outermost frame
         outer = level - len(m.frames) + 1
         return replay(m, lambda e: f"{e.const(warnings.warn)}({shown(e)}, {e.const(kind)}, {outer})")
@@ -106,6 +115,8 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 
 def warn_at(m: Machine, frame: Frame, shown: Write, kind: type[Warning]) -> Value:
+    if isinstance(frame.namespace, MadeGlobals):
+        raise Break(Reason.SIDE_EFFECT, "a warning of text that exec runs in a dict of the call")
     names = frame.namespace     # the program may replace the record of warnings in it
     where = [Const(frame.native.co_filename), Const(frame.line), Const(frame.namespace.get("__name__"))]
 
@@ -114,48 +125,3 @@ def warn_at(m: Machine, frame: Frame, shown: Write, kind: type[Warning]) -> Valu
         parts = [shown(e), e.const(kind), *map(e.value, where), registry]
         return f"{e.const(warnings.warn_explicit)}({', '.join(parts)})"
     return replay(m, call)
-
-
-class CatchWarnings(ObjectValue):
-    """``warnings.catch_warnings(...)``: made, entered and left when the effects are replayed."""
-
-    def __init__(self, kwargs: dict[str, Any]) -> None:
-        super().__init__(warnings.catch_warnings)
-        self.kwargs = kwargs
-
-    def rebuild(self, e: Emitter) -> str:
-        return e.variable(self, f"{e.const(warnings.catch_warnings)}(**{e.const(self.kwargs)})")
-
-
-@handles(warnings.catch_warnings)
-def catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    given = {k: v.host(m) for k, v in kwargs.items()}
-    if args or given.get("record") or given.get("module"):
-        raise Break(Reason.SIDE_EFFECT, "catch_warnings that records")
-    return CatchWarnings(given)
-
-
-@handles(warnings.catch_warnings.__enter__)
-def enter_catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if not isinstance(args[0], CatchWarnings):
-        raise Break(Reason.SIDE_EFFECT, "entering a catch_warnings that existed before")
-    return replay(m, lambda e: f"{e.value(args[0])}.__enter__()")
-
-
-@handles(warnings.catch_warnings.__exit__)
-def leave_catch_warnings(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    if not isinstance(args[0], CatchWarnings):
-        raise Break(Reason.SIDE_EFFECT, "leaving a catch_warnings that existed before")
-    return replay(m, lambda e: f"{e.value(args[0])}.__exit__(None, None, None)")
-
-
-def _filter(function: Any) -> None:
-    @handles(function)
-    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if args and args[0].constant() == "error":
-            raise Break(Reason.SIDE_EFFECT, "making warnings errors")
-        return defer(m, function, args, kwargs, function.__name__)
-
-
-for _function in (warnings.simplefilter, warnings.filterwarnings, warnings.resetwarnings):
-    _filter(_function)

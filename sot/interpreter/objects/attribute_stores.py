@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import builtins
+import sys
 import types
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.guards import HasKeyGuard
+from sot.interpreter.effects.output import set_output
 from sot.interpreter.frame import DISCARD
 from sot.interpreter.objects import class_statements
 from sot.interpreter.objects.attributes import OF_C, has_dict, property_part
@@ -21,6 +23,9 @@ from sot.values.tensor import TensorValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
+
+
+OF_OBJECT = vars(object)
 
 
 def _no_place() -> str:
@@ -97,6 +102,8 @@ def set_of_constant(m: Machine, obj: Const, name: str, value: Value | None) -> N
         store_data(m, obj, raw, owner, name, value)
     elif made is not None:
         class_statements.store(m, made, name, value)
+    elif obj.real is sys and name == "stdout" and value is not None:
+        set_output(m, value)
     elif isinstance(obj.real, type) and is_data(obj.real, name, value):
         set_of_class(m, obj.real, name, value)
     else:
@@ -151,8 +158,27 @@ def set_of_object(m: Machine, obj: ObjectValue, name: str, value: Value | None) 
         obj.attrs.delete(m, name)
 
 
+def set_class(m: Machine, obj: Value, value: Value | None) -> None:
+    """``obj.__class__ = cls``, for instances whose classes add nothing to ``object`` in C and have no slots."""
+    cls = value.real if isinstance(value, Const) else None
+    if type(obj) is not ObjectValue or not isinstance(cls, type) or not all(
+            is_of_object(kind) for kind in (obj.pytype, cls)):
+        raise Break(Reason.UNSUPPORTED, f"setting .__class__ of {obj}")
+    m.touch(obj)
+    obj.pytype = cls
+
+
+def is_of_object(cls: type) -> bool:
+    made_by = next(c for c in cls.__mro__ if "__new__" in vars(c) and not isinstance(
+        vars(c)["__new__"], (staticmethod, types.FunctionType)))
+    return made_by is object and cls.__dictoffset__ != 0 and not hasattr(cls, "__del__") and not any(
+        "__slots__" in vars(c) for c in cls.__mro__[:-1])
+
+
 def store_data(m: Machine, obj: Value, raw: Any, owner: type, name: str, value: Value | None) -> None:
-    if isinstance(raw, property):
+    if raw is OF_OBJECT["__class__"]:
+        set_class(m, obj, value)
+    elif isinstance(raw, property):
         part = "fdel" if value is None else "fset"
         if getattr(raw, part) is None:
             m.throw(AttributeError, f"property {name!r} of {obj.pytype.__qualname__!r} object has no "

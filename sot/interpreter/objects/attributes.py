@@ -29,6 +29,7 @@ from sot.interpreter.objects.lookup import (
 from sot.polyfills import builtin as polyfill
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
+from sot.support.lookups import own_dict
 from sot.support.registry import HANDLERS
 from sot.torch_compat.callables import PYBIND_METHOD
 from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Opaque, Value
@@ -148,7 +149,7 @@ def held_by_function(m: Machine, obj: FunctionValue, name: str) -> Value | Any:
 @ANSWERS.add((Const, "load_held"))
 def held_by_constant(m: Machine, obj: Const, name: str) -> Value | Any:
     if obj.unguarded is not None:
-        found = getattr(obj.unguarded, "__dict__", None)
+        found = own_dict(obj.unguarded)
         if found is not None and name in found:
             return wrap_known(m, found[name])
     return ABSENT
@@ -159,7 +160,7 @@ def opaque_attr(m: Machine, obj: Opaque, name: str) -> Value | Any:
     """What a C object holds under a name. Its ``__dict__`` can be read, but not captured."""
     if obj.origin is None or obj.pytype.__getattribute__ is not object.__getattribute__:
         raise obj.refusal(f"{obj}, an object of type {obj.pytype.__qualname__},")
-    held = getattr(obj.real, "__dict__", None)
+    held = own_dict(obj.real)
     if held is None:
         return ABSENT
     if name in held:

@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 METACLASSES = (type, abc.ABCMeta)
 # These make a class of constants and of functions that they do not call.
-LIBRARY_METACLASSES = (enum.EnumMeta, type(types.resolve_bases((typing.NamedTuple,))[0]))
+LIBRARY_METACLASSES = (enum.EnumMeta, type(types.resolve_bases((typing.NamedTuple,))[0]),
+                       type(torch.autograd.Function))
 # They would call these functions.
 CALLED_BY_LIBRARY = frozenset({"__new__", "__init__", "__init_subclass__", "__set_name__", "_missing_", "_ignore_",
                                "_generate_next_value_"})
@@ -229,7 +230,7 @@ def class_of(m: Machine, meta: Any, name: str, bases: tuple[type, ...], members:
 
 def class_of_library(m: Machine, name: str, bases: tuple[Any, ...], members: dict[str, Value],
                      shells: dict[str, Any]) -> ClassValue:
-    """An enum or a named tuple, whose metaclass replaces members of the body."""
+    """An enum, a named tuple or a function of autograd, whose metaclass replaces or adds members."""
     classes = {c for base in bases for c in getattr(base, "__mro__", ())}
     if any(name in vars(c) for c in classes if not is_library(c.__module__) for name in CALLED_BY_LIBRARY):
         raise Break(Reason.CLASS_BODY, " whose bases customize how members are made")
@@ -301,8 +302,11 @@ def store(m: Machine, made: ClassValue, name: str, value: Value | None) -> None:
     """``cls.name = value`` of a class made during capture."""
     if name == "__bases__":     # this updates all subclasses, including unreferenced ones
         raise Skip(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
-    if value is None or name.startswith("__") or isinstance(made, LibraryClassValue):
+    if name.startswith("__") or isinstance(made, LibraryClassValue) or value is None and name not in vars(made.real):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {made}")
+    if value is None:
+        made.delete(m, name)
+        return
     made.write(m, name, value, shell(m, name, value))
 
 

@@ -7,7 +7,7 @@ import threading
 import typing
 import weakref
 from collections.abc import Callable
-from types import FunctionType, MappingProxyType
+from types import CellType, FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ import torch
 from sot.guards.class_guards import RefersGuard
 from sot.guards.origin import Address, Arg, Identity, Item, Referent
 from sot.interpreter.builtins.common import fold, hosts
+from sot.interpreter.entering import keyword_default, settled
 from sot.interpreter.loop import evaluate
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.computed_attributes import VALUES
@@ -43,13 +44,40 @@ def signature(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The function is already guarded, so its signature is as constant as its code."""
     target = args[0] if len(args) == 1 and not kwargs else None
     if isinstance(target, BoundMethod) and isinstance(target.function, FunctionValue):
-        found = signature_of(m, real_function(target.function))
+        found = signature_of_function(m, target.function)
         return Const(found.replace(parameters=list(found.parameters.values())[1:]))
     if isinstance(target, FunctionValue):
-        return Const(signature_of(m, real_function(target)))
+        return Const(signature_of_function(m, target))
     if isinstance(target, Const) and isinstance(target.real, type):
         return Const(signature_of(m, target.real))
     raise Break(Reason.UNSUPPORTED, f"the signature of {target}")
+
+
+def signature_of_function(m: Machine, function: FunctionValue) -> inspect.Signature:
+    """Of a function that the trace has made, it is that of a function with the same code and constants."""
+    if function.real is not ABSENT:
+        return signature_of(m, function.real)
+    attributes = function.attrs.attrs.overlay if function.attrs is not None else {}
+    wrapped = attributes.get("__wrapped__", ABSENT)
+    if "__signature__" in attributes or (wrapped is not ABSENT and not isinstance(wrapped, FunctionValue)):
+        raise Break(Reason.UNSUPPORTED, f"the signature of {function}")
+    if isinstance(wrapped, FunctionValue):
+        return signature_of_function(m, wrapped)
+    annotations = function.load_attr(m, "__annotations__")
+    if not isinstance(annotations, DictValue):
+        raise Break(Reason.UNSUPPORTED, "the annotations of a function made during capture")
+    try:
+        like = FunctionType(function.code, {}, function.code.co_name, tuple(
+            settled(m, value).constant() for value in function.defaults), tuple(CellType() for _ in function.closure))
+        first = function.code.co_argcount
+        by_name = {name: keyword_default(m, function, name) for name in function.code.co_varnames[
+            first:first + function.code.co_kwonlyargcount]}
+        like.__kwdefaults__ = {
+            name: settled(m, value).constant() for name, value in by_name.items() if value is not None}
+        like.__annotations__ = {name: annotations.get(m, name).constant() for name in annotations.keys(m)}
+    except NotConstant:
+        raise Break(Reason.UNSUPPORTED, f"the signature of {function}, whose defaults are made at run time") from None
+    return signature_of(m, like)
 
 
 def signature_of(m: Machine, target: Any) -> inspect.Signature:
@@ -151,12 +179,6 @@ def referent(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if args[0].origin is None:
         raise Break(Reason.OPAQUE_CALL, "a weak reference")
     return wrap(m, args[0].real(), Referent(args[0].origin))
-
-
-def real_function(value: FunctionValue) -> Any:
-    if value.real is ABSENT:
-        raise Break(Reason.UNSUPPORTED, "the signature of a function made during capture")
-    return value.real
 
 
 def _proxy_method(name: str) -> None:

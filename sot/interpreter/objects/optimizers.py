@@ -8,10 +8,14 @@ a backend that runs its graph unchanged, torch.optim is executed as it is, and t
 from __future__ import annotations
 
 import operator
+from contextlib import suppress
+from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.graph.number_rules import rule_of
+from sot.guards.origin import Inputs
 from sot.interpreter.torch_ops.data_sizes.counters import OPTIMIZERS, step_function
 from sot.interpreter.torch_ops.torch_calls import operation, torch_call
 from sot.polyfills.torch_code import (
@@ -24,6 +28,7 @@ from sot.polyfills.torch_code import (
     with_gradients,
 )
 from sot.support.errors import Break, Reason
+from sot.support.lookups import own_dict
 from sot.support.registry import BY_CODE, HANDLERS, Handler, handles
 from sot.torch_compat.callables import (
     CAPTURABLE,
@@ -35,8 +40,10 @@ from sot.torch_compat.callables import (
     stack_of_counters,
     value_of_counter,
 )
+from sot.torch_compat.tensors import without_subclasses
 from sot.values.base import Value
 from sot.values.callables import FunctionValue, known_function
+from sot.values.numbers import is_dynamic
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
 
@@ -155,7 +162,9 @@ def applied(m: Machine, name: str, plain: Any, args: list[Value], kwargs: dict[s
 
 
 def foreach(function: Any) -> Handler:
-    """The handler of an operation on lists of tensors. In a step it becomes one operation per tensor."""
+    """The handler of an operation on lists of tensors. In a step, and where a number varies that only the operation on
+    one tensor takes as an input, it becomes one operation per tensor.
+    """
     name = function.__name__.removeprefix("_foreach_")
     plain = NAMED_OTHERWISE.get(name) or getattr(torch, name.rstrip("_"), None)
 
@@ -163,7 +172,8 @@ def foreach(function: Any) -> Handler:
         lists = [v.items_list(m) if isinstance(v, (ListValue, TupleValue)) else None for v in args]
         length = max((len(found) for found in lists if found is not None), default=0)
         known = all(found is None or len(found) == length for found in lists)
-        if plain is None or not known or compiled(m) is None:
+        varies = rule_of(plain) is not None and any(map(is_dynamic, [*args, *kwargs.values()]))
+        if plain is None or not known or m.assumptions.interprets or not (varies or compiled(m)):
             return torch_call(m, "call_function", function, args, kwargs)
         results = []
         for i in range(length):
@@ -178,3 +188,30 @@ def foreach(function: Any) -> Handler:
 for _operation in (getattr(torch, name) for name in dir(torch) if name.startswith("_foreach_")):
     HANDLERS[_operation] = foreach(_operation)
 BY_CODE[gradient_wrapper_code()] = set_gradients
+
+
+# ---- the first step of a training program ----------------------------------------------------------------------
+def is_first_step(function: FunctionType, inputs: Inputs) -> bool:
+    """Whether a call goes backward, and has an optimizer that has not made a step yet. Such a call makes what its
+    guards say is missing (``undoes_its_guards``); this tells it before the capture, for optimizers that the function
+    reaches by a name or by an attribute of an argument.
+    """
+    names = function.__code__.co_names
+    if "backward" not in names:
+        return False
+    values = [function.__globals__[name] for name in names if name in function.__globals__]
+    for value in inputs:
+        with suppress(ValueError):      # an empty cell
+            values.append(value.cell_contents if isinstance(value, CellType) else value)
+    values += [part for value in values for name, part in (own_dict(value) or {}).items() if name in names]
+    return any(map(is_unused, values))
+
+
+def is_unused(value: object) -> bool:
+    """Whether it is an optimizer without state, whose tensors have no gradients."""
+    if not issubclass(type(value), torch.optim.Optimizer):
+        return False
+    parts = own_dict(value) or {}
+    with without_subclasses():
+        return not parts.get("state") and all(
+            tensor.grad is None for group in parts.get("param_groups", ()) for tensor in group["params"])

@@ -11,8 +11,8 @@ from sot.guards.origin import Attr
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import is_data_descriptor, lookup, no_attribute
 from sot.interpreter.objects.tensor_facts import fact, guarded, has_changed, is_replaced, refuse_replaced, resolved
-from sot.interpreter.torch_ops import tensor_hooks
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph
+from sot.interpreter.torch_ops.hooks import tensor_hooks
 from sot.interpreter.torch_ops.overrides import through_overrides
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.torch_ops.torch_handlers import set_data

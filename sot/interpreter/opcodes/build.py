@@ -11,6 +11,7 @@ from sot.interpreter.builtins.containers import sets
 from sot.interpreter.builtins.exceptions import groups
 from sot.interpreter.builtins.iteration import is_iterable, known_items
 from sot.interpreter.frame import DISCARD
+from sot.interpreter.opcodes.operate import called
 from sot.interpreter.opcodes.table import op
 from sot.interpreter.unwinding import not_stop_iteration
 from sot.polyfills import language
@@ -121,20 +122,36 @@ def set_update(m: Machine, frame: Frame, instr: Instr) -> None:
     members.change(m, sets.union(members.items, more), "set.update", sets.source_of(m, value, more))
 
 
-@op("DICT_UPDATE", "DICT_MERGE")
+@op("DICT_UPDATE")
 def dict_update(m: Machine, frame: Frame, instr: Instr) -> None:
-    other = frame.stack.pop()
-    table = frame.stack[-instr.arg]
+    other, table = frame.stack.pop(), frame.stack[-instr.arg]
     if not isinstance(table, DictValue):
         raise Break(Reason.UNSUPPORTED, f"filling {table}")
-    if not isinstance(other, DictValue) or overridden(m, other, "__iter__"):     # as C decides it
-        if instr.op == "DICT_MERGE":
-            raise Break(Reason.BAD_CALL, f"{other} after **")
+    if (given := read_as_dict(m, other)) is not None:
+        fill(m, table, given)
+    else:
         m.enter(language.update_dict, [table, other], {}, DISCARD)
-        return
+
+
+@op("DICT_MERGE")
+def dict_merge(m: Machine, frame: Frame, instr: Instr) -> None:
+    other, table = frame.stack.pop(), frame.stack[-instr.arg]
+    if not isinstance(table, DictValue):
+        raise Break(Reason.UNSUPPORTED, f"filling {table}")
+    given = read_as_dict(m, other)
+    if given is not None and all(table.get(m, key) is ABSENT for key in given.keys(m)):
+        fill(m, table, given)
+    else:
+        function, _ = called(*frame.stack[-instr.arg - 3:-instr.arg - 1])
+        m.enter(language.merge_keywords, [function, table, other], {}, DISCARD)
+
+
+def read_as_dict(m: Machine, value: Value) -> DictValue | None:
+    return value if isinstance(value, DictValue) and not overridden(m, value, "__iter__") else None    # as C decides it
+
+
+def fill(m: Machine, table: DictValue, other: DictValue) -> None:
     for key in other.keys(m):
-        if instr.op == "DICT_MERGE" and table.get(m, key) is not ABSENT:
-            raise Break(Reason.BAD_CALL, f"the keyword {key!r} is given twice")
         table.set(m, key, other.get(m, key), other.key_value(m, key))
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot import _hook
 from sot.bytecode import Instr
 from sot.bytecode.instr import METHODS_OF_WITH
 from sot.interpreter import coroutines, loop, suspension, unroll_limit
@@ -19,6 +20,7 @@ from sot.interpreter.opcodes.table import op
 from sot.interpreter.suspension import resume_generator
 from sot.polyfills import language
 from sot.support.errors import Break, PyRaise, Reason
+from sot.support.registry import handles
 from sot.values.base import (
     ABSENT,
     ENTERED,
@@ -41,6 +43,8 @@ from sot.values.tensor import TensorBool
 if TYPE_CHECKING:
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
+
+LEAVES = {leave for _, leave in METHODS_OF_WITH.values()}
 
 
 # ---- jumps
@@ -266,15 +270,29 @@ def check_eg_match(m: Machine, frame: Frame, instr: Instr) -> None:
 @op("BEFORE_WITH", "BEFORE_ASYNC_WITH")
 def before_with(m: Machine, frame: Frame, instr: Instr) -> None:
     manager = frame.stack.pop()
-    enter, leave = (attributes.special(m, manager, name) for name in METHODS_OF_WITH[instr.op])
-    if enter is None or leave is None:
-        raise Break(Reason.OPERATION_FAILED, f"{manager} is not a context manager")
-    if not isinstance(leave, BoundMethod) or isinstance(manager, Opaque):
+    enter, leave = (method_of_with(m, manager, name) for name in METHODS_OF_WITH[instr.op])
+    if enter is ENTERED:
         raise Break(Reason.OPAQUE_CALL, f"the context manager {manager}")
     frame.stack.append(leave)
     if instr.arg:       # since 3.14 there is a slot for self
         frame.stack.append(NULL)
     m.push_result(enter.call(m, [], {}))
+
+
+@handles(_hook.special_method)
+def looked_up(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The lookup where a ``with`` begins whose block suspends: its instruction, in the form of `lowered`."""
+    manager, name = args
+    return method_of_with(m, manager, name.real)
+
+
+def method_of_with(m: Machine, manager: Value, name: str) -> Value:
+    method = attributes.special(m, manager, name)
+    if method is None:
+        raise Break(Reason.OPERATION_FAILED, f"{manager} is not a context manager")
+    if isinstance(manager, Opaque) or not isinstance(method, BoundMethod) and name in LEAVES:
+        raise Break(Reason.OPAQUE_CALL, f"the context manager {manager}")
+    return method
 
 
 @op("WITH_EXCEPT_START")

@@ -17,12 +17,12 @@ from sot.interpreter.frame import PUSH_THEN_NULL
 from sot.interpreter.objects import attribute_stores
 from sot.interpreter.opcodes.table import op
 from sot.support.errors import Break, PyRaise, Reason
-from sot.support.modules import is_missing
+from sot.support.lookups import is_missing
 from sot.support.own_code import BUILTINS, is_own
 from sot.support.places import is_installed
 from sot.support.registry import handles
 from sot.values.base import ABSENT, ENTERED, NONE, NULL, Const, Lazy, SavedException, Value
-from sot.values.callables import CellValue, SuperValue
+from sot.values.callables import CellValue, MadeGlobals, SuperValue
 from sot.values.objects import ExceptionValue, TupleValue
 from sot.values.objects.exceptions import like_native
 from sot.values.wrapping import wrap, wrap_known, wrap_new
@@ -251,6 +251,9 @@ def delete_attr(m: Machine, frame: Frame, instr: Instr) -> None:
 
 
 # ---- modules
+PLACES_OF_MODULES = sys.modules, sys.path, sys.meta_path, sys.path_hooks, sys.path_importer_cache
+
+
 @op("IMPORT_NAME")
 def import_name(m: Machine, frame: Frame, instr: Instr) -> None:
     """A loaded module is a constant as long as ``sys.modules`` has the same one. Loading a module is a side effect."""
@@ -271,7 +274,11 @@ def import_by_builtin(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
 
 
 def import_of(m: Machine, frame: Frame, name: str, names: tuple[str, ...], level: int) -> Value:
+    if any(value.real is place for value in m.mutated.values() for place in PLACES_OF_MODULES):
+        raise Break(Reason.IMPORT, f"{name}, after a change of where Python looks for modules,")
     base = name
+    if level and isinstance(frame.namespace, MadeGlobals):
+        raise Break(Reason.IMPORT, f"{name} relative to a package that a dict of the call names")
     if level:
         package = frame.namespace.get("__package__") or frame.namespace.get("__name__", "")
         parent = package.rsplit(".", level - 1)[0]

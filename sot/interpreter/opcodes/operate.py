@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import NULL_FIRST, Instr
 from sot.interpreter.builtins import iteration, operators
-from sot.interpreter.builtins.common import is_empty
+from sot.interpreter.builtins.common import is_empty, note_identity
 from sot.interpreter.builtins.containers import subscript
 from sot.interpreter.control_flow import predicates
-from sot.interpreter.frame import PUSH_BOOL, PUSH_NOT
+from sot.interpreter.frame import DISCARD, PUSH_BOOL, PUSH_NOT
 from sot.interpreter.opcodes.table import op
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
@@ -108,7 +108,7 @@ def same_object(a: Value, b: Value) -> bool:
 @op("IS_OP")
 def is_op(m: Machine, frame: Frame, instr: Instr) -> None:
     right, left = frame.stack.pop(), frame.stack.pop()
-    m.compared.add(left.pytype)
+    note_identity(m, left, right)
     frame.stack.append(boolean(same_object(left, right) != instr.arg))
 
 
@@ -179,12 +179,16 @@ def make_slice(parts: list[Value]) -> Value:
 
 
 # ---- calls
-def pop_callable(frame: Frame) -> tuple[Value, list[Value]]:
-    """Pop the two slots below the arguments: the callable, and ``self`` if there is one."""
-    second, first = frame.stack.pop(), frame.stack.pop()
+def called(first: Value, second: Value) -> tuple[Value, list[Value]]:
+    """The two slots below the arguments: the callable, and ``self`` if there is one."""
     if NULL_FIRST and first is NULL:
         return second, []
     return first, [] if second is NULL else [second]
+
+
+def pop_callable(frame: Frame) -> tuple[Value, list[Value]]:
+    second, first = frame.stack.pop(), frame.stack.pop()
+    return called(first, second)
 
 
 @op("CALL")
@@ -205,8 +209,8 @@ def call_function_ex(m: Machine, frame: Frame, instr: Instr) -> None:
     function, self_ = pop_callable(frame)
     args = iteration.known_items(m, starred)
     if args is None and not iteration.is_iterable(m, starred):
-        raise Break(Reason.BAD_CALL, f"{starred} after *")
-    if args is None:
+        m.enter(language.refuse_starred, [function, starred], {}, DISCARD)
+    elif args is None:
         m.push_result(m.enter(language.apply_iterable, [function, starred, given]))
     elif not isinstance(given, DictValue):
         m.push_result(m.enter(language.apply_mapping, [function, starred, given]))

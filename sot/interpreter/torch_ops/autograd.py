@@ -4,30 +4,34 @@ Forward and backward are executed symbolically into two subgraphs, so every valu
 calls the program's own class. When a compiler traces the node, it runs the subgraphs instead, with the numbers that
 vary as inputs: a trace of the program's code would keep their values.
 
+Where autograd records nothing, because no argument needs a gradient, the call is a call of the forward.
+
 A function that cannot be captured runs on fake tensors, if its forward at least can be executed without side effects.
 Such a node is only for a backend that runs graphs as they are. Otherwise there is a break.
 """
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules._functions import BackwardHookFunction
 
-from sot.graph.refs import ModuleRef, TensorRef
-from sot.graph.regions import Region
+from sot.graph.refs import ModuleRef, NumberRef, TensorRef
+from sot.graph.regions import Region, shares_memory
 from sot.guards.assumptions import Part
 from sot.interpreter.control_flow.higher_order import follow_call
 from sot.interpreter.control_flow.join import keep_states
+from sot.interpreter.control_flow.merge_values import reachable
 from sot.interpreter.control_flow.speculate import Refusal, Start
-from sot.interpreter.loop import trial
+from sot.interpreter.loop import evaluate, trial
 from sot.interpreter.objects import attributes
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
-from sot.torch_compat.functions import is_traced, transforms_are_active
+from sot.torch_compat.functions import has_tangent, is_traced, transforms_are_active
 from sot.torch_compat.global_state import SET_GRAD
 from sot.values.base import NONE, Const, Value
 from sot.values.callables import known_function
@@ -58,16 +62,52 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if m.assumptions.compiles:
             raise Break(Reason.SIDE_EFFECT, "a backward hook of a module, which a compiling backend would not call,")
         m.builder.keeps_nodes = True
+    if (m.modes or transforms_are_active()) and id(cls) in m.made_classes:
+        raise Break(Reason.GRADIENT, f"a mode or a transform would ask {cls.__name__}, which the call makes,")
     if m.modes or transforms_are_active():      # torch or the mode asks the class itself
         return as_it_is(m, cls, inputs, is_asked=True)
     start = Start(m, m.frames[-1])
+    if records_nothing(inputs) and cls is not BackwardHookFunction:
+        try:
+            return forward_alone(m, cls, inputs)
+        except (Refusal, Break):
+            start.restore()
     try:
         return CapturedFunction(m, cls, inputs).record()
     except (Refusal, Break) as e:
         start.restore()
         if m.assumptions.compiles:
             raise Break(Reason.GRADIENT, f"the backend cannot compile {cls.__name__}: {e}") from None
+        if id(cls) in m.made_classes:
+            raise Break(Reason.GRADIENT, f"{cls.__name__}, which the call makes, is not in the graph: {e}") from None
     return as_it_is(m, cls, inputs)
+
+
+def records_nothing(inputs: list[Value]) -> bool:
+    """Whether autograd makes no node for a call with these arguments. It looks only at tensors that are arguments."""
+    fakes = [v.fake for v in inputs if isinstance(v, TensorValue)]
+    return not any(torch.is_grad_enabled() and f.requires_grad or has_tangent(f) for f in fakes)
+
+
+def forward_alone(m: Machine, cls: Any, inputs: list[Value]) -> Value:
+    """The result of a call that autograd does not record: that of the forward. Raises Refusal where autograd would
+    return another object, and where the program could see the context afterwards.
+    """
+    args = [Const(cls), Const(is_new_style(cls)), TupleValue([Const(needs_grad(v)) for v in inputs]), *inputs]
+    made = evaluate(m, known_function(m, torch_code.forward_without_gradients), args, raises=True)
+    result, context = made.items_list(m)  # type: ignore[misc]
+    assert isinstance(context, ObjectValue)
+    if context.attrs.overlay.keys() & UNSUPPORTED.keys() or id(context) in reachable(
+            [*m.frames, result, *m.mutated.values()]):
+        raise Refusal("its context is used later")
+    found = result.items_list(m) or () if type(result) is TupleValue else [result]
+    refuse_instances(f"{cls.__name__}.forward", found)
+    given = [v.fake for v in inputs if isinstance(v, TensorValue)]
+    for value in found:
+        if not isinstance(value, (TensorValue, Const)) or isinstance(value, TensorValue) and (
+                value.fake.requires_grad or any(shares_memory(value.fake, fake) for fake in given)):
+            raise Refusal(f"it returns {value}")
+    return result
 
 
 def as_it_is(m: Machine, cls: Any, inputs: list[Value], is_asked: bool = False) -> Value:
@@ -137,7 +177,7 @@ class Layout:
         results: how many results the forward has. What it returns after them is saved. 0 if it returns no tuple.
         constant: which results are not differentiable.
         reads_state: whether the program has changed objects that the code may read, and that are written after the
-            graph.
+            graph; or whether the call makes the class.
         sets_grad: whether the backward turns gradients off or on. The subgraph sets them back to off.
     """
 
@@ -183,7 +223,8 @@ class CapturedFunction:
     def __init__(self, m: Machine, cls: Any, inputs: list[Value]) -> None:
         self.m, self.cls, self.inputs = m, cls, inputs
         self.forward, self.backward = Region(m.builder), Region(m.builder)
-        self.reads_state = bool(m.mutated)
+        self.is_made = id(cls) in m.made_classes        # then there is no class before the graph that it could call
+        self.reads_state = bool(m.mutated) or self.is_made
         self.sets_grad = False
 
     def record(self) -> Value:
@@ -255,20 +296,31 @@ class CapturedFunction:
             forward.node_of(ref)
         forward_takes = forward.taken()
         given = [self.ref_of(v) for v in self.inputs]
+        inputs = [NONE if ref is None else v for ref, v in zip(given, self.inputs, strict=True)]
         known = [*(id(ref) for ref in given)]
         others = [ref for ref in {id(r): r for r in (*forward_takes, *backward_takes)}.values() if id(ref) not in known]
         known += map(id, others)
         layout = Layout(self.cls, len(given), [known.index(id(ref)) for ref in forward_takes],
                         [known.index(id(ref)) for ref in backward_takes], len(results) if is_tuple else 0, constant,
-                        self.reads_state, self.sets_grad)
+                        self.reads_state or None in given, self.sets_grad)
         names = (backward.close(gradients, [*backward_takes, *saved], "backward"),
                  forward.close([*results, *saved], forward_takes, "forward"))
         modules = [Given(ModuleRef(m.builder.modules[name], m.builder.subgraph(name))) for name in reversed(names)]
-        return torch_call(m, "call_function", node_target(self.cls, layout), [
-            *modules, *self.inputs, *map(Given, others)], {})
+        return torch_call(m, "call_function", node_target(layout.function if self.is_made else self.cls, layout), [
+            *modules, *inputs, *map(Given, others)], {})
 
     def ref_of(self, value: Value) -> Any:
-        found = value.graph_argument(self.m, {}, True)
+        """The tensor or number of the graph that an input is; the input itself if the graph has it as a constant; None
+        for an object that only the subgraphs know.
+        """
+        try:
+            found = value.graph_argument(self.m, {}, True)
+        except Break as stop:
+            if stop.reason is not Reason.OPAQUE_VALUE or issubclass(value.pytype, torch.Tensor):
+                raise
+            return None
+        if isinstance(found, NumberRef) and issubclass(value.pytype, Enum):
+            return None
         return found if isinstance(found, TensorRef) else value
 
 

@@ -17,8 +17,8 @@ from sot.graph import TensorRef
 from sot.guards.assumptions import Part
 from sot.interpreter.builtins.common import take
 from sot.interpreter.objects.tensor_facts import guarded
-from sot.interpreter.torch_ops import tensor_hooks
 from sot.interpreter.torch_ops.autograd import is_of_subgraphs
+from sot.interpreter.torch_ops.hooks import tensor_hooks
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
@@ -42,6 +42,7 @@ def grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
                                   "create_graph", "allow_unused", "is_grads_batched", "materialize_grads", required=2)
     ends = tensors(m, inputs)
     known_leaves(m, tensors(m, outputs), ends[0].fake.grad_fn if len(ends) == 1 else None)
+    tensor_hooks.refuse_hooked_ends(m, ends)
     names = ("grad_outputs", "retain_graph", "create_graph", "allow_unused", "is_grads_batched", "materialize_grads")
     given = {name: value for name, value in zip(names, rest, strict=True) if value is not None}
     return gradients_of(m, outputs, inputs, given)

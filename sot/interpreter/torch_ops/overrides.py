@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -86,10 +86,13 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
         twins[id(made)] = (made, value)
         return made
     args, kwargs = fx.node.map_aggregate((args, kwargs), twin)
+
+    def call() -> None:
+        function, rest = (getattr(args[0], target), args[1:]) if kind == "call_method" else (target, args)
+        function(*rest, **kwargs) if kwargs else function(*rest)    # ``**{}`` makes a difference
     try:
         with overrides_enabled(m.asks_classes), Notes() if m.modes else contextlib.nullcontext():
-            function, args = (getattr(args[0], target), args[1:]) if kind == "call_method" else (target, args)
-            function(*args, **kwargs) if kwargs else function(*args)    # ``**{}`` makes a difference
+            call()
         return None
     except Noted as notes:
         function, *given = notes.args
@@ -100,8 +103,29 @@ def through_overrides(m: Machine, kind: str, target: Any, args: Any, kwargs: Any
     result = evaluate(m, known_function(m, follower),
                         [wrap_known(m, function), *(value_of(m, v, twins) for v in given)])
     if isinstance(result, Const) and result.real is NotImplemented:
-        raise Break(Reason.OPERATION_FAILED, "NotImplemented from __torch_function__")
+        raise_unhandled(m, call, [value for _, value in twins.values()])
     return result
+
+
+def raise_unhandled(m: Machine, call: Callable[[], None], values: list[Value]) -> None:
+    """Raise torch's TypeError for an operation that no override handles. Stand-ins that handle nothing get it from
+    torch itself. Its text names the classes, and the addresses of modes.
+    """
+    text = None
+    if not m.modes and all(type(value.pytype) is type or isinstance(value, TensorValue) for value in values):
+        handles_nothing.append(True)
+        try:
+            with overrides_enabled(m.asks_classes):
+                call()
+        except TypeError as e:
+            text = e.args
+        except (Noted, AttributeError, RuntimeError):
+            pass
+        finally:
+            handles_nothing.pop()
+    if text is None:
+        raise Break(Reason.OPERATION_FAILED, "NotImplemented from __torch_function__")
+    m.throw(TypeError, *text)
 
 
 def refuse_inner(target: Any, asked_for: Any) -> None:
@@ -115,7 +139,12 @@ _mirrors: weakref.WeakKeyDictionary[type, type] = weakref.WeakKeyDictionary()
 _mirrored: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
 
 
+handles_nothing: list[bool] = []      # whether stand-ins return NotImplemented
+
+
 def take_notes(cls: type, *given: Any) -> Any:
+    if handles_nothing:
+        return NotImplemented
     raise Noted(*given)
 
 
@@ -127,7 +156,8 @@ def mirror(kind: type) -> type:
     if found is None:
         bases = tuple(mirror(base) for base in kind.__bases__ if has_override(base) or issubclass(base, torch.Tensor))
         own: Any = DISABLED if not has_override(kind) else classmethod(take_notes)
-        found = _mirrors[kind] = type(kind.__name__, bases, {"__torch_function__": own})
+        found = _mirrors[kind] = type(kind.__name__, bases, {
+            "__torch_function__": own, "__module__": kind.__module__, "__qualname__": kind.__qualname__})
         _mirrored[found] = weakref.ref(kind)
     return found
 
@@ -259,11 +289,6 @@ def set_asking(m: Machine, asks: bool) -> Value:
 @handles(torch_code.stays_plain)
 def stays_plain(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return boolean(args[0].real in get_default_nowrap_functions())
-
-
-@handles(torch_code.nobody_answered)
-def nobody_answered(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.OPERATION_FAILED, "NotImplemented from every __torch_function__")
 
 
 # ---- devices as contexts

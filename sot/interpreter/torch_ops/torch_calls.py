@@ -390,14 +390,14 @@ def refuse_resize(m: Machine, kind: str, name: str, call: known_values.Call) -> 
     """Break if a tensor given as ``out`` has another shape than the result: torch resizes it and warns."""
     target, args, kwargs = call
     given = kwargs["out"] if isinstance(kwargs["out"], tuple) else (kwargs["out"],)
-    if not all(isinstance(ref, TensorRef) and isinstance(ref.fake, torch.Tensor) and ref.fake.numel() for ref in given):
+    if not all(isinstance(ref, TensorRef) and operations.is_nonempty(m, ref.fake) for ref in given):
         return
     try:
         made = m.builder.run(kind, target, args, {k: v for k, v in kwargs.items() if k != "out"})
     except Exception:  # noqa: BLE001 - what is wrong with it is seen when it runs with its ``out``
         return
     made = made if isinstance(made, tuple) else (made,)
-    if any(result.shape != ref.fake.shape for result, ref in zip(made, given, strict=False)):
+    if any(not operations.is_shape(m, result, ref.fake.shape) for result, ref in zip(made, given, strict=False)):
         raise Break(Reason.SIDE_EFFECT, f"{name}, which resizes its out,")
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.autograd.profiler import record_function
 from torch.nn.modules import module as torch_module
-from torch.nn.modules.lazy import LazyModuleMixin
 
 from sot import _hook
 from sot.guards.assumptions import Part
@@ -381,12 +380,6 @@ def check_with(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value
 
 # ---- left to Python
 HANDLERS[torch.set_num_threads] = refuse(Reason.SIDE_EFFECT, "set_num_threads")
-
-
-@handles(LazyModuleMixin._infer_parameters)
-def materialize(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """The first call makes the parameters and changes the class of the module."""
-    raise Break(Reason.SIDE_EFFECT, "the first call of a lazy module")
 
 
 @handles(user_annotations.NotToStatic.__call__)

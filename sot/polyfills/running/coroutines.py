@@ -8,6 +8,14 @@ async def nothing():
     pass
 
 
+def to_end_at_once(coroutine):
+    try:
+        coroutine.send(None)
+    except StopIteration as e:
+        return e.value
+    return waits()
+
+
 def waits():
     """The coroutine waits for the loop; a handler breaks."""
     raise NotImplementedError

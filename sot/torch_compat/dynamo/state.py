@@ -9,6 +9,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from sot.support.collector import import_large
+
 STANCES = ("default", "force_eager", "eager_on_recompile", "fail_on_recompile", "eager_then_compile",
            "aot_eager_then_compile")
 
@@ -24,7 +26,7 @@ class Stance:
 
 def loaded() -> ModuleType:
     """torch._dynamo, imported."""
-    return import_module("torch._dynamo")
+    return import_large("torch._dynamo")
 
 
 def is_loaded() -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot.guards.origin import Origin
 from sot.support.errors import Break, NotRebuildable, Reason
-from sot.values.base import Value
+from sot.values.base import ABSENT, Value
 from sot.values.objects.instances import ObjectValue
 
 if TYPE_CHECKING:
@@ -40,6 +40,27 @@ class ContextVarValue(Value):
 
     def replay(self, e: Emitter) -> None:
         """Nothing: the calls of ``set`` and ``reset`` are effects, in the order of the program."""
+
+
+class MadeContextVar(ContextVarValue):
+    """A ``ContextVar`` that the call makes. No context holds anything for it before."""
+
+    def __init__(self, name: Value, default: Value | None, nothing: Value) -> None:
+        self.real, self.name, self.default, self.nothing = ABSENT, name, default, nothing
+        self.held = nothing
+
+    def load_attr(self, m: Machine, name: str) -> Value:
+        return self.name if name == "name" else super().load_attr(m, name)
+
+    def key(self) -> Any:
+        return self
+
+    def rebuild(self, e: Emitter) -> str:
+        default = "" if self.default is None else f", default={e.value(self.default)}"
+        return e.variable(self, f"{e.const(contextvars.ContextVar)}({e.value(self.name)}{default})")
+
+    def __str__(self) -> str:
+        return "a context variable of the call"
 
 
 class ContextValue(Value):
@@ -107,3 +128,22 @@ class TokenValue(Value):
 
     def rebuild(self, e: Emitter) -> str:
         raise NotRebuildable("a token of a context variable, before the variable is set")
+
+
+class Entered:
+    """What the program has entered and not left, the outermost first.
+
+    Arguments:
+        contexts: contexts of variables, copied in the trace.
+        catching: each ``catch_warnings``.
+        decimals: the context of each ``decimal.localcontext``.
+        has_decimals: whether the program computes with decimals at all.
+        made_globals: the dicts in which ``exec`` and ``eval`` run code, by the id of the value of the dict.
+    """
+
+    def __init__(self) -> None:
+        self.contexts: list[ContextValue] = []
+        self.catching: list[Any] = []
+        self.decimals: list[Any] = []
+        self.has_decimals = False
+        self.made_globals: dict[int, Any] = {}

@@ -9,6 +9,7 @@ from sot.guards.containers import has_key, keys_of
 from sot.guards.guards import HasKeyGuard, IsGuard, KeysGuard
 from sot.guards.origin import Item, KeyAt, Origin, RawItem, attribute, index_of
 from sot.support.errors import Break, Reason
+from sot.support.lookups import own_dict
 from sot.torch_compat.functions import DISABLED
 from sot.values.base import ABSENT, Const, NotConstant, Value
 from sot.values.constants import compares_by_python, is_constant
@@ -65,12 +66,12 @@ class ObjectValue(Value):
             if self.real is ABSENT:
                 self._attrs = DictValue(dict)
             else:
-                real = getattr(self.real, "__dict__", None)
+                real = own_dict(self.real)
                 if real is None:
                     self._attrs = DictValue(dict)
                 else:
                     assert self.origin is not None
-                    self._attrs = DictValue(dict, real, attribute(self.origin, "__dict__", self.pytype))
+                    self._attrs = DictValue(dict, real, attribute(self.origin, "__dict__", self.found_as))
             self._attrs.owner = self
         return self._attrs
 
@@ -94,11 +95,16 @@ class ObjectValue(Value):
         return self._attrs is not None and bool(self._attrs.overlay)
 
     def snapshot(self) -> Callable[[], None]:
-        slots = dict(self.slots)
+        slots, kind = dict(self.slots), self.pytype
 
         def undo() -> None:
-            self.slots = slots
+            self.slots, self.pytype = slots, kind
         return undo
+
+    @property
+    def found_as(self) -> type:
+        """Its class before the call."""
+        return self.pytype if self.real is ABSENT else type(self.real)
 
     def truth(self, m: Machine) -> bool | None:
         kind = self.pytype
@@ -112,6 +118,8 @@ class ObjectValue(Value):
 
     def replay(self, e: Emitter) -> None:
         """Emit the writes to an existing object (attributes are replayed by ``attrs``)."""
+        if self.pytype is not self.found_as:
+            e.line(f"{e.value(self)}.__class__ = {e.const(self.pytype)}")
         for slot, value in self.slots.items():
             e.line(f"{e.const(EMPTY_SLOT)}({e.value(self)}, {slot!r})" if value is DELETED else
                    f"object.__setattr__({e.value(self)}, {slot!r}, {e.value(value)})")
@@ -187,8 +195,9 @@ class DictValue(ObjectValue):
     def item_origin(self, key: Any) -> Origin:
         assert self.origin is not None
         if self.owner is not None and self.owner.origin is not None and isinstance(key, str) and key.isidentifier():
-            plain = not hasattr(self.owner.pytype, key) or not hasattr(getattr(self.owner.pytype, key), "__get__")
-            return attribute(self.owner.origin, key, self.owner.pytype) if plain and not key.startswith("__") else Item(
+            kind = self.owner.found_as if isinstance(self.owner, ObjectValue) else self.owner.pytype
+            plain = not hasattr(kind, key) or not hasattr(getattr(kind, key), "__get__")
+            return attribute(self.owner.origin, key, kind) if plain and not key.startswith("__") else Item(
                 self.origin, key, f"{self.owner.origin}.{key}")
         return Item(self.origin, key) if self.pytype is dict else RawItem(self.origin, key, kind=dict)
 

@@ -36,6 +36,19 @@ def norms(x, v):
 
 
 @programs
+def orders_of_norms(x, v):
+    y = torch.cat((x[:, :2], torch.zeros(6, 2)), 1)
+    return (torch.linalg.vector_norm(x, v + 0.5), x.norm(v + 1, 1), torch.norm(x, p=v + 1, dim=0, keepdim=True),
+            torch.linalg.vector_norm(y, v + 1, 1), x.norm(-v - 1), torch.zeros_like(x).norm(v + 1))
+
+
+@programs
+def orders_of_clipped_gradients(x, v):
+    gradients = [x.detach(), 2 * x.detach()]
+    return x * v, torch.nn.utils.get_total_norm(gradients, v + 1)
+
+
+@programs
 def norms_in_half_precision(x, v):
     y = x.detach().bfloat16()
     return (x * v, F.layer_norm(y, (6, 8), eps=v), F.rms_norm(y, (8,), WEIGHT.bfloat16(), v), F.elu(y, v),

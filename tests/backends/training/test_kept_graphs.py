@@ -103,8 +103,9 @@ print(json.dumps([losses, counters["aot_autograd"]]))
 @pytest.mark.slow
 def test_a_second_process_takes_a_training_step_from_the_cache(tmp_path):
     env = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    runs = [json.loads(subprocess.run([sys.executable, "-W", "ignore", "-c", STEP], env=env, text=True, check=True,
-                                      stdout=subprocess.PIPE, timeout=300).stdout) for _ in range(2)]
+    runs = [json.loads(subprocess.run([sys.executable, "-W", "ignore", "-c", STEP], text=True, check=True, timeout=300,
+                                      env={**env, "SOT_CACHE_DIR": str(tmp_path / own)},    # that would come first
+                                      stdout=subprocess.PIPE).stdout) for own in ("one", "two")]
     (first, made), (second, found) = runs
     assert first == second == sorted(first, reverse=True)
     assert made["autograd_cache_saved"] and found["autograd_cache_hit"] and "autograd_cache_miss" not in found

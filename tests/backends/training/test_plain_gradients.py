@@ -19,6 +19,8 @@ def same(a, b):
             same(x, y)
     elif a is None or b is None:
         assert a is b
+    elif isinstance(a, str):
+        assert a == b
     else:
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
@@ -106,6 +108,39 @@ def test_views_of_one_result():
         found = [gradients(a, b)]
         f(torch.ones(2, 3))[2].sum().backward()
         return [*found, gradients(a, b)]
+    check(program)
+
+
+# Views of values inside of the graph: AOTAutograd makes them after it, so the compiled node is that of their base.
+VIEWS = {
+    "a part that comes first": lambda h, a, b: (a(h).exp()[0], h * 2),
+    "a part that comes last": lambda h, a, b: (h * 2, a(h).exp()[0]),
+    "parts and a transposed value": lambda h, a, b: (*h.chunk(2, 1), a(h).exp().t(), *b(h).exp().unbind(0)),
+    "a value and its parts": lambda h, a, b: ((y := a(h).exp()).t(), y[0], y, h[1:]),
+    "parts of two values": lambda h, a, b: ((y := a(h).exp())[0], y[1], b(h)[0]),
+    "parts of an input": lambda h, a, b: (h[0], a(h).exp()[0], (h * 2)[0] + b(h)),
+}
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_of_values_of_the_graph(name, twice):
+    def program(translate):
+        modules = body, a, b = nn.Linear(4, 4), nn.Linear(4, 5), nn.Linear(4, 4)
+        first, found = translate(lambda x: body(x).tanh()), []
+        f = translate(lambda h: VIEWS[name](h if name == "parts of an input" else body(h).tanh(), a, b))
+        for i in range(len(VIEWS[name](torch.ones(3, 4), a, b)) + 1):
+            for m in modules:
+                m.zero_grad()
+            results = f(first(torch.ones(3, 4)))
+            loss = sum(r.square().sum() for r in (results if i == len(results) else results[i:i + 1]))
+            if twice:
+                weights = [p for m in modules for p in m.parameters()]
+                made = torch.autograd.grad(loss, weights, create_graph=True, allow_unused=True)
+                loss = sum(g.square().sum() for g in made if g is not None)
+            loss.backward()
+            found.append(gradients(*modules))
+        return found
     check(program)
 
 
@@ -235,3 +270,59 @@ def test_inputs_are_freed_by_the_backward_pass():
     del x
     loss.backward()
     assert seen() is None
+
+
+# ---- an input that the graph changes, and the program once more ----------------------------------------------------
+def saves(w, x):
+    x.mul_(2)
+    return (w * x).sin(), w.cos()
+
+
+def saves_a_row(w, x):
+    x[0].mul_(2)
+    return w * x[0], w.cos()
+
+
+def saves_nothing(w, x):
+    x.mul_(2)
+    return w + x, w.cos()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("function", [saves, saves_a_row, saves_nothing])
+@pytest.mark.parametrize("change, result", [(True, 0), (True, 1), (False, 0)])
+def test_a_change_of_an_input_that_backward_needs_is_refused(function, change, result, backend):
+    def program(translate):
+        compiled, found = translate(function), []
+        for i in range(2):
+            w, x = torch.full((2, 3), i + 1.0, requires_grad=True), torch.ones(2, 3)
+            loss = compiled(w, x)[result].sum()
+            if change:
+                x.add_(1)
+            try:
+                loss.backward()
+            except RuntimeError as error:
+                found.append(str(error).partition(": [")[0])
+            found.append(w.grad)
+        return found
+    refused = change and result == 0 and function is not saves_nothing
+    assert any(isinstance(v, str) for v in program(lambda f: f)) is refused
+    check(program, backend)
+
+
+# ---- a graph that is kept for another backward pass ----------------------------------------------------------------
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("keeps", ["no yes no", "yes no", "no no yes yes"])
+def test_a_graph_may_be_kept_at_any_call(keeps, backend):
+    def program(translate):
+        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 2))
+        function, found = translate(lambda x: (model(x).exp().sin(), model(x).cos().tanh())), []
+        for kept in keeps.split():
+            model.zero_grad()
+            first, second = function(torch.randn(4, 8))
+            for _ in range(3 if kept == "yes" else 0):
+                first.sum().backward(retain_graph=True)
+            (first.sum() + second.sum()).backward()
+            found += gradients(model)
+        return found
+    check(program, backend)

@@ -54,6 +54,16 @@ def copies_of_copies(x):
     return x * 2, c.run(inside), A.get(), c.run(A.get), missing
 
 
+@program
+def what_a_variable_held_before(x):
+    token = B.set("b")
+    other = B.set("c")
+    found = token.old_value is contextvars.Token.MISSING, other.old_value is contextvars.Token.MISSING, other.old_value
+    B.reset(other)
+    B.reset(token)
+    return x * 2, found, B.get(None)
+
+
 async def waits(x, k):
     await asyncio.sleep(0)
     if k > 2:

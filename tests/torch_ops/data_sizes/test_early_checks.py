@@ -91,6 +91,32 @@ def from_the_end(x, y, i):
 
 
 @one_graph
+def shaped_like_what_is_computed(x, y, i):
+    print("before")
+    y.mul_(2)
+    source = x.sin() + y[:2]
+    rows = i.view(2, 1).expand_as(source)
+    z = y.scatter_add(0, rows, source)
+    return z.scatter_reduce_(0, rows, source, reduce="amax", include_self=False), i.reshape_as(source[:, 0])
+
+
+@one_graph
+def with_options(x, y, i):
+    print("before")
+    y.mul_(2)
+    return y.index_add_(0, i, x, alpha=2)
+
+
+@right
+def shaped_like_what_is_computed_and_changed(x, y, i):
+    print("before")
+    y.mul_(2)
+    rows = i.view(2, 1).expand_as(x.sin())
+    i.sub_(1)
+    return y.scatter_add(0, rows, x)
+
+
+@one_graph
 def caught(x, y, i):
     y.add_(1)
     try:
@@ -159,3 +185,39 @@ def test_an_index_in_range_takes_one_graph(fn, backend):
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_an_index_out_of_range_is_pythons_exception(fn, backend):
     both(fn, ANY, backend)
+
+
+# ---- sizes that vary ----
+
+
+def selects(x, y, i):
+    print("before")
+    y.add_(1)
+    return y.index_select(0, i) @ x, y[i - 1]
+
+
+def loss_of_classes(x, y, i):
+    print("before")
+    y.add_(1)
+    return torch.nn.functional.cross_entropy(y.t() * x[:, :1], i.expand(2)[:1].repeat(3))
+
+
+def counts_groups(x, y, i):
+    print("before")
+    y.add_(1)
+    rows = (i % len(y)).repeat(2)
+    return x.new_zeros((int(i.max()) + 1, 3)).index_add_(0, i, y.index_select(0, rows[:len(i)]))
+
+
+@pytest.mark.parametrize("fn", [selects, loss_of_classes, counts_groups])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_indices_are_checked_against_sizes_that_vary(fn, backend):
+    translated = sot.to_static(fn, backend=backend)
+    for size in (4, 5, 7, 9, 6):
+        for index in ([1, 2], [0, size - 1], [0, size], [-2, 0]):
+            theirs, mine = ((torch.eye(3), torch.arange(size * 3.).view(size, 3), torch.tensor(index))
+                            for _ in range(2))
+            want, got = outcome(fn, theirs, {}), outcome(translated, mine, {})
+            for part in ("result", "raised", "printed", "args"):
+                assert not same(getattr(got, part), getattr(want, part)), (size, index, part)
+    assert not [str(c.stopped) for c in translated.captures if c.stopped is not None]

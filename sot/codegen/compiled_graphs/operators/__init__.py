@@ -1,3 +1,3 @@
 """Operators that AOTAutograd traces to others than PyTorch runs: ``same_sizes`` has interpolations that keep a size,
-``recurrent_layers`` recurrent networks with dropout.
+``recurrent_layers`` recurrent networks with dropout, ``shuffles`` random permutations.
 """

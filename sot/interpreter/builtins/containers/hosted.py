@@ -55,6 +55,8 @@ def computed(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Val
 
 def called(m: Machine, method: Any, self_: HostedValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The result of a method of the object."""
+    if self_.is_lent:
+        raise Break(Reason.OPAQUE_VALUE, "a buffer whose memory a tensor has")
     m.touch(self_)
     result = computed(m, functools.partial(method, self_.hosted), args, kwargs, method.__qualname__)
     return self_ if result is self_.hosted else made(m, result)

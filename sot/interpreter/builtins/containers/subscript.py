@@ -27,7 +27,7 @@ from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars, elements
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
-from sot.support.errors import Break, Reason
+from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values.base import ANSWERS, NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
@@ -118,10 +118,17 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
         elif v.pytype in (int, slice):
             dim, seen = dim - 1, seen + 1
             if is_dynamic(v) or isinstance(v, DeferredScalar):
-                obj = torch_call(m, "call_function", torch.select, [obj, Const(dim), v], {})
+                obj = selected_at(m, obj, dim, v)
                 continue
         rest.insert(0, v)
     return obj, TupleValue(rest)
+
+
+def selected_at(m: Machine, obj: Any, dim: int, index: Value) -> Any:
+    try:
+        return torch_call(m, "call_function", torch.select, [obj, Const(dim), index], {})
+    except PyRaise:     # its words are not those of ``x[i]``
+        raise Break(Reason.OPERATION_FAILED, "getitem: an index that is out of range") from None
 
 
 @ANSWERS.add((Const, "getitem"))

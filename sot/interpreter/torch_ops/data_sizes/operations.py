@@ -14,7 +14,7 @@ import torch
 
 from sot.graph import NumberRef, TensorRef
 from sot.graph.refs import version_of
-from sot.interpreter.control_flow import failures
+from sot.interpreter.control_flow import early_checks, failures
 from sot.interpreter.torch_ops.data_sizes import examples, graph_numbers
 from sot.interpreter.torch_ops.known_values import refs_in
 from sot.support.errors import Break, Reason
@@ -134,20 +134,24 @@ def assert_what_is_known(m: Machine, name: str, was_changed: bool) -> None:
         if truth is None:
             if expression.free_symbols & m.symbols.of_data.keys():      # else it is about symbols of torch alone
                 waiting.append(expression)
-        elif was_changed or m.builder.changes_traceless or m.builder.changes_untracked():
-            raise Break(Reason.TENSOR_SHAPE, f"{name}, after a change of an input,")
-        elif isinstance(truth, NumberRef) and not is_always_true(truth):
-            text = m.symbols.data.text_of(expression)
-            graph_numbers.note_guess(m, name, text, expression.free_symbols)
+            continue
+        if is_always_true(truth):
+            continue
+        text = m.symbols.data.text_of(expression)
+        graph_numbers.note_guess(m, name, text, expression.free_symbols)
+        traceless = m.builder.changes_traceless or m.builder.changes_untracked()
+        if not (traceless or was_changed):
             m.builder.record_check(graph_numbers.assert_holds, (truth, text), m.stack_trace())
             m.builder.refuses = m.refusal_seen = True
             m.builder.draws_then_refuses = m.builder.draws_then_refuses or m.builder.fake_mode.draws
+        elif traceless or not early_checks.asserted(m, truth, graph_numbers.assert_holds, text):
+            raise Break(Reason.TENSOR_SHAPE, f"{name}, after a change of an input,")
     m.symbols.unchecked = waiting
 
 
-def is_always_true(truth: NumberRef) -> bool:
-    """Whether it says that a size or an offset is not negative."""
-    return truth.function is operator.ge and truth.operands[1] == 0 and getattr(
+def is_always_true(truth: Any) -> bool:
+    """Whether it is no number of the graph, or says that a size or an offset is not negative."""
+    return not isinstance(truth, NumberRef) or truth.function is operator.ge and truth.operands[1] == 0 and getattr(
         truth.operands[0], "function", None) in (torch.Tensor.size, torch.Tensor.storage_offset)
 
 
@@ -178,13 +182,15 @@ def tensor_values(value: Value) -> Iterator[TensorValue]:
 
 def define(m: Machine, results: list[TensorValue], call: Call) -> None:
     """Record where the graph has the sizes for which new symbols stand."""
-    points = graph_numbers.points_of(m, symbols_given(m, call)) | {graph_numbers.here(m)}
+    given = symbols_given(m, call)
+    points = graph_numbers.points_of(m, given) | {graph_numbers.here(m)}
     refs = {id(value.ref.fake): value.ref for value in results}
     for symbol, number, (function, tensor, *dim) in [*bare_symbols(m, [value.ref.fake for value in results])]:
         known = m.symbols.of_data.get(symbol)
         if known is None or known.node is None:
             made = NumberRef(number, None, "", function, (refs[id(tensor)], *dim))
             graph_numbers.define(m, number, made, points)
+            m.symbols.made_from[symbol] = given.union(*(m.symbols.made_from.get(s, ()) for s in given))
             m.builder.compute(made)
 
 
@@ -203,3 +209,18 @@ def compare(m: Machine, name: str, ref: TensorRef, symbols: set[Any], differ: tu
     graph_numbers.note_guess(m, name, text, symbols)
     numbers = tuple(m.symbols.of_data[s] for s in sorted(symbols, key=str) if s in m.symbols.of_data)
     m.builder.record_check(as_captured, (ref, text, (*sizes,), numbers, differ), m.stack_trace())
+
+
+# ---- results that are given as ``out`` ----------------------------------------------------------------------------
+def is_nonempty(m: Machine, fake: Any) -> bool:
+    """Whether it is a tensor with elements, or with a number of elements that depends on data."""
+    return isinstance(fake, torch.Tensor) and (
+        (m.has_data_sizes and graph_numbers.have_data_sizes(m, [fake])) or fake.numel() > 0)
+
+
+def is_shape(m: Machine, fake: torch.Tensor, shape: tuple[Any, ...]) -> bool:
+    """Whether a tensor has this shape. Of a size that depends on data that is only known if it follows."""
+    if not m.has_data_sizes:
+        return fake.shape == shape
+    known = m.symbols.data.is_known_true
+    return fake.dim() == len(shape) and all(known(size == other) for size, other in zip(fake.shape, shape, strict=True))

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.interpreter.torch_ops.data_sizes.asked_in_graph import answered, can_ask
-from sot.interpreter.torch_ops.torch_calls import torch_call
+from sot.graph.fake_rules import bytes_of
+from sot.interpreter.control_flow import failures
+from sot.interpreter.objects import tensor_facts
+from sot.interpreter.torch_ops.data_sizes.asked_in_graph import answered, can_ask, is_made_here
+from sot.interpreter.torch_ops.torch_calls import can_wait, read_later, torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.tensors import storage_id
 from sot.values.base import ANSWERS, Const, Value
 from sot.values.tensor import TensorValue
 
@@ -38,7 +43,7 @@ class StorageValue(Value):
     def load_attr(self, m: Any, name: str) -> Value:
         if name == "device":
             return Const(self.tensor.fake.device)
-        if name in METHODS:
+        if name in METHODS or name in ("resize_", "tolist"):
             return StorageMethod(self, name)
         raise Break(Reason.TENSOR_VALUE, f"untyped_storage().{name}")
 
@@ -54,6 +59,10 @@ class StorageMethod(Value):
         self.storage, self.name = storage, name
 
     def call(self, m: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        if self.name == "resize_" and not kwargs and len(args) == 1:
+            return resize(m, self.storage, args[0])
+        if self.name == "tolist" and not args and not kwargs:
+            return listed(m, self.storage)
         if args or kwargs:
             raise Break(Reason.TENSOR_VALUE, f"untyped_storage().{self.name}")
         return ask(m, self.storage, self.name)
@@ -69,6 +78,49 @@ def ask(m: Machine, storage: StorageValue, name: str) -> Value:
     if not can_ask(m, [storage.tensor]):
         raise Break(Reason.TENSOR_VALUE, f"untyped_storage().{name}")
     return answered(m, name, METHODS[name], of_storage, (storage.tensor.ref, name))
+
+
+def resize_storage(tensor: torch.Tensor, size: int) -> None:
+    """The target of the node."""
+    tensor.untyped_storage().resize_(size)
+
+
+def resize(m: Machine, storage: StorageValue, size: Value) -> Value:
+    """``storage.resize_(size)``, for memory that the graph has made."""
+    tensor, number = storage.tensor, size.real if isinstance(size, Const) else None
+    if type(number) is not int or number < 0 or is_symbolic(tensor.fake) or not can_ask(m, [tensor]) or (
+            not is_made_here(m, tensor)):
+        raise Break(Reason.TENSOR_VALUE, "untyped_storage().resize_")
+    held = tensor.fake.untyped_storage()
+    before = held.nbytes()
+    m.builder.run("call_function", resize_storage, (tensor.ref, number), {})
+    m.undoable(lambda: held.resize_(before))
+    change_made_here(m, "resize_", resize_storage, (tensor.ref, number), tensor)
+    return storage
+
+
+def change_made_here(m: Machine, name: str, target: Any, operands: tuple, tensor: TensorValue) -> None:
+    """Record a change of memory that the graph has made, which the tensor's version does not show. It may raise."""
+    m.builder.fake_mode.note_refusal()
+    failures.expect(m, name)
+    node = m.builder.record("call_function", target, operands, {}, None, m.stack_trace())
+    written = m.array_memory.sharing({storage_id(tensor.fake)})
+    node.meta.update(refuses=True, draws=False, changes=written)
+    for shown in m.shown:
+        shown.note_change(m, node, written)
+
+
+def listed(m: Machine, storage: StorageValue) -> Value:
+    """``storage.tolist()``, for the storage of an input: that of a fake may be shorter than the program's."""
+    tensor = storage.tensor
+    if tensor.ref.real is None or not can_ask(m, [tensor]) or tensor.fake.device.type != "cpu":
+        raise Break(Reason.TENSOR_VALUE, "untyped_storage().tolist")
+    size = tensor_facts.guarded(m, tensor, "storage_size")
+    made = torch_call(m, "call_function", bytes_of, [tensor, Const(size)], {})
+    assert isinstance(made, TensorValue)
+    if not can_wait(m, "tolist", made):
+        raise Break(Reason.TENSOR_VALUE, "untyped_storage().tolist")
+    return read_later(m, "tolist", made)
 
 
 @ANSWERS.add((StorageValue, "len"))

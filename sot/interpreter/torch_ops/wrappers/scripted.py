@@ -1,5 +1,5 @@
-"""Functions of torch.jit. One whose Python code is known is followed. Another one, of ``torch.jit.trace`` or a file, is
-one node for a backend that runs its graph as it is.
+"""Functions and modules of torch.jit. A function whose Python code is known is followed. Another one, of
+``torch.jit.trace`` or a file, and a call of a module are one node for a backend that runs its graph as it is.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sot.guards.origin import Attr
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
-from sot.torch_compat.callables import CALL_SCRIPT, as_on_fakes, effect_of, scripted_original
+from sot.torch_compat.callables import CALL_METHOD_OF_SCRIPT, CALL_SCRIPT, as_on_fakes, effect_of, scripted_original
 from sot.values.base import ABSENT, Value
 from sot.values.wrapping import wrap
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 
-@handles(CALL_SCRIPT)
+@handles(CALL_SCRIPT, CALL_METHOD_OF_SCRIPT)
 def call_scripted(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_, *rest = args
     script = self_.real

@@ -1,0 +1,29 @@
+"""The rule for operators of the program: see ``sot/torch_compat/operators/with_numbers.py``."""
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sot.torch_compat.operators.with_numbers import floats_of, names_of, taking_tensor
+
+
+@functools.cache
+def with_tensors(operator: Any) -> Callable[..., Any]:
+    """A function that calls an operator which takes floats, some of which may be 0-d tensors."""
+    names, floats = names_of(operator), {names_of(operator)[i] for i in floats_of(operator)}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(names, args, strict=False)) | kwargs
+        varying = {name: v for name, v in given.items() if name in floats and isinstance(v, torch.Tensor)}
+        numbers = torch.stack(list(varying.values()))
+        args = tuple(0.0 if name in varying else v for name, v in zip(names, args, strict=False))
+        kwargs = {name: 0.0 if name in varying else v for name, v in kwargs.items()}
+        return taking_tensor(operator)(numbers, [names.index(name) for name in varying], *args, **kwargs)
+    call.__name__ = call.__qualname__ = f"{operator.__name__.replace('.', '_')}_with_tensors"
+    call.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+    return call

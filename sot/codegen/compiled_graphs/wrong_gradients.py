@@ -1,0 +1,76 @@
+"""Graphs of which AOTAutograd computes wrong gradients, or none, or which it cannot trace. They run as they are."""
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from sot.codegen.build_graph import Graph
+from sot.codegen.compiled_graphs.inputs.shared_arguments import is_plain
+from sot.codegen.compiled_graphs.inputs.versions import NORMS
+from sot.codegen.compiled_graphs.pieces import changes_first
+from sot.codegen.compiled_graphs.unused_draws import results_of
+from sot.torch_compat.autograd_nodes import refused
+from sot.torch_compat.tensors import storage_id
+
+RESIZES = "resize_", "resize_as_", torch.resize_as_
+
+
+def returns_conjugated(module: fx.GraphModule) -> bool:
+    """Whether a result with a gradient is conjugated where it is read. AOTAutograd assumes the same of the gradient."""
+    values = [node.meta.get("example_value") for node in results_of(module)]
+    return any(isinstance(v, torch.Tensor) and v.requires_grad and v.is_conj() for v in values)
+
+
+def resizes_memory(module: fx.GraphModule) -> bool:
+    return any(node.target in RESIZES for node in module.graph.nodes)
+
+
+def cuts_history(graph: Graph) -> bool:
+    """Whether an input that the graph changes has a history by then, and another result has one.
+
+    In the program that result may depend on what the input has become, so that a gradient for the input follows. The
+    results of a compiled graph only depend on its inputs as they were before.
+    """
+    nodes = graph.module.graph.nodes
+    changed = [fake for origin, node in zip(graph.inputs, nodes, strict=False)
+               if graph.changes.versions.get(origin) and has_history(fake := node.meta.get("example_value"))]
+    results = [node.meta.get("example_value") for node in results_of(graph.module)] if changed else []
+    found = {id(fake) for fake in (*changed, *results) if has_history(fake)}
+    return bool(changed) and len(found) > 1
+
+
+def needs_old_values(graph: Graph) -> bool:
+    """Whether the gradient of a result may depend on an input that needs none and that the graph changes.
+
+    AOTAutograd keeps such an input for the backward graph, which computes intermediate values again, from what the
+    program has made of it by then. Norms only update their running statistics.
+    """
+    spent = {i for i, _ in graph.spent.leaves}
+    if not any(has_history(node.meta.get("example_value")) for i, node in enumerate(results_of(graph.module))
+               if i not in spent):
+        return False
+    nodes = graph.module.graph.nodes
+    places = {storage_id(fake) for origin, node in zip(graph.inputs, nodes, strict=False)
+              if origin in graph.changes.inputs and is_plain(fake := node.meta.get("example_value"))
+              and not fake.requires_grad}
+    dependent: set[fx.Node] = set()
+    for node in nodes if places else ():
+        made = node.meta.get("example_value")
+        is_part = is_plain(made) and storage_id(made) in places
+        if is_part or node.op in ("placeholder", "output") or node.target in NORMS:
+            continue
+        reads = [n for i, n in enumerate(node.all_input_nodes) if i or not changes_first(node)]
+        if any(n in dependent or is_plain(fake := n.meta.get("example_value")) and storage_id(fake) in places
+               for n in reads):
+            dependent.add(node)
+            if any(map(has_history, tree_leaves(made))):
+                return True
+    return False
+
+
+def has_history(value: Any) -> bool:
+    """Whether autograd goes backward through the operation that has made it, or refuses to say."""
+    return isinstance(value, torch.Tensor) and value.requires_grad and (refused(value) or value.grad_fn is not None)

@@ -1,0 +1,1 @@
+"""Hooks on modules, on tensors, and on tensors that autograd saves."""

@@ -1,0 +1,1 @@
+"""Operators that a program or a library has registered."""

@@ -105,8 +105,8 @@ class GraphCompiler:
         backend: compiles the graphs.
         check: the share of calls that are compared with plain Python.
         strict: whether errors of a compiled graph are raised. Otherwise the graph is run as it is.
-        cuts: whether a graph may be compiled as several: pieces between what a compiled graph would lose, or
-            independent results.
+        cuts: whether a graph may be compiled as several (pieces between what a compiled graph would lose, or
+            independent results) or not at all. A graph that is saved may not.
     """
 
     def __init__(self, backend: Backend, check: float, strict: bool, cuts: bool = True) -> None:
@@ -147,7 +147,7 @@ class GraphCompiler:
         key = key_of(graph, grad) if self.equal is not None and not constants else None
         found = self.equal.find(key) if self.equal is not None else None
         texts = ["".join(map(str, node.args[1:])) for node in self.asserted(graph)]
-        shares, ordered = self.compiles and share_memory(graph), needs_order(graph)
+        shares, ordered = self.compiles and share_memory(graph), self.cuts and needs_order(graph)
         stays = self.compiles and ordered
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
               unheard(warnings_of(graph.module)), undoing_regions(),

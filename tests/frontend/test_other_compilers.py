@@ -1,4 +1,5 @@
 """Translated code under torch's own compilers and tracers: each sees the program as if nothing were translated."""
+import ctypes
 import functools
 import inspect
 import subprocess
@@ -231,8 +232,10 @@ def test_what_python_calls_may_be_compiled_by_torch(function, first, dynamo):
     if first:
         compiled(X)
 
+    called_by_c = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(compiled)
+
     def program(x):
-        y = eval("compiled(x)", {"compiled": compiled, "x": x + 1})
+        y = called_by_c(x + 1)
         return y.sin() + 1
     f = sot.to_static(program, backend="eager")
     for _ in range(3):

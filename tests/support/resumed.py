@@ -355,7 +355,7 @@ def unbound(a):
 
 def sees_all(a):
     b = a + 1
-    c = [dict(locals()) for _ in range(1)] if sys.version_info < (3, 12) else None
+    c = [b for _ in range(1)]
     return sorted(locals()) == ["a", "b", "c"], b
 
 

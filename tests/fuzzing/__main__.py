@@ -16,6 +16,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from sot.frontend.api import TargetError
+
 from . import differ
 from .shrinking import shrink
 from .strategies import each_program
@@ -45,6 +47,8 @@ def work(count: int, seed: int, last: Path, backend: str) -> dict:
             differ.compare(source, counts, backend)
         except SyntaxError:
             counts["not a program"] += 1
+        except TargetError:     # a generator that cannot be left
+            counts["refused"] += 1
         except differ.Endless:
             counts["endless"] += 1
         except differ.Unsteady:

@@ -42,12 +42,20 @@ def shows_itself(value: object, depth: int = 3) -> bool:
     return not isinstance(shown, FunctionType) or shown.__module__.partition(".")[0] in ours
 
 
+def given_name(value: object) -> str | None:
+    """The name of a class, function or module. No ``__getattr__`` of a module or its class runs: it may fail or load."""
+    kind, name = type(value), None
+    if issubclass(kind, ModuleType):
+        name = object.__getattribute__(value, "__dict__").get("__name__")
+    elif issubclass(kind, NAMED):
+        name = getattr(value, "__qualname__", None)
+    return name
+
+
 def short(value: object, limit: int = 60) -> str:
     """A one-line description of a value for messages."""
     kind = type(value)
-    attribute = "__name__" if kind is ModuleType else "__qualname__"
-    name = getattr(value, attribute, None) if isinstance(value, NAMED) else None
-    if name is not None:
+    if (name := given_name(value)) is not None:
         text = f"{kind.__name__} {name}"
     elif kind in (torch.Tensor, torch.nn.Parameter):
         text = article(tensor_summary(value))     # type: ignore[arg-type]

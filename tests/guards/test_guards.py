@@ -13,6 +13,7 @@ from harness import Counter, same
 from torch import nn
 
 import sot
+from sot.guards.guards import short
 from sot.guards.origin import Arg, Dim, Stride
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -430,3 +431,20 @@ def test_sizes_are_read_without_the_code_of_a_subclass():
 
     x = Arg(0, "x")
     assert [Dim(x, 1).read((X.as_subclass(Strict),)), Stride(x, 0).read((X.as_subclass(Strict),))] == [3, 3]
+
+
+def test_a_guard_names_a_module_without_its_getattr():
+    """A module whose class loads names on demand, as those of torch.classes do: the report must not ask it for one."""
+    asked = []
+
+    class OnDemand(types.ModuleType):
+        def __getattr__(self, name):
+            asked.append(name)
+            raise RuntimeError(f"{name} is not registered")
+
+    lazy = OnDemand("lazy")
+    lazy.scale = 2.0
+    explanation = sot.explain(lambda x: x * lazy.scale if lazy is not None else x)(X)
+    assert "OnDemand lazy" in str([str(record.guard) for capture in explanation.captures for record in capture.guards])
+    assert [name for name in asked if name in ("__qualname__", "__name__")] == []
+    assert short(torch.classes) == "_Classes torch.classes"

@@ -43,7 +43,7 @@ def shows_itself(value: object, depth: int = 3) -> bool:
 
 
 def given_name(value: object) -> str | None:
-    """The name of a class, function or module. No ``__getattr__`` of a module or its class runs: it may fail or load."""
+    """The name of a class, function or module. No ``__getattr__`` of a module or its class runs: it may fail."""
     kind, name = type(value), None
     if issubclass(kind, ModuleType):
         name = object.__getattribute__(value, "__dict__").get("__name__")

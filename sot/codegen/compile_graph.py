@@ -67,9 +67,8 @@ from sot.torch_compat.global_state import (
     autocast_nesting,
     enter_inference_mode,
     exit_inference_mode,
-    inference_modes_left,
     nest_autocast,
-    net_states,
+    states_left,
     undoing_regions,
 )
 from sot.torch_compat.hooks import is_pushing
@@ -267,8 +266,6 @@ class GraphCompiler:
             call = with_inference_results(call, graph.of_inference)
         if not as_it_is:
             call = leaving_states(call, graph.states, graph.turns_grad_on)
-            if modes := inference_modes_left(graph.states):
-                call = entering(call, modes)
         if any(graph.numpy):
             call = raising(call)
         if places := warnings_of(graph.module):
@@ -321,18 +318,18 @@ def nodes_of(module: torch.fx.GraphModule) -> list[tuple]:
 def changed_end(graph: Graph, has_backward: bool, asserted: Sequence[torch.fx.Node]) -> GraphEnd | None:
     """Change the end of a graph where a backend that compiles needs it. None if there is nothing to change.
 
-    After a compiled graph the states of autocast are set in any case (``leaving_states``), and inference modes are
-    entered (``entering``).
+    After a compiled graph the states of autocast are set, and inference modes are entered, in any case
+    (``leaving_states``).
     """
     draws = unused_draws(graph.module) if graph.draws else []
     autocast, spent = autocast_as_before(graph.states), [i for i, _ in graph.spent.leaves] if has_backward else []
-    modes = inference_modes_left(graph.states)
+    modes = sum(setter is enter_inference_mode for setter, _ in states_left(graph.states))
     if not (draws or autocast or spent or modes or asserted):
         return None
     end = GraphEnd(graph.module)
     end.also_return(draws)
     end.call(autocast)
-    end.call([(exit_inference_mode, ())] * len(modes))
+    end.call([(exit_inference_mode, ())] * modes)
     end.detach(spent)
     if asserted:
         inputs = graph.module.graph.find_nodes(op="placeholder")
@@ -399,8 +396,8 @@ def leaving_states(compiled: Callable, log: Sequence[StateChange], grad: bool) -
     states are restored after the run, and then those that the trace leaves are set. ``grad``: whether to begin with
     gradients on although they are off (``turns_grad_on``).
     """
-    states = net_states(log)
-    if not (states or grad) or any(setter in REGIONS for setter, _, _ in log):
+    states, grad = states_left(log), grad and not any(setter in REGIONS for setter, _, _ in log)
+    if not (states or grad):
         return compiled
     setters = {(setter, *values[:-1]): (setter, values) for setter, values, _ in log if setter in STATE_SETTERS}
 
@@ -438,16 +435,6 @@ def with_inference_results(compiled: Callable, which: Sequence[int]) -> Callable
         results = [*compiled(*args)]
         for i in which:
             results[i] = of_inference_mode(results[i])
-        return results
-    return call
-
-
-def entering(compiled: Callable, modes: Sequence[tuple]) -> Callable:
-    """The compiled graph of a trace that leaves inference modes entered. They are entered after the run."""
-    def call(*args: Any) -> Any:
-        results = compiled(*args)
-        for given in modes:
-            enter_inference_mode(*given)
         return results
     return call
 

@@ -30,6 +30,7 @@ from sot.interpreter.torch_ops.wrappers import instances
 from sot.support import user_annotations
 from sot.support.errors import Break, Reason
 from sot.support.lookups import own_dict
+from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.dynamo.marks import dynamic_ranges
 from sot.torch_compat.fake_tensors import FakeTensor, UnsupportedFakeTensorException
 from sot.torch_compat.functions import DISABLED, is_in_transform
@@ -290,7 +291,7 @@ def symbolic_fake(m: Machine, real: torch.Tensor, origin: Origin) -> tuple[FakeT
     dims = m.varies.dims(origin, real)
     strides = m.varies.strides(origin, real)
     if not dims and not strides or real.is_conj() or real.is_neg() or (
-            plain_tensor(real) is not real):    # guards would ask its class for its sizes
+            plain_tensor(real) is not real) or refused(real):   # guards would ask its class for its sizes
         return None, None
     fake, layout = m.symbols.tensor(real, origin, dims, strides, dynamic_ranges(real))
     m.varying_numbers.update({dims[i]: real.shape[i] for i in dims})

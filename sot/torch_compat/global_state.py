@@ -294,6 +294,23 @@ def net_states(log: Sequence[StateChange]) -> list[tuple[Callable[..., Any], tup
     return [*((key[0], values) for key, values in new.items() if old[key] != values), *[(step, ())] * abs(nesting)]
 
 
+def states_left(log: Sequence[StateChange]) -> list[tuple[Callable[..., Any], tuple]]:
+    """The calls that have the same effect as a log of changes, with the inference modes that it does not leave. An
+    inference mode turns gradients off, and leaving it sets them back.
+    """
+    parts: list[list[StateChange]] = [[]]
+    for entry in log:
+        if entry[0] is enter_inference_mode:
+            parts.append([entry])
+        elif entry[0] is exit_inference_mode and len(parts) > 1:
+            inside = parts.pop()[1:]
+            parts[-1] += [change for change in inside if change[0] is not SET_GRAD]
+        else:
+            parts[-1].append(entry)
+    first, *entered = parts
+    return [*net_states(first), *(call for (enter, *changes) in entered for call in (enter[:2], *net_states(changes)))]
+
+
 AUTOCAST_SETTERS = (torch.set_autocast_enabled, torch.set_autocast_dtype, torch.set_autocast_cache_enabled)
 
 
@@ -369,17 +386,6 @@ def in_dual_level() -> bool:
     except RuntimeError:
         return True
     return False
-
-
-def inference_modes_left(log: Sequence[StateChange]) -> list[tuple]:
-    """The arguments of each ``enter_inference_mode`` of a trace that does not leave the mode."""
-    entered: list[tuple] = []
-    for setter, values, _ in log:
-        if setter is enter_inference_mode:
-            entered.append(values)
-        elif setter is exit_inference_mode and entered:
-            entered.pop()
-    return entered
 
 
 def leave_regions() -> None:

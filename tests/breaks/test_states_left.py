@@ -63,6 +63,51 @@ def inference_mode(x):
     return w + 1, z, seen, torch.is_inference_mode_enabled()
 
 
+def gradients_and_autocast_in_inference_mode(x):
+    seen = []
+    with torch.autocast("cpu", torch.bfloat16):
+        with torch.inference_mode(), torch.enable_grad():
+            y = x @ x
+            sot.graph_break()
+            seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), y.is_inference()))
+        z = x @ x
+        sot.graph_break()
+    return y, z, seen
+
+
+def autocast_in_inference_mode(x):
+    with torch.inference_mode():
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ x
+            sot.graph_break()
+            z = x @ x
+        sot.graph_break()
+    return y, z, x @ x
+
+
+def after_inference_mode(x):
+    with torch.inference_mode():
+        torch.set_grad_enabled(True)
+        y = x + 1
+    with torch.no_grad():
+        z = x * 2
+        sot.graph_break()
+        z = z + x
+    return y, z
+
+
+def left_in_inference_mode(x):
+    mode = torch.inference_mode()
+    mode.__enter__()
+    torch.set_grad_enabled(True)
+    try:
+        y = x @ x
+        sot.graph_break()
+        return y, torch.is_grad_enabled()
+    finally:
+        mode.__exit__(None, None, None)
+
+
 def layer_in_inference_mode(x):
     torch.manual_seed(0)
     model = torch.nn.Linear(2, 2)
@@ -73,7 +118,8 @@ def layer_in_inference_mode(x):
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("fn", [no_grad, autocast, left_by_an_exception, left_set, inference_mode,
-                                layer_in_inference_mode],
+                                gradients_and_autocast_in_inference_mode, autocast_in_inference_mode,
+                                after_inference_mode, left_in_inference_mode, layer_in_inference_mode],
                          ids=lambda f: f.__name__)
 def test_the_state_after_each_call(fn, backend):
     def states():

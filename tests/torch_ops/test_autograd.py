@@ -420,3 +420,32 @@ def test_targets_after_the_end_of_a_row_are_ignored(backend):
         return F.multilabel_margin_loss(x.sin(), target).exp()
     got, want = (f(X, torch.tensor([[1, 2, -1, 0]] * 3)) for f in (sot.to_static(loss, backend=backend), loss))
     torch.testing.assert_close(got, want)
+
+
+class Saving(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x, factor)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        x, factor = ctx.saved_tensors
+        return g * factor, None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_autograd_refuses_to_save_an_inference_tensor(backend):
+    def fn(x, w, seen):
+        with torch.inference_mode():
+            factor = w + 1
+        seen.append(x.shape)
+        return Saving.apply(x, factor)
+
+    translated = sot.to_static(fn, backend=backend)
+    for call in (fn, translated, translated):
+        seen = []
+        with pytest.raises(RuntimeError, match="Inference tensors cannot be saved for backward"):
+            call(torch.ones(3, requires_grad=True), torch.ones(3), seen)
+        assert seen == [(3,)]
+        assert call(torch.ones(3), torch.ones(3), []).tolist() == [2, 2, 2]     # there is no backward

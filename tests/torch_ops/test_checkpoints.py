@@ -344,3 +344,25 @@ def test_a_reentrant_checkpoint_of_what_needs_no_gradient_is_its_function_withou
     for _ in range(2):
         assert same(warned(translated), warned(fn)) is None
     assert len(backend.graphs) == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_of_inference_tensors_raises_after_what_came_before_it(backend, reentrant):
+    def fn(x, w, seen):
+        x.t_()
+        with torch.inference_mode():
+            seen.append(1)
+            with torch.enable_grad():
+                return checkpoint(lambda a: a * w, x + 1, use_reentrant=reentrant)
+
+    def called(f, requires_grad):
+        x, w, seen = torch.ones(2, 3) * 2, torch.ones(2, requires_grad=requires_grad), []
+        try:
+            result = f(x, w, seen)
+        except RuntimeError as error:
+            result = str(error)
+        return result, x.stride(), seen
+    translated = sot.to_static(fn, backend=backend)
+    for requires_grad in (False, True, False, True):
+        assert same(called(translated, requires_grad), called(fn, requires_grad)) is None

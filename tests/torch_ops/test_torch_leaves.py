@@ -267,3 +267,21 @@ def test_a_size_given_to_new_is_no_data():
         return x.new(x.shape).fill_(1), x.new(2, 3).zero_(), x.new([1.0, 2.0]), x.new((2, 3)), x + 1
     check(fn, X, graphs=1, breaks=0)
     check(lambda x: torch.distributions.Exponential(x.abs() + 1).rsample(), X, graphs=1, breaks=0)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_view_whose_history_autograd_refuses_to_return_is_changed(backend):
+    """Reading ``is_leaf`` of such a tensor raises."""
+    def fn(view):
+        with torch.no_grad():
+            view.relu_()
+        return view.detach() * 2
+
+    translated = sot.to_static(fn, backend=backend, dynamic=True)
+    for call in (fn, translated, translated):
+        view = torch.arange(-2.0, 2, requires_grad=True).split(2)[0]
+        with torch.no_grad():
+            view[0] = -5
+        assert call(view).tolist() == [0, 0]
+        assert view.detach().tolist() == [0, 0]
+    assert not any("capture failed" in str(capture.stopped) for capture in translated.translator.captures)

@@ -118,9 +118,17 @@ def as_it_is(m: Machine, cls: Any, inputs: list[Value], is_asked: bool = False) 
     result = trial(m, forward, inputs if is_new_style(cls) else [context, *inputs])
     if is_new_style(cls):
         trial(m, attributes.load_from_class(m, cls, "setup_context"), [context, TupleValue(inputs), result])
+    refuse_saved_inference_tensors(m, context)
     target = node_target(cls)
     target.is_asked = is_asked      # type: ignore[attr-defined]
     return torch_call(m, "call_function", target, inputs, {})
+
+
+def refuse_saved_inference_tensors(m: Machine, context: Any) -> None:
+    """Break if the forward saves inference tensors for the backward. Autograd raises then, after it has run."""
+    saved = context.attrs.overlay.get("to_save", NONE)
+    if any(isinstance(v, TensorValue) and v.fake.is_inference() for v in saved.items_list(m) or ()):
+        raise Break(Reason.GRADIENT, "an inference tensor that is saved for the backward,")
 
 
 def is_new_style(cls: Any) -> bool:
@@ -233,6 +241,7 @@ class CapturedFunction:
             Const(self.cls), Const(is_new_style(self.cls)), TupleValue([Const(needs_grad(v)) for v in self.inputs]),
             *self.inputs])]
         result, context = ends[0].value.items_list(m)  # type: ignore[union-attr, misc]
+        refuse_saved_inference_tensors(m, context)
         results, constant = self.results_of(result, context)
         for ref in results:
             with m.builder.fake_mode, torch.no_grad():

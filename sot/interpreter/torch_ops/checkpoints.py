@@ -149,6 +149,8 @@ class Checkpoint:
 
     def check(self, given: list[TensorRef]) -> None:
         """Refuse a call for which the node would behave differently from the program."""
+        if torch.is_inference_mode_enabled() or any(ref.fake.is_inference() for ref in given):
+            raise Refusal("autograd saves its arguments, and refuses inference tensors")     # fakes do not
         if not self.results:
             raise Refusal("it returns no tensor")
         if len({id(ref) for ref in given}) < len(given):

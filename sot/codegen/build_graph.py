@@ -18,7 +18,7 @@ from sot.graph.refs import version_of
 from sot.guards.assumptions import RestartCapture
 from sot.guards.origin import Attr, Item, Origin
 from sot.guards.terms import leaves
-from sot.interpreter.torch_ops import gradients
+from sot.interpreter.torch_ops.gradients.backward import shows_leaves
 from sot.interpreter.trace import Trace
 from sot.torch_compat.global_state import SET_GRAD, StateChange, enter_inference_mode, turns_grad_on
 from sot.torch_compat.tensors import plain_example, storage_id
@@ -155,7 +155,7 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
                  frozenset(i for i, (o, v) in enumerate(zip(origins, real, strict=True)) if is_weight(o, v)),
                  frozenset(floats),
                  changes, trace.state_log, turns_on, trace.asserted, (*builder.warnings,), builder.fake_mode.draws,
-                 gradients.shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
+                 shows_leaves(trace.made_leaves, results) or builder.keeps_nodes,
                  spent_of(builder, module, results), of_inference(trace, results), trace.of_compilers,
                  builder.has_data_sizes, take_checks(module),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))

@@ -305,7 +305,7 @@ def changed_tensors(graph: Graph) -> list[int]:
     changed = set(graph.changes.inputs)
     found = [i for i, origin in enumerate(graph.inputs) if origin in changed]
     with without_subclasses():
-        plain = all(isinstance(v, torch.Tensor) and v.is_leaf and not v._is_view() and not v.is_inference()
+        plain = all(isinstance(v, torch.Tensor) and not v._is_view() and v.is_leaf and not v.is_inference()
                     for v in map(graph.real.__getitem__, found))
     return found if plain and not graph.changes.traceless else []
 

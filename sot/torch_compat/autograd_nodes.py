@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 FREED = "backward through the graph a second time"      # of the error when a freed tensor is used
+USES_BY_AUTOGRAD = 3    # of a gradient that nothing else holds, in a hook that ``torch.autograd.grad`` calls
 
 
 def history(outputs: list[torch.Tensor], end: Any = None) -> Iterator[tuple[torch.Tensor | None, Any]]:

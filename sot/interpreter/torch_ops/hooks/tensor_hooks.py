@@ -288,11 +288,14 @@ def keep_gradients(m: Machine) -> None:
 
 
 @contextlib.contextmanager
-def order_of(leaves: Sequence[TensorValue]) -> Iterator[list[int]]:
-    """The list of the indices of leaves, in the order in which autograd reaches them during the backward pass."""
-    order: list[int] = []
+def order_of(ends: Sequence[TensorValue]) -> Iterator[list[tuple[int, int]]]:
+    """The list of the indices of tensors, in the order in which autograd reaches them during the backward pass, each
+    with the uses of the gradient.
+    """
+    order: list[tuple[int, int]] = []
     with no_hook_ids_taken():
-        handles = [leaf.fake.register_hook(lambda _, i=i: order.append(i)) for i, leaf in enumerate(leaves)]
+        handles = [end.fake.register_hook(lambda gradient, i=i: order.append((i, gradient._use_count())))
+                   for i, end in enumerate(ends) if end.fake.requires_grad]
     try:
         yield order
     finally:
@@ -300,19 +303,17 @@ def order_of(leaves: Sequence[TensorValue]) -> Iterator[list[int]]:
             handle.remove()
 
 
-def accumulate_in_order(m: Machine, pairs: Sequence[tuple[TensorValue, Value]],
-                        accumulate: Callable[[Machine, TensorValue, TensorValue], None]) -> None:
+def accumulate_in_order(m: Machine, pairs: Sequence[tuple[TensorValue, TensorValue]],
+                        accumulate: Callable[[TensorValue, TensorValue], None]) -> None:
     """Add gradients to the leaves, and execute hooks."""
     before = [version_of(leaf.ref.fake) for leaf, _ in pairs]
     for i, (leaf, gradient) in enumerate(pairs):
-        if not isinstance(gradient, TensorValue):
-            continue
         if version_of(leaf.ref.fake) != before[i]:
             raise Break(Reason.GRADIENT, "a hook changes a weight that is still needed")
         if not leaf.ref.fake.is_leaf:
             show(m, leaf, gradient)
             continue
-        accumulate(m, leaf, through_hooks(m, leaf, gradient))
+        accumulate(leaf, through_hooks(m, leaf, gradient))
         if hooks := hooks_of(m, leaf, AFTER):
             made = evaluate(m, known_function(m, torch_code.call_after_gradient), [ListValue(hooks), leaf])
             if not (isinstance(made, Const) and made.constant() is True):

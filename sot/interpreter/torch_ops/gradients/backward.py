@@ -1,10 +1,10 @@
 """``torch.autograd.grad`` and ``backward()`` in captured code.
 
 Gradients are one operation, ``torch.autograd.grad``, on fake tensors and in the graph. ``backward()`` is that
-operation for all leaves of the history. The results are accumulated as autograd does: the first becomes ``.grad``,
-later ones are added in place. The fakes do not know a history that began before the frame, so that is left to Python.
-So are some hooks in the history (see ``tensor_hooks.py``), and an ``autograd.Function`` whose backward is not captured:
-their Python code would run while the graph is built.
+operation for all leaves of the history. The results are accumulated as autograd does: the first becomes ``.grad``
+(see ``first_gradients.py``), later ones are added in place. The fakes do not know a history that began before the
+frame, so that is left to Python. So are some hooks in the history (see ``tensor_hooks.py``), and an
+``autograd.Function`` whose backward is not captured: their Python code would run while the graph is built.
 """
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from sot.guards.assumptions import Part
 from sot.interpreter.builtins.common import take
 from sot.interpreter.objects.tensor_facts import guarded
 from sot.interpreter.torch_ops.autograd import is_of_subgraphs
+from sot.interpreter.torch_ops.gradients.first_gradients import Reached, first_gradient, is_unheld, known_tensors
 from sot.interpreter.torch_ops.hooks import tensor_hooks
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.autograd_nodes import history
-from sot.torch_compat.compilers import traced_by_its_arguments
 from sot.torch_compat.functions import is_tracked_by_transform
 from sot.values.base import FALSE, NONE, TRUE, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, refuse_instances
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping, Sequence
 
     from sot.interpreter.machine import Machine
 
@@ -82,20 +82,16 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
         raise Break(Reason.OPERATION_FAILED, "backward: no tensor requires grad")
     given = {"grad_outputs": gradients or NONE, "retain_graph": retain or NONE, "allow_unused": TRUE,
              "create_graph": TRUE if creates else FALSE}
-    if hooked:
-        if leaves is not below:
-            raise Break(Reason.GRADIENT, "it goes through hooks to some of the leaves")
-        ends = [*leaves, *(tensor for tensor in hooked if tensor not in leaves)]
-        with tensor_hooks.order_of(ends) as order:
-            found = gradients_of(m, outputs, TupleValue([*ends]), given)
-        items = found.items_list(m) or []
-        tensor_hooks.accumulate_in_order(m, [(ends[i], items[i]) for i in order], accumulate)
-        tensor_hooks.keep_gradients(m)
-        return NONE
-    found = gradients_of(m, outputs, TupleValue(list(leaves)), given)
-    for leaf, gradient in zip(leaves, found.items_list(m) or [], strict=True):
-        if isinstance(gradient, TensorValue):
-            (accumulate_recorded if creates else accumulate)(m, leaf, gradient)
+    if hooked and leaves is not below:
+        raise Break(Reason.GRADIENT, "it goes through hooks to some of the leaves")
+    known = known_tensors(m.builder)
+    ends = [*leaves, *(tensor for tensor in hooked if tensor not in leaves)]
+    with tensor_hooks.order_of(ends) as order:
+        found: list[Any] = gradients_of(m, outputs, TupleValue([*ends]), given).items_list(m) or []
+    pairs = [(ends[i], found[i]) for i, _ in order]
+    reached = [Reached(found[i].ref.fake, uses, ends[i].fake.is_leaf) for i, uses in order]
+    unheld = () if creates else unheld_leaves(m, [end for end, _ in pairs], reached, known)
+    tensor_hooks.accumulate_in_order(m, pairs, lambda leaf, gradient: accumulate(m, leaf, gradient, creates, unheld))
     tensor_hooks.keep_gradients(m)
     if creates:
         m.effect(lambda e: e.line(f"{e.const(warn_of_cycle)}()"))
@@ -113,36 +109,33 @@ def refuse_plain(m: Machine) -> None:
         raise Break(Reason.GRADIENT, "the backend cannot compile this one")
 
 
-def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
+def unheld_leaves(m: Machine, ends: Sequence[TensorValue], reached: Sequence[Reached],
+                  known: Container[int]) -> set[TensorValue]:
+    """The leaves that can take their gradients. A hook of the leaf may keep the gradient."""
+    return {end for i, end in enumerate(ends) if reached[i].is_leaf and is_unheld(reached, i, known)
+            and not tensor_hooks.hooks_of(m, end, tensor_hooks.BEFORE)}
+
+
+def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue, creates: bool,
+               unheld: Container[TensorValue]) -> None:
+    """Add a gradient to ``.grad``. Nothing is added in place if gradients can be differentiated."""
     before = leaf.load_attr(m, "grad")
     if before is NONE or before.real is None:
-        leaf.store_attr(m, "grad", torch_call(m, "call_function", new_gradient, [leaf, gradient], {}))
-    elif isinstance(before, TensorValue) and not before.fake.requires_grad:
+        arguments = [leaf, gradient, TRUE if leaf in unheld else FALSE]
+        leaf.store_attr(m, "grad", torch_call(m, "call_function", first_gradient, arguments, {}))
+    elif not isinstance(before, TensorValue):
+        raise Break(Reason.UNSUPPORTED, f"backward() to {before}")
+    elif creates:
+        leaf.store_attr(m, "grad", torch_call(m, "call_function", operator.add, [before, gradient], {}))
+    elif not before.fake.requires_grad:
         torch_call(m, "call_method", "add_", [before, gradient], {})
     else:
         raise Break(Reason.UNSUPPORTED, "backward() to a .grad that requires grad")
 
 
-def accumulate_recorded(m: Machine, leaf: TensorValue, gradient: TensorValue) -> None:
-    """Accumulate gradients that can be differentiated: nothing is added in place."""
-    before = leaf.load_attr(m, "grad")
-    if before is NONE or before.real is None:
-        leaf.store_attr(m, "grad", torch_call(m, "call_function", new_gradient, [leaf, gradient], {}))
-    elif isinstance(before, TensorValue):
-        leaf.store_attr(m, "grad", torch_call(m, "call_function", operator.add, [before, gradient], {}))
-    else:
-        raise Break(Reason.UNSUPPORTED, f"backward() to {before}")
-
-
 def warn_of_cycle() -> None:
     """PyTorch warns once of ``backward(create_graph=True)``, which the graph does not call."""
     torch.zeros((), requires_grad=True).backward(create_graph=True)
-
-
-@traced_by_its_arguments
-def new_gradient(leaf: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """The first gradient of a leaf, in new memory with the leaf's layout."""
-    return torch.empty_like(leaf, requires_grad=False).copy_(gradient)
 
 
 def tensors(m: Machine, value: Value) -> list[TensorValue]:

@@ -1,0 +1,1 @@
+"""``torch.autograd.grad``, ``backward()``, and the ``.grad`` that they set."""

@@ -39,12 +39,12 @@ from sot.codegen.compiled_graphs.wrong_gradients import (
     returns_conjugated,
 )
 from sot.graph.fake_rules import on_packed, part_of_sparse
+from sot.graph.generator_nodes import NODES as NODES_OF_GENERATORS
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
 from sot.interpreter.numpy_ops.numpy_arrays import raising
-from sot.interpreter.torch_ops import random_state
 from sot.interpreter.torch_ops.autograd import is_function_of_program, runs_code_of_program
 from sot.interpreter.torch_ops.checkpoints import run_as_it_is
 from sot.interpreter.torch_ops.constructors.capsules import same_memory
@@ -75,7 +75,7 @@ from sot.torch_compat.hooks import is_pushing
 from sot.torch_compat.tensors import asking_no_class, of_inference_mode, overrides_enabled, without_subclasses
 
 # A backend that compiles loses these, or computes something else.
-ONLY_AS_IT_IS = (run_as_it_is, remove_from_place, assign_data, element, set_element, *random_state.NODES, *FLAGS,
+ONLY_AS_IT_IS = (run_as_it_is, remove_from_place, assign_data, element, set_element, *NODES_OF_GENERATORS, *FLAGS,
                  SET_DEFAULT_DTYPE, *DECOMPOSED_WRONGLY)
 AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, *NODES_OF_ENCODERS
 ALL = frozenset(("",))      # optimizers

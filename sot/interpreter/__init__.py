@@ -10,6 +10,7 @@ from sot.interpreter.effects import catch_warnings, contexts, decimals, locks, l
 from sot.interpreter.effects import print_options, warnings  # noqa: F401
 from sot.interpreter import namespaces, wrapping  # noqa: F401
 from sot.interpreter.objects import calls, descriptors, introspection, library_classes, tensor_attributes  # noqa: F401
+from sot.interpreter.torch_ops.drawing import random_state  # noqa: F401
 from sot.interpreter.torch_ops.constructors import buffers, capsules, legacy  # noqa: F401
 from sot.interpreter.torch_ops import (  # noqa: F401
     autograd,
@@ -18,7 +19,6 @@ from sot.interpreter.torch_ops import (  # noqa: F401
     futures,
     gradients,
     overrides,
-    random_state,
     subclasses,
     torch_handlers,
 )

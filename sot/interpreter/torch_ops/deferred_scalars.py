@@ -47,6 +47,8 @@ STORING = frozenset((
     object.__init__, list.append, list.insert, list.__setitem__, dict.__setitem__, dict.setdefault, dict.get, dict.pop,
     next, functools.partial, collections.OrderedDict.__setitem__, collections.deque.append,
     collections.deque.appendleft))
+# Their handlers make a number of the graph of it.
+SEEDING = torch.manual_seed, torch.Generator.manual_seed, torch.cuda.manual_seed_all
 BUILTINS: dict[str, Any] = {f.__name__: f for f in (abs, round, int, float, complex)}
 RECKONING = frozenset((abs, round, int, float))
 EXTREMES = {min: "min", max: "max", torch.sym_min: "min", torch.sym_max: "max"}
@@ -169,7 +171,7 @@ def called(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]) -
     if is_among(LOOKING, real) and all(isinstance(v, IdentityNumber) for v in args if isinstance(v, DeferredScalar)):
         return None
     is_users = isinstance(real, type) or POLYFILLS.find(real) is not None
-    if is_among(STORING, real) or is_users and HANDLERS.find(real) is None:
+    if is_among(STORING, real) or is_among(SEEDING, real) or is_users and HANDLERS.find(real) is None:
         return None
     raise needed(*args, *kwargs.values())
 

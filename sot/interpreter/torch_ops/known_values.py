@@ -16,8 +16,11 @@ import torch
 from torch import fx
 
 from sot.graph import NumberRef, TensorRef
+from sot.graph.generator_nodes import NODES
 from sot.guards.origin import known
 from sot.guards.tensor_guards import ValuesGuard
+from sot.interpreter.torch_ops.drawing import known_draws
+from sot.support.random_states import kept_random_states
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import SET_GRAD
 from sot.torch_compat.tensors import is_plain, storage_id
@@ -141,14 +144,19 @@ def values_of(m: Machine, refs: Iterable[TensorRef]) -> list[torch.Tensor]:
     origins = [source_origin(m, ref) for ref in sources]
     copies = {id(ref): copy_of(ref) for ref in sources}
     env: dict[Any, Any] = {ref.node: copies[id(ref)] for ref in sources}
-    with torch.no_grad():
-        for node in steps:
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
-            env[node] = call(node.op, node.target, args, kwargs)
+    run(steps, env)
     for ref, origin in zip(sources, origins, strict=True):
         if origin is not None:
             m.guard(ValuesGuard(origin, copy_of(ref)))
     return [copies[id(ref)] if id(ref) in copies else env[ref.node] for ref in refs]
+
+
+def run(steps: list[fx.Node], env: dict[Any, Any]) -> None:
+    """Compute the values of nodes, and draw what they draw."""
+    with torch.no_grad(), kept_random_states():
+        for node in steps:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
+            env[node] = call(node.op, node.target, args, kwargs)
 
 
 def truth_by_sizes(m: Machine, ref: TensorRef) -> bool | None:
@@ -164,11 +172,7 @@ def truth_by_sizes(m: Machine, ref: TensorRef) -> bool | None:
         env = {node: numbers[node] for node in needed if node in numbers}
         if None in env.values() or any(node.op == "placeholder" for node in needed - env.keys()):
             return None
-        with torch.no_grad():
-            for node in m.builder.nodes:
-                if node in needed and node not in env:
-                    args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.__getitem__)
-                    env[node] = call(node.op, node.target, args, kwargs)
+        run([node for node in m.builder.nodes if node in needed and node not in env], env)
         return bool(env[ref.node])
     except Exception:  # noqa: BLE001 - NotKnown, or an operation that does not go this way
         return None
@@ -200,14 +204,17 @@ def slice_of(m: Machine, wanted: list[fx.Node], numbers: Container[fx.Node] = ()
     changing = [node for node in m.builder.nodes if "changes" in node.meta]
     needed: set[fx.Node] = set()
     while True:
-        follow(wanted, needed, numbers)
+        follow(m, wanted, needed, numbers)
         memory = {storage_id(fake) for node in needed for fake in fakes_of(node)} if changing else set()
         wanted = [node for node in changing if node not in needed and node.meta["changes"] & memory]
         if not wanted:
-            return needed
+            break
+    if any(node.meta.get("draws") for node in needed) and not all(map(known_draws.is_exact, needed)):
+        raise NotKnown
+    return needed
 
 
-def follow(wanted: list[fx.Node], needed: set[fx.Node], numbers: Container[fx.Node]) -> None:
+def follow(m: Machine, wanted: list[fx.Node], needed: set[fx.Node], numbers: Container[fx.Node]) -> None:
     while wanted:
         node = wanted.pop()
         if node in needed:
@@ -215,12 +222,13 @@ def follow(wanted: list[fx.Node], needed: set[fx.Node], numbers: Container[fx.No
         if node in numbers:
             needed.add(node)
             continue
-        if node.meta.get("draws") or len(needed) > STEP_LIMIT or not (
+        state = known_draws.needed_for(m, node) if node.meta.get("draws") else []
+        if state is None or len(needed) > STEP_LIMIT or not (
                 numbers and all(isinstance(fake, torch.Tensor) for fake in fakes_of(node))
                 or all(map(is_small, fakes_of(node)))):
             raise NotKnown
         needed.add(node)
-        wanted += node.all_input_nodes
+        wanted += [*node.all_input_nodes, *state]
 
 
 def is_small(fake: Any) -> bool:
@@ -253,7 +261,8 @@ def call(kind: str, target: Any, args: tuple, kwargs: dict) -> Any:
     """Run a torch operation on real tensors, but no user code, which may have effects."""
     if kind == "call_method":
         target, args = getattr(args[0], target), args[1:]
-    elif not str(getattr(target, "__module__", "")).startswith(OWN) or getattr(target, "namespace", "aten") != "aten":
+    elif target not in NODES and (not str(getattr(target, "__module__", "")).startswith(OWN)
+                                  or getattr(target, "namespace", "aten") != "aten"):
         raise NotKnown
     try:
         return target(*args, **kwargs)

@@ -85,12 +85,13 @@ def can_ask(m: Machine, tensors: list[TensorValue], name: str = "") -> bool:
                    or (v.fake.layout is torch.strided) is (name in OF_SPARSE) for v in tensors)
 
 
-def answered(m: Machine, name: str, kind: type, function: Callable[..., Any], operands: tuple) -> Value:
+def answered(m: Machine, name: str, kind: type, function: Callable[..., Any], operands: tuple,
+             bits: int = SIZE_BITS) -> Value:
     points = frozenset((graph_numbers.here(m),))
     with m.symbols.admitted():
         fake = m.builder.run("call_function", lambda: torch.empty((), dtype=DTYPES[kind]).item(), (), {})
     made = NumberRef(fake, graph_numbers.EXAMPLES[kind], "", function, operands, may_raise=True)
     graph_numbers.define(m, fake, made, points)
     m.builder.compute(made)
-    return DeferredScalar(kind, points, lambda e: e.output(made), SIZE_BITS if kind is int else 64,
+    return DeferredScalar(kind, points, lambda e: e.output(made), bits if kind is int else 64,
                           number=lambda m: made)

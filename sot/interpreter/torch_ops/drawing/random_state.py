@@ -10,10 +10,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import GeneratorRef, TensorRef
+from sot.graph.generator_nodes import (
+    generator_state,
+    new_generator,
+    seed_all,
+    seed_all_anew,
+    seed_generator,
+    seed_generator_anew,
+    seed_gpus,
+    set_generator_state,
+)
 from sot.interpreter.builtins.common import take
+from sot.interpreter.torch_ops.data_sizes import asked_in_graph
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import ABSENT, NONE, Const, Value
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.generators import GeneratorOfNumbers, refuse_draws
 from sot.values.numbers import DynamicNumber, is_dynamic
 from sot.values.tensor import TensorValue
@@ -28,34 +40,6 @@ FIRST_SEED = torch.Generator().initial_seed()
 STATE_SIZE = torch.get_rng_state().numel()
 
 
-# ---- targets of nodes
-def new_generator() -> torch.Generator:
-    return torch.Generator()
-
-
-def seed_generator(generator: torch.Generator, seed: int) -> None:
-    generator.manual_seed(seed)
-
-
-def generator_state(generator: torch.Generator) -> torch.Tensor:
-    return generator.get_state()
-
-
-def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None:
-    generator.set_state(state)
-
-
-def seed_all(seed: int) -> None:
-    torch.manual_seed(seed)
-
-
-def seed_gpus(seed: int) -> None:
-    torch.cuda.manual_seed_all(seed)
-
-
-NODES = (new_generator, seed_generator, generator_state, set_generator_state, seed_all, seed_gpus)
-
-
 def record(m: Machine, function: Any, *args: Any, result: Any = None) -> fx.Node:
     """The node of a call that changes the random state or depends on it."""
     refuse_draws(m)
@@ -67,6 +51,10 @@ def record(m: Machine, function: Any, *args: Any, result: Any = None) -> fx.Node
 
 def seed_argument(m: Machine, value: Value) -> Any:
     """A seed as an argument of a node."""
+    if isinstance(value, DeferredScalar):
+        if value.pytype is not int or not value.is_in_graph:
+            raise value.needed()
+        return value.graph_number(m)
     if isinstance(value, DynamicNumber) and value.pytype is int:
         return value.ref(m) if value.varies else value.constant()
     if not isinstance(value, Const) or type(value.real) is not int or not -1 << 63 <= value.real < 1 << 64:
@@ -108,7 +96,8 @@ def of_cpu(m: Machine, value: Value) -> GeneratorOfNumbers:
 def note_seed(m: Machine, generator: GeneratorOfNumbers, seed: Value | None) -> None:
     before = generator.seed
     m.undoable(lambda: setattr(generator, "seed", before))
-    generator.seed = seed if isinstance(seed, Const) and not is_dynamic(seed) and seed.real >= 0 else None
+    is_known = isinstance(seed, Const) and not is_dynamic(seed) and seed.real >= 0 or isinstance(seed, DeferredScalar)
+    generator.seed = seed if is_known else None
 
 
 @handles(torch.Generator.manual_seed)
@@ -118,6 +107,24 @@ def seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     record(m, seed_generator, generator.ref, seed_argument(m, given))
     note_seed(m, generator, given)
     return generator
+
+
+def seed_anew(m: Machine, generator: GeneratorOfNumbers, function: Any, *operands: Any) -> Value:
+    """A seed that the system draws is a number of the graph."""
+    refuse_draws(m)
+    if not asked_in_graph.can_ask(m, []):
+        raise Break(Reason.RANDOM, "a call that sets or reads the random state, or")
+    m.builder.fake_mode.draws = True
+    number = asked_in_graph.answered(m, "seed", int, function, operands, bits=64)
+    note_seed(m, generator, number)
+    return number
+
+
+@handles(torch.Generator.seed)
+def seed_of_the_system(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    value, = take("seed", args, kwargs, "self", required=1)
+    generator = of_cpu(m, value)
+    return seed_anew(m, generator, seed_generator_anew, generator.ref)
 
 
 @handles(torch.Generator.initial_seed)
@@ -193,4 +200,5 @@ def initial_seed_of_all(m: Machine, args: list[Value], kwargs: dict[str, Value])
 
 @handles(torch.random.seed)
 def any_seed(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.RANDOM, "a call that sets or reads the random state, or")
+    take("seed", args, kwargs)
+    return seed_anew(m, default_generator(m), seed_all_anew)

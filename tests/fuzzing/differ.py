@@ -176,7 +176,7 @@ def eager(gm: torch.fx.GraphModule, inputs: Any) -> Callable:
     return gm.forward
 
 
-HISTORY = re.compile(r"(?<=leaf=False )\w+Backward\w*")
+HISTORY = re.compile(r"(?<=leaf=False )\w+Backward\w*|version=\d+")
 BACKENDS: dict[str, Any] = {"eager": eager, "aot_eager": "aot_eager"}
 
 

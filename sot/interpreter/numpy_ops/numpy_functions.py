@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sot.interpreter.builtins.common import fold
+from sot.interpreter.builtins.common import fold, take
 from sot.interpreter.builtins.pure import NUMPY
 from sot.interpreter.entering import make_generator
-from sot.interpreter.numpy_ops import numpy_arrays
-from sot.interpreter.torch_ops import deferred_scalars
+from sot.interpreter.numpy_ops import numpy_arrays, tensors_as_arrays
+from sot.interpreter.torch_ops import deferred_scalars, overrides
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills.iteration import by_index
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
-from sot.values.arrays import METADATA, SCALARS, VIEWS, ArrayValue
-from sot.values.base import ANSWERS, Const, Opaque, Value
+from sot.values.arrays import METADATA, SCALARS, VIEWS, ArrayValue, may_call_numpy
+from sot.values.base import ANSWERS, FALSE, NONE, Const, Opaque, Value
 from sot.values.callables import BoundMethod, known_function
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import SliceValue
@@ -80,6 +80,12 @@ def call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: dict[str
     """A call of which the arguments at the positions ``data`` may be arrays."""
     values = [*args, *kwargs.values()]
     refuse_others(m, values)
+    if may_call_numpy(m) and any(numpy_arrays.holds(m, v, TensorValue) for v in values):
+        if isinstance(target, np.ufunc):
+            return tensors_as_arrays.ufunc_of_tensors(
+                m, target, args, kwargs, lambda given: call(m, kind, target, given, {}, data, quiet, **more))
+        args, kwargs = tensors_as_arrays.as_arrays(m, kind, target, args, kwargs)
+        return call(m, kind, target, args, kwargs, data, quiet, **more)
     real = args[0].pytype.__dict__.get(target) if kind == "call_method" else target
     if real in NUMPY and not any(numpy_arrays.holds(m, v) for v in values) and (found := folded(m, real, args, kwargs)):
         return found
@@ -387,12 +393,31 @@ def iterate(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @handles(np.asarray)
 def asarray(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """For a tensor it is ``tensor.numpy()``."""
-    if not args or not isinstance(args[0], TensorValue):
+    if len(args) != 1 or kwargs or not isinstance(args[0], TensorValue):
         return call(m, "call_function", np.asarray, args, kwargs, "0", False)
-    found = numpy_arrays.to_array(m, args, {}) if len(args) == 1 and not kwargs else None
+    found = numpy_arrays.to_array(m, args, {})
     if found is None:
         raise Break(Reason.TENSOR_VALUE, "numpy.asarray")
     return found
+
+
+@handles(torch.Tensor.__array__)
+def array_of_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    tensor, dtype = take("__array__", args, kwargs, "self", "dtype", required=1)
+    if not isinstance(tensor, TensorValue):
+        raise Break(Reason.OPAQUE_CALL, "Tensor.__array__")
+    array = tensors_as_arrays.array_of(m, tensor)
+    if dtype is None or dtype is NONE:
+        return array
+    return call(m, "call_method", "astype", [array, dtype], {"copy": FALSE}, "0", False)
+
+
+@handles(torch.Tensor.__array_wrap__)
+def wrap_array(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    tensor, array = take("__array_wrap__", args, kwargs, "self", "array", required=2)
+    if not isinstance(tensor, TensorValue) or m.modes or overrides.asked(m, tensor):
+        raise Break(Reason.OPAQUE_CALL, "Tensor.__array_wrap__")
+    return tensors_as_arrays.wrapped(m, array)
 
 
 @handles(torch.from_numpy)

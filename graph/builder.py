@@ -199,11 +199,12 @@ class GraphBuilder:
         """A reference to the tensor that a node returns."""
         return TensorRef(fake, node)
 
-    def record_state(self, setter: Callable, values: tuple, trace: str) -> None:
+    def record_state(self, setter: Callable, values: tuple, trace: str) -> fx.Node:
         """A node that changes torch's global state. It does not count as an operation."""
         node = self.graph.create_node("call_function", setter, values)
         node.meta["stack_trace"] = trace
         self.nodes.append(node)
+        return node
 
     def record_check(self, target: Callable, args: tuple, trace: str) -> None:
         """A node that raises if what capture assumed does not hold."""

@@ -13,6 +13,7 @@ from sot.guards.assumptions import Part
 from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
 from sot.guards.origin import known
 from sot.interpreter.builtins.common import refuse, take
+from sot.interpreter.effects.torch_warnings import taken
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops.data_sizes import graph_numbers, operations
 from sot.interpreter.torch_ops.torch_calls import torch_call
@@ -163,8 +164,24 @@ def set_flag(m: Machine, setter: Any, *values: Any) -> Value:
     if m.assumptions.compiles or m.builder.region is not None:
         raise Break(Reason.SIDE_EFFECT, setter.__name__)
     if setter in FLAG_READERS and FLAG_READERS[setter](*values[:-1]) is None:
-        raise Break(Reason.SIDE_EFFECT, f"{setter.__name__} of what has no single value")     # it could not be undone
+        return set_nothing(m, setter, *values)
     return set_state(m, setter, [Const(value) for value in values])
+
+
+def set_nothing(m: Machine, setter: Any, *values: Any) -> Value:
+    """Set a flag that has no value: this build of torch does not have it, so the setter may warn and does nothing."""
+    m.warned.clear()
+    try:
+        setter(*values)
+    except (TypeError, ValueError, RuntimeError, Warning) as e:
+        raise Break(Reason.OPERATION_FAILED, str(e)) from None
+    if FLAG_READERS[setter](*values[:-1]) is not None:
+        raise Break(Reason.SIDE_EFFECT, f"{setter.__name__} of what had no value")     # it cannot be undone
+    said = taken(m)
+    if any(text in said for each in m.builder.nodes for text in each.meta.get("torch_warns", ())):
+        raise Break(Reason.SIDE_EFFECT, f"{setter.__name__}, which warns again,")     # a warning has one place
+    m.builder.record_state(setter, values, m.stack_trace()).meta["torch_warns"] = said
+    return NONE
 
 
 @handles(torch.is_warn_always_enabled, functions.is_warn_always)

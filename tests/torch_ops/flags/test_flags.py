@@ -1,9 +1,11 @@
 """Flags of torch: what reads them is guarded, and what sets them is part of a graph that runs as it is."""
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
-from harness import Programs, check, same
+from harness import Programs, check, check_by, outcome, same
 
 import sot
 
@@ -102,8 +104,53 @@ def test_a_flag_that_has_changed_is_read_again(always):
         torch.backends.cudnn.benchmark = False
 
 
-def test_flags_of_which_one_has_no_single_value():
-    def off(x):
-        with torch.backends.mkldnn.flags(enabled=False):
-            return torch.nn.functional.linear(x, x), torch.backends.mkldnn.enabled
-    check(off, torch.randn(4, 3))
+def without_onednn(x):
+    with torch.backends.mkldnn.flags(enabled=False):
+        return torch.nn.functional.linear(x, x), torch.backends.mkldnn.enabled
+
+
+def sets_what_this_build_lacks(x):
+    torch._C._set_onednn_allow_tf32(False)
+    y = x + 1
+    return y, torch._C._get_onednn_allow_tf32()
+
+
+def sets_it_twice(x):
+    torch._C._set_onednn_allow_tf32(False)
+    y = x + 1
+    torch._C._set_onednn_allow_tf32(True)
+    return y
+
+
+ONCE = [without_onednn, sets_what_this_build_lacks]
+LACKING = pytest.mark.parametrize("fn", [*ONCE, sets_it_twice], ids=lambda fn: fn.__name__)
+
+
+@LACKING
+@pytest.mark.filterwarnings("ignore:TF32")
+def test_flags_of_which_one_has_no_value(fn):
+    check_by("eager", fn, torch.ones(3, 3), breaks=0 if fn in ONCE else None)
+    check(fn, torch.ones(3, 3))
+    check_by("aot_eager", fn, torch.ones(3, 3))
+
+
+@LACKING
+def test_a_flag_that_has_no_value_warns_as_torch_does(fn):
+    def shown(fn):
+        with warnings.catch_warnings(record=True) as log:
+            warnings.simplefilter("always")
+            fn(torch.ones(3, 3))
+        return [(str(each.message), each.category, each.filename, each.lineno) for each in log]
+    translated = sot.to_static(fn, backend="eager")
+    for _ in range(3):
+        assert shown(translated) == shown(fn)
+
+
+@LACKING
+def test_a_flag_that_has_no_value_where_warnings_are_errors(fn):
+    translated = sot.to_static(fn, backend="eager")
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            want, got = (outcome(f, (torch.ones(3, 3),), {}) for f in (fn, translated))
+        assert same(repr(got.raised), repr(want.raised)) is None

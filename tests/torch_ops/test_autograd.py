@@ -366,6 +366,28 @@ def test_the_node_of_a_result_is_read_as_it_is():
     check(lambda x: ((x * 2).grad_fn.name(), [n.name() for n, _ in (x * 2).exp().grad_fn.next_functions]), G)
 
 
+def test_autograd_makes_a_new_node_for_a_view_after_a_change():
+    def base_changed(x):
+        view = (y := x * 1)[0]
+        y.mul_(2)
+        return view.grad_fn.name(), type(view.grad_fn).__name__
+
+    def view_changed(x):
+        view = (y := x * 1)[0]
+        view.mul_(2)
+        return view.grad_fn.name(), (view * 2).grad_fn.next_functions[0][0].name()
+
+    def no_views(x):
+        y = (x * 1).relu_()
+        return y.grad_fn.name(), type(y.grad_fn).__name__
+
+    for fn, has_break in (base_changed, True), (view_changed, True), (no_views, False):
+        translated = sot.to_static(fn)
+        for _ in range(2):
+            assert translated(G)[:2] == fn(G)[:2]
+        assert any(capture.stopped for capture in sot.translation_of(translated).captures) is has_break
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_compiled_graph_has_a_node_of_its_own(backend):
     def f(x):

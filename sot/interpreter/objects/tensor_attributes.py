@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import fake_rules
+from sot.graph.refs import version_of
 from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr
 from sot.interpreter.objects import attributes
@@ -91,7 +92,16 @@ def grad_fn(m: Machine, tensor: TensorValue) -> Value:
         return NONE
     if real is not None:        # a change without gradients keeps a grad_fn, and the fake of an input has none
         raise Break(Reason.UNSUPPORTED, f"reading .grad_fn of {tensor}, which has been changed,")
+    if any(is_changed_view(made.meta.get("example_value")) for made in m.builder.nodes):
+        raise Break(Reason.UNSUPPORTED, f"reading .grad_fn of {tensor} after a view or its base has been changed")
     return node_of(m, GradFn(tensor, tensor.fake.grad_fn))
+
+
+def is_changed_view(fake: Any) -> bool:
+    """Whether this is a view with a history for which autograd may have made a new node, after a change in place. That
+    of a fake is of another class: the fake repeats the operation of the view.
+    """
+    return isinstance(fake, torch.Tensor) and fake.requires_grad and fake._is_view() and version_of(fake) > 0
 
 
 def base_of(m: Machine, tensor: TensorValue) -> Value | None:

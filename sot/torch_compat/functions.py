@@ -25,7 +25,10 @@ has_modes, asks_subclasses = torch._C._is_torch_function_mode_enabled, torch._C.
 # ---- torch.func
 is_in_transform = functorch.is_functorch_wrapped_tensor
 TRANSFORM_READERS = (functorch.is_batchedtensor, functorch.is_gradtrackingtensor, is_in_transform,
-                     functorch.maybe_get_level, functorch.maybe_get_bdim)
+                     functorch.maybe_get_level, functorch.maybe_get_bdim, torch._is_functional_tensor)
+functional_tensor_functions = (functorch._wrap_functional_tensor, functorch._unwrap_functional_tensor, torch._sync,
+                               functorch._propagate_functional_input_mutation)
+check_functional = functorch._assert_wrapped_functional
 transforms_are_active = torch._C._are_functorch_transforms_active
 is_tracked_by_transform = functorch.is_gradtrackingtensor
 set_requires_grad = eager_transforms._set_tensor_requires_grad

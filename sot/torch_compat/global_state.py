@@ -236,6 +236,7 @@ STATE_PAIRS: dict[Callable[..., Any], Callable[..., Any]] = {
     predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
     level_function("_jvp_increment_nesting"): level_function("_jvp_decrement_nesting"),
     functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
+    functorch._func_increment_nesting: functorch._func_decrement_nesting,
     level_function("_enter_dual_level"): exit_dual_level,
     enter_inference_mode: exit_inference_mode, raise_warnings: stop_raising}
 

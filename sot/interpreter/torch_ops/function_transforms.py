@@ -41,7 +41,7 @@ def unwrapped(m: Machine, result: Value) -> Value:
 
 
 WRAPPING = ("_add_batch_dim", "_remove_batch_dim", "_wrap_for_grad", "_unwrap_for_grad", "_make_dual", "_unpack_dual")
-for _target in (*map(level_function, WRAPPING), functions.set_requires_grad):
+for _target in (*map(level_function, WRAPPING), functions.set_requires_grad, *functions.functional_tensor_functions):
     _operation(_target)
 
 
@@ -74,6 +74,11 @@ def enable_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Val
 @handles(functions.refusal_of_saved_tensors_hooks)
 def refusal_of_hooks(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     return wrap_new(m, functions.refusal_of_saved_tensors_hooks())
+
+
+@handles(functions.check_functional)
+def check_functional(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    return NONE     # of what torch has just wrapped
 
 
 @handles(functions.load_decompositions)

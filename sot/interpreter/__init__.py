@@ -11,7 +11,7 @@ from sot.interpreter.effects import print_options, warnings  # noqa: F401
 from sot.interpreter import namespaces, wrapping  # noqa: F401
 from sot.interpreter.objects import calls, descriptors, introspection, library_classes, tensor_attributes  # noqa: F401
 from sot.interpreter.torch_ops.drawing import random_state  # noqa: F401
-from sot.interpreter.torch_ops.constructors import buffers, capsules, legacy  # noqa: F401
+from sot.interpreter.torch_ops.constructors import buffers, capsules, legacy, specimens  # noqa: F401
 from sot.interpreter.torch_ops import (  # noqa: F401
     autograd,
     checkpoints,

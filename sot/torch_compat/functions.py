@@ -22,12 +22,16 @@ count_modes, mode_at = torch._C._len_torch_function_stack, torch._C._get_functio
 count_dispatch_modes = torch._C._len_torch_dispatch_stack
 has_modes, asks_subclasses = torch._C._is_torch_function_mode_enabled, torch._C._is_torch_function_enabled
 
+of_either_layout = torch.nested.nested_tensor, torch.nested.as_nested_tensor
+nested_makers = (of_either_layout[0].__globals__["_nested"].nested_tensor, torch._nested_tensor_from_tensor_list)
+
 # ---- torch.func
 is_in_transform = functorch.is_functorch_wrapped_tensor
 TRANSFORM_READERS = (functorch.is_batchedtensor, functorch.is_gradtrackingtensor, is_in_transform,
                      functorch.maybe_get_level, functorch.maybe_get_bdim, torch._is_functional_tensor)
-functional_tensor_functions = (functorch._wrap_functional_tensor, functorch._unwrap_functional_tensor, torch._sync,
-                               functorch._propagate_functional_input_mutation)
+functional_tensor_functions: tuple[Any, ...] = (
+    functorch._wrap_functional_tensor, functorch._unwrap_functional_tensor, torch._sync,
+    functorch._propagate_functional_input_mutation)
 check_functional = functorch._assert_wrapped_functional
 transforms_are_active = torch._C._are_functorch_transforms_active
 is_tracked_by_transform = functorch.is_gradtrackingtensor

@@ -84,7 +84,8 @@ def around_grad(x):
 
 @whole
 def with_vmap(x):
-    return vmap(functionalize(lambda v: v.clone().add_(v.sum())))(x), functionalize(vmap(lambda v: v.clone().mul_(2)))(x)
+    return vmap(functionalize(lambda v: v.clone().add_(v.sum())))(x), functionalize(
+        vmap(lambda v: v.clone().mul_(2)))(x)
 
 
 @whole

@@ -28,6 +28,7 @@ from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.objects.marked_calls import marked_call
 from sot.interpreter.objects.names_used import guard_names
 from sot.interpreter.torch_ops import deferred_scalars, overrides
+from sot.interpreter.torch_ops.constructors import specimens
 from sot.interpreter.torch_ops.torch_calls import is_operation, operation
 from sot.interpreter.torch_ops.wrappers import collectives, instances, library_functions
 from sot.interpreter.watchers import refuse_watcher
@@ -68,6 +69,8 @@ def call_known(m: Machine, const: Const, args: list[Value], kwargs: dict[str, Va
         found = deferred_scalars.called(m, real, args, kwargs)
         if found is not None:
             return found
+    if specimens.among(*args, *kwargs.values()) and is_operation(real):
+        return specimens.called(m, real, args, kwargs)
     if is_disallowed(real):
         raise Break(Reason.NOT_COMPILED, describe(real))
     found = special_case(m, real, args, kwargs)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from sot.guards.guards import IsGuard
 from sot.interpreter.torch_ops import overrides
 from sot.interpreter.torch_ops.wrappers.instances import as_torch
 from sot.support.errors import Break, Reason
+from sot.torch_compat import functions
 from sot.torch_compat.subclasses.library_functions import FUNCTIONS, HELD
-from sot.values.base import ABSENT, Const, Value
+from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.callables import FunctionValue
 from sot.values.constants import is_library
 from sot.values.objects import DictValue, ListValue, TupleValue
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The call of such a function as a node; None for another function."""
-    if function.__qualname__ not in FUNCTIONS.get(function.__module__, ()):
+    if function.__qualname__ not in FUNCTIONS.get(function.__module__, ()) or makes_strided(function, kwargs):
         return None
     if m.modes or any(overrides.asked(m, value) for value in args):     # an override sees what the function calls
         return None
@@ -35,6 +38,13 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
         if not isinstance(check, Const) or check.constant():
             raise Break(Reason.SIDE_EFFECT, f"{function.__qualname__} with run_check")
     return whole_node(m, function, args, kwargs)
+
+
+def makes_strided(function: Any, kwargs: dict[str, Value]) -> bool:
+    """Whether it makes a nested tensor with strides, which is no instance of a subclass."""
+    layout = kwargs.get("layout", NONE)
+    return function in functions.of_either_layout and isinstance(layout, Const) and layout.real in (
+        None, torch.strided)
 
 
 def whole_node(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -158,8 +158,18 @@ def rule_of_bytes(tensor: torch.Tensor, size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8)
 
 
+def element_of(tensor: torch.Tensor, dtype: torch.dtype, index: int) -> torch.Tensor:
+    """The target of the node for an element of the storage of a tensor, taken as one of this dtype."""
+    return torch.empty(0, dtype=dtype).set_(tensor.untyped_storage())[index].clone()
+
+
+def rule_of_element(tensor: torch.Tensor, dtype: torch.dtype, index: int) -> torch.Tensor:
+    return torch.empty((), dtype=dtype)
+
+
 RULES: dict[Any, Callable[..., Any]] = {
-    of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, on_packed: rule_on_packed, part_of_sparse: rule_of_sparse}
+    of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, element_of: rule_of_element, on_packed: rule_on_packed,
+    part_of_sparse: rule_of_sparse}
 PARTS_OF_SPARSE = frozenset(("indices", "_indices", "values", "_values", "col_indices", "row_indices"))
 
 

@@ -344,3 +344,36 @@ def remove_hook(handle):
         hooks = of_hooks()
         if hooks is not None and handle.id in hooks:
             del hooks[handle.id]
+
+
+@polyfills(torch.Tensor.storage)
+def typed_storage(self):
+    torch.storage._warn_typed_storage_removal(stacklevel=2)
+    return self._typed_storage()
+
+
+@polyfills(torch.Tensor._typed_storage)
+def typed_storage_without_warning(self):
+    return torch.TypedStorage(wrap_storage=self.untyped_storage(), dtype=self.dtype, _internal=True)
+
+
+@polyfills(torch.TypedStorage._size)
+def size_of_storage(self):
+    return bytes_in(self._untyped_storage) // self._element_size()
+
+
+@polyfills(torch.TypedStorage._getitem)
+def item_of_storage(self, idx):
+    if isinstance(idx, slice):
+        raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
+    if not isinstance(idx, int):
+        raise RuntimeError(f"can't index a {type(self)} with {type(idx)}")
+    return element_in(self._untyped_storage, self.dtype, self._maybe_wrap_index(idx)).item()
+
+
+def bytes_in(storage):      # capture guards the size of a storage from outside
+    return storage.nbytes()
+
+
+def element_in(storage, dtype, index):      # capture makes a node of it
+    return torch.empty(0, dtype=dtype, device=storage.device).set_(storage)[index]

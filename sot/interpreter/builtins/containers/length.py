@@ -78,7 +78,8 @@ def is_tensor(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch.is_storage)
 def is_storage(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return boolean(args[0].pytype is torch.UntypedStorage)
+    kind = args[0].pytype
+    return boolean(issubclass(kind, (torch.UntypedStorage, torch.TypedStorage)) and kind.__module__.startswith("torch"))
 
 
 @handles(torch.nn.Parameter)

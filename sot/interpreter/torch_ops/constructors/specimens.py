@@ -1,5 +1,5 @@
 """Operations that make or take quantized tensors, or nested tensors with strides. Fakes do not have these, so capture
-runs the operations twice, on real tensors of the same kind with different elements (``sot/values/specimens.py``). An
+runs the operations twice, on real tensors of the same kind with different elements (``specimen_values.py``). An
 operation of which the results differ in more than their elements is a break, and so is a change in place.
 """
 from __future__ import annotations
@@ -13,6 +13,7 @@ from sot.interpreter.control_flow import failures
 from sot.interpreter.effects.torch_warnings import taken
 from sot.interpreter.numpy_ops.memory import Memory
 from sot.interpreter.torch_ops import overrides
+from sot.interpreter.torch_ops.constructors.specimen_values import Specimens, SpecimenTensor
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.fake_tensors import is_symbolic
@@ -22,7 +23,6 @@ from sot.torch_compat.tensors import CONSTANT_RESULTS, is_plain, storage_id
 from sot.values.base import NONE, Const, Value
 from sot.values.numbers import is_dynamic
 from sot.values.objects import ListValue, TupleValue
-from sot.values.specimens import Specimens, SpecimenTensor
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_new
 

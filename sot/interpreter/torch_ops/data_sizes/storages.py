@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.graph.fake_rules import bytes_of
+from sot.graph.fake_rules import bytes_of, element_of
 from sot.interpreter.control_flow import failures
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops.data_sizes.asked_in_graph import answered, can_ask, is_made_here
 from sot.interpreter.torch_ops.torch_calls import can_wait, read_later, torch_call
+from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.fake_tensors import is_symbolic
@@ -121,6 +122,26 @@ def listed(m: Machine, storage: StorageValue) -> Value:
     if not can_wait(m, "tolist", made):
         raise Break(Reason.TENSOR_VALUE, "untyped_storage().tolist")
     return read_later(m, "tolist", made)
+
+
+@handles(torch_code.bytes_in)
+def bytes_in(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """The size of a storage. It is guarded for an input, so that an index can be compared with it."""
+    storage, = args
+    if not isinstance(storage, StorageValue):
+        raise Break(Reason.OPAQUE_VALUE, f"the size of {storage}")
+    if storage.tensor.ref.real is None:
+        return ask(m, storage, "nbytes")
+    return Const(tensor_facts.guarded(m, storage.tensor, "storage_size"))
+
+
+@handles(torch_code.element_in)
+def element_in(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    storage, dtype, index = args
+    if not isinstance(storage, StorageValue) or storage.tensor.fake.device.type != "cpu" or dtype.constant(
+            ).is_complex or not can_ask(m, [storage.tensor]):
+        raise Break(Reason.TENSOR_VALUE, "an element of a storage")
+    return torch_call(m, "call_function", element_of, [storage.tensor, dtype, index], {})
 
 
 @ANSWERS.add((StorageValue, "len"))

@@ -115,7 +115,7 @@ class GraphBuilder:
             concrete = False
         fake_args, fake_kwargs = fx.node.map_aggregate((args, kwargs), _concrete if concrete else _fake)
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
-        self.fake_mode.draws_in_order = False
+        self.fake_mode.draws_in_order = self.fake_mode.changes_what_it_reads = False
         self.fake_mode.indices = []
         with self.fake_mode, self.fake_mode.while_running(), as_torch_calls(*fake_args, *fake_kwargs.values()):
             if kind == "call_method":

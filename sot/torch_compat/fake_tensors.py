@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.nested._internal.nested_int import NestedIntNode
 
 from sot.torch_compat import op_effects
+from sot.torch_compat.operators.overlaps import changes_what_it_reads
 from sot.torch_compat.subclasses.wrappers import plain_parts
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
@@ -54,6 +55,7 @@ class RecordingFakeMode(FakeTensorMode):
 
     indices: Sequence[tuple] | None = ()     # for which kernels may raise; None: for something else, too
     draws = draws_now = may_refuse = changes_unversioned = draws_in_order = False
+    changes_what_it_reads = False
     is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
     while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
     supports_higher_order_operators = True
@@ -100,6 +102,7 @@ class RecordingFakeMode(FakeTensorMode):
                 op_effects.casts(args) and self.refuses_cast(func, args, kwargs or {})):
             self.note_refusal()
         self.changes_unversioned = self.changes_unversioned or op_effects.changes_unversioned(func, args)
+        self.changes_what_it_reads = self.changes_what_it_reads or changes_what_it_reads(func, args, kwargs or {})
 
     def run_operator(self, operator: HigherOrderOperator, args: Any, kwargs: dict[str, Any]) -> Any:
         """An operator that takes functions. torch looks up its rule by the exact class of the mode. The rule may ask

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch._prims_common import is_contiguous_or_false
 
+from sot.torch_compat.operators.overlaps import overlaps
+
 # Kernels that look at values and may refuse them: indices out of range, division by zero, matrices without an inverse.
 REFUSE_VALUES = frozenset((
     "index", "index_put", "_index_put_impl", "index_select", "index_add", "index_copy", "index_fill", "index_reduce",
@@ -219,27 +221,6 @@ def out_of_place(kernel: Any) -> Any:
         return None
     packet = getattr(getattr(torch.ops, kernel.namespace), name[:-1], None)
     return getattr(packet, kernel._overloadname, None)
-
-
-def is_expanded(tensor: torch.Tensor) -> bool:
-    """Whether it has an element twice."""
-    return any(type(stride) is int and stride == 0 and size > 1     # not symbolic: that would be a guard
-               for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-
-
-def overlaps(kernel: Any, args: tuple) -> bool:
-    """Whether the changed first argument has an element twice, or shares memory with another argument. Operations on
-    elements accept the same memory with the same layout.
-    """
-    strided = [a for a in args if isinstance(a, torch.Tensor) and a.layout is torch.strided]
-    if not strided or strided[0] is not args[0]:
-        return False
-    first, *others = strided
-    sharing = [a for a in others if a.untyped_storage()._cdata == first.untyped_storage()._cdata]
-    if torch.Tag.pointwise in kernel.tags or kernel.overloadpacket is torch.ops.aten.copy_:
-        layout = first.shape, first.stride(), first.storage_offset()
-        sharing = [a for a in sharing if (a.shape, a.stride(), a.storage_offset()) != layout]
-    return is_expanded(first) or bool(sharing)
 
 
 # They update running statistics, and say nothing about it in their schema.

@@ -27,6 +27,7 @@ from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, integers, operations
+from sot.interpreter.torch_ops.overlaps import has_overlap
 from sot.interpreter.torch_ops.wrappers import ragged_sizes
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
@@ -40,7 +41,7 @@ from sot.torch_compat.fake_tensors import (
     forget_constant,
     is_symbolic,
 )
-from sot.torch_compat.op_effects import is_expanded
+from sot.torch_compat.operators.overlaps import is_expanded
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
@@ -174,7 +175,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
                                     takes_tensors(target) and is_concrete(name, graph_args, found))
     except Break as stop:
         return read_otherwise(m, name, args, kwargs, stop)
-    refuse_changes(m, name, [v.ref.fake for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
+    refuse_changes(m, name, [v.ref for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
     integers.check(m, name, m.note_assumptions(of_operator=True))
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
@@ -416,20 +417,20 @@ def holds_number(arg: Any) -> bool:
     return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
 
 
-def refuse_changes(m: Machine, name: str, changed: list[torch.Tensor]) -> None:
-    """Break where a graph would not change these tensors as the program does, or what it changes must not change there:
-    a tensor from outside a subgraph, or one that has a copy in its place.
-    """
+def refuse_changes(m: Machine, name: str, changed: list[TensorRef]) -> None:
+    """Break where a graph would not change these tensors as the program does, or where they must not change."""
     builder = m.builder
     if builder.tied and (point := builder.changed_tie()) is not None:
         why = f"{m.position()}: {name} changes a tensor that one side only passes on"
         raise RestartCapture(why, refused={point: why})
     if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
         raise Break(Reason.BRANCH, f"{m.position()}: {name} changes a tensor from outside the branch in place")
-    if any(fake.layout is torch.strided and is_expanded(fake) for fake in changed):
+    if any(ref.fake.layout is torch.strided and is_expanded(ref.fake) for ref in changed):
         # the kernels raise, or give a warning, which would name a line of the graph
         raise Break(Reason.UNSUPPORTED, f"{name} of an expanded tensor in place")
-    if Part.CHANGES in m.assumptions.plain and any(fake.requires_grad and fake.is_leaf for fake in changed):
+    if not m.assumptions.interprets and (builder.fake_mode.changes_what_it_reads or any(map(has_overlap, changed))):
+        raise Break(Reason.UNSUPPORTED, f"{name} in place of memory that it also reads, or that a tensor has twice,")
+    if Part.CHANGES in m.assumptions.plain and any(ref.fake.requires_grad and ref.fake.is_leaf for ref in changed):
         raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs, with this backend,")
 
 

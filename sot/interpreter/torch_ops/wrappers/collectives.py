@@ -9,7 +9,7 @@ from sot.guards.guards import IsGuard
 from sot.interpreter.torch_ops.wrappers.library_functions import whole_node
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS
-from sot.torch_compat.op_effects import is_expanded
+from sot.torch_compat.operators.overlaps import is_expanded
 from sot.torch_compat.subclasses.collectives import in_place, methods_of_groups
 from sot.values.base import ABSENT, FALSE, NONE, Const, Value
 from sot.values.tensor import TensorValue, has_own_code

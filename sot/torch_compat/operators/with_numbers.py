@@ -48,7 +48,7 @@ def names_of(operator: torch._ops.OpOverload) -> list[str]:
 
 
 def fake_of(operator: torch._ops.OpOverload) -> Callable[..., Any] | None:
-    entry = singleton.get(operator._schema.name)
+    entry = singleton._data.get(operator._schema.name)      # torch 2.11 has no ``get``, and ``find`` makes an entry
     kernel = entry.fake_impl.kernel if entry is not None else None
     return kernel.func if kernel is not None else None
 

@@ -1,5 +1,5 @@
-"""Changes in place of memory that an operation also reads, or that a tensor has twice. Plain PyTorch changes one element
-after the other, or raises; a compiled graph would change a copy.
+"""Changes in place of memory that an operation also reads, or that a tensor has twice. Plain PyTorch changes one
+element after the other, or raises; a compiled graph would change a copy.
 """
 import pytest
 import torch

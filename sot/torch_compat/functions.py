@@ -40,6 +40,7 @@ gradients_in_transform = eager_transforms._autograd_grad
 load_decompositions = predispatch.lazy_load_decompositions
 
 # ---- autograd
+number_of_pass, will_run_node = torch._C._current_graph_task_id, torch._C._will_engine_execute_node
 disable_saved_tensors_hooks = torch._C._autograd._saved_tensors_hooks_disable
 enable_saved_tensors_hooks = torch._C._autograd._saved_tensors_hooks_enable
 push_saved_tensors_hooks = torch._C._autograd._push_saved_tensors_default_hooks

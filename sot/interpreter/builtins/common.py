@@ -40,6 +40,7 @@ from sot.values.objects.exceptions import like_native
 from sot.values.objects.hosted import in_decimal_context
 from sot.values.objects.identities import IdentityNumber
 from sot.values.objects.keys import PythonKey
+from sot.values.objects.references import PassNumber
 from sot.values.tensor import TensorNumber, TensorValue, see_both
 from sot.values.wrapping import wrap_new
 
@@ -311,7 +312,7 @@ def by_identity(m: Machine, value: Value) -> bool:
         return foldable(value, "__eq__") and not isinstance(value.real, (tuple, frozenset))
     if isinstance(value, FunctionValue):
         return True
-    return type(value) is ObjectValue and slot(m, value, "__eq__") is object.__eq__
+    return type(value) in (ObjectValue, PassNumber) and slot(m, value, "__eq__") is object.__eq__
 
 
 def equal_items(m: Machine, left: list[Value], right: list[Value]) -> bool | None:

@@ -5,11 +5,14 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from sot.polyfills.functional import nothing
-from sot.support.errors import Break, Reason
+from sot.support.errors import Break, NotRebuildable, Reason
 from sot.values.base import ABSENT, Const, Value
 from sot.values.callables import BoundMethod
+from sot.values.objects.instances import ObjectValue
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from sot.values.protocols import Emitter
 
 
@@ -63,3 +66,18 @@ class WeakReference(Value):
 
     def rebuild(self, e: Emitter) -> str:
         return e.variable(self, f"{e.const(weakref.ref)}({e.value(self.target)})")
+
+
+class Pass:
+    """A number that is known only to differ from all others."""
+
+
+class PassNumber(ObjectValue):
+    """The number of a backward pass that is part of the graph, and its ``nodes``. It cannot leave the graph."""
+
+    def __init__(self, nodes: Container[Any]) -> None:
+        super().__init__(Pass)
+        self.nodes = nodes
+
+    def rebuild(self, e: Emitter) -> str:
+        raise NotRebuildable("the number of a backward pass")

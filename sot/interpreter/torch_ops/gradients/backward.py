@@ -19,6 +19,7 @@ from sot.interpreter.builtins.common import take
 from sot.interpreter.objects.tensor_facts import guarded
 from sot.interpreter.torch_ops.autograd import is_of_subgraphs
 from sot.interpreter.torch_ops.gradients.first_gradients import Reached, first_gradient, is_unheld, known_tensors
+from sot.interpreter.torch_ops.gradients.passes import running_pass
 from sot.interpreter.torch_ops.hooks import tensor_hooks
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.support.errors import Break, Reason
@@ -72,7 +73,7 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
     creates = create is not None and create.truth(m) is not False
     if creates and not torch.is_grad_enabled():
         raise Break(Reason.UNSUPPORTED, "backward(create_graph=True) without gradients")
-    below, hooked = hooked_leaves(m, tensors(m, outputs), None, runs_hooks=not creates)
+    below, hooked, nodes = hooked_leaves(m, tensors(m, outputs), None, runs_hooks=not creates)
     leaves = below
     if inputs is not None and inputs is not NONE:
         leaves = tensors(m, inputs)
@@ -91,7 +92,9 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
     pairs = [(ends[i], found[i]) for i, _ in order]
     reached = [Reached(found[i].ref.fake, uses, ends[i].fake.is_leaf) for i, uses in order]
     unheld = () if creates else unheld_leaves(m, [end for end, _ in pairs], reached, known)
-    tensor_hooks.accumulate_in_order(m, pairs, lambda leaf, gradient: accumulate(m, leaf, gradient, creates, unheld))
+    with running_pass(m, nodes):
+        tensor_hooks.accumulate_in_order(
+            m, pairs, lambda leaf, gradient: accumulate(m, leaf, gradient, creates, unheld))
     tensor_hooks.keep_gradients(m)
     if creates:
         m.effect(lambda e: e.line(f"{e.const(warn_of_cycle)}()"))
@@ -152,10 +155,10 @@ def known_leaves(m: Machine, outputs: list[TensorValue], end: Any) -> list[Tenso
 
 
 def hooked_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: bool) -> tuple[
-        list[TensorValue], list[TensorValue]]:
-    """The same, and the tensors that have hooks, which the caller runs if ``runs_hooks``."""
+        list[TensorValue], list[TensorValue], set[Any]]:
+    """The same, the tensors that have hooks, which the caller runs if ``runs_hooks``, and the nodes of the history."""
     if all(is_tracked_by_transform(v.fake) for v in outputs):
-        return [], []       # its history began with the transform
+        return [], [], set()       # its history began with the transform
     refuse_instances("a gradient", [*outputs, *m.leaves.values()])
     found: dict[int, TensorValue] = {}
     nodes = set()
@@ -171,7 +174,7 @@ def hooked_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: 
         if given.ref.real is not None and id(given.ref.fake) not in m.made_leaves:
             guarded(m, given, "is_leaf")
     leaves = list(found.values())
-    return leaves, tensor_hooks.hooked_tensors(m, leaves, nodes, runs_hooks)
+    return leaves, tensor_hooks.hooked_tensors(m, leaves, nodes, runs_hooks), nodes
 
 
 def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> bool:

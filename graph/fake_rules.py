@@ -7,6 +7,8 @@ arguments.
 """
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -167,7 +169,21 @@ def rule_of_element(tensor: torch.Tensor, dtype: torch.dtype, index: int) -> tor
     return torch.empty((), dtype=dtype)
 
 
+def pickled(tensor: torch.Tensor) -> torch.Tensor:
+    """The target of the node that loads a tensor which was pickled."""
+    return pickle.loads(pickle.dumps(tensor))       # noqa: S301 - of this process
+
+
+def saved_and_loaded(tensor: torch.Tensor) -> torch.Tensor:
+    """The same for ``torch.save``."""
+    buffer = io.BytesIO()
+    torch.save(tensor, buffer)
+    buffer.seek(0)
+    return torch.load(buffer)
+
+
 RULES: dict[Any, Callable[..., Any]] = {
+    pickled: torch.clone, saved_and_loaded: torch.clone,
     of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, element_of: rule_of_element, on_packed: rule_on_packed,
     part_of_sparse: rule_of_sparse}
 PARTS_OF_SPARSE = frozenset(("indices", "_indices", "values", "_values", "col_indices", "row_indices"))

@@ -28,4 +28,5 @@ from sot.interpreter.torch_ops.wrappers import compiled, padded_encoders, script
 from sot.polyfills import torch_code  # noqa: F401
 from sot.interpreter import machine  # noqa: F401
 from sot.interpreter.builtins.containers import copies, hosted  # noqa: F401   it takes what output leaves
+from sot.interpreter.torch_ops.constructors import pickles  # noqa: F401
 from sot.interpreter.builtins import impure  # noqa: F401   imported last: it takes what no other handler takes

@@ -33,10 +33,12 @@ def renewed(hosted: Any) -> Any:
 
 class HostedValue(Value):
     """``hosted`` is such an object, in the state that the program's has at this point of the trace. ``is_lent``: a
-    tensor has its memory.
+    tensor has its memory, or its bytes are not known. ``saved`` is a copy of the value that was saved into it, and
+    ``at_start`` whether loading begins there.
     """
 
-    is_lent = False
+    is_lent = at_start = False
+    saved: Value | None = None
 
     def __init__(self, hosted: Any) -> None:
         self.hosted, self.pytype = hosted, type(hosted)
@@ -46,10 +48,11 @@ class HostedValue(Value):
         return hasattr(self.hosted, "closed")
 
     def snapshot(self) -> Callable[[], None]:
-        before, lent = renewed(self.hosted), self.is_lent
+        before, others = renewed(self.hosted), (self.is_lent, self.saved, self.at_start)
 
         def undo() -> None:
-            self.hosted, self.is_lent = before, lent
+            self.hosted = before
+            self.is_lent, self.saved, self.at_start = others
         return undo
 
     def host(self, m: Machine, depth: int = 0) -> Any:
@@ -77,7 +80,7 @@ class HostedValue(Value):
 
     def rebuild(self, e: Emitter) -> str:
         if self.is_lent:
-            raise NotRebuildable("a buffer whose memory a tensor has")
+            raise NotRebuildable("a buffer whose bytes are not known")
         return e.variable(self, f"{e.const(renewed)}({e.const(renewed(self.hosted))})")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sot.driver.code_state import CachedEntry
 from sot.guards.assumptions import Assumptions
-from sot.guards.guards import EqualsGuard, Guard, IsGuard, LengthGuard, RelationGuard, StateGuard
+from sot.guards.guards import EqualsGuard, Guard, IsGuard, KeysGuard, LengthGuard, RelationGuard, StateGuard
 from sot.guards.origin import Inputs, Length, Origin
 from sot.guards.reading import readable
 from sot.guards.remedies import remedy
@@ -68,6 +68,8 @@ def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:
                 varying.update(guard.differs(inputs))
             elif isinstance(guard, LengthGuard | ArrayGuard):
                 lengths.update({Length(guard.origin)} if guard.explain(inputs) else ())
+            elif isinstance(guard, KeysGuard) and guard.explain(inputs):
+                varying.add(Length(guard.origin))
             elif isinstance(guard, RelationGuard) and guard.symbol == "==":
                 specialized.update(leaves(guard.left) if guard.explain(inputs) else ())
             elif is_of_value(guard) and guard.explain(inputs):

@@ -226,6 +226,9 @@ class LengthGuard(Guard):
     def holds(self, value: object) -> bool:
         return length_of(value) == self.length  # type: ignore[arg-type]
 
+    def seen(self, value: object) -> str:
+        return str(length_of(value))    # type: ignore[arg-type]
+
     def __str__(self) -> str:
         return f"len({self.origin}) == {self.length}"
 
@@ -242,6 +245,9 @@ class KeysGuard(Guard):
 
     def holds(self, value: object) -> bool:
         return same_constant(keys_of(value), self.keys)  # type: ignore[arg-type]
+
+    def seen(self, value: object) -> str:
+        return short(list(keys_of(value)))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         return f"the keys of {self.origin} are {short(list(self.keys))}"
@@ -435,52 +441,6 @@ class RelationGuard(Guard):
 
     def __hash__(self) -> int:
         return hash((self.origin, self.symbol, repr(self.left), repr(self.right), self.outcome))
-
-
-@dataclass(frozen=True)
-class ResultGuard(Guard):
-    """A library function returns this object for this argument, and has no side effects that the program sees."""
-
-    argument: object
-    result: object
-
-    def test(self, emit: Emit) -> str:
-        return f"{emit.ref(self.origin)}({emit.const(self.argument)}) is {emit.const(self.result)}"
-
-    def holds(self, value: Any) -> bool:
-        return value(self.argument) is self.result
-
-    def __str__(self) -> str:
-        return f"{self.origin}({short(self.argument)}) is {short(self.result)}"
-
-    def __hash__(self) -> int:
-        return hash((self.origin, id(self.argument), id(self.result)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ResultGuard) and self.origin == other.origin and (
-            self.argument is other.argument and self.result is other.result)
-
-
-@dataclass(frozen=True)
-class FlagGuard(Guard):
-    """A flag that a library function reads has this value."""
-
-    value: object
-
-    def test(self, emit: Emit) -> str:
-        return f"{emit.ref(self.origin)}() == {emit.const(self.value)}"
-
-    def holds(self, value: Any) -> bool:
-        return bool(value() == self.value)
-
-    def __str__(self) -> str:
-        return f"{self.origin}() is {short(self.value)}"
-
-    def __hash__(self) -> int:
-        return hash(self.origin)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FlagGuard) and self.origin == other.origin
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sot.bytecode.suspensions import at_once
 from sot.guards.assumptions import RestartCapture
-from sot.guards.guards import FlagGuard
+from sot.guards.library_functions import FlagGuard
 from sot.guards.origin import known
 from sot.interpreter.builtins.common import refuse
 from sot.interpreter.builtins.iteration import generator_close, generator_send, generator_throw

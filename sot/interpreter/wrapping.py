@@ -331,7 +331,8 @@ def per_call(origin: Origin) -> bool:
             return False
 
 
-def _lazies(real: Any, origin: Origin, kind: type) -> list:
+def _lazies(m: Machine, real: Any, origin: Origin, kind: type) -> list:
+    m.guard(LengthGuard(origin, len(real)))
     exact = type(real) in (list, tuple)
     elements = enumerate(kind.__iter__(real))  # type: ignore[attr-defined]
     return [Lazy(v, Item(origin, i) if exact else RawItem(origin, i, kind=kind)) for i, v in elements]
@@ -346,14 +347,14 @@ def refuse_restless(m: Machine, origin: Origin) -> None:
 def _list(m: Machine, real: list, origin: Origin) -> Value:
     def load() -> list:
         refuse_restless(m, origin)
-        m.guard(LengthGuard(origin, len(real)))
-        return _lazies(real, origin, list)
+        return _lazies(m, real, origin, list)
     return ListValue([], type(real), real, origin, load)
 
 
 def _tuple(m: Machine, real: tuple, origin: Origin) -> Value:
-    m.guard(LengthGuard(origin, len(real)))
-    return TupleValue(_lazies(real, origin, tuple), type(real), real, origin)
+    if type(real) is tuple and m.varies.number(Length(origin)):
+        return TupleValue([], tuple, real, origin, lambda: _lazies(m, real, origin, tuple))
+    return TupleValue(_lazies(m, real, origin, tuple), type(real), real, origin)
 
 
 def _dict(m: Machine, real: dict, origin: Origin) -> Value:
@@ -444,8 +445,7 @@ WRAPPERS: dict[type, Callable] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _set, collections.deque: _deque,
     types.SimpleNamespace: lambda m, real, origin: ObjectValue(types.SimpleNamespace, real, origin),
     types.MethodType: _method, types.CellType: _cell, functools.partial: _partial, np.ndarray: _array,
-    torch.Generator: _generator,
-    RANGE_ITERATOR: lambda m, real, origin: StartedRange(real, origin),
+    torch.Generator: _generator, RANGE_ITERATOR: lambda m, real, origin: StartedRange(real, origin),
     contextvars.ContextVar: lambda m, real, origin: ContextVarValue(real, origin),
 }
 SUBCLASS_WRAPPERS: list[tuple[type, Callable]] = [

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph.refs import version_of
+from sot.guards.origin import Length, Origin
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import PRINT_OPTIONS, SET_DEFAULT_DTYPE, with_print_options
@@ -26,7 +27,6 @@ from sot.values.tensor import TensorValue, has_own_code
 if TYPE_CHECKING:
     from torch import fx
 
-    from sot.guards.origin import Origin
     from sot.values.protocols import Emitter, Machine
 
 CHARACTER = re.compile("%[^%a-zA-Z]*c")     # takes a string of one character, or its code point
@@ -81,8 +81,8 @@ class VaryingText(Const):
     constants.
     """
 
-    def __init__(self, parts: list[str | ShownNumbers]) -> None:
-        self.parts = parts
+    def __init__(self, parts: list[str | ShownNumbers], source: Origin | None = None) -> None:
+        self.parts, self.source = parts, source     # where it is, if it existed before
         self._text: str | None = None
         self.pytype = str
         self.origin = None
@@ -106,6 +106,16 @@ class VaryingText(Const):
     def unguarded(self) -> str:
         return self.example
 
+    def characters(self, m: Machine) -> Value | None:
+        """Its length as a varying number; None if the text has been read, or is made here."""
+        if not self.varies or self.source is None:
+            return None
+        return m.varying_number(len(self.example), Length(self.source))
+
+    def truth(self, m: Machine) -> bool | None:
+        found = self.characters(m)
+        return super().truth(m) if found is None else found.truth(m)
+
     def rebuild(self, e: Emitter) -> str:
         if self._text is not None:
             return e.literal(self._text)
@@ -120,7 +130,7 @@ class VaryingText(Const):
 
 def varying_text(m: Machine, text: str, origin: Origin) -> VaryingText:
     """A string that existed before and had another value at another call."""
-    return VaryingText([ShownNumbers([LazyConst(m, text, origin)], str, str)])
+    return VaryingText([ShownNumbers([LazyConst(m, text, origin)], str, str)], origin)
 
 
 def varies(value: Value) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from sot.codegen.emit import Emitter
-from sot.guards import guards, tensor_guards
+from sot.guards import guards, library_functions, tensor_guards
 from sot.interpreter import trace
 from sot.interpreter.machine import Machine
 from sot.values.callables import CellValue
@@ -45,7 +45,7 @@ def without(owner: Any, name: str, result: Any = None) -> Mutant:
 
 GUARDS = (guards.IsGuard, guards.EqualsGuard, guards.TypeGuard, guards.LengthGuard, guards.KeysGuard,
           guards.HasKeyGuard, guards.CodeGuard, guards.NoHooksGuard, guards.SameGuard, guards.RelationGuard,
-          guards.FlagGuard, tensor_guards.TensorGuard, tensor_guards.FactGuard, tensor_guards.ValuesGuard)
+          library_functions.FlagGuard, tensor_guards.TensorGuard, tensor_guards.FactGuard, tensor_guards.ValuesGuard)
 MUTANTS: dict[str, Mutant] = {
     **{kind.__name__: without_guards(kind) for kind in GUARDS},
     "DistinctGuard": without(trace, "distinct_guards", ()),

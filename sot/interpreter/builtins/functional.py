@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_of
-from sot.guards.guards import IsGuard, ResultGuard, TypeGuard
+from sot.guards.guards import IsGuard, TypeGuard
+from sot.guards.library_functions import ResultGuard
 from sot.guards.origin import Origin, known
 from sot.interpreter.builtins.common import hosts, is_native, key_of, run_native, slot, take
 from sot.interpreter.loop import evaluate

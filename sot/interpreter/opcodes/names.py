@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from sot._hook import plain
 from sot.bytecode import NULL_FIRST, Instr
 from sot.guards.assumptions import RestartCapture
-from sot.guards.guards import HasKeyGuard, ResultGuard
+from sot.guards.guards import HasKeyGuard
+from sot.guards.library_functions import ResultGuard
 from sot.guards.origin import Attr, Global, Item, known
 from sot.interpreter.builtins.common import take
 from sot.interpreter.control_flow.merge_values import Undecided

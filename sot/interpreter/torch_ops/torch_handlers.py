@@ -10,7 +10,8 @@ from torch.nn.modules import module as torch_module
 
 from sot import _hook
 from sot.guards.assumptions import Part
-from sot.guards.guards import NO_HOOK_DICTS, FlagGuard, LengthGuard, NoHooksGuard
+from sot.guards.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
+from sot.guards.library_functions import FlagGuard
 from sot.guards.origin import known
 from sot.interpreter.builtins.common import refuse, take
 from sot.interpreter.effects.torch_warnings import taken

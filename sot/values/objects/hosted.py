@@ -7,7 +7,7 @@ import decimal
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from sot.guards.guards import FlagGuard
+from sot.guards.library_functions import FlagGuard
 from sot.guards.origin import known
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.values.base import ABSENT, NotConstant, Value

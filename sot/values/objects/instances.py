@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from sot import _hook
 from sot.guards.containers import has_key, keys_of
 from sot.guards.guards import HasKeyGuard, IsGuard, KeysGuard
-from sot.guards.origin import Item, KeyAt, Origin, RawItem, attribute, index_of
+from sot.guards.origin import Item, KeyAt, Length, Origin, RawItem, attribute, index_of
 from sot.support.errors import Break, Reason
 from sot.support.lookups import own_dict
 from sot.torch_compat.functions import DISABLED
@@ -234,6 +234,10 @@ class DictValue(ObjectValue):
         return self.pytype((self.key_value(m, k).host(m, depth), self.get(m, k).host(m, depth)) for k in self.keys(m))
 
     def length(self, m: Machine) -> Value:
+        """The length. Once a guard on the keys has failed, it is a varying number until the keys are read."""
+        if self.pytype is dict and self.origin is not None and not (self.keys_guarded or self.overlay) and (
+                self.owner is None and not self.namespace and m.varies.number(Length(self.origin))):
+            return m.varying_number(len(self.base), Length(self.origin))
         return Const(len(self.keys(m)))
 
     def graph_contents(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
@@ -280,7 +284,7 @@ class DictValue(ObjectValue):
     def truth(self, m: Machine) -> bool | None:
         if self.pytype is not dict and hasattr(self.pytype, "__bool__"):
             return None
-        return bool(self.keys(m))
+        return self.length(m).truth(m)
 
     def items_list(self, m: Machine) -> list[Value] | None:
         return [self.key_value(m, k) for k in self.keys(m)]

@@ -22,9 +22,18 @@ if TYPE_CHECKING:
 class TupleValue(ObjectValue):
     """A tuple, torch.Size, named tuple or struct sequence. Immutable."""
 
-    def __init__(self, items: list, pytype: type = tuple, real: Any = ABSENT, origin: Origin | None = None) -> None:
+    def __init__(self, items: list, pytype: type = tuple, real: Any = ABSENT, origin: Origin | None = None,
+                 load: Callable[[], list] | None = None) -> None:
         super().__init__(pytype, real, origin)
-        self.items = items
+        self._items = items
+        self._load = load           # of an existing tuple of varying length whose elements have not been read
+
+    @property
+    def items(self) -> list:
+        if self._load is not None:
+            self._items = self._load()
+            self._load = None
+        return self._items
 
     def constant(self) -> Any:
         if self.has_attrs:
@@ -36,7 +45,7 @@ class TupleValue(ObjectValue):
 
     def truth(self, m: Machine) -> bool | None:
         if self.pytype.__module__ in ("builtins", "torch") or not hasattr(self.pytype, "__bool__"):
-            return bool(self.items)
+            return self.length(m).truth(m)
         return None
 
     def items_list(self, m: Machine) -> list[Value] | None:
@@ -49,7 +58,16 @@ class TupleValue(ObjectValue):
         return make_tuple(self.pytype, [v.host(m, depth) for v in m.settle(self.items)])
 
     def length(self, m: Machine) -> Value:
-        return Const(len(self.items))
+        return self.length_before(m) or Const(len(self.items))
+
+    def length_before(self, m: Machine) -> Value | None:
+        """The length, if it varies and the elements have not been read."""
+        return m.varying_number(len(self.real), Length(self.origin)) if self._load is not None else None  # type: ignore
+
+    def element(self, m: Machine, key: Value) -> Value | None:
+        """``value[key]`` of such a tuple, if the key is a constant and the element exists."""
+        before = self.length_before(m) if is_constant_index(key) else None
+        return None if before is None else element_of(m, self, before, key.real)
 
     def array_argument(self, m: Machine) -> Any:
         if self.pytype not in (tuple, torch.Size):
@@ -79,6 +97,20 @@ class TupleValue(ObjectValue):
 
     def __str__(self) -> str:
         return str(self.origin) if self.origin else article(f"{self.pytype.__name__} of {len(self.items)}")
+
+
+def is_constant_index(key: Value) -> bool:
+    return isinstance(key, Const) and key.pytype is int and not is_dynamic(key)
+
+
+def element_of(m: Machine, value: ListValue | TupleValue, length: Value, index: int) -> Value | None:
+    """An element of an existing list or tuple of varying length, if it exists. The guard only requires that the
+    sequence is long enough.
+    """
+    if not compare(m, ">=", length, Const(-index if index < 0 else index + 1)).real:
+        return None
+    assert value.origin is not None
+    return wrap(m, value.real[index], Item(value.origin, index))
 
 
 def takes_a_sequence(pytype: type) -> bool:
@@ -207,12 +239,8 @@ class ListValue(ObjectValue):
         return m.varying_number(len(self.real), Length(self.origin))
 
     def element(self, m: Machine, key: Value) -> Value | None:
-        """``value[key]`` of such a list, if the key is a constant and the element exists. The guard only requires that
-        the list is long enough.
-        """
-        if not isinstance(key, Const) or key.pytype is not int or is_dynamic(key):
-            return None
-        before = self.length_before(m)
+        """``value[key]`` of such a list, if the key is a constant and the element exists."""
+        before = self.length_before(m) if is_constant_index(key) else None
         if before is None:
             return None
         index = key.real
@@ -220,10 +248,7 @@ class ListValue(ObjectValue):
             return m.settle_at(self.added, index)
         if index < 0:
             index += len(self.added)
-        if not compare(m, ">=", before, Const(-index if index < 0 else index + 1)).real:
-            return None
-        assert self.origin is not None
-        return wrap(m, self.real[index], Item(self.origin, index))
+        return element_of(m, self, before, index)
 
     def graph_contents(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         if self.pytype is not list:

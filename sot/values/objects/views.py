@@ -4,7 +4,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sot.values.base import Const, NotConstant, Value
+from sot.values.base import NotConstant, Value
 from sot.values.objects.instances import DictValue, written_by
 from sot.values.objects.sequences import TupleValue
 
@@ -32,10 +32,10 @@ class MappingProxy(Value):
         return getattr(self.of.host(m, self.deeper(depth)), self.kind)()
 
     def length(self, m: Machine) -> Value:
-        return Const(len(self.of.keys(m)))
+        return self.of.length(m)
 
     def truth(self, m: Machine) -> bool | None:
-        return bool(self.of.keys(m))
+        return self.length(m).truth(m)
 
     def rebuild(self, e: Emitter) -> str:
         return e.variable(self, view_of(e, self.of, self.kind))

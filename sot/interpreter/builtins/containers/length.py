@@ -14,6 +14,7 @@ from sot.support.registry import HANDLERS, handles
 from sot.values.base import ANSWERS, Const, Opaque, Value, boolean
 from sot.values.iterators import SliceValue
 from sot.values.tensor import TensorValue, refuse_instances
+from sot.values.text import VaryingText
 from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def len_of_tensor(m: Machine, value: TensorValue) -> Value:
 @ANSWERS.add((Const, "len"))
 def len_of_constant(m: Machine, value: Const) -> Value:
     return run_native(m, len, value.real) if foldable(value, "__len__") else len_by_method(m, value)
+
+
+@ANSWERS.add((VaryingText, "len"))
+def len_of_text(m: Machine, value: VaryingText) -> Value:
+    return value.characters(m) or len_of_constant(m, value)
 
 
 @ANSWERS.add((Value, "len"))

@@ -28,7 +28,6 @@ from sot.values.base import ABSENT, FALSE, NONE, Const, Value, boolean
 from sot.values.numbers import KEY_LIMIT, NUMBER_TYPES, is_among, is_dynamic
 from sot.values.objects import DictValue, ExceptionValue, MappingProxy, ReadOnlyDict, SetValue, TupleValue
 from sot.values.objects.set_history import Step
-from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -397,7 +396,7 @@ for _raw in both("__ne__"):
 @handles(*both("__len__"), *(vars(t)["__len__"] for ts in VIEW_TYPES.values() for t in ts if "__len__" in vars(t)))
 def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     self_ = args[0]
-    return wrap_new(m, len((self_.of if isinstance(self_, MappingProxy) else table_of(self_)).keys(m)))
+    return (self_.of if isinstance(self_, MappingProxy) else table_of(self_)).length(m)
 
 
 @handles(*both("__iter__"), *(vars(t)["__iter__"] for ts in VIEW_TYPES.values() for t in ts))

@@ -195,8 +195,7 @@ def getitem(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return m.enter(polyfill.item_by_index, [self_, key])
     cut = as_slice(m, key)
     if isinstance(self_, (ListValue, TupleValue)) and cut is None:
-        found = self_.element(m, key) if isinstance(self_, ListValue) else None
-        if found is not None:
+        if (found := self_.element(m, key)) is not None:
             return found
         what = next(name for base, name in BASES.items() if issubclass(self_.pytype, base))
         return m.settle_at(self_.items, position(m, key, len(self_.items), what))
@@ -247,7 +246,7 @@ HANDLERS[list.__contains__] = HANDLERS[tuple.__contains__] = HANDLERS[deque.__co
 
 @handles(list.__len__, tuple.__len__, deque.__len__)
 def length(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    varying = args[0].length(m) if isinstance(args[0], ListValue) else None
+    varying = args[0].length(m) if isinstance(args[0], (ListValue, TupleValue)) else None
     return wrap_new(m, len(items_of(m, args[0]))) if varying is None else varying
 
 

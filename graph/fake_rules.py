@@ -169,6 +169,14 @@ def rule_of_element(tensor: torch.Tensor, dtype: torch.dtype, index: int) -> tor
     return torch.empty((), dtype=dtype)
 
 
+def nested_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The target of the node for attention between jagged tensors, which torch computes by their lengths."""
+    result = F.scaled_dot_product_attention(query, key, value)
+    if (result.shape, result.stride(), result.dtype) != (query.shape, query.stride(), query.dtype):
+        raise RuntimeError("the result of attention is not like its query")
+    return result
+
+
 def pickled(tensor: torch.Tensor) -> torch.Tensor:
     """The target of the node that loads a tensor which was pickled."""
     return pickle.loads(pickle.dumps(tensor))       # noqa: S301 - of this process
@@ -183,6 +191,7 @@ def saved_and_loaded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 RULES: dict[Any, Callable[..., Any]] = {
+    nested_attention: lambda query, key, value: torch.empty_like(query),
     pickled: torch.clone, saved_and_loaded: torch.clone,
     of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, element_of: rule_of_element, on_packed: rule_on_packed,
     part_of_sparse: rule_of_sparse}

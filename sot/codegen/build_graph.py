@@ -15,12 +15,12 @@ from sot.codegen.compiled_graphs.first_checks import take_checks
 from sot.codegen.compiled_graphs.spent_results import Spent, has_gradients, spent_of
 from sot.graph import GeneratorRef, NumberRef, TensorRef
 from sot.graph.refs import version_of
-from sot.guards.assumptions import RestartCapture
+from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Attr, Item, Origin
 from sot.guards.terms import leaves
 from sot.interpreter.torch_ops.gradients.backward import shows_leaves
 from sot.interpreter.trace import Trace
-from sot.torch_compat.global_state import SET_GRAD, StateChange, enter_inference_mode, turns_grad_on
+from sot.torch_compat.global_state import SET_GRAD, StateChange, enter_inference_mode, set_anomaly, turns_grad_on
 from sot.torch_compat.tensors import plain_example, storage_id
 
 WEIGHTS = "_parameters", "_buffers"      # of a module
@@ -141,6 +141,7 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
         return None
     changes = Changes.of(trace)
     check_layouts(trace)
+    refuse_anomalies(trace, results)
     module = builder.finish(results, name)
     origins = tuple(trace.input_origins[id(ref)] for ref in builder.inputs)
     real = tuple(ref.fake if isinstance(ref, NumberRef) else example(ref) for ref in builder.inputs)
@@ -159,6 +160,13 @@ def build_graph(trace: Trace, outputs: Iterable[tuple[TensorRef, str]], name: st
                  spent_of(builder, module, results), of_inference(trace, results), trace.of_compilers,
                  builder.has_data_sizes, take_checks(module),
                  not (redone or builder.modules or builder.warnings or trace.made_leaves))
+
+
+def refuse_anomalies(trace: Trace, results: Sequence[TensorRef]) -> None:
+    """Start again if a history from inside of anomaly mode would name lines of the graph."""
+    if any(setter is set_anomaly for setter, *_ in trace.state_log) and any(
+            isinstance(ref.fake, torch.Tensor) and ref.fake.requires_grad for ref in results):
+        raise RestartCapture("anomaly mode around what has a history", plain={Part.ANOMALIES})
 
 
 def of_inference(trace: Trace, results: Sequence[TensorRef]) -> tuple[int, ...]:

@@ -68,6 +68,7 @@ from sot.torch_compat.global_state import (
     enter_inference_mode,
     exit_inference_mode,
     nest_autocast,
+    set_anomaly,
     states_left,
     undoing_regions,
 )
@@ -268,7 +269,8 @@ class GraphCompiler:
             call = leaving_states(call, graph.states, graph.turns_grad_on)
         if any(graph.numpy):
             call = raising(call)
-        if places := warnings_of(graph.module):
+        places = warnings_of(graph.module)
+        if places or any(setter is set_anomaly for setter, *_ in graph.states):     # it warns before it raises
             call = naming_lines(call, places)
         if texts and not as_it_is:
             call = raising_without_changes(call, texts, changed)

@@ -30,6 +30,7 @@ class Part(Enum):
     INFERENCE = "torch.inference_mode()"
     WRAPPERS = "operations on instances of wrapper subclasses of Tensor"
     SIZES = "operations with sizes and numbers that depend on data"
+    ANOMALIES = "anomaly mode, around operations whose results have a history"
     EMPTY = "branches that only a size of zero decides, if the size depends on data"
 
 

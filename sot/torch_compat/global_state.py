@@ -149,9 +149,21 @@ def _flag_table() -> dict:
 
 
 # Readers of other such flags. A function that sets one is left to Python.
-FLAGS_READ = (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled, *(getattr(torch._C, name) for name in (
+FLAGS_READ = tuple(getattr(torch._C, name) for name in (
     "_get_cublas_allow_fp16_reduced_precision_reduction", "_get_cublas_allow_bf16_reduced_precision_reduction")
-    if hasattr(torch._C, name)))
+    if hasattr(torch._C, name))
+
+
+# Whether autograd notes where operations are called, and whether it looks for NaN.
+ANOMALY_READERS = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
+
+
+def set_anomaly(state: tuple[bool, bool]) -> None:
+    torch.set_anomaly_enabled(*state)
+
+
+def anomaly_state() -> tuple[bool, ...]:
+    return tuple(reader() for reader in ANOMALY_READERS)
 
 
 def are_tied(flag: Callable[..., Any], other: Callable[..., Any]) -> bool:
@@ -223,10 +235,10 @@ def stop_raising() -> None:
 FLAG_READERS = _flag_table()
 
 
-FLAGS = (*FLAG_READERS, set_deterministic)      # compiled graphs do not see these
+FLAGS = (*FLAG_READERS, set_deterministic, set_anomaly)      # compiled graphs do not see these
 
 
-STATE_SETTERS = {**_setter_table(), set_deterministic: deterministic_before,
+STATE_SETTERS = {**_setter_table(), set_deterministic: deterministic_before, set_anomaly: lambda *a: (anomaly_state(),),
                  **{setter: lambda *a, read=read: (*a[:-1], read(*a[:-1])) for setter, read in FLAG_READERS.items()}}
 
 

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import random
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -284,3 +286,32 @@ def test_the_environment_is_guarded(monkeypatch):
     translated = check(f, X, graphs=1, breaks=0)
     monkeypatch.setenv("SOT_TEST_SWITCH", "on")
     assert torch.equal(translated(X), X + 1)
+
+
+class WarnsWhenMade:
+    def __init__(self):
+        warnings.warn("made", UserWarning, stacklevel=2)
+
+
+def warns_of_its_caller(*args):
+    warnings.warn("called", UserWarning, stacklevel=2)
+    return 1
+
+
+def test_code_in_c_between_has_no_level():
+    def run(x):
+        made = WarnsWhenMade()
+        made = type(made)()
+        total = sum(map(warns_of_its_caller, [1, 2]))
+        total += functools.partial(warns_of_its_caller, 1)()
+        return x + total
+
+    def said(fn):
+        with warnings.catch_warnings(record=True) as log:
+            warnings.simplefilter("always")
+            fn(torch.ones(2))
+        return [(str(each.message), each.filename, each.lineno) for each in log]
+    translated = sot.to_static(run, backend="eager")
+    for _ in range(2):
+        assert said(translated) == said(run)
+    assert not any(capture.stopped for capture in sot.translation_of(translated).captures)

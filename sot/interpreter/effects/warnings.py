@@ -12,7 +12,9 @@ from sot.interpreter.effects import catch_warnings
 from sot.interpreter.effects.output import UNKNOWN, Write, deferred, replay
 from sot.interpreter.frame import Frame
 from sot.interpreter.wrapping import refuse_log
+from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
+from sot.support.own_code import is_own
 from sot.support.registry import handles
 from sot.values.base import Const, Value
 from sot.values.callables import MadeGlobals
@@ -96,7 +98,8 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Break(Reason.SIDE_EFFECT, "a warning that is not a string and a category")
     level = max(1, given["stacklevel"].constant() if "stacklevel" in given else 1)
     shown = deferred(m, message, UNKNOWN.format("a warning")) if message.pytype is str else lambda e: e.value(message)
-    if any(frame.function is not None and frame.function.is_wrapped for frame in m.frames[1 - level:] if level > 1):
+    frames = [frame for frame in m.frames if not stands_for_c(frame)]
+    if any(frame.function is not None and frame.function.is_wrapped for frame in frames[1 - level:] if level > 1):
         raise Break(Reason.SIDE_EFFECT, "a warning that names a wrapper of the function")
     kind = category or UserWarning
     log = catch_warnings.log_of(m, kind)
@@ -104,14 +107,20 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         refuse_errors(m, kind, message)
     refuse_readers(m)
     if log is not None:
-        if level > len(m.frames):
+        if level > len(frames):
             raise Break(Reason.SIDE_EFFECT, "a warning that is recorded and names a caller of the function")
-        warn_at(m, m.frames[-level], shown, kind)
-        return catch_warnings.record(m, log, m.frames[-level], message, kind)
-    if level > len(m.frames):       # the entry runs at the place of the outermost frame
-        outer = level - len(m.frames) + 1
+        warn_at(m, frames[-level], shown, kind)
+        return catch_warnings.record(m, log, frames[-level], message, kind)
+    if level > len(frames):     # the entry runs at the place of the outermost frame
+        outer = level - len(frames) + 1
         return replay(m, lambda e: f"{e.const(warnings.warn)}({shown(e)}, {e.const(kind)}, {outer})")
-    return warn_at(m, m.frames[-level], shown, kind)
+    return warn_at(m, frames[-level], shown, kind)
+
+
+def stands_for_c(frame: Frame) -> bool:
+    """Whether it is code of this package in place of code in C, which has no frame."""
+    file = frame.native.co_filename
+    return is_own(file) and file != torch_code.__file__
 
 
 def warn_at(m: Machine, frame: Frame, shown: Write, kind: type[Warning]) -> Value:

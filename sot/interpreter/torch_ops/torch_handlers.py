@@ -26,6 +26,7 @@ from sot.torch_compat import functions
 from sot.torch_compat.callables import COMPILING_FLAGS, is_question, is_told
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import (
+    ANOMALY_READERS,
     FLAG_READERS,
     FLAGS,
     FLAGS_READ,
@@ -34,10 +35,12 @@ from sot.torch_compat.global_state import (
     SET_DEFAULT_DTYPE,
     STATE_PAIRS,
     STATE_SETTERS,
+    anomaly_state,
     are_tied,
     deterministic_before,
     enter_inference_mode,
     exit_inference_mode,
+    set_anomaly,
     set_deterministic,
     take_inference_mode,
     undo_of,
@@ -192,13 +195,40 @@ def is_warn_always_enabled(m: Machine, args: list[Value], kwargs: dict[str, Valu
     return boolean(m.warns_always)
 
 
+def anomaly_now(m: Machine) -> tuple[bool, bool]:
+    """Whether anomaly mode is on, and whether it looks for NaN. Capture itself does not enter it."""
+    for setter, values, _ in reversed(m.state_log):
+        if setter is set_anomaly:
+            return values[0]
+    for reader in ANOMALY_READERS:
+        m.guard(FlagGuard(known(reader, reader.__name__), reader()))
+    return anomaly_state()  # type: ignore[return-value]
+
+
+def _anomaly(index: int, reader: Any) -> None:
+    @handles(reader)
+    def read(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return boolean(anomaly_now(m)[index])
+
+
+for _index, _reader in enumerate(ANOMALY_READERS):
+    _anomaly(_index, _reader)
+
+
 @handles(torch.set_anomaly_enabled)
-def set_anomaly(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    """Set anomaly mode to its current value only. A graph has no lines of the program to show for an anomaly."""
-    readers = torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled
-    now = [HANDLERS[reader](m, [], {}).constant() for reader in readers]
-    if kwargs or [a.constant() for a in args] != now[:len(args)]:
+def set_anomaly_enabled(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Anomaly mode shows lines of the program. A graph has none, so no result of it may have a history from inside
+    (``refuse_anomalies`` in ``build_graph.py``). If the graph raises, Python runs the frame and shows its own lines.
+    """
+    mode, check_nan = take("set_anomaly_enabled", args, kwargs, "enabled", "check_nan", required=1)
+    before, now = anomaly_now(m), (mode.constant(), check_nan is None or check_nan.constant())
+    if now == before:
+        return NONE
+    if not m.assumptions.interprets or m.builder.region is not None or Part.ANOMALIES in m.assumptions.plain:
         raise Break(Reason.SIDE_EFFECT, "set_anomaly_enabled")
+    m.state_log.append((set_anomaly, (now,), (set_anomaly, (before,))))
+    m.undoable(lambda: m.state_log.pop() and None)
+    m.builder.record_state(set_anomaly, (now,), m.stack_trace())
     return NONE
 
 

@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from typing import Any
 
 import torch
@@ -74,7 +74,7 @@ def takes_tensors(target: Any) -> bool:
 
 
 def is_of_lists(target: Any) -> bool:
-    """Whether it is an operation on lists of tensors, which takes numbers of the graph only if that runs as it is."""
+    """Whether it is an operation on lists of tensors. For a backend that compiles it becomes one on each tensor."""
     return str(getattr(target, "__name__", "")).startswith(("_foreach_", "_fused_"))
 
 
@@ -369,6 +369,26 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 @rule(torch.scatter, "scatter", value=())
 def scatter(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     return input.scatter(dim, index, value.to(input.dtype).expand(index.shape))
+
+
+@rule(torch.quantile, "quantile", q=(0.0, 1.0))
+def quantile(input: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear",
+             out: Any = None) -> Tensor:
+    only_if(out is None and interpolation == "linear" and (dim is not None or not keepdim))
+    x, dim = (input.flatten(), 0) if dim is None else (input, dim)
+    place = q * (x.shape[dim] - 1)
+    low, high = (x.sort(dim).values.index_select(dim, at.to(x.device, torch.int64).view(1))
+                 for at in (place.floor(), place.ceil()))
+    found = low.lerp(high, place - place.floor()).masked_fill(x.isnan().any(dim, keepdim=True), nan)
+    return found if keepdim else found.squeeze(dim)
+
+
+@rule(torch.linspace, start=(), end=())
+def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = None, layout: Any = torch.strided,
+             device: Any = None, pin_memory: bool = False, requires_grad: bool = False) -> Tensor:
+    only_if(out is None and dtype is None and layout is torch.strided and not pin_memory and not requires_grad)
+    step, i = (end - start) / max(1, steps - 1), torch.arange(steps, device=device)
+    return torch.where(i < steps / 2, start + step * i, end - step * (steps - 1 - i))
 
 
 @rule(torch.logit, "logit", eps=(0.0,))

@@ -236,7 +236,7 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
     """
     if name in m.assumptions.needs_numbers:
         return args, kwargs, ()
-    if takes_tensors(target) or m.assumptions.interprets and is_of_lists(target):
+    if takes_tensors(target) or is_of_lists(target) and (m.assumptions.interprets or not m.of_compilers):
         return args, kwargs, {*range(len(args)), *kwargs}
     rule = rule_of(target)
     if rule is not None and rule.of_program is not None and not may_vary(m, rule.of_program, args, kwargs):

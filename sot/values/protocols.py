@@ -28,6 +28,7 @@ class Machine(Protocol):
     state_log: list[Any]                    # the changes of torch's global state
     modes: tuple[Any, ...]                  # of ``__torch_function__``, which are active
     asks_classes: bool                      # whether torch looks for __torch_function__ in arguments' classes
+    of_compilers: bool                      # see ``Graph``
     array_memory: Any
     assumptions: Assumptions
     builder: GraphBuilder

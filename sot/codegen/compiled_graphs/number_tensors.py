@@ -7,6 +7,7 @@ An operation that takes no tensor in place of a number is rewritten, or the numb
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch.nn.functional as F
 from torch import fx
 
 from sot.codegen.build_graph import Graph
-from sot.graph.number_rules import rule_of
+from sot.codegen.compiled_graphs.operators.lists_of_tensors import nodes_of_each
+from sot.graph.number_rules import is_of_lists, rule_of
 from sot.interpreter.torch_ops.autograd import Layout, layout_of
 from sot.torch_compat.fake_tensors import FakeTensor
 
@@ -72,8 +74,9 @@ class Writer:
         self.nodes: dict[fx.Node, fx.Node] = {}
         self.numbers: set[fx.Node] = set()
         self.submodules: dict[str, fx.GraphModule] = {}     # those that take numbers
+        self.lists: dict[Any, list[fx.Node]] = {}           # results of operations on lists of tensors
         fakes = (node.meta.get("example_value") for node in module.graph.nodes)
-        self.mode = mode or next((v.fake_mode for v in fakes if isinstance(v, FakeTensor)), None)
+        self.mode: Any = mode or next((v.fake_mode for v in fakes if isinstance(v, FakeTensor)), None)
 
     def written(self) -> fx.GraphModule:
         if self.mode is None:
@@ -102,7 +105,9 @@ class Writer:
 
     def write(self, node: fx.Node) -> None:
         found = [n for n in node.all_input_nodes if n in self.numbers]
-        if not found:
+        if node.target is operator.getitem and node.args[0] in self.lists:
+            self.nodes[node] = self.lists[node.args[0]][node.args[1]]      # type: ignore[index]
+        elif not found:
             self.copy(node)
         elif (layout := layout_of(node.target)) is not None:
             self.call(node, layout)
@@ -148,6 +153,8 @@ class Writer:
         name = name_of(node).strip("_")
         if name in FILLED:
             return self.fill(node)
+        if is_of_lists(node.target):
+            return self.operate_on_each(node)
         if node.target is F.batch_norm and self.average(node):
             return None
         cast = self.cast_to(node)
@@ -172,6 +179,15 @@ class Writer:
             kwargs = {key: self.tensor_like(cast)(v) for key, v in kwargs.items()}
         self.put(node, node.op, node.target, tuple(args), kwargs)
 
+    def operate_on_each(self, node: fx.Node) -> None:
+        """An operation on lists of tensors. Its result is a list that only gives its tensors."""
+        with nodes_of_each(node) as nodes:
+            if nodes is None:
+                raise NoTensor
+            for one in nodes:
+                self.write(one)
+            self.lists[node] = [self.nodes.pop(one) for one in nodes]
+
     def widened(self, node: fx.Node, operand: Any) -> Any:
         """An operand in the dtype of the result, in which the operation scales it without rounding."""
         value, moved = node.meta.get("example_value"), self.moved(operand)
@@ -184,13 +200,28 @@ class Writer:
         """Memory filled with a number: first with 0, then with the number."""
         numbers = [n for n in node.all_input_nodes if n in self.numbers]
         value = node.meta["example_value"]
-        if len(numbers) != 1 or not isinstance(value, torch.Tensor) or value.requires_grad:
+        if not isinstance(value, torch.Tensor) or value.requires_grad:
+            raise NoTensor
+        if name_of(node) == "tensor" and isinstance(node.args[0], (list, tuple)):
+            parts = [self.stacked(part, value) for part in node.args[0]]
+            return self.put(node, "call_function", torch.stack, (parts,), {})
+        if len(numbers) != 1:
             raise NoTensor
         zero = {numbers[0]: 0.0}
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda n: zero.get(n) if n in zero else self.nodes[n])
         memory = self.new.create_node(node.op, node.target, args, {**kwargs, "dtype": value.dtype})
         memory.meta["example_value"] = self.result(memory)
         self.put(node, "call_method", "fill_", (memory, self.nodes[numbers[0]]), {})
+
+    def stacked(self, data: Any, like: torch.Tensor) -> fx.Node:
+        """A tensor of numbers in nested lists, of the dtype and on the device of ``like``."""
+        if isinstance(data, (list, tuple)):
+            return self.made("call_function", torch.stack, [self.stacked(part, like) for part in data])
+        if not isinstance(data, fx.Node):
+            return self.made("call_function", torch.tensor, data, dtype=like.dtype, device=like.device)
+        if data not in self.numbers:
+            raise NoTensor
+        return self.made("call_method", "to", self.nodes[data], like.device, like.dtype)
 
     def average(self, node: fx.Node) -> bool:
         """A batch norm of which only the momentum is a number: new statistics are moved into the running ones
@@ -212,8 +243,11 @@ class Writer:
         return True
 
     def method(self, name: str, *args: Any) -> fx.Node:
-        """A call of a method, with its result, which AOTAutograd's cache asks for."""
-        made = self.new.call_method(name, args)
+        return self.made("call_method", name, *args)
+
+    def made(self, kind: str, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        """A call with its result, which AOTAutograd's cache asks for."""
+        made = self.new.create_node(kind, target, args, kwargs)
         made.meta["example_value"] = self.result(made)
         return made
 
@@ -232,7 +266,7 @@ class Writer:
                   and isinstance(v := n.meta.get("example_value"), torch.Tensor)]
 
         def cast(number: fx.Node) -> fx.Node:
-            dtype = self.dtype_beside(beside, self.dtype_of(number).is_complex)
+            dtype = dtype_beside(beside, self.dtype_of(number).is_complex)
             made = self.new.call_method("to", (self.nodes[number], dtype))
             assert self.mode is not None
             with self.mode:
@@ -242,21 +276,6 @@ class Writer:
 
     def dtype_of(self, number: Any) -> torch.dtype:
         return self.nodes[number].meta["example_value"].dtype
-
-    @staticmethod
-    def dtype_beside(tensors: Sequence[torch.Tensor], is_complex: bool) -> torch.dtype:
-        """The dtype of a number next to these tensors."""
-        number = 1j if is_complex else 1.0
-        dtype = torch.get_default_dtype()
-        dtype = dtype.to_complex() if is_complex else dtype
-        if tensors:
-            dtype = torch.result_type(tensors[0], number)
-            for tensor in tensors[1:]:
-                dtype = torch.promote_types(dtype, torch.result_type(tensor, number))
-        dtype = dtype.to_real() if dtype.is_complex and not is_complex else dtype
-        if dtype in HALF and any(tensor.dim() for tensor in tensors):
-            dtype = torch.complex64 if is_complex else torch.float32
-        return dtype
 
     def moved(self, value: Any, cast: Callable[[fx.Node], fx.Node] | None = None) -> Any:
         """A value of the old graph in the new one."""
@@ -279,7 +298,7 @@ class Writer:
                 return value
             return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
         try:
-            with self.mode, torch.no_grad():
+            with self.mode, self.mode.while_running(), torch.no_grad():
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), fresh)
                 if node.op == "call_method":
                     return getattr(args[0], str(node.target))(*args[1:], **kwargs)
@@ -288,3 +307,18 @@ class Writer:
         except Exception as error:
             raise NoTensor from error
         raise NoTensor
+
+
+def dtype_beside(tensors: Sequence[torch.Tensor], is_complex: bool) -> torch.dtype:
+    """The dtype of a number next to these tensors."""
+    number = 1j if is_complex else 1.0
+    dtype = torch.get_default_dtype()
+    dtype = dtype.to_complex() if is_complex else dtype
+    if tensors:
+        dtype = torch.result_type(tensors[0], number)
+        for tensor in tensors[1:]:
+            dtype = torch.promote_types(dtype, torch.result_type(tensor, number))
+    dtype = dtype.to_real() if dtype.is_complex and not is_complex else dtype
+    if dtype in HALF and any(tensor.dim() for tensor in tensors):
+        dtype = torch.complex64 if is_complex else torch.float32
+    return dtype

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from sot.graph import NumberRef, TensorRef, fake_rules
-from sot.graph.number_rules import takes_tensors
+from sot.graph.number_rules import is_of_lists, takes_tensors
 from sot.graph.refs import version_of
 from sot.guards.assumptions import Part, RestartCapture
 from sot.interpreter.control_flow import failures, refusals
@@ -128,12 +128,12 @@ TENSOR_MAKERS = torch.tensor, torch.as_tensor, torch.asarray
 def holds_numpy(m: Machine, value: Value) -> bool:
     if isinstance(value, (ListValue, TupleValue)):
         return any(holds_numpy(m, v) for v in m.settle(value.items))
-    return isinstance(value, Const) and isinstance(value.real, np.generic)
+    return isinstance(value, Const) and issubclass(value.pytype, np.generic)
 
 
 def graph_arguments(m: Machine, name: str, args: list[Value], found: dict[int, TensorValue],
                     numbers: Collection[int | str]) -> Iterator[Any]:
-    in_lists = name.startswith("_foreach")
+    in_lists = name.startswith("_foreach") or name == "tensor"
     for i, value in enumerate(args):
         yield value.graph_argument(
             m, found, i in numbers and (in_lists or not isinstance(value, (ListValue, TupleValue))))
@@ -172,7 +172,8 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     m.builder.lift(value.ref for value in found.values())
     try:
         result, call = run_on_fakes(m, kind, name, asked, reason,
-                                    takes_tensors(target) and is_concrete(name, graph_args, found))
+                                    (takes_tensors(target) or is_of_lists(target))
+                                    and is_concrete(name, graph_args, found))
     except Break as stop:
         return read_otherwise(m, name, args, kwargs, stop)
     refuse_changes(m, name, [v.ref for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])

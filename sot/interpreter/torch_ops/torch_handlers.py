@@ -16,6 +16,7 @@ from sot.guards.origin import known
 from sot.interpreter.builtins.common import refuse, take
 from sot.interpreter.effects.torch_warnings import taken
 from sot.interpreter.objects.lookup import class_value, lookup
+from sot.interpreter.torch_ops.constructors.of_numbers import of_varying
 from sot.interpreter.torch_ops.data_sizes import graph_numbers, operations
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import torch_code
@@ -48,7 +49,6 @@ from sot.torch_compat.global_state import (
 from sot.torch_compat.tensors import storage_id
 from sot.values.base import ABSENT, NONE, Const, NotConstant, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
-from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, has_own_code
 from sot.values.wrapping import wrap_new
@@ -316,26 +316,6 @@ def holds_scalar_tensors(m: Machine, data: Value) -> bool:
     if isinstance(data, TensorValue):
         return data.fake.dim() == 0 and data.fake.device.type == "cpu" and not has_own_code(data.pytype)
     return isinstance(data, (ListValue, TupleValue)) and any(holds_scalar_tensors(m, v) for v in m.settle(data.items))
-
-
-MOST_NUMBERS = 32        # longest list that becomes a tensor number by number
-FILLED = (None, torch.int64, torch.float32, torch.float64)      # these hold any varying number
-
-
-def of_varying(m: Machine, data: Value, kwargs: dict[str, Value]) -> Value | None:
-    """A tensor of one varying number, or of a few numbers of which some vary; None for other data."""
-    dtype = kwargs.get("dtype", NONE)
-    if m.modes or not kwargs.keys() <= {"dtype", "device"} or not isinstance(dtype, Const) or dtype.real not in FILLED:
-        return None
-    several = isinstance(data, ListValue) and data.pytype is list
-    numbers = m.settle(data.items) if several and len(data.items) <= MOST_NUMBERS else [data]  # type: ignore[attr-defined]
-    if not any(map(is_dynamic, numbers)) or len({v.pytype for v in numbers}) > 1:
-        return None
-    if dtype.real is torch.int64 and numbers[0].pytype is not int:
-        return None
-    options = {**kwargs, "dtype": Const(torch.int64)} if numbers[0].pytype is int and dtype.real is None else kwargs
-    made: list[Value] = [torch_call(m, "call_function", torch.full, [TupleValue([]), v], options) for v in numbers]
-    return torch_call(m, "call_function", torch.stack, [ListValue(made)], {}) if several else made[0]
 
 
 def _constructor(function: Any) -> None:

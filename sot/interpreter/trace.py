@@ -18,6 +18,7 @@ from sot.guards.guards import DistinctGuard, EqualsGuard, Guard, HasKeyGuard, Is
 from sot.guards.origin import Arg, Attr, Inputs, Known, Origin
 from sot.guards.symbols import Symbols
 from sot.guards.tensor_guards import ChangeGuard
+from sot.interpreter.torch_ops.wrappers import collectives
 from sot.support.errors import Break
 from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.global_state import StateChange
@@ -143,6 +144,7 @@ class Trace:
 
 def trace_of(m: Machine, exit: Returned | Broken) -> Trace:
     """The trace up to an exit that the machine has reached."""
+    collectives.refuse_unfinished(m)
     line = m.user_position()[:2]
     more = (guard for guard in (*distinct_guards(m), *change_guards(m)) if not is_of_made_class(guard, m.made_classes))
     guards = without_repeated({**m.guards, **{guard: line for guard in more if guard not in m.guards}})

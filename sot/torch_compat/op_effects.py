@@ -37,6 +37,7 @@ WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow
 # They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
 OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor", "float_Tensor")}
 TORCHS_OWN = frozenset(("aten", "prim", "prims"))
+COLLECTIVES = "_c10d_functional"    # they raise when another process has gone, and never again after that work
 # Kernels that want tensors of one dtype. Others that compute no element by itself may mix these dtypes.
 OF_ONE_DTYPE = frozenset(("mm", "mv", "bmm", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm", "linear",
                           "convolution"))
@@ -80,6 +81,8 @@ def dropout_of(kernel: Any) -> tuple[int, Any]:
 def refusing(kernel: Any) -> str:
     """The name of a kernel that may raise on values, or nothing."""
     name = kernel._schema.name.partition("::")[2].rstrip("_")
+    if kernel.namespace == COLLECTIVES:
+        return ""
     if kernel.namespace not in TORCHS_OWN:
         return name
     return name if name in REFUSE_VALUES or (name.startswith("linalg_") and name not in HARMLESS) else ""

@@ -2,6 +2,7 @@
 
 Each rank writes, for each program, whether results and losses are plain Python's, and its graphs and breaks.
 """
+import datetime
 import json
 import os
 import sys
@@ -23,6 +24,8 @@ from torch.distributed.tensor.parallel import (
 from torch.utils._pytree import tree_leaves
 
 import sot
+
+A_MINUTE = datetime.timedelta(minutes=1)
 
 
 class Mlp(nn.Module):
@@ -80,6 +83,34 @@ def in_place(x, mesh):
     return y, z, x, dist.get_world_size(), dist.get_rank()
 
 
+def overlapping(x, mesh):
+    a, b = x * 2, x + 1
+    works = [dist.all_reduce(y, async_op=True) for y in (a, b)]
+    c = (x * 3).sin()
+    assert all(work.wait(A_MINUTE) for work in works) and works[0] is not works[1]
+    return a, b, c
+
+
+def gathered(x, mesh):
+    ranks = dist.get_world_size()
+    parts = [torch.empty_like(x) for _ in range(ranks)]
+    whole, later = x.new_empty(ranks * 2, 4), x.new_empty(ranks * 2, 4)
+    dist.all_gather(parts, x * 2)
+    dist.all_gather_into_tensor(whole, x + 1)
+    work = dist.all_gather_into_tensor(later, x.exp(), async_op=True)
+    total = torch.cat(parts).sum() + whole.sum()
+    work.wait(A_MINUTE)
+    return parts, total, later, work.wait(A_MINUTE)
+
+
+def scattered(x, mesh):
+    ranks = dist.get_world_size()
+    own, turned = x.new_empty(2, 4), x.new_empty(2, 4)
+    dist.reduce_scatter_tensor(own, x.repeat(ranks, 1), group=dist.group.WORLD)
+    dist.all_to_all_single(turned, x * 2, async_op=True).wait(A_MINUTE)
+    return own, turned
+
+
 def one_sum(x, mesh):
     loss = x.square().mean()
     dist.all_reduce(loss, op=dist.ReduceOp.SUM)
@@ -126,6 +157,7 @@ def main(backend, folder):
         translated = sot.to_static(model, backend=backend)
         note(make.__name__, translated, train(plain, plain), train(model, translated))
     for fn, arg in ((made_inside, x), (partial_sums, x), (functional_collectives, x), (in_place, x), (one_sum, x),
+                    (overlapping, x), (gathered, x), (scattered, x),
                     (handed_in, distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))):
         translated = sot.to_static(fn, backend=backend)
         want, got = (call(call(arg.clone(), mesh)[2], mesh) if fn is in_place else call(arg, mesh)

@@ -11,7 +11,10 @@ import torch
 import torch.distributed as dist
 from harness import caught, check
 
+import sot
+
 RANKS = 2
+A_MINUTE = datetime.timedelta(minutes=1)
 
 
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
@@ -25,7 +28,7 @@ def test_two_processes(backend, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     for rank in range(RANKS):
         rows = json.loads((tmp_path / f"rank{rank}").read_text())
-        assert rows == {name: [True, 1, []] for name in rows} and len(rows) == 8
+        assert rows == {name: [True, 1, []] for name in rows} and len(rows) == 11
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
@@ -46,8 +49,39 @@ def test_collectives_that_raise_or_are_asynchronous():
     def later(x):
         y = x * 2
         work = dist.all_reduce(y, async_op=True)
-        work.wait(datetime.timedelta(seconds=60))
+        work.wait(A_MINUTE)
         return y + 1
+
+    def asked_whether_done(x):
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        while not work.is_completed():
+            pass
+        return work.wait(A_MINUTE), y
+
+    def kept(x):
+        y = x * 2
+        works.append(dist.all_reduce(y, async_op=True))
+        return y
+
+    def waited_for_later(x):
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        z = x + 1
+        sot.graph_break()
+        work.wait(A_MINUTE)
+        return y + z
+
+    def done_before(x):
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        work.wait(A_MINUTE)
+        sot.graph_break()
+        return y + 1, work.wait(A_MINUTE), work.is_completed()
+
+    def of_another_shape(x):
+        out = x.new_empty(2)
+        return caught(dist.all_gather_into_tensor, out, x * 2)
 
     def of_autograd(x):
         y = (x.clone().requires_grad_() * 2)
@@ -63,8 +97,15 @@ def test_collectives_that_raise_or_are_asynchronous():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         check(wrong, torch.ones(3))
-        for fn in (later, of_autograd, strided):
+        for fn in (of_autograd, strided, asked_whether_done, waited_for_later, done_before):
             check(fn, torch.ones(3), again=False)
+        check(later, torch.ones(3), graphs=1, breaks=0)
+        assert "RuntimeError" in repr(of_another_shape(torch.ones(3)))
+        check(of_another_shape, torch.ones(3))
+        works = []
+        y = sot.to_static(kept)(torch.ones(3))
+        works[0].wait(A_MINUTE)
+        assert y.tolist() == [2, 2, 2]
         check(asked, torch.ones(3), graphs=1, breaks=0)
     finally:
         dist.destroy_process_group()

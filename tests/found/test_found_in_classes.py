@@ -393,3 +393,17 @@ def test_a_function_that_takes_all_attributes_of_a_class():
         functools.update_wrapper(wrapper, type)
         return wrapper.__name__, wrapper.__annotations__, sorted(wrapper.__dict__), x + 1
     check(f, X)
+
+
+@pytest.mark.parametrize("name", ["__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__", "other"])
+@pytest.mark.parametrize("value", ["a", 3, None, (), {}], ids=repr)
+def test_attributes_of_a_function_take_some_values(name, value):
+    def f(x):
+        def g():
+            pass
+        try:
+            setattr(g, name, value)
+        except TypeError as e:
+            return str(e), x + 1
+        return getattr(g, name), sorted(g.__dict__), x + 1
+    check(f, X)

@@ -68,13 +68,13 @@ def set_elsewhere(m: Machine, obj: Value, name: str, value: Value | None) -> Non
 def set_of_function(m: Machine, obj: FunctionValue, name: str, value: Value | None) -> None:
     if obj.real is not ABSENT or value is None:
         set_elsewhere(m, obj, name, value)
-    elif name in WRITABLE:
+    elif name in WRITABLE and issubclass(value.pytype, WRITABLE[name]):
         fields = obj.fields
         m.undoable(lambda: setattr(obj, "fields", fields))
         obj.fields = {**fields, name: value}
     elif name == "__code__":
         set_code(m, obj, value)
-    elif not hasattr(types.FunctionType, name) or name in ("__wrapped__", "__isabstractmethod__"):
+    elif name not in vars(types.FunctionType) and not hasattr(object, name):
         function_attrs(obj).attrs.set(m, name, value)
     else:
         set_elsewhere(m, obj, name, value)

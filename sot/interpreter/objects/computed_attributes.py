@@ -152,8 +152,10 @@ def context_of(m: Machine, exception: ExceptionValue) -> Value:
     return exception.context or (handled_outside(m) if exception.raised_unchained else NONE)
 
 
-WRITABLE = frozenset({"__name__", "__qualname__", "__module__", "__doc__", "__annotations__", "__annotate__",
-                      "__type_params__"})
+# The attributes of a function that can be set, with the class of their values.
+WRITABLE = {name: kind for name, kind in {
+    "__name__": str, "__qualname__": str, "__module__": object, "__doc__": object, "__annotations__": dict,
+    "__annotate__": object, "__type_params__": tuple}.items() if name in vars(types.FunctionType)}
 VALUES = 1      # annotationlib.Format.VALUE
 HAS_ANNOTATE = "__annotate__" in vars(types.FunctionType)       # since CPython 3.14
 

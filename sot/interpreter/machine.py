@@ -90,7 +90,7 @@ class Machine:
         self.asserted: dict[str, tuple[type, tuple]] = {}   # exceptions for assertions of the graph, by their text
         self.guesses: dict[str, graph_numbers.Guess] = {}   # about sizes that depend on data, by the assertion's text
         self.shows_frames = False       # the program reads frames at the place where capture stops
-        self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see backward.py
+        self.leaves: dict[int, TensorValue] = {}    # by the id of the fake, see gradients/
         self.made_leaves: set[int] = set()  # these leaves, by the id of the fake
         self.wrapped: dict[int, TensorValue] = {}   # for levels of torch.func, by the id of the fake
         self.wrapper_codes: dict[type, ClassCode] = {}       # see wrappers/

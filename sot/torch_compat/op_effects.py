@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._prims_common import is_contiguous_or_false
 
-from sot.torch_compat.operators.overlaps import overlaps
+from sot.torch_compat.operators.overlaps import changes_what_it_reads, is_expanded
 
 # Kernels that look at values and may refuse them: indices out of range, division by zero, matrices without an inverse.
 REFUSE_VALUES = frozenset((
@@ -37,7 +37,7 @@ WHOLE_NUMBERS_ONLY = frozenset(("div", "floor_divide", "remainder", "fmod", "pow
 # They refuse parameters that are in tensors; numbers have been refused by the time that the graph is made.
 OF_TENSORS_ONLY = {"bernoulli": ("default", "Tensor", "out"), "normal": ("Tensor", "float_Tensor")}
 TORCHS_OWN = frozenset(("aten", "prim", "prims"))
-COLLECTIVES = "_c10d_functional"    # they raise when another process has gone, and never again after that work
+COLLECTIVES = "_c10d_functional"    # they raise only when another process has gone, not because of values
 # Kernels that want tensors of one dtype. Others that compute no element by itself may mix these dtypes.
 OF_ONE_DTYPE = frozenset(("mm", "mv", "bmm", "dot", "vdot", "addmm", "addmv", "addbmm", "baddbmm", "linear",
                           "convolution"))
@@ -105,7 +105,8 @@ def may_refuse(kernel: Any, args: tuple, kwargs: dict[str, Any] | None = None) -
 def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -> bool:
     """Whether it may raise for another reason than what the kernel is."""
     if kernel._schema.is_mutable and (
-            overlaps(kernel, args) or draws_numbers_for(kernel, args) or changes_inference_tensors(kernel, args)
+            changes_what_it_reads(kernel, args, kwargs or {}) or changes_expanded(args)
+            or draws_numbers_for(kernel, args) or changes_inference_tensors(kernel, args)
             or changes_what_was_turned(kernel, args)):
         return True
     if any(isinstance(a, torch.Tensor) and a.dtype.is_complex for a in args) and is_of_reals(kernel):
@@ -224,6 +225,12 @@ def out_of_place(kernel: Any) -> Any:
         return None
     packet = getattr(getattr(torch.ops, kernel.namespace), name[:-1], None)
     return getattr(packet, kernel._overloadname, None)
+
+
+def changes_expanded(args: tuple) -> bool:
+    """Whether the first argument, which is changed, has an element twice."""
+    first: Any = args[0] if args else None
+    return isinstance(first, torch.Tensor) and first.layout is torch.strided and is_expanded(first)
 
 
 # They update running statistics, and say nothing about it in their schema.

@@ -98,8 +98,8 @@ def grad_fn(m: Machine, tensor: TensorValue) -> Value:
 
 
 def is_changed_view(fake: Any) -> bool:
-    """Whether this is a view with a history for which autograd may have made a new node, after a change in place. That
-    of a fake is of another class: the fake repeats the operation of the view.
+    """Whether this is a view with a history that may have been changed in place. Autograd makes a new node for it. The
+    node of a fake has another class, because a fake repeats the operation of the view.
     """
     return isinstance(fake, torch.Tensor) and fake.requires_grad and fake._is_view() and version_of(fake) > 0
 

@@ -27,7 +27,7 @@ from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, integers, operations
-from sot.interpreter.torch_ops.overlaps import has_overlap
+from sot.interpreter.torch_ops.overlapping_views import has_overlap
 from sot.interpreter.torch_ops.wrappers import ragged_sizes
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason

@@ -1,13 +1,45 @@
 """Operations that change tensors whose elements share memory with others of the operation. A kernel changes one after
 the other, or refuses to. A graph that a backend compiles changes a copy.
+
+Layouts are compared with the sizes of the captured call where sizes are symbols: a question about symbols would be a
+guard.
 """
 from __future__ import annotations
 
 import functools
 import itertools
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
+
+
+class Layout(NamedTuple):
+    """How a strided tensor lies in its storage, in elements."""
+
+    shape: Sequence[int]
+    strides: Sequence[int]
+    offset: int
+    itemsize: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Layout | None:
+        """The layout; None if a size depends on data."""
+        n = tensor.dim()
+        numbers: list[Any] = [number if type(number) is int else number.node.hint
+                              for number in (*tensor.shape, *tensor.stride(), tensor.storage_offset())]
+        return None if None in numbers else cls(numbers[:n], numbers[n:-1], numbers[-1], tensor.element_size())
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The place of the first byte, and the one after the last."""
+        last = sum(stride * (size - 1) for stride, size in zip(self.strides, self.shape, strict=True))
+        return self.offset * self.itemsize, (self.offset + last + 1) * self.itemsize
+
+    @property
+    def has_gaps(self) -> bool:
+        start, end = self.extent
+        return end - start != functools.reduce(int.__mul__, self.shape, 1) * self.itemsize
 
 
 def is_expanded(tensor: torch.Tensor) -> bool:
@@ -16,27 +48,13 @@ def is_expanded(tensor: torch.Tensor) -> bool:
                for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
-def overlaps(kernel: Any, args: tuple) -> bool:
-    """Whether the changed first argument has an element twice, or shares memory with another argument. Operations on
-    elements accept the same memory with the same layout.
-    """
-    strided = [a for a in args if isinstance(a, torch.Tensor) and a.layout is torch.strided]
-    if not strided or strided[0] is not args[0]:
-        return False
-    first, *others = strided
-    sharing = [a for a in others if a.untyped_storage()._cdata == first.untyped_storage()._cdata]
-    if torch.Tag.pointwise in kernel.tags or kernel.overloadpacket is torch.ops.aten.copy_:
-        layout = first.shape, first.stride(), first.storage_offset()
-        sharing = [a for a in sharing if (a.shape, a.stride(), a.storage_offset()) != layout]
-    return is_expanded(first) or bool(sharing)
-
-
 def may_overlap(tensor: torch.Tensor) -> bool:
     """Whether two elements may share memory, as those of ``unfold``."""
-    if tensor.layout is not torch.strided or is_symbolic(tensor):
+    layout = Layout.of(tensor) if tensor.layout is torch.strided else None
+    if layout is None:
         return False
     reach = 0       # of the dimensions with smaller strides
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+    for stride, size in sorted(zip(layout.strides, layout.shape, strict=True)):
         if size > 1 and stride <= reach:
             return True
         reach += stride * (size - 1)
@@ -51,7 +69,7 @@ def changes_what_it_reads(kernel: Any, args: tuple, kwargs: dict[str, Any]) -> b
     by_storage: dict[int, list[tuple[bool, torch.Tensor]]] = {}
     for place, value in (*enumerate(args), *kwargs.items()) if places else ():
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(tensor, torch.Tensor) and is_laid_out(tensor):
+            if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided:
                 by_storage.setdefault(tensor.untyped_storage()._cdata, []).append((place in places, tensor))
     of_elements = torch.Tag.pointwise in kernel.tags or kernel.overloadpacket is torch.ops.aten.copy_ or (
         "_foreach_" in kernel._schema.name)
@@ -72,25 +90,16 @@ def share(tensor: torch.Tensor, other: torch.Tensor, accepts_all: bool) -> bool:
     """Whether two tensors of one storage share a part of their memory, or all of it. ``accepts_all``: not if they have
     all of it in one order. As torch does (``MemoryOverlap.cpp``), this finds a part in tensors without gaps only.
     """
-    (start, end), (other_start, other_end) = extent(tensor), extent(other)
-    if (start, end, tensor.stride()) == (other_start, other_end, other.stride()):
+    if tensor is other:
         return not accepts_all
-    if end - start != tensor.nbytes or other_end - other_start != other.nbytes:
+    layout, its = Layout.of(tensor), Layout.of(other)
+    if layout is None or its is None:
+        return True
+    if layout == its:
+        return not accepts_all
+    if 0 in layout.shape or 0 in its.shape or layout.has_gaps or its.has_gaps:
         return False
-    return start < other_end and other_start < end
-
-
-def extent(tensor: torch.Tensor) -> tuple[Any, Any]:
-    """The place of the first byte in the storage, and the one after the last."""
-    last = sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-    start = tensor.storage_offset() * tensor.element_size()
-    return start, start + (last + 1) * tensor.element_size()
-
-
-def is_laid_out(tensor: torch.Tensor) -> bool:
-    """Whether its elements are at known places. A question about symbols would be a guard."""
-    return tensor.layout is torch.strided and not is_symbolic(tensor) and tensor.numel() > 0
-
-
-def is_symbolic(tensor: torch.Tensor) -> bool:
-    return any(type(n) is not int for n in (*tensor.shape, *tensor.stride(), tensor.storage_offset()))
+    (start, end), (its_start, its_end) = layout.extent, its.extent
+    if (start, end, layout.strides) == (its_start, its_end, its.strides):
+        return not accepts_all
+    return start < its_end and its_start < end

@@ -1,8 +1,8 @@
 """The first gradient of a leaf, as autograd makes it: ``.grad`` is the gradient itself if nothing else holds it and if
 it has the layout of the leaf, or else a copy. The rules are those of ``accumulate_grad.h`` in torch.
 
-The program sees the difference in ``.grad._version``, and if two gradients share memory: autograd lets them, if they
-are views of a tensor that nobody holds.
+The program sees the difference in ``.grad._version``. It also sees it where two gradients are views of one tensor and
+nothing holds that tensor: autograd then lets them share memory.
 """
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from types import ModuleType, UnionType
+from types import CodeType, ModuleType, UnionType
 from typing import Any
 
 import torch
@@ -74,11 +74,21 @@ def traced_by_its_arguments(function: Callable) -> Callable:
     """A decorator for functions of the package that are nodes of graphs: what a tracer records of them depends on
     nothing but their arguments. AOTAutograd's cache refuses a graph with functions that it does not know.
     """
-    code = function.__code__
-    text = repr((code.co_code, code.co_consts, code.co_names))
-    name, checksum = f"{function.__module__}.{function.__name__}", hashlib.sha256(text.encode()).hexdigest()
+    name, checksum = f"{function.__module__}.{function.__name__}", checksum_of(function.__code__)
     _cacheable[name], _own[function] = checksum, f"{name}:{checksum}"
     return function
+
+
+def checksum_of(code: CodeType) -> str:
+    """A checksum of code that is the same in each process."""
+    def text(value: Any) -> str:
+        if isinstance(value, CodeType):     # its repr() has its address
+            return text((value.co_code, value.co_consts, value.co_names))
+        if isinstance(value, frozenset):    # of strings: the order depends on the process
+            return f"frozenset{sorted(map(text, value))}"
+        return f"({', '.join(map(text, value))})" if isinstance(value, tuple) else repr(value)
+
+    return hashlib.sha256(text(code).encode()).hexdigest()
 
 
 def own_function(function: Callable) -> str | None:

@@ -198,7 +198,8 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
     if name == "__doc__" and obj.real is ABSENT:
         return wrap_new(m, types.FunctionType(obj.code, {}, None, None, (types.CellType(),) * len(obj.closure)).__doc__)
     if name == "__module__" and obj.real is ABSENT:
-        return m.namespace(obj.namespace).get(m, "__name__") or NONE
+        found = m.namespace(obj.namespace).get(m, "__name__")
+        return NONE if found is ABSENT else found
     if name == "__type_params__" and obj.real is ABSENT:
         return TupleValue([])
     raise Break(Reason.UNSUPPORTED, f"reading .{name} of a function")

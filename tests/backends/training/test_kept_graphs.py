@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import gc
 import json
+import marshal
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from torch._functorch._aot_autograd import autograd_cache
 import sot
 from sot.backends import lookup_backend
 from sot.support.collector import import_large
-from sot.torch_compat.compilers import caching_own_functions
+from sot.torch_compat.compilers import caching_own_functions, checksum_of
 
 programs = Programs()
 X, HALF = torch.linspace(-1, 1, 8), torch.ones(8, dtype=torch.bfloat16)
@@ -79,6 +80,19 @@ def test_the_cache_accepts_a_step_of_training():
     for _ in range(3):
         step(1.0)
     assert backend.nodes > 10
+
+
+def written_with_parts(x):
+    return [x + i for i in range(3)], x in {"some", "texts"}
+
+
+def test_a_checksum_of_code_is_the_same_in_each_process():
+    """torch's caches have it in their keys. The repr() of nested code has an address."""
+    code = written_with_parts.__code__
+    loaded = marshal.loads(marshal.dumps(code))
+    texts = [next(c for c in each.co_consts if isinstance(c, frozenset)) for each in (code, loaded)]
+    assert repr(code.co_consts) != repr(loaded.co_consts) and texts[0] == texts[1]
+    assert checksum_of(code) == checksum_of(loaded) != checksum_of(code.replace(co_names=("other",)))
 
 
 STEP = """

@@ -34,6 +34,23 @@ numbers = [f(i) for i in range(3)]
 
 
 @captured
+def with_decorators(x):
+    scope = {}      # no __name__ in it: the functions are of no module
+    exec("""
+from functools import wraps
+def twice(f):
+    @wraps(f)
+    def call(*args):
+        return f(*args) * 2
+    return call
+@twice
+def g(v):
+    return v + 1
+""", scope, scope)
+    return scope["g"](x), scope["g"].__module__, scope["g"].__name__
+
+
+@captured
 def in_the_variables_of_the_function(x):
     k = 3
     return eval("x + k"), eval(" k * 2"), eval("k", None, {"k": 9})

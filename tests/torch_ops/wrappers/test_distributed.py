@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,17 @@ def test_collectives_that_raise_or_are_asynchronous():
         out = x.new_empty(2)
         return caught(dist.all_gather_into_tensor, out, x * 2)
 
+    def of_another_dtype(x):
+        out = x.new_empty(3, dtype=torch.float64)
+        return caught(dist.all_gather_into_tensor, out, x * 2), out.dtype
+
+    def with_a_warning(x):
+        out = torch.empty_like(x)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            dist.all_gather_into_tensor(out, x * 2)
+        return out, [(w.category, str(w.message)) for w in found]
+
     def of_autograd(x):
         y = (x.clone().requires_grad_() * 2)
         dist.all_reduce(y)
@@ -101,7 +113,9 @@ def test_collectives_that_raise_or_are_asynchronous():
             check(fn, torch.ones(3), again=False)
         check(later, torch.ones(3), graphs=1, breaks=0)
         assert "RuntimeError" in repr(of_another_shape(torch.ones(3)))
-        check(of_another_shape, torch.ones(3))
+        assert "RuntimeError" in repr(of_another_dtype(torch.ones(3)))
+        for fn in (of_another_shape, of_another_dtype, with_a_warning):
+            check(fn, torch.ones(3))
         works = []
         y = sot.to_static(kept)(torch.ones(3))
         works[0].wait(A_MINUTE)

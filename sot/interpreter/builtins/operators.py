@@ -35,6 +35,7 @@ from sot.interpreter.numpy_ops import numpy_arrays, numpy_functions
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import lookup
 from sot.interpreter.torch_ops import deferred_scalars
+from sot.interpreter.torch_ops.constructors import specimens
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
@@ -65,6 +66,7 @@ COMPARE = {"<": (operator.lt, "__lt__", "__gt__"), "<=": (operator.le, "__le__",
            ">": (operator.gt, "__gt__", "__lt__"), ">=": (operator.ge, "__ge__", "__le__")}
 UNARY = {"-": (operator.neg, "__neg__"), "~": (operator.invert, "__invert__"), "+": (operator.pos, "__pos__")}
 NUMBERS = (int, float, complex, np.number)
+TENSORS = (TensorValue, specimens.SpecimenTensor)
 
 
 # ---- binary -------------------------------------------------------------------------------------------------
@@ -91,10 +93,9 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return hosted.after_constant(m, function, a, b)
     if plain == "%" and a.pytype is str and isinstance(b, TensorValue):
         return HANDLERS[str.__mod__](m, [a, b], {})
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
-        in_graph = INPLACE[symbol][0] if inplace and isinstance(a, TensorValue) else function
-        result = tensor_operator(m, in_graph, a, b)
-        if result is not None:
+    if isinstance(a, TENSORS) or isinstance(b, TENSORS):
+        in_graph = INPLACE[symbol][0] if inplace and isinstance(a, TENSORS) else function
+        if (result := tensor_operator(m, in_graph, a, b)) is not None:
             return result
     sequence, count = (a, b) if issubclass(a.pytype, SEQUENCES) else (b, a)
     if symbol == "*" and issubclass(sequence.pytype, SEQUENCES) and has_own_index(m, count):
@@ -113,6 +114,8 @@ def binary(m: Machine, symbol: str, a: Value, b: Value) -> Value:
 
 def tensor_operator(m: Machine, function: Any, a: Value, b: Value) -> Value | None:
     """An operator between a tensor and a tensor or number; None if the other operand takes part in the decision."""
+    if specimens.among(a, b):
+        return specimens.called(m, function, [a, b], {})
     other = b if isinstance(a, TensorValue) else a
     if isinstance(other, (TensorValue, DynamicNumber, DeferredScalar)) or (
             isinstance(other, Const) and issubclass(other.pytype, NUMBERS)):
@@ -214,9 +217,8 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
         return run_native(m, function, a.real, b.real)
     if isinstance(a, Const) and isinstance(b, HostedValue) and not b.is_stream:
         return hosted.after_constant(m, function, a, b)
-    if isinstance(a, TensorValue) or isinstance(b, TensorValue):
-        result = tensor_operator(m, function, a, b)
-        if result is not None:
+    if isinstance(a, TENSORS) or isinstance(b, TENSORS):
+        if (result := tensor_operator(m, function, a, b)) is not None:
             return result
     left, right = comparing(m, a, name, b), comparing(m, b, reflected, a)
     subclass = left and right and a.pytype is not b.pytype and issubclass(b.pytype, a.pytype)

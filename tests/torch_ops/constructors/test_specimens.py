@@ -45,6 +45,27 @@ def operations_of_nested_tensors(x):
 
 
 @whole
+def operators(x):
+    n, q = torch.nested.nested_tensor([x, x + 1]), torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)
+    made = -n, n + n, 2 * n, n / 2 - n, n @ torch.nested.nested_tensor([x.t(), x.t()])
+    return [t.unbind() for t in made], q == q, q > 0.5
+
+
+@whole
+def rows(x):
+    n, q = torch.nested.nested_tensor([x, x + 1]), torch.quantize_per_tensor(x, 0.1, 0, torch.quint8)
+    return [t.sin() for t in n], [t.dequantize() for t in q], len(q), n[1] + 1
+
+
+@parts
+def has_no_length(x):
+    try:
+        return len(torch.nested.nested_tensor([x, x + 1]))
+    except RuntimeError as e:
+        return str(e)
+
+
+@whole
 def changes_what_is_nested(x):
     n = torch.nested.nested_tensor([x, x[:2]])
     first, second = n.unbind()

@@ -20,7 +20,8 @@ from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.functions import is_in_transform, nested_makers
 from sot.torch_compat.global_state import in_level
 from sot.torch_compat.tensors import CONSTANT_RESULTS, is_plain, storage_id
-from sot.values.base import NONE, Const, Value
+from sot.values.base import ANSWERS, NONE, Const, Value
+from sot.values.iterators import SequenceIterator
 from sot.values.numbers import is_dynamic
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue
@@ -106,6 +107,21 @@ class Trial:
             if storage_id(tensor) == storage_id(result):
                 return value.memory if isinstance(value, SpecimenTensor) else m.array_memory.of(value.fake)  # type: ignore[attr-defined]
         return None
+
+
+@ANSWERS.add((SpecimenTensor, "len"))
+def len_of_specimen(m: Machine, value: SpecimenTensor) -> Value:
+    try:
+        return Const(len(value.specimens[0]))
+    except (RuntimeError, TypeError) as e:      # a nested tensor of matrices has none
+        raise Break(Reason.OPERATION_FAILED, str(e)) from None
+
+
+@ANSWERS.add((SpecimenTensor, "iterate"))
+def iterate_specimen(m: Machine, value: SpecimenTensor) -> Value:
+    rows = called(m, torch.Tensor.unbind, [value], {})
+    assert isinstance(rows, (ListValue, TupleValue))
+    return SequenceIterator(None, m.settle(rows.items), type(iter(())))
 
 
 def parts(result: Any) -> tuple:

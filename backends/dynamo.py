@@ -22,6 +22,7 @@ from sot.graph import random_numbers
 from sot.torch_compat import compilers
 from sot.torch_compat.graphs import is_lazy
 from sot.torch_compat.inductor.compiled_modules import Notes
+from sot.torch_compat.inductor.own_functions import caching_own_functions
 
 INDUCTOR = "inductor"
 EAGER_NUMBERS = "fallback_random"       # inductor's name for it
@@ -134,7 +135,7 @@ class DynamoBackend:
             arguments["inner_compile"] = notes.compile_inner
         gm, reads = compilers.with_sizes(gm)
         mode, fakes = compilers.fake_inputs(gm, [*example_inputs, *compilers.sizes_of(example_inputs, reads)])
-        with compilers.compiling(mode), compilers.caching_own_functions():
+        with compilers.compiling(mode), caching_own_functions():
             made = compilers.giving_sizes(compile_graph(gm, fakes, **arguments), reads)
             if notes is not None:
                 notes.metadata = compilers.autograd_metadata()

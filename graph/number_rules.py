@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sot.graph.number_operators import with_tensors
-from sot.torch_compat.compilers import traced_by_its_arguments
+from sot.torch_compat.inductor.own_functions import traced_by_its_arguments
 from sot.torch_compat.operators.with_numbers import floats_of, names_of, operator_of_program
 
 TAKE_TENSORS = frozenset(name for n in (

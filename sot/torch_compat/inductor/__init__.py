@@ -1,1 +1,1 @@
-"""What is kept of Inductor's work between processes: settings that it depends on, and the modules that it writes."""
+"""What is kept of Inductor's work between processes: functions, settings that it reads, and modules that it writes."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from sot.torch_compat.compilers import TORCH, own_function
+from sot.torch_compat.compilers import TORCH
+from sot.torch_compat.inductor.own_functions import own_function
 
 LIBRARY = ("_operator", "builtins", "math")
 FUNCTIONS: Any = torch._C._VariableFunctions

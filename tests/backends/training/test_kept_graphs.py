@@ -16,7 +16,7 @@ from torch._functorch._aot_autograd import autograd_cache
 import sot
 from sot.backends import lookup_backend
 from sot.support.collector import import_large
-from sot.torch_compat.compilers import caching_own_functions, checksum_of
+from sot.torch_compat.inductor.own_functions import caching_own_functions, checksum_of
 
 programs = Programs()
 X, HALF = torch.linspace(-1, 1, 8), torch.ones(8, dtype=torch.bfloat16)

@@ -22,10 +22,10 @@ import sot
 from sot.backends import kept_graphs
 from sot.backends.triton import cache
 from sot.torch_compat import compilers
-from sot.torch_compat.compilers import traced_by_its_arguments
 from sot.torch_compat.inductor.compiled_modules import around
 from sot.torch_compat.inductor.functions import name_of
 from sot.torch_compat.inductor.module_text import Needs, Refused, call_of, short_form
+from sot.torch_compat.inductor.own_functions import traced_by_its_arguments
 
 MODULE = """
 import math

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.torch_compat.autograd_nodes import USES_BY_AUTOGRAD
-from sot.torch_compat.compilers import traced_by_its_arguments
+from sot.torch_compat.inductor.own_functions import traced_by_its_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence

@@ -279,17 +279,18 @@ def test_the_page_of_a_deep_model_is_as_large_as_that_of_one_block():
 
 # ---- runs that are not measured ---------------------------------------------------------------------------
 def test_short_graphs_are_measured_now_and_then_and_the_other_runs_count_with_the_mean():
-    clock, calls = _hook.Clock(1, True), 4000
-    for _ in range(calls):
-        clock.run(sum, range(20))
-    outside, start = _hook.Clock(2), time.perf_counter()
-    with outside:
+    calls, shares = 4000, []
+    for _ in range(5):      # a measured run that another process interrupts counts for many
+        clock, outside, start = _hook.Clock(1, True), _hook.Clock(2), time.perf_counter()
         for _ in range(calls):
             clock.run(sum, range(20))
-    elapsed = (time.perf_counter() - start) * 1e9
-    assert clock.runs == 2 * calls
-    assert 0 < clock.own == clock.total < 2 * elapsed, "a run that is not measured counts, but only once"
-    assert outside.own < outside.total, "and is not time of the clock around it"
+        with outside:
+            for _ in range(calls):
+                clock.run(sum, range(20))
+        shares.append(clock.total / ((time.perf_counter() - start) * 1e9))
+        assert clock.runs == 2 * calls and 0 < clock.own == clock.total
+        assert outside.own < outside.total, "it is not time of the clock around it"
+    assert sorted(shares)[2] < 0.8, "a run that is not measured counts, but only once"   # 0.5: the rest is the loop
 
 
 def test_a_short_graph_that_becomes_long_is_measured_again():

@@ -1,6 +1,7 @@
 # make demo   translate two models and compare them with plain PyTorch
 # make test   the test suite but its slow tests make bench  the measurements of benchmarks/
-# make test-slow   the slow tests: installations, whole test suites of libraries, compilers of kernels
+# make test-slow   the slow tests: those that take over a second, which start processes or compile, and installations
+# make test-versioned   all tests, also slow ones, of what depends on the version of Python or torch
 # make lint   ruff, mypy, C warnings              make zoo    real models, from ../shared/zoo
 # make docs   the documentation, in build/docs    make examples   each example, under a minute
 # make kernels   every kernel compiled for GPUs, without one
@@ -22,7 +23,7 @@ RUN := $(BIN)/python
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: examples test-all all install demo kernels test test-slow test-debug test-sanitized setup-3.14 test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
+.PHONY: examples test-all all install demo kernels test test-slow test-versioned test-debug test-sanitized setup-3.14 test-3.14 test-numerical cpython fuzz bench lint docs zoo clean
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
@@ -51,6 +52,7 @@ install: $(VENV)/.installed
 demo: install
 	$(RUN) examples/demo.py
 
+VERSIONED := $(addprefix tests/,bytecode hook guards breaks language builtins)
 PYTEST := OMP_NUM_THREADS=1 $(RUN) -m pytest -n $(JOBS) --dist worksteal -q
 
 test: install
@@ -64,6 +66,9 @@ examples: install
 	$(RUN) -m pytest -q --durations=0 tests/frontend/test_examples.py -k an_example_runs $(ARGS)
 
 # The hook built so that it counts what it keeps alive, in a copy of the package.
+test-versioned: install
+	$(PYTEST) $(VERSIONED) $(ARGS)
+
 test-debug: install
 	rm -rf build/debug
 	SOT_HOOK_DEBUG=1 $(RUN) setup.py -q build --build-base build/debug --build-lib build/debug/lib
@@ -89,7 +94,7 @@ setup-3.14:
 	$(MAKE_3_14) /venv/.torch
 
 test-3.14:
-	$(MAKE_3_14) test JOBS=$(JOBS) ARGS="$(ARGS)"
+	$(MAKE_3_14) $(or $(TARGET),test) JOBS=$(JOBS) ARGS="$(ARGS)"
 
 # The whole suite everywhere: each CPython that is here, 3.14, the oldest and the newest torch (each in an environment
 # of its own, which is removed: several GB).

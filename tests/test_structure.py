@@ -50,6 +50,7 @@ def of(path: Path) -> str:
 
 
 # ---- who imports whom ---------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_folder_imports_from_those_before_it_only_for_type_checkers_too():
     assert [f"{room} imports {i.source}.{i.name}" for room, i in structure.upward(ROOMS)] == []
 
@@ -59,6 +60,7 @@ def test_every_folder_has_its_place_in_the_order():
     assert folders == set(structure.ORDER)
 
 
+@pytest.mark.slow
 def test_imports_are_at_the_top_of_a_file():
     inside = {f"{of(room.path)}:{node.lineno}" for room in ROOMS.values()
               if re.search(r"^\s+(?:from|import)\b", room.text, re.MULTILINE) for function in ast.walk(room.tree)
@@ -149,6 +151,7 @@ def waits_for_ever(call: ast.Call) -> bool:
     return (runs or waits) and not limited
 
 
+@pytest.mark.slow
 def test_a_test_waits_for_a_limited_time():
     assert [f"{of(path)}:{node.lineno}" for path in TESTS for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.Call) and waits_for_ever(node)] == []

@@ -16,6 +16,7 @@ from torch import fx
 from sot.backends.triton.runtime import laid_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(900, 904))
 def test_programs_in_the_reference_are_eagers(seed):
     counts: Counter[str] = Counter()
@@ -24,6 +25,7 @@ def test_programs_in_the_reference_are_eagers(seed):
     assert counts["compared"] >= 20
 
 
+@pytest.mark.slow
 def test_programs_in_tritons_interpreter_are_eagers():
     counts: Counter[str] = Counter()
     for program in programs(8, 910):
@@ -31,6 +33,7 @@ def test_programs_in_tritons_interpreter_are_eagers():
     assert counts["compared"] >= 6
 
 
+@pytest.mark.slow
 def test_programs_are_lowered_for_all_sizes():
     counts: Counter[str] = Counter()
     for program in programs(12, 930):
@@ -38,6 +41,7 @@ def test_programs_are_lowered_for_all_sizes():
     assert counts["sets of sizes"] >= 30 and counts["modules for all sizes"] >= 8
 
 
+@pytest.mark.slow
 def test_the_programs_are_various():
     made = list(programs(500, 920))
     text = "\n".join(map(str, made))

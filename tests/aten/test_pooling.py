@@ -58,6 +58,7 @@ def test_layouts(layout):
     assert not is_called(made)
 
 
+@pytest.mark.slow
 def test_one_and_three_axes():
     x, y = whole(2, 3, 9).double().requires_grad_(), whole(1, 2, 4, 5, 4).double().requires_grad_()
     assert not is_called(check_compiled(lambda x: F.max_pool1d(x, 3, 2, 1), x))
@@ -78,6 +79,7 @@ def test_what_is_before_and_after_is_fused():
     assert counts(check_compiled(f, x.detach())) == [(1, 0)]
 
 
+@pytest.mark.slow
 def test_sizes_vary():
     made = sot.to_static(lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), backend="triton", dynamic=True)
     for height, width in ((5, 6), (8, 9), (13, 4), (32, 16)):

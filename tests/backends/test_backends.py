@@ -347,6 +347,7 @@ def test_a_partial_or_an_object_has_a_name_to_show():
 # ---- weight ----
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_dynamo():
     code = "import sys, sot.backends as b; b.lookup_backend('eager'); print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)

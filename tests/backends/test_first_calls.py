@@ -87,6 +87,7 @@ def test_a_backend_that_may_run_graphs_as_they_are_gets_the_first_call():
     assert all(graph for _, graph in captures(step))
 
 
+@pytest.mark.slow
 def test_an_explanation_has_the_graph_of_its_call():
     w = nn.Parameter(torch.ones(3))
 

@@ -122,6 +122,7 @@ def test_frozen_weights_with_sizes_that_vary(graphs):
     assert len(graphs) == 1
 
 
+@pytest.mark.slow
 def test_inductor_compiles_a_frozen_graph():
     model = made()
     compiled = sot.compile(model, options=FREEZING)

@@ -2,6 +2,7 @@
 are, with a backend that compiles, too."""
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from harness import Programs, every_call
@@ -172,6 +173,7 @@ def without_text(value):
     return torch.tensor(bytearray(value.encode())) if isinstance(value, str) else value
 
 
+@pytest.mark.slow
 def test_what_the_compiler_assumes_of_a_size_is_a_guard():
     """The backward pass of cumprod is compiled for one size of its dimension."""
     def fn(x):

@@ -60,6 +60,7 @@ def train(translate, kinds):
             *(p.grad for m in models for p in m.parameters()), *filter(torch.is_tensor, state)]
 
 
+@pytest.mark.slow
 def test_a_whole_step_is_one_graph():
     backend = Counting(lookup_backend("aot_eager"))
     got = train(lambda step: sot.to_static(step, backend=backend, full_graph=True), IN_GRAPHS)
@@ -112,6 +113,7 @@ def trained(translate, name, form):
     return [*losses, *model.parameters(), *filter(torch.is_tensor, state)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, form", ROWS)
 def test_the_step_of_each_optimizer_is_in_the_graph(name, form):
     backend = Counting(lookup_backend("aot_eager"))
@@ -139,6 +141,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_step_of_a_schedule_is_in_the_graph(name):
     graphs, options = SCHEDULES[name]
@@ -189,6 +192,7 @@ def test_steps_that_are_left_to_python_are_right():
     torch.testing.assert_close(train(lambda f: sot.to_static(f, backend="aot_eager")), train(lambda f: f))
 
 
+@pytest.mark.slow
 def test_a_backend_that_compiles_nothing_gives_pythons_bits():
     kinds = [("Adam", {"foreach": True}), ("SGD", {"momentum": 0.9})]
     want = train(lambda step: step, kinds)

@@ -32,6 +32,7 @@ def seed():
     torch.manual_seed(0)
 
 
+@pytest.mark.slow
 def test_the_first_capture_of_a_process_draws_nothing():
     printed = [subprocess.run([sys.executable, "-c", SEEDED, *backends], capture_output=True, text=True, timeout=300,
                               check=True).stdout for backends in ((), ("eager",), ("aot_eager",))]

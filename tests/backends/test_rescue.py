@@ -107,6 +107,7 @@ def test_what_a_later_run_has_written_is_not_written_twice():
     assert x.tolist() == [2, 2]
 
 
+@pytest.mark.slow
 def test_an_lstm_is_trained_without_a_failure():
     lstm = torch.nn.LSTM(3, 2)
 

@@ -79,6 +79,7 @@ def check(backend: Any = None, exact: bool = False, **kwargs: Any) -> None:
     torch.testing.assert_close(got, want, rtol=near, atol=near, equal_nan=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, options", [
     (torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {"clip": False, "scheduled": True}),
     (torch.optim.SGD, {"hook": True}), (CountingSteps, {})])
@@ -86,6 +87,7 @@ def test_a_step_is_skipped_as_plain_python_skips_it(kind, options):
     check(kind=kind, infinite=(0, 3), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind, options", [
     (torch.optim.SGD, {"momentum": 0.9}), (torch.optim.Adam, {"clip": False})])
 def test_steps_in_a_kernel_that_knows_of_the_scaler(kind, options):

@@ -47,6 +47,7 @@ def same(a, b):
         torch.equal(a[0], b[0]) if isinstance(a[0], torch.Tensor) else a[0] == b[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("function", [add, write_item, add_other])
 def test_each_call_has_pythons_result_whatever_the_calls_before(function, backend):
@@ -58,6 +59,7 @@ def test_each_call_has_pythons_result_whatever_the_calls_before(function, backen
             assert same(want, got), (order, name)
 
 
+@pytest.mark.slow
 def test_a_compiler_that_reorders_what_overlaps_gets_no_such_graph():
     """inductor computes another product for tensors that overlap, with torch.compile, too."""
     translated = sot.to_static(add, backend="inductor")

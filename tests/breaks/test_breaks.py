@@ -205,6 +205,7 @@ def test_a_break_in_a_loop(fn):
     check(fn, [X, X + 1, X - 3, X * 5], again=False)
 
 
+@pytest.mark.slow
 def test_a_loop_stays_a_loop():
     translated = check(in_for, [X + i for i in range(60)], again=False)
     graphs = len(translated.captures)
@@ -213,6 +214,7 @@ def test_a_loop_stays_a_loop():
     assert len(translated.captures) <= graphs + 3
 
 
+@pytest.mark.slow
 def test_ten_thousand_iterations_need_no_deeper_stack():
     def f(x):
         n = 0
@@ -222,6 +224,7 @@ def test_ten_thousand_iterations_need_no_deeper_stack():
     check(f, torch.zeros(1), again=False)
 
 
+@pytest.mark.slow
 def test_a_recursion_deeper_than_capture_follows_is_pythons():
     def endless(x):
         try:

@@ -57,6 +57,7 @@ class Interrupter:
         return self.trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exception", [KeyboardInterrupt, MemoryError])
 def test_nothing_stays_behind(exception, monkeypatch):
     sot.to_static(lambda x: program(x) + 1, backend="eager")(X)     # what is imported and cached on first use

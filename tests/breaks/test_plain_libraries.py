@@ -55,6 +55,7 @@ def algebra(tmp_path, monkeypatch):
 X = torch.arange(3.0)
 
 
+@pytest.mark.slow
 def test_its_functions_are_not_captured_one_by_one(algebra, backend):
     def f(x, n):
         return x.sin() * algebra.simplified(n) + x
@@ -66,6 +67,7 @@ def test_its_functions_are_not_captured_one_by_one(algebra, backend):
     assert len(backend.graphs) >= 1
 
 
+@pytest.mark.slow
 def test_its_functions_are_captured_where_they_are_given_tensors(algebra, backend):
     def f(x, n):
         for i in range(3):

@@ -142,6 +142,7 @@ def default_dtype(x):
         torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_operations_have_the_default_dtype_that_the_function_sets(backend):
     x = torch.ones(2)
@@ -192,6 +193,7 @@ def test_what_inference_mode_makes_is_a_tensor_of_it(fn, grad, backend):
             (got[0] if got[0].is_inference() else got[2]).requires_grad_().mul_(2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_an_error_in_inference_mode_leaves_torch_as_it_was(backend):
     model = torch.nn.Linear(3, 3)

@@ -127,6 +127,7 @@ def test_what_it_calls_can_be_captured_elsewhere():
     assert len(nested.captures) == 1
 
 
+@pytest.mark.slow
 def test_what_the_collector_calls_is_left_alone():
     """It runs within whatever makes an object, also one of capture's."""
     seen = []

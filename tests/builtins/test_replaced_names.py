@@ -156,6 +156,7 @@ assert torch.equal(f(x), x[0])
 """
 
 
+@pytest.mark.slow
 def test_subscripts_of_tensors():
     """In a process of its own: CPython leaves the class a slot of sequences, by which torch takes numbers for lists."""
     done = subprocess.run([sys.executable, "-c", SUBSCRIPTS], capture_output=True, text=True, timeout=300)

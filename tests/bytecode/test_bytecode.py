@@ -247,6 +247,7 @@ def test_the_cache_is_bounded(monkeypatch):
     assert len(module._cache) <= 3
 
 
+@pytest.mark.slow
 def test_many_constants_and_long_jumps():
     body = "\n".join(f"        x = x + {1000 + i} * y{i % 300}" for i in range(3000))
     names = ", ".join(f"y{i}=1" for i in range(300))

@@ -89,6 +89,7 @@ def owning(code):
     return bytes(OWNING.get(op, op) if n % 2 == 0 else op for n, op in enumerate(code.co_code))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_standard_library(shard):
     count = same_bytes = 0

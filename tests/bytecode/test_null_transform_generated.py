@@ -229,6 +229,7 @@ def generated(seed):
     return source, next(c for c in code.co_consts if isinstance(c, types.CodeType))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.filterwarnings("ignore")
 def test_generated_functions(block):

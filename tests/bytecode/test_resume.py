@@ -229,6 +229,7 @@ def test_the_generator_of_an_expression():
 # Resume code that breaks again, and what is kept
 
 
+@pytest.mark.slow
 def test_r_counts_as_the_code_it_is_a_copy_of():
     for fn in FUNCTIONS:
         state = start(fn, 2)
@@ -290,6 +291,7 @@ def test_the_trampoline_needs_no_stack():
     assert len(depths) == 1
 
 
+@pytest.mark.slow
 def test_nothing_keeps_an_operand_alive():
     class Big:
         pass

@@ -109,6 +109,7 @@ def test_a_wrong_backend_is_found_and_cut_down_to_one_operation(tmp_path):
     assert any(m.startswith("f captured differs from f in plain Python: the result") for m in messages)
 
 
+@pytest.mark.slow
 def test_the_program_that_is_saved_shows_it_again(tmp_path):
     with pytest.warns(CheckWarning):
         sot.to_static(f, backend=cosine_for_sine, check=True)(*ARGS)

@@ -41,6 +41,7 @@ class Net(nn.Module):
         return self.norm(self.linear(x)).relu().reshape(x.shape[0] * 2, -1)
 
 
+@pytest.mark.slow
 def test_each_difference_has_a_program_of_its_own_with_its_weights_and_large_inputs(folder):
     model = sot.to_static(Net(), backend=doubled, check=True, dynamic=False)
     with pytest.warns(CheckWarning):
@@ -67,6 +68,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_backend_of_the_main_program_is_found_there(folder, tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
     assert run(tmp_path / "train.py", SOT_CHECK="1", SOT_CHECK_DIR=str(folder)).stdout == "trains\n"
@@ -74,6 +76,7 @@ def test_a_backend_of_the_main_program_is_found_there(folder, tmp_path):
     assert done.returncode == 0 and "Tensor-likes are not close" in done.stdout and "trains" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_backend_without_a_name_leaves_a_place_for_it(folder):
     with pytest.warns(CheckWarning):
         sot.to_static(lambda x: x.sin(), backend=lambda gm, inputs: doubled(gm, inputs), check=True)(torch.ones(2))

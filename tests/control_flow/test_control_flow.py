@@ -224,6 +224,7 @@ def test_guards_of_both_ways_hold():
     assert translated(DOWN).equal(DOWN * 5)
 
 
+@pytest.mark.slow
 def test_a_module_that_is_compiled_by_torchs_backends():
     def f(x):
         while x.sum() < 50:

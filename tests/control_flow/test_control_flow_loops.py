@@ -57,6 +57,7 @@ def test_while_with_break_continue_and_else():
     agree(f, (UP,), (UP * 2,), (UP * 100,), (UP * 4,), uses="while_loop")
 
 
+@pytest.mark.slow
 def test_and_or_not_in_the_test_of_a_while():
     def either(x):
         i = torch.zeros(())
@@ -136,6 +137,7 @@ def test_while_in_a_branch_and_a_for_in_a_while():
     agree(f, *WAYS, uses="while_loop")
 
 
+@pytest.mark.slow
 def test_for_with_break_continue_and_return():
     def f(x):
         for i in range(6):

@@ -143,6 +143,7 @@ def test_the_context_is_what_the_caller_handles():
     assert outcomes == outcomes[:1] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_nothing_is_kept_alive(backend):
     run = sot.to_static(in_a_helper, backend=backend)

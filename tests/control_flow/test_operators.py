@@ -65,6 +65,7 @@ def seen(fn, x):
     return [*found, x.grad, WEIGHT.grad, CELL.weight.grad]
 
 
+@pytest.mark.slow
 @programs.each
 @pytest.mark.parametrize("compiles", [False, True])
 def test_one_graph_has_results_and_gradients_of_pytorch(fn, compiles):

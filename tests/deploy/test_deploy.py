@@ -242,6 +242,7 @@ def test_a_mask_is_no_constant(saved):
         torch.testing.assert_close(loaded(x, mask), fn(x, mask))
 
 
+@pytest.mark.slow
 def test_results_without_a_common_history(saved):
     """A backend that compiles would get two graphs."""
     class Attention(nn.Module):
@@ -361,6 +362,7 @@ def test_other_expressions_are_not(text):
 
 
 # ---- beyond -----------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_program_that_made_it_is_not_needed(tmp_path):
     net = Net().eval()
     sot.save(net, tmp_path / "m", input_spec=[InputSpec((5, 4))])
@@ -378,6 +380,7 @@ def test_torch_reads_it_too(tmp_path):
     same(torch.export.load(path).module()(torch.ones(5, 4))["logits"], net(torch.ones(5, 4))["logits"])
 
 
+@pytest.mark.slow
 def test_onnx_gives_equal_results(tmp_path):
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -390,6 +393,7 @@ def test_onnx_gives_equal_results(tmp_path):
     torch.testing.assert_close(torch.from_numpy(got[0]), net(x), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_loaded_program_has_example_inputs_for_aotinductor(tmp_path):
     class Two(nn.Module):
         def forward(self, x, scale, *, bias):

@@ -90,6 +90,7 @@ def test_a_model_that_takes_small_sizes_only(saved):
         assert torch.equal(loaded(x), model(x))
 
 
+@pytest.mark.slow
 def test_a_model_that_takes_large_sizes_only(saved):
     model = Halved()
     loaded = saved(model, [InputSpec((None, 3, None, None))])
@@ -103,6 +104,7 @@ def test_a_method_that_raises_for_all_sizes_is_refused(tmp_path):
         sot.save(Positions(), tmp_path / "m", input_spec=[InputSpec((None, None, 3))])
 
 
+@pytest.mark.slow
 def test_distributions_take_any_size(saved):
     loaded = saved(Sampled(), [InputSpec((None, 4)), InputSpec((None, 4))])
     for n in 3, 9:

@@ -38,6 +38,7 @@ SPECS = {"named": [InputSpec(("batch", "length", 4)), InputSpec(("batch",), "int
          "unnamed": [InputSpec((None, None, 4)), InputSpec((None,), "int64")]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 def test_any_batch_and_lengths(tmp_path, make, spec):
@@ -49,6 +50,7 @@ def test_any_batch_and_lengths(tmp_path, make, spec):
         torch.testing.assert_close(loaded(x, torch.tensor(lengths)), model(x, torch.tensor(lengths)))
 
 
+@pytest.mark.slow
 def test_a_loaded_network_trains_on(tmp_path):
     torch.manual_seed(0)
     model = MODELS["lstm"]()

@@ -52,6 +52,7 @@ def test_dimensions_that_must_be_equal_are_found(saved):
         assert torch.equal(loaded(x, lengths), Masked()(x, lengths))
 
 
+@pytest.mark.slow
 def test_a_condition_on_a_mask_that_is_made_inside(saved):
     model = Translator().eval()
     loaded = saved(model, [InputSpec(("batch", None, 8)), InputSpec(("batch", None, 8))])
@@ -168,6 +169,7 @@ def test_sizes_for_which_the_program_takes_another_branch_are_refused(saved):
         loaded(torch.ones(21, 4))
 
 
+@pytest.mark.slow
 def test_a_loop_over_a_size_is_refused_with_its_line(saved):
     class Steps(nn.Module):
         def __init__(self):

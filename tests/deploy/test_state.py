@@ -204,6 +204,7 @@ def test_a_number_read_from_a_tensor_is_refused_as_a_result(tmp_path):
         sot.save(lambda x: (x + 1, x.sum().item()), tmp_path / "m", input_spec=[InputSpec((3,))])
 
 
+@pytest.mark.slow
 def test_kept_state_needs_no_program(tmp_path):
     model = Stateful()
     sot.save(model, tmp_path / "m", input_spec=[InputSpec((None, 4))])
@@ -250,6 +251,7 @@ class Cached(nn.Module):
         return self.keys.sum(1), self.marks.clone()
 
 
+@pytest.mark.slow
 def test_a_cache_is_written_at_a_kept_position(saved):
     model = Cached().eval()
     loaded = saved(model, [InputSpec((1, 4))])
@@ -282,6 +284,7 @@ class CachedRanges(nn.Module):
         return x @ self.keys[:rows, :end].transpose(1, 2), self.marks.sum(1)
 
 
+@pytest.mark.slow
 def test_a_cache_is_written_at_a_range_from_a_kept_position(saved):
     loaded, model = saved(CachedRanges().eval(), [InputSpec((None, None, 4))]), CachedRanges().eval()
     model.load_state_dict(loaded.state_dict())

@@ -10,6 +10,7 @@ from fuzzing.shrinking import shrink
 from fuzzing.strategies import each_program
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs(seed):

@@ -89,6 +89,7 @@ def test_subclasses_are_guarded():
     assert repr(translated(x)) == repr(fn(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [
     'rearrange(x, "a b c -> c (a b)")', 'reduce(x, "a b (c d) -> a b c", "mean", d=2)',
     'repeat(x, "a b c -> a (b r) c", r=3)', 'einsum(x, x, "a b c, a d c -> a b d")',

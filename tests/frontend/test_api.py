@@ -268,6 +268,7 @@ def test_a_translated_module_is_freed_when_its_last_reference_goes(backend):
         gc.enable()
 
 
+@pytest.mark.slow
 def test_what_was_captured_goes_with_what_it_was_captured_for(backend):
     def fn(x):
         return x + 1

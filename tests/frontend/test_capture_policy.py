@@ -328,6 +328,7 @@ def test_a_wrapper_around_functions_that_call_each_other_is_not_captured_but_the
     assert looked_into(made) == ["evaluate"]
 
 
+@pytest.mark.slow
 def test_what_a_program_does_at_its_end_is_not_captured_again(program):
     clock, net = Clock(), Net(60)
     made = program(clock=clock)
@@ -374,6 +375,7 @@ def test_nothing_is_decided_before_code_has_been_watched():
 
 
 # ---- processes --------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_translator_is_not_loaded_where_nothing_is_captured(tmp_path):
     (tmp_path / "program.py").write_text(
         "import sys, torch\n"
@@ -384,6 +386,7 @@ def test_the_translator_is_not_loaded_where_nothing_is_captured(tmp_path):
     assert done.stdout == "tensor([2., 2.])\n[]\n", done.stderr
 
 
+@pytest.mark.slow
 def test_code_that_is_freed_is_forgotten(program):
     program()
     space = {"torch": torch}

@@ -63,6 +63,7 @@ def python(tmp_path, metadata):
 
 
 # ---- run, explain -----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_run_passes_arguments_on_and_sums_up(python, program):
     done = python("-m", "sot", "run", program, "--epochs", "3", "-v")
     assert done.returncode == 0 and done.stdout == "arguments ['--epochs', '3', '-v']\n"
@@ -71,22 +72,26 @@ def test_run_passes_arguments_on_and_sums_up(python, program):
         assert wanted in done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_has_its_own_traceback_and_a_summary(python, program):
     done = python("-m", "sot", "run", program, "fail")
     assert done.returncode == 1 and "ValueError: as asked" in done.stderr and "2 graphs" in done.stderr
     assert "runpy" not in done.stderr and "cli.py" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_exit_status_is_the_programs(python, program):
     assert python("-m", "sot", "run", program, "exit").returncode == 7
 
 
+@pytest.mark.slow
 def test_explain_writes_a_page(python, program, tmp_path):
     done = python("-m", "sot", "explain", program)
     assert done.returncode == 0 and "report: sot-report.html" in done.stderr
     assert BREAK in (tmp_path / "sot-report.html").read_text().replace("&gt;", ">")
 
 
+@pytest.mark.slow
 def test_explain_shows_the_stages_of_one_function(python, program, tmp_path):
     (tmp_path / "double.py").write_text("def f(x):\n    return x * 2\n")
     done = python("-m", "sot", "explain", "--stages", "double.py::f", "--call", "f(torch.ones(3))")
@@ -96,6 +101,7 @@ def test_explain_shows_the_stages_of_one_function(python, program, tmp_path):
         "instructions", "trace", "graph", "guards", "guard program", "code"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["package/__init__.py", "package/__main__.py", "package/train.py"])
 def test_a_module_or_package_is_run_as_python_does(python, tmp_path, file):
     (tmp_path / "package").mkdir()
@@ -110,6 +116,7 @@ def test_a_module_or_package_is_run_as_python_does(python, tmp_path, file):
     assert "1 break" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_folder_with_a_main_file_is_run(python, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "__main__.py").write_text(PROGRAM)
@@ -117,12 +124,14 @@ def test_a_folder_with_a_main_file_is_run(python, tmp_path):
     assert done.returncode == 0 and done.stdout == "arguments ['-m', '3']\n"
 
 
+@pytest.mark.slow
 def test_the_versions_are_printed(python):
     done = python("-m", "sot", "--version")
     assert done.returncode == 0
     assert done.stdout.startswith(f"sot {sot.__version__}, torch {torch.__version__}, Python 3.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("args", "message"), [
     (("run",), "which program?"),
     (("run", "-m", "no_such.module"), "there is no module no_such.module"),
@@ -135,32 +144,38 @@ def test_bad_use_is_told_in_a_line(python, program, args, message):
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_excluded_modules_are_left_alone(python, program):
     done = python("-m", "sot", "run", "--exclude", "__main__", program)
     assert "no graphs, no breaks" in done.stderr
 
 
 # ---- check, diff ------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_check_accepts_what_is_allowed(python, program):
     done = python("-m", "sot", "check", "--max-breaks", "1", "--max-recompiles", "0", program)
     assert done.returncode == 0 and "ok: train.py" in done.stderr
 
 
+@pytest.mark.slow
 def test_check_names_the_line_of_a_break(python, program):
     done = python("-m", "sot", "check", "--max-breaks", "0", program, GITHUB_ACTIONS="")
     assert done.returncode == 1 and "1 breaks, 0 allowed" in done.stderr and "train.py:7: a branch" in done.stderr
 
 
+@pytest.mark.slow
 def test_check_annotates_on_github(python, program):
     done = python("-m", "sot", "check", "--max-breaks", "0", program, GITHUB_ACTIONS="true")
     assert "::error file=train.py,line=7::a branch depends on the value of a tensor" in done.stderr
 
 
+@pytest.mark.slow
 def test_check_wants_a_share_in_graphs(python, program):
     done = python("-m", "sot", "check", "--min-coverage", "99", program)
     assert done.returncode == 1 and "99 % wanted" in done.stderr
 
 
+@pytest.mark.slow
 def test_diff_of_two_reports(python, program, tmp_path):
     python("-m", "sot", "run", "--report", "before.json", program)
     (tmp_path / program).write_text(PROGRAM.replace(BREAK, "if x.shape[0] > 0:"))
@@ -172,12 +187,14 @@ def test_diff_of_two_reports(python, program, tmp_path):
 
 
 # ---- SOT_ENABLE, SOT_REPORT -------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_program_is_translated_without_a_change(python, program):
     done = python(program, SOT_ENABLE="1", SOT_LOG="breaks")
     assert done.stdout == "arguments []\n" and BREAK in done.stderr
     assert python(program, SOT_ENABLE="0", SOT_LOG="breaks").stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [(), ("fail",), ("exit",)])
 def test_a_report_is_written_however_the_program_ends(python, program, tmp_path, args):
     done = python(program, *args, SOT_REPORT="out/report.json")
@@ -187,6 +204,7 @@ def test_a_report_is_written_however_the_program_ends(python, program, tmp_path,
     assert report.outcome == ("failed: ValueError: as asked" if args == ("fail",) else "finished")
 
 
+@pytest.mark.slow
 def test_a_program_that_is_interrupted_has_a_report_too(python, program, tmp_path):
     (tmp_path / program).write_text(PROGRAM + "raise KeyboardInterrupt")
     assert python(program, SOT_REPORT="r.json").returncode != 0
@@ -214,6 +232,7 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.mark.slow
 def test_the_children_of_a_program_write_no_report_over_its_own(python, tmp_path):
     (tmp_path / "train.py").write_text(WITH_CHILDREN)
     done = python("train.py", SOT_REPORT="r.json")
@@ -223,21 +242,25 @@ def test_the_children_of_a_program_write_no_report_over_its_own(python, tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".json"] == ["r.json"]
 
 
+@pytest.mark.slow
 def test_each_rank_of_a_distributed_program_has_a_report(python, program, tmp_path):
     python(program, SOT_REPORT="r.json", RANK="0")
     python(program, SOT_REPORT="r.json", RANK="1")
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["r-rank1.json", "r.json"]
 
 
+@pytest.mark.slow
 def test_modules_can_be_left_out_by_the_environment(python, program):
     assert "a branch" not in python(program, SOT_ENABLE="1", SOT_LOG="breaks", SOT_EXCLUDE="__main__").stderr
 
 
+@pytest.mark.slow
 def test_a_backend_that_does_not_exist_is_a_warning_and_the_program_runs(python, program):
     done = python(program, SOT_ENABLE="1", SOT_BACKEND="nope")
     assert done.returncode == 0 and done.stdout and "SOT is not enabled" in done.stderr and "nope" in done.stderr
 
 
+@pytest.mark.slow
 def test_only_what_is_included_is_translated(python, program):
     done = python(program, SOT_ENABLE="1", SOT_LOG="all", SOT_INCLUDE="somebody.elses")
     assert done.returncode == 0 and "[sot.graphs]" not in done.stderr
@@ -309,6 +332,7 @@ def test_unmarked():
 '''
 
 
+@pytest.mark.slow
 def test_the_mark_and_the_fixture(python, tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     done = python("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", "test_it.py")
@@ -320,6 +344,7 @@ def test_the_mark_and_the_fixture(python, tmp_path):
     assert "ERROR test_it.py::test_misspelt" in done.stdout
 
 
+@pytest.mark.slow
 def test_reports_are_versioned_json(python, program, tmp_path):
     python("-m", "sot", "run", "--report", "r.json", program)
     assert json.loads((tmp_path / "r.json").read_text())["version"] == VERSION

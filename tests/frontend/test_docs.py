@@ -86,6 +86,7 @@ def test_the_code_of_a_page_runs(path, capsys):
             assert "a graph of 2 operations, 1 inputs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_output_in_the_readme_is_what_its_example_prints(tmp_path, monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.search(r"What it prints:\n\n((?:    .*\n|\n)+)", text).group(1)
@@ -96,6 +97,7 @@ def test_the_output_in_the_readme_is_what_its_example_prints(tmp_path, monkeypat
     assert times.sub("?", done.stdout).split() == times.sub("?", shown).split(), done.stderr
 
 
+@pytest.mark.slow
 def test_the_pages_build_without_a_warning(tmp_path):
     pytest.importorskip("furo")
     pytest.importorskip("myst_parser")

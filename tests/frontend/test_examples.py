@@ -23,6 +23,7 @@ COMPILED = ("aotinductor",)     # these need a C++ compiler
 PROGRAMS = {path.stem: path for path in EXAMPLES.rglob("*.py") if path.stem not in ("demo", "resnet", "text")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_an_example_runs(name, monkeypatch):
     for needed in NEEDS.get(name, ()):

@@ -134,6 +134,7 @@ def test_reports_have_it():
     assert json.loads(report.to_json())["gain"]["captured"] == 900
 
 
+@pytest.mark.slow
 def test_nothing_is_told_where_there_is_no_terminal():
     done = subprocess.run([sys.executable, "-c", "import torch; torch.ones(2) + 1"], capture_output=True, text=True,
                           timeout=300, env={**os.environ, "SOT_ENABLE": "1", "SOT_BUDGET": ""})

@@ -212,6 +212,7 @@ for f in (fn, translated, fn, translated):
 """
 
 
+@pytest.mark.slow
 def test_an_error_of_torchs_compiler_leaves_no_cycle_of_evaluators():
     """torch.compile leaves its evaluator installed when it raises, and installs it again above the one of SOT."""
     done = subprocess.run([sys.executable, "-c", AFTER_AN_ERROR], capture_output=True, text=True, timeout=120)

@@ -262,6 +262,7 @@ def test_it_takes_true_or_false():
         sot.enable_to_static("off")
 
 
+@pytest.mark.slow
 def test_a_translation_that_is_gone_is_not_kept_by_the_switch():
     gc.collect()
     before = len(sot.frontend.api.everything.members)
@@ -340,6 +341,7 @@ print(len(f.captures), plain.__name__)
 """
 
 
+@pytest.mark.slow
 def test_a_program_prints_what_was_captured(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True,

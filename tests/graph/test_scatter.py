@@ -84,6 +84,7 @@ def test_an_operator(name):
         torch.testing.assert_close(leaves(run_reference(made.program, inputs)), leaves(expected))
 
 
+@pytest.mark.slow
 def test_the_gradient_of_looking_up():
     """An embedding's gradient: zeros, to which each row of the result's gradient is added, and no more."""
     table, where = numbers(10, 4, grad=True), places(3, 5, below=10)

@@ -84,6 +84,7 @@ def test_an_assertion_is_kept_and_runs_before_later_operators(trains):
     assert not SEEN and not made.failed
 
 
+@pytest.mark.slow
 def test_the_backward_pass_of_an_assignment_to_a_slice():
     def f(x, b):
         y = x * 2

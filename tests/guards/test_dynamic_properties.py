@@ -1,6 +1,7 @@
 """Random programs over shapes, at random sizes: results are Python's, and captures do not grow with the sizes."""
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ def program(steps):
     return names["f"]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=5),
        st.lists(st.tuples(SIZE, SIZE, SIZE), min_size=3, max_size=6))

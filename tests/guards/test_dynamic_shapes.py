@@ -196,6 +196,7 @@ def test_a_size_that_becomes_a_constant_says_so():
 
 
 # ---- settings -----------------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_dynamic_at_once_and_never():
     assert len(captured(shapes, over("n", 6, 4), dynamic=True)) == 1
     assert len(captured(shapes, over("n", 6, 4), dynamic=False)) == len(SIZES)
@@ -299,6 +300,7 @@ def test_views_of_one_tensor_of_which_one_is_changed():
     captured(f, [lambda n=n: make(n) for n in (4, 6, 8)])
 
 
+@pytest.mark.slow
 def test_an_input_that_changes_its_shape():
     captured(lambda x: (x.unsqueeze_(1), x.shape, x * 2), over("n", 3, sizes=(4, 5, 6)))
     captured(lambda x: x.t_().add_(1), over("n", 3, sizes=(4, 5, 6)), backend="aot_eager")
@@ -353,6 +355,7 @@ def test_a_tensor_whose_size_and_elements_vary(make, backend):
     captured(f, [lambda n=n: (torch.ones(n), n / 4 + 0.5) for n in (3, 5, 4, 7, 6, 3)], backend=backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", [
     lambda x: x.storage_offset(), lambda x: x[1:].storage_offset(), lambda x: x.view(2, -1)[1].storage_offset(),
     lambda x: x.as_strided((2, 2), (1, 1), 1) * 2, lambda x: x.add_(1).storage_offset(),

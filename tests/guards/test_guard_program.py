@@ -400,6 +400,7 @@ def verdict_of_python(cached, inputs):
     return len(set(tensors)) == len(tensors)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(mutation(), min_size=1, max_size=4))
 def test_c_and_python_give_one_verdict(changes):

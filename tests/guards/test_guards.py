@@ -290,6 +290,7 @@ def test_the_default_dtype():
 
 
 # ---- what a guard says
+@pytest.mark.slow
 def test_guards_speak_the_users_language():
     thing = Thing()
 

@@ -128,6 +128,7 @@ def test_a_long_loop_runs_as_a_loop():
     assert sum(c.graph is not None for c in translated.captures) <= 3
 
 
+@pytest.mark.slow
 def test_a_long_while_loop_runs_as_a_loop():
     def f(x):
         n = 0

@@ -223,6 +223,7 @@ STEPS = st.sampled_from([
     "y = torch.cat([y, w])", "y = F.linear(x, w.expand(2, -1), None)", "n += y.is_leaf", "y = y.data"])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=6), st.lists(st.sampled_from([*CHANGES]), min_size=1, max_size=3))
 def test_any_program_with_any_changes(steps, changes):

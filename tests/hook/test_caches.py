@@ -147,6 +147,7 @@ def alive(references):
     return found
 
 
+@pytest.mark.slow
 def test_a_thousand_models_leave_nothing_behind():
     run, references = sot.to_static(lambda model, x: model(x) + 1, backend="eager"), []
     for _ in range(1000):
@@ -157,6 +158,7 @@ def test_a_thousand_models_leave_nothing_behind():
     assert alive(references) == 0 and len(captures_of(run)) == 1
 
 
+@pytest.mark.slow
 def test_models_that_are_translated_take_their_entries_along():
     references, code = [], nn.Linear.forward.__code__
     before = len(sot._hook.get_entries(code))
@@ -175,6 +177,7 @@ def make_class(n):
     return Scale
 
 
+@pytest.mark.slow
 def test_classes_made_in_a_loop_take_their_entries_along():
     run, references = sot.to_static(lambda it, x: it.run(x), backend="eager"), []
     code = translation_of(run).__wrapped__.__code__
@@ -188,6 +191,7 @@ def test_classes_made_in_a_loop_take_their_entries_along():
     assert not any(state.entries for state in translation_of(run).translator.states)
 
 
+@pytest.mark.slow
 def test_closures_made_in_a_loop_share_an_entry_and_are_freed():
     def make(n):
         weight = torch.full((3,), float(n))
@@ -202,6 +206,7 @@ def test_closures_made_in_a_loop_share_an_entry_and_are_freed():
     assert alive(references) == 0 and len(captures_of(run)) == 1
 
 
+@pytest.mark.slow
 def test_a_function_that_a_global_named_is_freed_with_its_entry():
     namespace = {"helper": None, "__name__": "of_a_user"}
     exec("def fn(x): return helper(x)", namespace)
@@ -224,6 +229,7 @@ def test_a_guard_on_a_class_that_is_gone_says_so():
     assert "gone" in str(guard) and "gone" in guard.explain((3, X))
 
 
+@pytest.mark.slow
 def test_a_translator_that_is_switched_off_goes():
     def fn(x):
         return x + 1
@@ -318,6 +324,7 @@ def test_enable_counts_for_threads_too():
 
 
 # ---- the end ----------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_program_ends_without_a_word():
     program = """
         import sys, torch, sot

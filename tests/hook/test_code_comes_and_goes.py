@@ -51,6 +51,7 @@ def objects(translator):
     return kinds + Count({"linecache": len(linecache.cache)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode, name", [*(("to_static", name) for name in SOURCES), *(("enable", name) for name in (
     "whole", "inlined", "a break below", "a closure", "a module"))])
 def test_nothing_stays_of_functions_that_are_gone(name, mode):
@@ -91,6 +92,7 @@ def test_functions_that_live_keep_their_entries(backend):
     assert "__sot_states__" not in {**f.__dict__, **g.__dict__, **namespace}
 
 
+@pytest.mark.slow
 def test_a_program_drops_them_by_itself(monkeypatch):
     monkeypatch.setattr(orphans, "MOST", 8)
     gone = []

@@ -86,6 +86,7 @@ def test_the_whole_program():
     assert backend.graphs
 
 
+@pytest.mark.slow
 def test_a_coroutine_that_is_never_awaited():
     def fn(x):
         waits(x)

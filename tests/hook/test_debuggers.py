@@ -32,6 +32,7 @@ AT_THE_CALL = ["n"] * (sys.version_info >= (3, 13))     # from then on pdb stops
 STOPS = {"breakpoint()": "", "pdb.set_trace()": "import pdb", "Pdb().set_trace()": "from pdb import Pdb"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", STOPS)
 def test_a_breakpoint_in_a_translated_function(tmp_path, stop):
     shown = debug(tmp_path, f"""
@@ -53,6 +54,7 @@ def test_a_breakpoint_in_a_translated_function(tmp_path, stop):
     assert shown.count("[4.0, 4.0]") == 2
 
 
+@pytest.mark.slow
 def test_a_breakpoint_in_an_inlined_function_after_a_break(tmp_path):
     shown = debug(tmp_path, """
         def inner(a):
@@ -73,6 +75,7 @@ def test_a_breakpoint_in_an_inlined_function_after_a_break(tmp_path):
     assert "-> return inner(before)" in shown and "program.py(13)outer()" in shown
 
 
+@pytest.mark.slow
 def test_a_debugger_that_is_there_already(tmp_path):
     shown = debug(tmp_path, """
         @sot.to_static

@@ -166,6 +166,7 @@ def test_methods_and_calls_with_unpacking_are_hooked():
         assert list(map(Thing().method, [5])) == [(Thing, (5,), 0)]
 
 
+@pytest.mark.slow
 def test_entries_may_be_replaced_and_reset_while_one_of_them_runs():
     def fn(x):
         return "frame"

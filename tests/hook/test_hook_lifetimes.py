@@ -77,6 +77,7 @@ def test_entries_die_with_their_code_object():
     assert alive() is None
 
 
+@pytest.mark.slow
 def test_frames_seen_by_the_callback_outlive_the_call():
     kept = []
 
@@ -104,6 +105,7 @@ def test_frames_seen_by_the_callback_outlive_the_call():
     own.clear(), back.clear()
 
 
+@pytest.mark.slow
 def test_frames_seen_by_a_traceback_of_the_callback_outlive_the_call():
     def fn(x):
         return "frame"
@@ -128,6 +130,7 @@ def resident_bytes():
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs Linux's /proc")
 def test_a_million_calls_leak_nothing():
     free = "cell"

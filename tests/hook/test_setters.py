@@ -465,6 +465,7 @@ assert translated(torch.ones(1)).item() == 191.0 and seen == [(191.0, True), (18
 """
 
 
+@pytest.mark.slow
 def test_before_a_setter_assigns_and_at_the_end_of_the_interpreter():
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "181.0\n", "")

@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 PRELUDE = """
     import threading, torch
@@ -47,6 +49,7 @@ def test_it_leaves_and_comes_back():
     """) == ["True", *["False->True"] * 4, "False->False"]
 
 
+@pytest.mark.slow
 def test_work_after_a_rest_is_captured():
     """Each rest makes it wait twice as long for the next. What torch.compile installs meanwhile stays on top, and takes
     itself away."""

@@ -36,6 +36,7 @@ def test_there_are_programs_of_each_part_of_the_api_and_of_the_language(table):
     assert len({program.name for program in table.PROGRAMS}) == len(groups)
 
 
+@pytest.mark.slow
 def test_a_sample_of_the_programs_does_what_python_does(tmp_path):
     assert wrong(EVERY, tmp_path) == {}
 

@@ -48,6 +48,7 @@ def run(model, inputs, loss):
     return [t.detach() for t in tensors] + [b.clone() for b in model.buffers()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [resnet50, bert, gpt2])
 @pytest.mark.parametrize("training", [False, True])
 def test_a_model_is_one_graph_and_computes_the_same(make, training):

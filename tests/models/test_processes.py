@@ -48,6 +48,7 @@ def train_on_one_of_two(rank, meeting, queue):
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_average_their_gradients_as_ever(tmp_path):
     context = mp.get_context("spawn")
     queue = context.Queue()
@@ -84,6 +85,7 @@ def normalize(x):
     return (x - x.mean()) / x.std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_translated_function_in_the_workers_of_a_data_loader(method):
     normalize(torch.arange(4.0))

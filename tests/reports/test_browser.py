@@ -66,6 +66,7 @@ def shown(page, selector):
     return [element for element in find(page, selector) if element.is_displayed()]
 
 
+@pytest.mark.slow
 def test_it_has_every_section(page):
     assert [a.text for a in find(page, "nav a")] == [
         "Breaks", "Time", "Functions", "Graphs", "Recompiled", "Guards", "Source", "Reasons"]
@@ -83,6 +84,7 @@ def test_a_break_shows_its_line_marked(page):
     assert any("if y.mean() > 0:" in row.text for row in marked)
 
 
+@pytest.mark.slow
 def test_the_filter_hides_what_does_not_fit_and_escape_brings_it_back(page):
     everything = len(shown(page, "#by-function tbody tr"))
     page.find_element("css selector", "body").send_keys("/")

@@ -236,6 +236,7 @@ Recompiled
 """ in str(explanation(recompile_reasons=[RecompileReason("expected k == 1, got 2", None)]))
 
 
+@pytest.mark.slow
 def test_the_graph_is_shown_with_its_operations_and_in_full_if_verbose():
     found = explanation(graph=graph())
     assert f"  1. two_breaks: 1 operation, 1 input, from {report.at(HERE)}" in str(found)

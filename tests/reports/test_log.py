@@ -48,10 +48,12 @@ def channels():
     log.configure("")
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_without_it(tmp_path):
     assert run(tmp_path) == ""
 
 
+@pytest.mark.slow
 def test_every_channel_names_itself_the_function_and_the_line(tmp_path):
     printed = run(tmp_path, SOT_LOG="all")
     assert "[sot.breaks] a branch depends on the value of a tensor" in printed
@@ -63,6 +65,7 @@ def test_every_channel_names_itself_the_function_and_the_line(tmp_path):
     assert "[sot.code] fn, at" in printed and "def " in printed
 
 
+@pytest.mark.slow
 def test_only_what_is_listed_is_printed(tmp_path):
     printed = run(tmp_path, SOT_LOG="breaks, recompiles")
     assert "[sot.breaks]" in printed and "[sot.recompiles]" in printed

@@ -47,6 +47,7 @@ def test_a_page_has_at_most_500_kb(size):
     assert ("There is no room for this" in page) == (size > 3)
 
 
+@pytest.mark.slow
 def test_every_link_has_a_target_and_source_that_is_left_out_has_no_links():
     page = re.sub(r'data-html="([^"]*)"', lambda found: zlib.decompress(base64.b64decode(found[1])).decode(),
                   pages.page(everything(300)))
@@ -56,6 +57,7 @@ def test_every_link_has_a_target_and_source_that_is_left_out_has_no_links():
     assert not any(name.startswith("f250-") for name in targets)
 
 
+@pytest.mark.slow
 def test_the_overview_has_room_whatever_the_details_need():
     page = pages.page(everything(300))
     time, functions = (page[page.index(f'<h2 id="{start}">'):page.index(f'<h2 id="{end}">')]

@@ -60,16 +60,19 @@ def on_terminal(program, patience):
     return text.decode()
 
 
+@pytest.mark.slow
 def test_what_takes_long_is_told_on_a_terminal_and_is_gone_afterwards(program):
     text = on_terminal(program, 0.3)
     assert "SOT: compiling the graph of train_step, at train.py:10" in text
     assert text.endswith("\x1b[2K")     # the line is erased
 
 
+@pytest.mark.slow
 def test_what_is_quick_is_not(program):
     assert on_terminal(program, 30) == ""
 
 
+@pytest.mark.slow
 def test_elsewhere_it_is_silent(program):
     assert program(0.3, subprocess.PIPE).stderr == ""
 

@@ -192,6 +192,7 @@ def test_many_operations_of_python_are_sampled():
     assert recording.in_python.seconds.total() < recording.elapsed
 
 
+@pytest.mark.slow
 def test_a_process_forked_while_operations_are_sampled_can_run_operations():
     pages = [bytes(4096) for _ in range(20_000)]    # a fork that takes longer meets the sampler more often
     with recorded(Recording("forks")):

@@ -421,6 +421,7 @@ def scaled_result(x):
     return Scaled.apply(x.sin())[0].cos()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("fn", [scaled_step, scaled_result])
 def test_an_autograd_function_that_the_backend_cannot_compile_is_run_by_python(fn, backend):

@@ -159,6 +159,7 @@ CONTEXTS = functools.partial(create_selective_checkpoint_contexts, policy)
 COMPILED = {**WHOLE, "selective": lambda: Selective(False)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", COMPILED.values(), ids=COMPILED)
 def test_graphs_that_are_compiled_recompute_what_the_checkpoint_would(make):
     translation = compare(make(), "aot_eager")
@@ -180,6 +181,7 @@ def operations_of(model, graphs):
     return [[str(n.target) for n in gm.graph.nodes if n.op == "call_function"] for gm in graphs]
 
 
+@pytest.mark.slow
 def test_the_backward_graph_recomputes():
     class Plain(Blocks):
         def forward(self, x):
@@ -214,6 +216,7 @@ def training_step(model, optimizer, x):
 STEPS = {name: make for name, make in COMPILED.items() if name not in ("reentrant", "gradients inside")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", STEPS.values(), ids=STEPS)
 def test_a_whole_step_with_checkpoints(make):
     results = []
@@ -269,6 +272,7 @@ def most_memory(model):
     return max(sum(sizes[own] for own, (first, last) in spans.items() if first <= i <= last) for i in range(len(nodes)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True], ids=["without draws", "with draws"])
 @pytest.mark.parametrize(("options", "share"), [({}, 0.6), ({"context_fn": CONTEXTS}, 0.85)],
                          ids=["whole", "selective"])
@@ -277,6 +281,7 @@ def test_a_whole_step_computes_again_what_the_checkpoint_would(options, share, t
     assert saved < share * plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"context_fn": CONTEXTS}], ids=["whole", "selective"])
 def test_the_second_run_in_a_step_has_the_random_numbers_and_autocast_of_the_first(options):
     class Mixed(Deep):
@@ -293,6 +298,7 @@ def test_the_second_run_in_a_step_has_the_random_numbers_and_autocast_of_the_fir
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
+@pytest.mark.slow
 def test_results_of_a_checkpoint_in_a_step_may_need_no_gradient():
     class Indices(Blocks):
         def forward(self, x):
@@ -312,6 +318,7 @@ def test_results_of_a_checkpoint_in_a_step_may_need_no_gradient():
     torch.testing.assert_close(results[1], results[0])
 
 
+@pytest.mark.slow
 def test_gradients_of_gradients_through_a_checkpoint_in_a_step():
     def step(model, sgd, x):
         sgd.zero_grad()

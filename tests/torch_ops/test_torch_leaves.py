@@ -247,6 +247,7 @@ def test_subclasses_with_torch_dispatch_are_left_to_python_and_named():
     assert Wrapper.__qualname__ in str(stops[0])
 
 
+@pytest.mark.slow
 def test_an_operation_that_checks_values_is_in_the_graph():
     window = torch.hann_window(16)
 

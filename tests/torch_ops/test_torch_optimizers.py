@@ -39,6 +39,7 @@ def step(model, optimizer, x):
     return loss.detach()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"foreach": True}, {"foreach": False}])
 def test_a_step_is_one_graph_however_many_parameters_it_loops_over(settings, monkeypatch):
     monkeypatch.setenv("SOT_UNROLL", "6")

@@ -227,6 +227,7 @@ def test_the_command_line_lists_and_clears():
     assert list(cache.entries()) == []
 
 
+@pytest.mark.slow
 def test_processes_at_the_same_time_leave_whole_files():
     program = ("import sys\nfrom contextlib import suppress\nfrom sot.backends.triton import cache\n"
                "for i in range(60):\n"

@@ -58,6 +58,7 @@ def test_a_graph_is_lowered_once_for_all_batches(name, grad):
         "after the graphs of the first call, whose sizes are fixed"
 
 
+@pytest.mark.slow
 def test_two_hundred_batches_and_lengths_need_at_most_four_modules():
     def f(x, w):
         y = F.layer_norm(x @ w, (16,))
@@ -114,6 +115,7 @@ def test_sizes_that_are_computed(name, grad):
     assert len(made.made) <= 4 * (1 + grad)
 
 
+@pytest.mark.slow
 def test_a_backward_graph_that_has_only_a_product_of_sizes():
     """Batch times length, of a loss over all places, is one symbol there."""
     def f(x, target):

@@ -14,6 +14,7 @@ from sot.backends.triton.offline import accesses
 EVERY = 24
 
 
+@pytest.mark.slow
 def test_kernels_of_operators_compile_for_two_kinds_of_gpu(tmp_path):
     files = written(NAMES[::EVERY], tmp_path)
     rows = compiled(files, tmp_path, jobs=1)
@@ -21,6 +22,7 @@ def test_kernels_of_operators_compile_for_two_kinds_of_gpu(tmp_path):
     assert [row for row in rows if "failed" in row or row["spilled"]] == []
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_compile_is_named(tmp_path):
     file = tmp_path / "wrong.py"
     file.write_text('''

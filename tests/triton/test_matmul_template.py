@@ -97,6 +97,7 @@ def test_the_fastest_way_is_taken_and_kept():
     assert ProductTuner(measure(None), "another GPU")(program, step) is None, "cuBLAS"
 
 
+@pytest.mark.slow
 def test_the_template_compiles_for_two_kinds_of_gpu_and_spills_nothing(tmp_path):
     files = []
     for dtype in (torch.float32, torch.float16, torch.bfloat16):

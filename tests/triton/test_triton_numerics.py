@@ -203,6 +203,7 @@ def test_the_gradient_of_a_loss_of_nan_is_nan(reduction, dtype):
 
 
 # ---- positions ----
+@pytest.mark.slow
 def test_looking_up():
     table, where = numbers(10, 4, grad=True), torch.tensor([[1, 9], [0, 3]])
     check_compiled(lambda t, i: (F.embedding(i, t), t[i], t[i, 2], t[:, i % 4], t[-1] + t[i[0] - 10]), table, where)
@@ -295,6 +296,7 @@ def test_positions_beyond_32_bits_are_computed_in_64(name, n):
 
 
 # ---- sizes that change ----
+@pytest.mark.slow
 def test_a_graph_with_symbolic_sizes_is_compiled_once():
     made = Kernels()
     weight = numbers(8, 4, grad=True)

@@ -82,6 +82,7 @@ def test_an_integer_is_compiled_a_limited_number_of_times(fn, by):
     assert stops and all("which differs from call to call, is needed" in stop for stop in stops)
 
 
+@pytest.mark.slow
 def test_a_training_step_with_such_integers():
     def training(translate):
         torch.manual_seed(0)

@@ -261,6 +261,7 @@ def test_counters_that_share_memory_stay_right():
         assert torch.equal(view(mine), a_number_through_a_view(plain))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_cumulative_average_of_batch_norm_is_compiled_twice(backend):
     def made():

@@ -157,6 +157,7 @@ def check(fn, backend):
     assert graphs[-1] == graphs[1] and not any(c.stopped for c in translated.captures)
 
 
+@pytest.mark.slow
 @programs.each
 def test_a_number_of_an_operation_is_compiled_twice(fn):
     check(fn, Compiling())
@@ -194,6 +195,7 @@ def test_special_values_of_a_probability(backend):
         torch.testing.assert_close(made, step(X, p))
 
 
+@pytest.mark.slow
 def test_a_training_step_with_a_schedule_of_dropout_and_smoothing():
     def training(translate):
         torch.manual_seed(0)

@@ -54,6 +54,7 @@ class OfNumbers(Normalized):
         return self.norm(x).mean(0) * int(i.sum()) * self.weight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [OfTheInput, OfGroups, OfSelected, OfNumbers])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_gradients_of_varying_sizes(kind, backend):
@@ -73,6 +74,7 @@ def test_gradients_of_varying_sizes(kind, backend):
     assert len(sot.translation_of(translated).captures) == 2
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("kind", [OfAChangedInput, OfATurnedInput])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])

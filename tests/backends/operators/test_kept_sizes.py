@@ -45,6 +45,7 @@ def corners_and_recomputed_factors(x):
             for given in ({"align_corners": True}, {"recompute_scale_factor": True}, {"antialias": True})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @pytest.mark.parametrize("mode, dims", MODES)
 def test_each_mode(backend, mode, dims):
@@ -54,6 +55,7 @@ def test_each_mode(backend, mode, dims):
     check_by(backend, interpolated, torch.randn(2, 3, *[5] * dims, requires_grad=True), breaks=0, calls=2)
 
 
+@pytest.mark.slow
 @programs.each
 def test_programs(fn):
     x = torch.randn(1, 2, 5, 5, requires_grad=True)

@@ -27,6 +27,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor", "triton"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_those_of_python(name, backend, fresh):

@@ -39,6 +39,7 @@ def result_of(make, wrap, call):
     return [out, x.grad, *(p.grad for p in network.parameters()), torch.rand(1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", [padded, packed])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_traced_networks_drop_as_pytorch_does(name, call):
@@ -56,6 +57,7 @@ def test_inductor_drops():
     torch.testing.assert_close(got[:-1], want[:-1])
 
 
+@pytest.mark.slow
 def test_a_training_step_is_one_graph_and_learns_as_pytorch_does():
     def losses(wrap):
         torch.manual_seed(0)
@@ -76,6 +78,7 @@ def test_a_training_step_is_one_graph_and_learns_as_pytorch_does():
     assert not any(capture.stopped for capture in step.captures)
 
 
+@pytest.mark.slow
 def test_dropout_that_changes_and_none():
     def run(wrap):
         torch.manual_seed(0)

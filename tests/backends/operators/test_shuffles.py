@@ -34,6 +34,7 @@ def drawn_by_a_generator(x):
     return x[torch.randperm(len(x), generator=torch.Generator().manual_seed(3))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 @programs.each
 def test_permutations_are_the_programs(fn, backend):

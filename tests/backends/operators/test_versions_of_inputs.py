@@ -90,6 +90,7 @@ def test_versions_rise_as_in_python(fn, backend):
     torch.testing.assert_close(run(sot.to_static(fn, backend=backend)), run(fn))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS[1:])
 @pytest.mark.parametrize("options", [{}, {"foreach": False}], ids=["together", "each"])
 def test_versions_of_weights_statistics_and_states_are_those_of_python(backend, options):

@@ -207,6 +207,7 @@ def test_a_number_that_changes_is_compiled_twice(fn, backend):
     assert not any(capture.stopped for capture in translated.captures)
 
 
+@pytest.mark.slow
 def test_inductor_takes_the_numbers():
     translated = sot.to_static(intermediates, backend="inductor")
     for i in range(4):

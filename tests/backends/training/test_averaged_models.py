@@ -51,6 +51,7 @@ def trained(make, translate, steps=20, every=1):
     return (losses, m.state_dict(), average.state_dict()), step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @programs.each
 def test_an_average_is_part_of_the_step(fn, backend):
@@ -68,6 +69,7 @@ def test_an_average_of_some_steps_is_pythons(every):
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_inductor_compiles_an_average():
     got, step = trained(an_exponential_average, lambda f: sot.to_static(f, backend="inductor"), steps=6)
     want, _ = trained(an_exponential_average, lambda f: f, steps=6)

@@ -64,6 +64,7 @@ def trained(translate, schedule, steps=9):
     return losses, *model.parameters(), scheduler.get_last_lr()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_step_with_a_schedule_is_compiled_once(name, compiled):
     got = trained(lambda f: sot.to_static(f, backend="aot_eager"), SCHEDULES[name])
@@ -86,12 +87,14 @@ def test_what_only_python_sees_makes_no_other_graph(compiled):
     check(lambda x, n: (x.sin() * 2, n + 1, 2 if n % 2 == 0 else 3), [(X, 1), (X, 2), (X, 3)], compiled, 1)
 
 
+@pytest.mark.slow
 def test_constants_differ_by_type_and_sign(compiled):
     def filled(x, v):
         return torch.full_like(x, v, dtype=None), torch.full((2,), v), x * v, torch.tensor(v)
     check(filled, [(X, 1), (X, 1.0), (X, True), (X, 0.0), (X, -0.0), (X, 2)], compiled, 6)
 
 
+@pytest.mark.slow
 def test_other_inputs_are_other_graphs(compiled):
     strided = torch.randn(4, 3).t()
     inputs = [X, X.double(), W, strided, nn.Parameter(X.clone()), torch.randn(4, 4), torch.randn(1, 4)]
@@ -111,6 +114,7 @@ def test_the_same_tensor_twice_is_another_graph(compiled):
     assert len(compiled) == 2
 
 
+@pytest.mark.slow
 def test_torch_s_state_is_that_of_the_compilation(compiled):
     def step(x, n):
         return torch.ones(3) / 3 + x[0, :3].sum(), torch.mm(x, x.t()), n + 1
@@ -163,6 +167,7 @@ def test_random_numbers_are_drawn_anew(compiled):
     assert len(compiled) == 1
 
 
+@pytest.mark.slow
 def test_a_graph_is_dropped_with_its_entries(compiled):
     def step(x, n):
         return x.cos() * 3, n + 1

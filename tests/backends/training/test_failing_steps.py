@@ -132,6 +132,7 @@ def outcomes(make, translate, optimizer):
     return found, step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 @programs.each
 def test_a_step_that_raises_has_changed_what_pythons_has(fn, backend):

@@ -99,6 +99,7 @@ def trained(make, translate, steps=20):
     return (losses, list(m.parameters()), [p.grad for p in m.parameters()], log), step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @programs.each
 def test_a_step_is_pythons(fn, backend):
@@ -111,6 +112,7 @@ def test_a_step_is_pythons(fn, backend):
         assert not any(capture.stopped for capture in step.captures) and len(step.captures) <= 4
 
 
+@pytest.mark.slow
 def test_inductor_compiles_a_step_with_hooks_once():
     got, step = trained(a_step_within_the_backward_pass, lambda f: sot.to_static(f, backend="inductor"))
     want, _ = trained(a_step_within_the_backward_pass, lambda f: f)

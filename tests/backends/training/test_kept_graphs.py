@@ -72,6 +72,7 @@ def test_the_cache_accepts_each_node(fn):
     assert backend.nodes
 
 
+@pytest.mark.slow
 def test_the_cache_accepts_a_step_of_training():
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))

@@ -40,6 +40,7 @@ def gradients(*modules):
 # ---- results without a gradient ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_heads_that_are_not_used_have_no_gradient(backend):
     def program(translate):
@@ -154,6 +155,7 @@ def test_a_result_that_is_an_input():
     check(program)
 
 
+@pytest.mark.slow
 def test_changed_inputs_and_sizes_that_change():
     def program(translate):
         a, b, count = nn.Linear(3, 3), nn.BatchNorm1d(3), torch.zeros(3)
@@ -175,6 +177,7 @@ def test_changed_inputs_and_sizes_that_change():
 # ---- gradients of gradients ----
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_gradients_of_gradients(backend):
     def program(translate):
@@ -311,6 +314,7 @@ def test_a_change_of_an_input_that_backward_needs_is_refused(function, change, r
 
 
 # ---- a graph that is kept for another backward pass ----------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("keeps", ["no yes no", "yes no", "no no yes yes"])
 def test_a_graph_may_be_kept_at_any_call(keeps, backend):

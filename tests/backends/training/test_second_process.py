@@ -197,6 +197,7 @@ def test_a_key_is_of_settings(change, monkeypatch):
     assert None is not key() != before
 
 
+@pytest.mark.slow
 def test_a_key_is_the_same_in_each_run(monkeypatch):
     before = key()
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", "new in each run")

@@ -86,6 +86,7 @@ def test_sorting_is_pythons(fn):
     check(fn, X, graphs=1, breaks=0)
 
 
+@pytest.mark.slow
 def test_many_objects_are_sorted_by_python():
     def f(x):
         Logged.log = log = []

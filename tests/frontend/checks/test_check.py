@@ -58,6 +58,7 @@ def check(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_without_limits_it_says_what_it_counted(check, tmp_path):
     done = check("--baseline", "figures.json", "--sarif", "found.sarif", "--module-coverage", "layers=100")
     assert done.returncode == 0, done.stderr
@@ -70,6 +71,7 @@ def test_without_limits_it_says_what_it_counted(check, tmp_path):
     assert (place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("train.py", 6)
 
 
+@pytest.mark.slow
 def test_a_module_that_is_not_there_is_a_problem(check):
     done = check("--module-coverage", "layer=100", "--module-coverage", "train=99")
     assert done.returncode == 1
@@ -78,6 +80,7 @@ def test_a_module_that_is_not_there_is_a_problem(check):
     assert done.stderr.splitlines()[-1].startswith("failed: train.py: ")
 
 
+@pytest.mark.slow
 def test_a_limit_that_makes_no_sense_is_refused(check):
     done = check("--module-coverage", "layers")
     assert done.returncode == 2 and "write MODULE=PERCENT" in done.stderr

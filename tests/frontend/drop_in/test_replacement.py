@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import torch
@@ -52,6 +54,7 @@ def run(folder, **environment):
                           env=os.environ | {"PYTHONPATH": str(ROOT)} | environment)
 
 
+@pytest.mark.slow
 def test_programs_and_libraries_compile_with_sot(tmp_path):
     done = run(tmp_path, SOT_REPLACE_TORCH_COMPILE="1")
     assert done.stdout == "done\n", done.stderr

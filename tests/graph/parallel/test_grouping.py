@@ -32,6 +32,7 @@ def step_of_all(*tensors: Tensor) -> list:
     return [adam(*tensors[i:i + 4]) for i in range(0, len(tensors), 4)]
 
 
+@pytest.mark.slow
 def test_the_step_of_an_optimizer_over_100_tensors_is_few_launches():
     tensors = [numbers(*shape) for i in range(100) for shape in [(3 + i % 7, 5) if i % 3 else (11,)] * 4]
     program = program_of(step_of_all, *tensors)

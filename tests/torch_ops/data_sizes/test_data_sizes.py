@@ -420,6 +420,7 @@ def test_an_assertion_of_the_program_that_fails_is_kept():
     assert len(captures) == 1
 
 
+@pytest.mark.slow
 def test_a_compiled_graph_does_not_rely_on_a_guess():
     captures = compared(one_row_is_squeezed, [(X,), (one_row(0),), (X - 10,), (one_row(1),)], backend="inductor")
     assert len(captures) == 1 and captures[0].stopped is None

@@ -40,6 +40,7 @@ def decode(x, layers):
     return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_caches_of_several_layers_are_one_graph(backend):
     translated = sot.to_static(decode, backend=backend)
@@ -209,6 +210,7 @@ def counts_groups(x, y, i):
     return x.new_zeros((int(i.max()) + 1, 3)).index_add_(0, i, y.index_select(0, rows[:len(i)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fn", [selects, loss_of_classes, counts_groups])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_indices_are_checked_against_sizes_that_vary(fn, backend):

@@ -44,6 +44,7 @@ def trained(tagger, call):
     return [*found, *(p.grad.clone() for p in tagger.parameters()), torch.rand(1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "backend"), [*((kind, "eager") for kind in NETWORKS), ("LSTM", "aot_eager"),
                                               ("with dropout", "aot_eager")])
 def test_a_network_over_packed_sequences(kind, backend):

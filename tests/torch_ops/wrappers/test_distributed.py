@@ -18,6 +18,7 @@ RANKS = 2
 A_MINUTE = datetime.timedelta(minutes=1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_two_processes(backend, tmp_path):
@@ -40,6 +41,7 @@ def test_enums_of_reductions():
     check(fn, torch.ones(3), dist.ReduceOp.MAX, graphs=1, breaks=0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 def test_collectives_that_raise_or_are_asynchronous():
     """In a group of one process: what no node does is Python's, with the program's exceptions."""

@@ -72,6 +72,7 @@ def test_a_layer_of_the_program_sees_the_nested_tensor():
         assert model.layers[0].seen == (True, 2, torch.float32)
 
 
+@pytest.mark.slow
 def test_saved(tmp_path):
     model = encoder()
     with torch.no_grad():

@@ -116,6 +116,7 @@ def test_one_graph(fn, backend):
     assert (len(found.graphs), [str(c.stopped) for c in found.captures if c.stopped]) == (1, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [*BACKENDS, "inductor"])
 def test_quantized_weights(backend):
     torch.manual_seed(0)

@@ -57,6 +57,7 @@ def train(model, run, steps=8, **how):
     return told, model.state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_training_steps_are_replayed_without_copies(recorders, set_to_none):
     model, other = model_with_statistics(), model_with_statistics()
@@ -68,6 +69,7 @@ def test_training_steps_are_replayed_without_copies(recorders, set_to_none):
     assert (forward.recorded, forward.replayed, backward.recorded, backward.replayed) == (1, 7, 1, 5)
 
 
+@pytest.mark.slow
 def test_a_gradient_is_the_memory_of_the_graph(recorders):
     """Autograd takes it over, so it is not copied there either."""
     weight = torch.randn(3, requires_grad=True)
@@ -81,6 +83,7 @@ def test_a_gradient_is_the_memory_of_the_graph(recorders):
     assert len({*addresses[3:]}) == 1 and recorders[1].replayed == 5
 
 
+@pytest.mark.slow
 def test_gradients_add_up_over_several_backward_passes(recorders):
     def steps(run, weight):
         told = []
@@ -96,6 +99,7 @@ def test_gradients_add_up_over_several_backward_passes(recorders):
     assert recorders[1].replayed > 8
 
 
+@pytest.mark.slow
 def test_an_input_of_the_program_that_moves_is_changed(recorders):
     def step(total, x):
         total.mul_(0.5).add_(x)
@@ -108,6 +112,7 @@ def test_an_input_of_the_program_that_moves_is_changed(recorders):
     assert (memory.recorded, memory.replayed) == (1, 4)
 
 
+@pytest.mark.slow
 def test_a_whole_step_changes_parameters_where_they_are(recorders):
     def program():
         torch.manual_seed(1)
@@ -131,6 +136,7 @@ def test_a_whole_step_changes_parameters_where_they_are(recorders):
     assert sum(memory.replayed for memory in recorders) >= 3
 
 
+@pytest.mark.slow
 def test_parameters_that_move_are_changed_as_well(recorders):
     def step(weight, x):
         with torch.no_grad():
@@ -157,6 +163,7 @@ def test_a_result_that_is_changed_before_the_backward_pass_is_noticed(recorders)
     torch.testing.assert_close(steps(translated(torch.exp)), steps(torch.exp))
 
 
+@pytest.mark.slow
 def test_random_numbers_differ_from_call_to_call(recorders):
     run, x = translated(lambda x: torch.nn.functional.dropout(x, 0.5) + 0), torch.ones(64)
     torch.manual_seed(3)

@@ -83,6 +83,7 @@ class Machine:
         self.dict_owners: dict[int, ObjectValue] = {}   # by the id of their __dict__
         self.made_classes: dict[int, ClassValue] = {}   # by the id of their stand-in
         self.written_classes: dict[int, ClassAttributes] = {}   # by the id of the class
+        self.looked_up: dict[tuple[int, str], tuple[Any, type, type]] = {}      # see lookup.py
         self.handled: Value | None = None
         self.readings: dict[Point, tuple[int, int]] = {}    # how often, and the operations before the first
         self.watch: list[Touch] | None = None       # values that were changed in the branch that is being executed
@@ -109,8 +110,7 @@ class Machine:
         self.code, self.inputs = code.code, inputs
         self.called_in_handler = sys.exception() is not None
         self.names_guarded: set[int] = set()    # the functions whose names are guarded, see names_used.py
-        self.steps = 0
-        self.quiet_since = 0, 0     # the operations so far, and the steps when this count was first seen at a call
+        self.steps, self.quiet_since = 0, (0, 0)    # operations, and steps when a call first saw their number
         self.unrolling = unrolling()
         self.generators: list[GeneratorValue] = []      # all but those that contextlib manages
         self.frames: list[Frame] = [self._root(function, code, inputs)]

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 
 def lookup(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
     """The attribute of a class found along its MRO, and the class that defines it."""
+    if m is None or m.written_classes or m.made_classes:
+        return searched(m, cls, name)
+    found = m.looked_up.get((id(cls), name))
+    if found is None:
+        found = m.looked_up[id(cls), name] = (*searched(m, cls, name), cls)     # which lives as long as the entry
+    return found[0], found[1]
+
+
+def searched(m: Machine | None, cls: type, name: str) -> tuple[Any, type]:
+    """The same, without the memory of the capture. The absence of the name in classes before it is guarded."""
     if cls.__mro__ is None:     # its metaclass is computing it now
         raise Break(Reason.UNSUPPORTED, f"class {cls.__name__} before it is made")
     for owner in cls.__mro__:

@@ -156,6 +156,7 @@ class DictValue(ObjectValue):
         self.overlay: dict[Any, Any] = {}
         self.key_values: dict[Any, Value] = {}
         self.moved: set = set()
+        self.guarded_absent: set = set()
         self.deletions = 0          # the number so far, for iterators
         self.owner: Value | None = None       # the object whose __dict__ this is
         self.namespace = False                      # a module's globals
@@ -180,7 +181,9 @@ class DictValue(ObjectValue):
             raise Break(Reason.UNSUPPORTED, f"looking for {key.value} in a dict that existed before")
         guard_key(m, key)
         if not has_key(self.base, key):
-            m.guard(HasKeyGuard(self.origin, key, False))
+            if key not in self.guarded_absent:
+                m.guard(HasKeyGuard(self.origin, key, False))
+                self.guarded_absent.add(key)
             return ABSENT
         value = wrap(m, dict.__getitem__(self.base, key), self.item_origin(key))
         self.loaded[key] = value

@@ -36,3 +36,19 @@ def print_to(*args, sep=None, end=None, file=None, flush=False):
 def writelines(stream, lines):
     for line in lines:
         stream.write(line)
+
+
+def fill_disabled(bar, iterable, total, disable, initial, leave):
+    """``tqdm.__init__`` of a disabled bar, without its position."""
+    if total is None and iterable is not None:
+        try:
+            total = len(iterable)
+        except (TypeError, AttributeError):
+            total = None
+    if total == float("inf"):
+        total = None
+    bar.iterable = iterable
+    bar.disable = disable
+    bar.n = initial
+    bar.total = total
+    bar.leave = leave

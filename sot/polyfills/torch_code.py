@@ -3,11 +3,15 @@ from __future__ import annotations
 
 import torch
 from torch.autograd.function import FunctionCtx
+from torch.fx import Node
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.overrides import get_default_nowrap_functions
 from torch.utils import _foreach_utils
 
 from sot.support.registry import polyfills
 from sot.torch_compat.callables import (
+    MAP_AGGREGATES,
+    MAP_ARGUMENTS,
     NODE_ITERATORS,
     single_adagrad,
     single_adam,
@@ -377,3 +381,22 @@ def bytes_in(storage):      # capture guards the size of a storage from outside
 
 def element_in(storage, dtype, index):      # capture makes a node of it
     return torch.empty(0, dtype=dtype, device=storage.device).set_(storage)[index]
+
+
+@polyfills(*MAP_AGGREGATES)
+def map_aggregate(a, fn):
+    if isinstance(a, tuple):
+        items = tuple([map_aggregate(item, fn) for item in a])
+        return type(a)(*items) if hasattr(a, "_fields") else items
+    if isinstance(a, list):
+        return immutable_list([map_aggregate(item, fn) for item in a])
+    if isinstance(a, dict):
+        return immutable_dict([(key, map_aggregate(item, fn)) for key, item in a.items()])
+    if isinstance(a, slice):
+        return slice(map_aggregate(a.start, fn), map_aggregate(a.stop, fn), map_aggregate(a.step, fn))
+    return fn(a)
+
+
+@polyfills(*MAP_ARGUMENTS)
+def map_arg(a, fn):
+    return map_aggregate(a, lambda item: fn(item) if isinstance(item, Node) else item)

@@ -33,6 +33,9 @@ from sot.torch_compat.global_state import in_mode
 CAPTURABLE = (single_radam, multi_radam, single_asgd, multi_asgd, single_rprop, multi_rprop)
 # Of the nodes of a torch.fx graph. Where torch has no such class, the iterator is Python code.
 NODE_ITERATORS = tuple(kind for kind in (getattr(torch._C, "_NodeIter", None),) if kind is not None)
+# Functions of torch.fx that apply a function inside of arguments. Where torch has no such function, it is Python code.
+MAP_ARGUMENTS = tuple(getattr(torch._C, name) for name in ("_fx_map_arg",) if hasattr(torch._C, name))
+MAP_AGGREGATES = tuple(getattr(torch._C, name) for name in ("_fx_map_aggregate",) if hasattr(torch._C, name))
 Future, fork, wait = torch._C.Future, torch._C.fork, torch._C.wait
 scaler_step = torch.amp.GradScaler._maybe_opt_step
 

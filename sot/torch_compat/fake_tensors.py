@@ -144,13 +144,15 @@ def new_fake_mode() -> RecordingFakeMode:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the loggers that report errors of fake operations, which are ordinary outcomes here."""
+    """Silence the loggers that report errors of fake operations, which are ordinary outcomes here. A new level would
+    empty the caches of all loggers, which capture reads.
+    """
     loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch._prims_common")]
-    before = [log.level for log in loggers]
+    before = [log.disabled for log in loggers]
     for log in loggers:
-        log.setLevel(logging.CRITICAL + 1)
+        log.disabled = True
     try:
         yield
     finally:
-        for log, level in zip(loggers, before, strict=True):
-            log.setLevel(level)
+        for log, was_disabled in zip(loggers, before, strict=True):
+            log.disabled = was_disabled

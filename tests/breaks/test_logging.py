@@ -209,3 +209,45 @@ def test_warnings_that_are_recorded():
             warnings.warn("two", DeprecationWarning)
         return x + len(found), [str(w.message) for w in found]
     check(f, X)
+
+
+def test_a_message_that_no_logger_takes_may_have_any_arguments():
+    logger = logging.getLogger("sot.tests.quiet")
+
+    class Lazy:
+        def __init__(self, make):
+            self.make = make
+
+        def __str__(self):
+            return self.make()
+
+    def f(x):
+        logger.debug("value %s", Lazy(lambda: f"of {x.shape}"))
+        return x + 1
+    logger.setLevel(logging.INFO)
+    check(f, X, graphs=1, breaks=0)
+    translated = sot.to_static(f, backend="eager")
+    translated(X)
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        translated(X)
+    finally:
+        logger.removeHandler(handler)
+    assert messages == ["value of torch.Size([4])"]
+
+
+def test_a_capture_empties_no_caches_of_loggers():
+    logger = logging.getLogger("sot.tests.asked")
+
+    def f(x):
+        return x + 1 if logger.isEnabledFor(logging.DEBUG) else x + 2
+    logger.setLevel(logging.INFO)
+    first = sot.to_static(f, backend="eager")
+    first(X)
+    sot.to_static(lambda x: x * 2, backend="eager")(X)
+    assert torch.equal(first(X), X + 2)
+    assert len(first.captures) == 1 and logger._cache == {logging.DEBUG: False}

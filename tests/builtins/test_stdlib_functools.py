@@ -368,3 +368,27 @@ def test_new_objects_are_found_to_be_not_cached():
     for _ in range(3):
         assert torch.equal(made(IMAGE), IMAGE + 1)
     assert Shape.ones.cache_info().misses == 3
+
+
+class Scaling:
+    def scaled(self, x, by=1, plus=0):
+        return x * by + plus
+
+    doubled = functools.partialmethod(scaled, by=2)
+    tripled = functools.partialmethod(lambda x, by: x * by, by=3)
+
+
+class Settings:
+    def fill(self, x, scale=1, **others):
+        self.x, self.scale, self.others = x, scale, others
+
+    __init__ = functools.partialmethod(fill, scale=4)
+
+
+def test_a_partial_method_of_a_class():
+    def f(x):
+        one = Scaling()
+        made = Settings(x, plus=1)
+        return (one.doubled(x), Scaling.doubled(one, x), Scaling.doubled(one, x, plus=3), Scaling.tripled(x),
+                made.x * made.scale, made.others)
+    check(f, X, graphs=1, breaks=0)

@@ -5,6 +5,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.effects.output import UNKNOWN, deferred, replay
+from sot.interpreter.loop import evaluate
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.values.base import NONE, TRUE, Const, Value
@@ -115,7 +116,19 @@ def of_logger(m: Machine, level: int, args: list[Value], kwargs: dict[str, Value
     logger = args[0]
     if not is_real_logger(logger):
         raise Break(Reason.SIDE_EFFECT, f"logging with {logger}")
-    return record(m, lambda e: f"{e.const(log_at)}({e.value(logger)}, ", level, args[1:], kwargs)
+    try:
+        return record(m, lambda e: f"{e.const(log_at)}({e.value(logger)}, ", level, args[1:], kwargs)
+    except Break:
+        if is_disabled(m, logger, level):
+            return NONE
+        raise
+
+
+def is_disabled(m: Machine, logger: Value, level: int) -> bool:
+    """Whether the logger drops messages of a level, under a guard. Then nothing needs to know the arguments."""
+    if logger.real.isEnabledFor(level):
+        return False
+    return evaluate(m, logger.load_attr(m, "isEnabledFor"), [Const(level)]).truth(m) is False
 
 
 @handles(logging.Logger.exception)

@@ -303,10 +303,16 @@ def bind_to_class(m: Machine, cls: type, raw: Any, owner: type, name: str) -> Va
     if kind is types.BuiltinFunctionType:
         return Const(raw)
     getter, _ = lookup(None, kind, "__get__")
-    if isinstance(getter, types.FunctionType) and not is_library(getter.__module__):
+    if isinstance(getter, types.FunctionType) and (not is_library(getter.__module__) or makes_function(cls, name)):
         return m.enter(getter, [class_value(m, raw, owner, name), NONE, Const(cls)])
     refuse_written(m, cls)
     return wrap_known(m, getattr(cls, name))
+
+
+def makes_function(cls: type, name: str) -> bool:
+    """Whether each access makes a new function, as ``partialmethod`` does."""
+    found = getattr(cls, name)
+    return isinstance(found, types.FunctionType) and getattr(cls, name) is not found
 
 
 def refuse_written(m: Machine, cls: type) -> None:

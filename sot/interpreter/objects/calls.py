@@ -21,6 +21,7 @@ from sot.interpreter.builtins.common import fold
 from sot.interpreter.builtins.numbers_ import FUNCTIONS as OF_NUMBERS
 from sot.interpreter.builtins.numbers_ import may_vary, of_numbers
 from sot.interpreter.builtins.pure import PURE
+from sot.interpreter.effects import progress_bars
 from sot.interpreter.entering import make_coroutine, make_generator
 from sot.interpreter.frame import PUSH_WHOLE
 from sot.interpreter.objects import attributes, optimizers
@@ -196,7 +197,7 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
                 inner.is_wrapped = True
                 return inner.call(m, args, kwargs)
         found = library_functions.called(m, function.real, args, kwargs) or collectives.called(
-            m, function.real, args, kwargs)
+            m, function.real, args, kwargs) or progress_bars.called(m, function.real, args, kwargs)
         if found is not None:
             return found
         refuse_marked(m, function, args)

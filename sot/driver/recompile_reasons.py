@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 from sot.driver.code_state import CachedEntry
 from sot.guards.assumptions import Assumptions
@@ -27,24 +27,35 @@ from sot.values.numbers import NUMBER_TYPES, is_member_with_number
 ALIASED = "each guard holds, but tensors alias each other"
 
 
-def reasons(entries: Iterable[CachedEntry], inputs: Inputs, code: CodeType) -> list[RecompileReason]:
+class Read(NamedTuple):
+    """An entry, and those of its guards that may be read for the inputs of a call."""
+
+    entry: CachedEntry
+    guards: list[Guard]
+
+
+def read(entries: Iterable[CachedEntry], inputs: Inputs) -> list[Read]:
+    return [Read(entry, [*readable(entry.guards, inputs)]) for entry in entries]
+
+
+def reasons(entries: Iterable[Read], inputs: Inputs, code: CodeType) -> list[RecompileReason]:
     """The first failed guard of each entry, the closest entry first. Entries of composed code for a different function
     give no reason: the code is the same after a break in a call.
     """
     found: list[RecompileReason] = []
-    for entry in entries:
-        if not any(wording.is_structure(g) and g.explain(inputs) for g in readable(entry.guards, inputs)):
-            reason = first_failure(entry, inputs, min((r.failed for r in found), default=float("inf")))
+    for entry, guards in entries:
+        if not any(wording.is_structure(g) and g.explain(inputs) for g in guards):
+            reason = first_failure(entry, guards, inputs, min((r.failed for r in found), default=float("inf")))
             names = wording.names_in(entry.guards, code)
             found.append(replace(reason, text=wording.said(reason.text, names),
                                  remedy=wording.said(reason.remedy, names)))
     return sorted(found, key=lambda reason: reason.failed)
 
 
-def first_failure(entry: CachedEntry, inputs: Inputs, most: float) -> RecompileReason:
+def first_failure(entry: CachedEntry, read: list[Guard], inputs: Inputs, most: float) -> RecompileReason:
     """The first guard that does not hold for these inputs. At most ``most`` failures are counted."""
     first, failed = None, 0
-    guards: list[Any] = [StateGuard(entry.state), *readable(entry.guards, inputs)]
+    guards: list[Any] = [StateGuard(entry.state), *read]
     for guard in guards:
         if failed > most:
             break
@@ -56,14 +67,14 @@ def first_failure(entry: CachedEntry, inputs: Inputs, most: float) -> RecompileR
         ALIASED, None, of=len(guards), remedy="pass tensors that do not alias each other")
 
 
-def learnt_from(entries: Iterable[CachedEntry], inputs: Inputs) -> Assumptions:
+def learnt_from(entries: Iterable[Read], inputs: Inputs) -> Assumptions:
     """The sizes, numbers and strings that differ from those of the entries. They may vary from now on.
 
     A length that differs for the second time, and a symbol that became a constant, are ``specialized``.
     """
     varying, specialized, lengths = set[Origin](), set[Origin](), Counter[Origin]()
-    for entry in entries:
-        for guard in readable(entry.guards, inputs):
+    for _, guards in entries:
+        for guard in guards:
             if isinstance(guard, TensorGuard):
                 varying.update(guard.differs(inputs))
             elif isinstance(guard, LengthGuard | ArrayGuard):

@@ -30,7 +30,7 @@ from sot.driver.code_state import CodeState, new_state
 from sot.driver.orphans import Owners
 from sot.driver.pipeline import Call, Tools, translate
 from sot.driver.plain_libraries import PlainLibraries
-from sot.driver.recompile_reasons import learnt_from, reasons
+from sot.driver.recompile_reasons import learnt_from, read, reasons
 from sot.driver.scope import EVERYTHING, Scope
 from sot.driver.whole_program import WholeProgram
 from sot.guards.assumptions import Assumptions, Part, RestartCapture
@@ -269,7 +269,7 @@ class Translator:
 
     def learn_from_failures(self, call: Call) -> None:
         """Record the failed guard of each entry of the code. The values that changed become symbols."""
-        entries = self.states.of(call.code).entries
+        entries = read(self.states.of(call.code).entries, call.inputs)
         learnt = learnt_from(entries, call.inputs)
         self.learn(call.code, replace(learnt, specialized=frozenset()) if self.full_graph else learnt)
         given_up = self.states.of(call.code).given_up
@@ -318,7 +318,7 @@ def stop_capturing(translator: Translator, code: CodeType, inputs: Inputs, recor
     if not recompile_limit.leave_program(state, code, inputs, translator.callback, translator.limit):
         _hook.skip(code, translator.callback)
     if any(entry.has_graph for entry in entries):
-        recompile_limit.warn(code, record.name, reasons(entries, inputs, code), inputs, len(entries))
+        recompile_limit.warn(code, record.name, reasons(read(entries, inputs), inputs, code), inputs, len(entries))
 
 
 def paused(compiler: GraphCompiler) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ import torch
 from sot import _hook
 from sot.backends import BackendError
 from sot.bytecode.code_table import CodeTable
-from sot.driver.recompile_reasons import learnt_from, reasons
+from sot.driver.recompile_reasons import learnt_from, read, reasons
 from sot.driver.translator import Translator
 from sot.frontend.api import StaticFunction, StaticModule, everything
 from sot.frontend.drop_in.arguments import Arguments, NotPossibleError
@@ -90,7 +90,7 @@ class CompileTranslator(Translator):
     def learn_from_first_call(self, code: CodeType, inputs: Inputs) -> None:
         """Values that differ from those of an uncompiled first call become symbols at once."""
         if self.ahead is not None:
-            self.learn(code, learnt_from(self.ahead.states.of(code).entries, inputs))
+            self.learn(code, learnt_from(read(self.ahead.states.of(code).entries, inputs), inputs))
         if first := self.first_calls.of(code):
             found = {origin for origin, size in sizes(code, inputs).items() if first[0].get(origin, size) != size}
             self.learn(code, Assumptions(varying=frozenset(found)))
@@ -119,7 +119,7 @@ def refuse_recompile(translator: Translator, function: FunctionType, inputs: Inp
     if not any(isinstance(value, torch.Tensor | torch.nn.Module) for value in inputs):
         return
     code = function.__code__
-    why = "; ".join(r.text for r in reasons(translator.states.of(code).entries, inputs, code))
+    why = "; ".join(r.text for r in reasons(read(translator.states.of(code).entries, inputs), inputs, code))
     where = f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
     raise RuntimeError(f"Detected recompile of {where}, which the stance 'fail_on_recompile' or "
                        f"torch._dynamo.config.error_on_recompile forbids"

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check
+from harness import check, check_by
 
 import sot
 
@@ -117,3 +117,103 @@ def test_a_buffer_is_such_an_input():
         def forward(self, x):
             return torch.nn.functional.pad(x, (self.width, self.width - 1)) if self.width > 1 else x
     check(Padded(), X, graphs=1, breaks=0)
+
+
+# ---- the form of another tensor -------------------------------------------------------------------------------
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("of_form", [
+    lambda x, i: torch.zeros_like(x),
+    lambda x, i: torch.full_like((x * 2)[:, 1:], 3.0),
+    lambda x, i: torch.ones_like(x.t(), dtype=torch.long),
+    lambda x, i: x.new_zeros(3, 4) + i[:, None],
+    lambda x, i: (x + 1).new_full((3, 4), 2.5).mul_(i[:, None]),
+    lambda x, i: i[:, None].expand_as(x),
+    lambda x, i: torch.arange(12).view_as(x) * i[:, None],
+    lambda x, i: torch.arange(12).reshape_as(x.t())[:, :3] * i,
+    lambda x, i: i.type_as(x) / 2,
+    lambda x, i: i.to(x) / 3,
+], ids=["zeros_like", "full_like", "ones_like", "new_zeros", "new_full", "expand_as", "view_as", "reshape_as",
+        "type_as", "to"])
+def test_a_value_takes_the_form_of_a_tensor_whose_values_are_not_known(of_form, backend):
+    def f(x, i):
+        mask = of_form(x, i)
+        y = x * 2 if mask.sum() > 1 else x - 1
+        return y, mask.float().mean().item(), x.reshape(-1)[:3][mask.reshape(-1)[:3] > 0]
+    for x in (X, X.clone().requires_grad_()):
+        check_by(backend, f, x, I, breaks=0)
+
+
+def test_a_mask_of_rows_without_the_positions_that_whole_numbers_name():
+    def f(x, w, i):
+        patches = x @ w
+        left = torch.full_like(patches, True).bool()
+        left[i, i] = False
+        rows = [patches[n][left[n]] for n in range(3)]
+        return torch.stack([torch.cat([row, row.new_zeros(4 - len(row))]) if len(row) < 4 else row for row in rows])
+    w = torch.linspace(-1, 1, 16).reshape(4, 4).requires_grad_()
+    check(f, X, w, I, graphs=1, breaks=0)
+    translated = sot.to_static(f, backend="eager")
+    for i in (I, I[:2], torch.tensor([1, 1, 1]), I):
+        assert torch.equal(translated(X, w, i), f(X, w, i))
+
+
+@pytest.mark.parametrize("change", [
+    lambda y: y.t_(),
+    lambda y: y.unsqueeze_(0),
+    lambda y: y.resize_(2, 2),
+    lambda y: y.set_(torch.ones(5)),
+    lambda y: setattr(y, "data", torch.ones(5, dtype=y.dtype)),
+    lambda y: y.add_(1),
+], ids=["t_", "unsqueeze_", "resize_", "set_", "data", "add_"])
+def test_a_form_that_changes_in_place(change):
+    def f(x):
+        y = x * 2
+        before = torch.ones_like(y)
+        change(y)
+        after = torch.ones_like(y)
+        change(before)
+        result = (before.shape, before.stride(), after.sum().item(), list(after.shape))
+        return (x + 1 if before.sum() > 5 else x - 1), result, (x + 2 if after.sum() == 12 else x), before.tolist()
+    check(f, X, again=True)
+
+
+def test_the_form_of_a_weight_that_is_another_at_a_later_call():
+    class Masked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            full = torch.full_like(self.weight, 2.4)
+            return x + 1 if full.sum() > 7 else x - 1
+    model = Masked()
+    translated = sot.to_static(Masked(), backend="eager")
+    for weight in (torch.ones(3), torch.ones(2), torch.ones(3, dtype=torch.int32), torch.ones(3, dtype=torch.float16)):
+        for module in (model, translated):
+            module.weight = torch.nn.Parameter(weight, requires_grad=False)
+        assert torch.equal(translated(X), model(X)), weight
+    assert sot.translation_of(translated).captures[0].stopped is None
+
+
+# ---- large values on the way ----------------------------------------------------------------------------------
+def test_a_mask_of_attention_that_says_which_code_runs():
+    def f(x, mask):
+        allowed = mask[:, None, None, :].expand(2, 1, 512, 512).to(x.dtype)
+        added = (1.0 - allowed).masked_fill(allowed < 0.5, torch.finfo(x.dtype).min) * (1.0 - allowed)
+        added = added[:, 0, 0, :]
+        return x * 2 if (added > 0).flatten().any().item() else x * 3
+    mask = torch.ones(2, 512, dtype=torch.long)
+    check(f, X, mask, graphs=1, breaks=0)
+    translated = sot.to_static(f, backend="eager")
+    for value in (1, 2, 0, 1):
+        mask[1, 500:] = value
+        assert torch.equal(translated(X, mask), f(X, mask))
+
+
+def test_too_much_on_the_way_is_not_computed():
+    def f(x, i):
+        return x + 1 if torch.zeros(4096, 4096).add(i[0]).sum() > 0 else x - 1
+    translated = sot.to_static(f, backend="eager")
+    assert torch.equal(translated(X, I), f(X, I))
+    first = translated.captures[0]
+    assert first.stopped is not None and not any("the values of" in str(g) for g in first.guards)

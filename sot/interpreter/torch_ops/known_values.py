@@ -21,7 +21,7 @@ from sot.guards.origin import known
 from sot.guards.tensor_guards import ValuesGuard
 from sot.interpreter.torch_ops.drawing import known_draws
 from sot.support.random_states import kept_random_states
-from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.fake_tensors import FakeTensor, is_symbolic
 from sot.torch_compat.global_state import SET_GRAD
 from sot.torch_compat.tensors import is_plain, storage_id
 
@@ -30,8 +30,13 @@ if TYPE_CHECKING:
 
 SOURCE_LIMIT = 4096         # elements of an input,
 RESULT_LIMIT = 65536        # of a value computed from it,
+WORK_LIMIT = 1 << 25        # bytes of all that is computed on the way: masks of attention are large,
 STEP_LIMIT = 2000           # and operations in between
 OWN = ("torch", "_operator", "builtins")
+# Operations that take only the form of an operand: its dtype, shape, strides and device. The place of that operand.
+FORMS = {**dict.fromkeys(("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_empty",
+                          "new_tensor"), 0),
+         **dict.fromkeys(("expand_as", "view_as", "reshape_as", "type_as", "to"), 1)}
 INDEXING = ("getitem", "__getitem__")
 
 
@@ -133,18 +138,23 @@ def has_other_states(m: Machine) -> bool:
 def values_of(m: Machine, refs: Iterable[TensorRef]) -> list[torch.Tensor]:
     """The values of tensors at this point of the trace. The inputs that they come from are guarded."""
     refs = list(refs)
-    if has_other_states(m):
+    if has_other_states(m) or any(ref.node is not None and not is_symbolic(ref.fake)
+                                  and ref.fake.numel() > RESULT_LIMIT for ref in refs):
         raise NotKnown
     inputs = {ref.node: ref for ref in m.builder.inputs}
     direct = {id(ref): ref for ref in refs if ref.node is None or ref.node in inputs}
-    needed = slice_of(m, [ref.node for ref in refs if ref.node is not None])
+    forms = set[fx.Node]()
+    needed = slice_of(m, [ref.node for ref in refs if ref.node is not None], forms=forms)
     sources = [inputs[node] for node in needed if node in inputs]
     sources += [ref for ref in direct.values() if ref.node is None]
     steps = [node for node in m.builder.nodes if node in needed]
     origins = [source_origin(m, ref) for ref in sources]
     copies = {id(ref): copy_of(ref) for ref in sources}
-    env: dict[Any, Any] = {ref.node: copies[id(ref)] for ref in sources}
+    env: dict[Any, Any] = {node: of_form(node) for node in forms - needed}
+    env |= {ref.node: copies[id(ref)] for ref in sources}
     run(steps, env)
+    for node in forms:
+        node.meta["seen"] = True
     for ref, origin in zip(sources, origins, strict=True):
         if origin is not None:
             m.guard(ValuesGuard(origin, copy_of(ref)))
@@ -197,24 +207,31 @@ def source_origin(m: Machine, ref: TensorRef) -> Any:
     return origin
 
 
-def slice_of(m: Machine, wanted: list[fx.Node], numbers: Container[fx.Node] = ()) -> set[fx.Node]:
+def slice_of(m: Machine, wanted: list[fx.Node], numbers: Container[fx.Node] = (),
+             forms: set[fx.Node] | None = None) -> set[fx.Node]:
     """The nodes that values depend on: through arguments, and through in-place changes of memory. ``numbers`` are
-    known, and so sizes may be symbols.
+    known, and so sizes may be symbols. ``forms`` gets the nodes whose form is needed, not their values; without it
+    all values are needed.
     """
     changing = [node for node in m.builder.nodes if "changes" in node.meta]
     needed: set[fx.Node] = set()
     while True:
-        follow(m, wanted, needed, numbers)
-        memory = {storage_id(fake) for node in needed for fake in fakes_of(node)} if changing else set()
+        follow(m, wanted, needed, numbers, forms)
+        memory = memory_of(needed).keys() if changing else set()
         wanted = [node for node in changing if node not in needed and node.meta["changes"] & memory]
         if not wanted:
             break
+    if not numbers and sum(memory_of((*needed, *(forms or ()))).values()) > WORK_LIMIT:
+        raise NotKnown
+    if forms and memory_of(forms).keys() & set[int]().union(*(node.meta["changes"] for node in changing)):
+        raise NotKnown      # a change in place may change the form, and a fake has the last one
     if any(node.meta.get("draws") for node in needed) and not all(map(known_draws.is_exact, needed)):
         raise NotKnown
     return needed
 
 
-def follow(m: Machine, wanted: list[fx.Node], needed: set[fx.Node], numbers: Container[fx.Node]) -> None:
+def follow(m: Machine, wanted: list[fx.Node], needed: set[fx.Node], numbers: Container[fx.Node],
+           forms: set[fx.Node] | None) -> None:
     while wanted:
         node = wanted.pop()
         if node in needed:
@@ -228,11 +245,37 @@ def follow(m: Machine, wanted: list[fx.Node], needed: set[fx.Node], numbers: Con
                 or all(map(is_small, fakes_of(node)))):
             raise NotKnown
         needed.add(node)
-        wanted += [*node.all_input_nodes, *state]
+        form = None
+        if forms is not None and (form := form_taken(node)) is not None:
+            forms.add(form)
+        wanted += [*(given for given in node.all_input_nodes if given is not form), *state]
+
+
+def form_taken(node: fx.Node) -> fx.Node | None:
+    """The operand of which an operation takes only the form; None if it needs the values of all."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    at = FORMS.get(name, len(node.args))
+    operand = node.args[at] if at < len(node.args) else None
+    if not isinstance(operand, fx.Node) or sum(operand is given for given in (*node.args, *node.kwargs.values())) > 1:
+        return None
+    fake = operand.meta.get("example_value")
+    has_form = isinstance(fake, FakeTensor) and fake.layout is torch.strided and not is_symbolic(fake)
+    return operand if has_form else None
+
+
+def of_form(node: fx.Node) -> torch.Tensor:
+    """A tensor that has the form of a node's result, and any values."""
+    fake = node.meta["example_value"]
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
 
 
 def is_small(fake: Any) -> bool:
-    return isinstance(fake, torch.Tensor) and not is_symbolic(fake) and fake.numel() <= RESULT_LIMIT
+    return isinstance(fake, torch.Tensor) and not is_symbolic(fake) and fake.untyped_storage().nbytes() <= WORK_LIMIT
+
+
+def memory_of(nodes: Iterable[fx.Node]) -> dict[int, int]:
+    """The memory of the results of nodes, with its bytes."""
+    return {storage_id(fake): fake.untyped_storage().nbytes() for node in nodes for fake in fakes_of(node)}
 
 
 def fakes_of(node: fx.Node) -> Iterator[Any]:

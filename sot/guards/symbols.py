@@ -42,7 +42,7 @@ class Symbols:
         self.of_data: dict[Any, Any] = {}               # the numbers of the graph that symbols of data stand for
         self.points: dict[Any, frozenset] = {}          # where the program makes symbols of data
         self.made_from: dict[Any, set] = {}             # the symbols of data that a symbol of data follows from
-        self.nonempty: dict[Point, set] = {}            # the sizes that a branch takes for not zero
+        self.nonempty: dict[tuple[Point, ...], set] = {}    # the sizes that a branch takes for not zero
         self.unchecked: list[Any] = []                  # what torch has assumed about them, without an assertion yet
         self.examples: Any = None                       # a mode for fakes of other sizes, see examples.py
         self._taken: set[int] = set()

@@ -18,6 +18,7 @@ from sot.guards.assumptions import Part
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 
 if TYPE_CHECKING:
+    from sot.guards.assumptions import Point
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
     from sot.values.deferred_scalars import DeferredScalar
@@ -52,9 +53,26 @@ def ends_loop(frame: Frame) -> bool:
 
 
 def repeats(m: Machine, frame: Frame, sizes: set[Any]) -> bool:
-    """Whether this branch was decided before by sizes that these follow from. Notes that it is decided by these."""
-    before = m.symbols.nonempty.setdefault(source(frame.native, frame.last), set())
+    """Whether this branch was decided before by sizes that these follow from. Notes that it is decided by these.
+
+    A helper that the program calls from two places has a branch in each. A loop calls it from one place, and so does
+    a recursion, in a round that begins where the one before did.
+    """
+    before = m.symbols.nonempty.setdefault(way_to(m, frame), set())
     if any(before & m.symbols.made_from.get(size, set()) for size in sizes):
         return True
     before |= sizes
     return False
+
+
+def way_to(m: Machine, frame: Frame) -> tuple[Point, ...]:
+    """The places at which the frames up to this one are, without the rounds of a recursion."""
+    places: dict[Any, Point] = {}
+    for caller in m.frames[:m.frames.index(frame) + 1]:
+        code, at = source(caller.native, caller.last)
+        if code in places:
+            known = [*places]
+            for left in known[known.index(code):]:
+                del places[left]
+        places[code] = code, at
+    return (*places.values(),)

@@ -104,6 +104,7 @@ class Machine:
         self.added_hooks: list[Any] = []     # those that are not removed yet
         self.storages_read: set[int] = set()        # by the id of the fake of the tensor
         self.grad_fns: dict[Any, Value] = {}        # by the node of the fake
+        self.passed_through: list[Any] = []     # the results of each BackwardHookFunction, which has hooks of modules
         self.running_pass: Any = None       # the number of the backward pass whose hooks are executed, or None
         self.started: list[Any] = []    # collectives for whose end the program has not waited
         self.retained: list[TensorValue] = []       # tensors that keep their gradient though they are no leaves

@@ -27,6 +27,10 @@ def take_back(handle: RemovableHandle) -> None:
         RemovableHandle.next_id = handle.id
 
 
+# Of Python, between the caller of torch.autograd.backward and a hook.
+FRAMES_OF_BACKWARD = 2 if hasattr(torch.autograd.graph, "_engine_run_backward") else 1
+
+
 @contextlib.contextmanager
 def no_hook_ids_taken() -> Iterator[None]:
     """Hooks that capture itself adds inside take no numbers from those of the program."""

@@ -98,7 +98,7 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         raise Break(Reason.SIDE_EFFECT, "a warning that is not a string and a category")
     level = max(1, given["stacklevel"].constant() if "stacklevel" in given else 1)
     shown = deferred(m, message, UNKNOWN.format("a warning")) if message.pytype is str else lambda e: e.value(message)
-    frames = [frame for frame in m.frames if not stands_for_c(frame)]
+    frames = frames_of(m, level)
     if any(frame.function is not None and frame.function.is_wrapped for frame in frames[1 - level:] if level > 1):
         raise Break(Reason.SIDE_EFFECT, "a warning that names a wrapper of the function")
     kind = category or UserWarning
@@ -115,6 +115,21 @@ def warn(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         outer = level - len(frames) + 1
         return replay(m, lambda e: f"{e.const(warnings.warn)}({shown(e)}, {e.const(kind)}, {outer})")
     return warn_at(m, frames[-level], shown, kind)
+
+
+def frames_of(m: Machine, level: int) -> list[Frame]:
+    """The frames of the program, of which the warning names the one at a level. Break if it names one of torch's frames
+    between a backward pass and its hooks.
+    """
+    running = m.running_pass
+    if running is None:
+        return [frame for frame in m.frames if not stands_for_c(frame)]
+    outer, inner = (
+        [frame for frame in part if not stands_for_c(frame)] for part in (m.frames[:running.depth], [
+            frame for frame in m.frames[running.depth:] if frame.native.co_filename != torch_code.__file__]))
+    if level > len(inner) and (m.modes or level <= len(inner) + running.hidden):
+        raise Break(Reason.SIDE_EFFECT, "a warning that names a frame of torch")
+    return [*outer, *[outer[-1]] * running.hidden, *inner]
 
 
 def stands_for_c(frame: Frame) -> bool:

@@ -27,6 +27,7 @@ from sot.interpreter.control_flow.merge_values import reachable
 from sot.interpreter.control_flow.speculate import Refusal, Start
 from sot.interpreter.loop import evaluate, trial
 from sot.interpreter.objects import attributes
+from sot.interpreter.torch_ops.hooks import node_hooks
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
@@ -73,7 +74,10 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         except (Refusal, Break):
             start.restore()
     try:
-        return CapturedFunction(m, cls, inputs).record()
+        result = CapturedFunction(m, cls, inputs).record()
+        if cls is BackwardHookFunction:
+            node_hooks.note(m, inputs, result)
+        return result
     except (Refusal, Break) as e:
         start.restore()
         if m.assumptions.compiles:

@@ -73,11 +73,15 @@ class Pass:
 
 
 class PassNumber(ObjectValue):
-    """The number of a backward pass that is part of the graph, and its ``nodes``. It cannot leave the graph."""
+    """The number of a backward pass that is part of the graph, and its ``nodes``. It cannot leave the graph.
 
-    def __init__(self, nodes: Container[Any]) -> None:
+    ``depth`` is the number of the program's frames when it began, and ``hidden`` that of torch's own frames between
+    these and those of hooks.
+    """
+
+    def __init__(self, nodes: Container[Any], depth: int, hidden: int) -> None:
         super().__init__(Pass)
-        self.nodes = nodes
+        self.nodes, self.depth, self.hidden = nodes, depth, hidden
 
     def rebuild(self, e: Emitter) -> str:
         raise NotRebuildable("the number of a backward pass")

@@ -26,6 +26,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.autograd_nodes import history
 from sot.torch_compat.functions import is_tracked_by_transform
+from sot.torch_compat.hooks import FRAMES_OF_BACKWARD
 from sot.values.base import FALSE, NONE, TRUE, Value
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, refuse_instances
@@ -51,9 +52,9 @@ def grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 
 @handles(torch.Tensor.backward)
 def tensor_backward(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    self_, gradient, *rest = take("backward", args, kwargs, "self", "gradient", "retain_graph", "create_graph",
-                                  "inputs", required=1)
-    return backward(m, self_, gradient, *rest)
+    self_, gradient, retain, create, inputs = take("backward", args, kwargs, "self", "gradient", "retain_graph",
+                                                   "create_graph", "inputs", required=1)
+    return backward(m, self_, gradient, retain, create, inputs, FRAMES_OF_BACKWARD + 1)
 
 
 @handles(torch.autograd.backward)
@@ -67,7 +68,7 @@ def autograd_backward(m: Machine, args: list[Value], kwargs: dict[str, Value]) -
 
 
 def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value | None, create: Value | None,
-             inputs: Value | None) -> Value:
+             inputs: Value | None, hidden: int = FRAMES_OF_BACKWARD) -> Value:
     """Add the gradients of ``outputs`` to the ``.grad`` of the leaves, or of ``inputs``."""
     refuse_plain(m)
     creates = create is not None and create.truth(m) is not False
@@ -92,7 +93,7 @@ def backward(m: Machine, outputs: Value, gradients: Value | None, retain: Value 
     pairs = [(ends[i], found[i]) for i, _ in order]
     reached = [Reached(found[i].ref.fake, uses, ends[i].fake.is_leaf) for i, uses in order]
     unheld = () if creates else unheld_leaves(m, [end for end, _ in pairs], reached, known)
-    with running_pass(m, nodes):
+    with running_pass(m, nodes, hidden):
         tensor_hooks.accumulate_in_order(
             m, pairs, lambda leaf, gradient: accumulate(m, leaf, gradient, creates, unheld))
     tensor_hooks.keep_gradients(m)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def running_pass(m: Machine, nodes: set[Any]) -> Iterator[None]:
+def running_pass(m: Machine, nodes: set[Any], hidden: int) -> Iterator[None]:
     """While hooks of a backward pass through these nodes of fakes are executed."""
-    before, m.running_pass = m.running_pass, PassNumber(nodes)
+    before, m.running_pass = m.running_pass, PassNumber(nodes, len(m.frames), hidden)
     try:
         yield
     finally:

@@ -26,6 +26,7 @@ from sot.guards.guards import IsGuard, LengthGuard
 from sot.guards.origin import Attr
 from sot.interpreter.builtins.common import take
 from sot.interpreter.loop import evaluate
+from sot.interpreter.torch_ops.hooks import node_hooks
 from sot.interpreter.torch_ops.hooks.quiet_functions import quiet_function
 from sot.interpreter.torch_ops.torch_calls import operation, torch_call, transformed
 from sot.polyfills import torch_code
@@ -114,6 +115,7 @@ class HookHandle(ObjectValue):
         super().__init__(RemovableHandle)
         self.number, self.hook, self.tensor, self.kind = number, hook, tensor, kind
         self.is_placed = is_placed      # autograd calls the hook also in backward passes of the graph
+        self.results: Sequence[TensorValue] = ()        # of the node that has the hook, if the hook can be executed
         self.version = 0 if tensor is None else version_of(tensor.ref.fake)
 
     def load_attr(self, m: Any, name: str) -> Value:
@@ -178,7 +180,7 @@ def add(m: Machine, method: str, tensor: Value, hook: Value) -> Value:
 
 
 def placed(m: Machine, target: Any, method: str, tensor: TensorValue, hook: Value, kind: str,
-           is_placed: bool = False) -> Value:
+           is_placed: bool = False) -> HookHandle:
     """The handle of a hook, for which the graph gets the node of a placeholder."""
     if m.builder.region is not None:
         raise Break(Reason.BRANCH, f"{m.position()}: {method}")
@@ -206,7 +208,10 @@ class MethodOfNode(Value):
         if m.modes or transformed(tensor):
             raise Break(Reason.UNSUPPORTED, f"{self.method} under a mode or a transform")
         m.builder.keeps_nodes = True
-        return placed(m, make_place_on_node, self.method, tensor, args[0], ON_NODE)
+        handle = placed(m, make_place_on_node, self.method, tensor, args[0], ON_NODE)
+        if self.method == "register_hook":
+            handle.results = node_hooks.results_of(m, node.node)
+        return handle
 
 
 @handles(torch.Tensor.retain_grad)
@@ -225,8 +230,10 @@ def hooked_tensors(m: Machine, leaves: Sequence[TensorValue], nodes: Container[A
                    runs_hooks: bool) -> list[TensorValue]:
     """The tensors in a history that have hooks. Break if the hooks cannot be executed."""
     followed = [handle for handle in m.added_hooks if not handle.is_placed]
-    if any(handle.kind == ON_NODE and handle.tensor.ref.fake.grad_fn in nodes for handle in followed):
+    on_nodes = node_hooks.in_history(followed, nodes)
+    if on_nodes and not runs_hooks:
         raise Break(Reason.GRADIENT, "it goes through a node that has hooks")
+    followed = [handle for handle in followed if handle.kind != ON_NODE]
     before = [leaf for leaf in leaves if has_hooks(m, leaf)]
     added = {id(handle.tensor): handle.tensor for handle in followed if handle.tensor is not None and (
         handle.tensor in leaves or handle.tensor.ref.fake.grad_fn in nodes
@@ -240,6 +247,7 @@ def hooked_tensors(m: Machine, leaves: Sequence[TensorValue], nodes: Container[A
     if any(version_of(tensor.ref.fake) != handle.version for handle in followed
            if (tensor := handle.tensor) is not None):
         raise Break(Reason.GRADIENT, "a tensor with a hook was changed")
+    added.update((id(tensor), tensor) for handle in on_nodes for tensor in handle.results)
     return [*before, *(tensor for tensor in added.values() if tensor not in before)]
 
 
@@ -312,6 +320,7 @@ def accumulate_in_order(m: Machine, pairs: Sequence[tuple[TensorValue, TensorVal
             raise Break(Reason.GRADIENT, "a hook changes a weight that is still needed")
         if not leaf.ref.fake.is_leaf:
             show(m, leaf, gradient)
+            node_hooks.run(m, leaf, pairs, i)
             continue
         accumulate(leaf, through_hooks(m, leaf, gradient))
         if hooks := hooks_of(m, leaf, AFTER):

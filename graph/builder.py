@@ -42,6 +42,8 @@ class GraphBuilder:
         self.untraced: list[TensorRef] = []     # the same with arrays and sparse tensors from outside
         # whether inputs, statistics, or tensors in inference mode are changed without a new version
         self.changes_traceless = False
+        # inputs that are changed so, and that get their elements back if the graph fails
+        self.put_back: list[TensorRef] = []
         self.refuses = False                    # whether the graph may raise because of its inputs' values
         self.draws_then_refuses = False         # whether it may do so after it has drawn random numbers
         self.freed_in_vain = False              # whether a gradient was taken on the fakes and then rolled back

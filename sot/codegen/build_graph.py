@@ -34,6 +34,7 @@ class Changes:
         versions: the inputs that it changes, and by how much their versions rise.
         unversioned: those that change only by way of another tensor with a version of its own (``x.data.add_(1)``).
         traceless: whether it changes inputs without a change of their versions.
+        put_back: the inputs that it changes so, and that get their elements back if it fails.
         hooks: whether it puts hooks on tensors.
         generators: the generators of random numbers among its inputs.
         refuses: whether it may raise because of the values of its inputs.
@@ -43,6 +44,7 @@ class Changes:
     versions: Mapping[Origin, int]
     unversioned: frozenset[Origin]
     traceless: bool
+    put_back: tuple[Origin, ...]
     hooks: bool
     generators: tuple[Origin, ...]
     refuses: bool
@@ -60,7 +62,7 @@ class Changes:
         versions = {origins[id(ref)]: version_of(ref.fake) - ref.version for ref in builder.changed_inputs()}
         unversioned = {origins[id(ref)]: 0 for ref in builder.inputs_changed_untracked()}
         return cls({**unversioned, **versions}, frozenset(unversioned) - versions.keys(), builder.changes_traceless,
-                   trace.hooked,
+                   tuple(origins[id(ref)] for ref in builder.put_back), trace.hooked,
                    tuple(origins[id(ref)] for ref in builder.inputs if isinstance(ref, GeneratorRef)),
                    builder.refuses, keeps_random)
 

@@ -44,7 +44,7 @@ from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
-from sot.interpreter.numpy_ops.numpy_arrays import raising
+from sot.interpreter.numpy_ops.numpy_arrays import putting_back, raising
 from sot.interpreter.torch_ops.autograd import is_function_of_program, runs_code_of_program
 from sot.interpreter.torch_ops.checkpoints import run_as_it_is
 from sot.interpreter.torch_ops.constructors.capsules import same_memory
@@ -267,6 +267,8 @@ class GraphCompiler:
             call = with_inference_results(call, graph.of_inference)
         if not as_it_is:
             call = leaving_states(call, graph.states, graph.turns_grad_on)
+        if graph.changes.put_back:
+            call = putting_back(call, [i for i, origin in enumerate(graph.inputs) if origin in graph.changes.put_back])
         if any(graph.numpy):
             call = raising(call)
         places = warnings_of(graph.module)

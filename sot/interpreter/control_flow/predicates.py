@@ -88,7 +88,8 @@ def truth_of_number(m: Machine, value: DeferredScalar) -> bool | TensorBool:
 def has_changed(m: Machine) -> bool:
     """Whether Python could not run the frame again after the graph has failed."""
     builder = m.builder
-    return bool(builder.changed_inputs() or builder.changes_traceless or builder.changes_untracked())
+    return bool(builder.changed_inputs() or builder.changes_traceless or builder.put_back
+                or builder.changes_untracked())
 
 
 JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))

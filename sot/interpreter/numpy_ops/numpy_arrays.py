@@ -6,15 +6,15 @@
 operation is a break.
 
 NumPy may warn while it computes. In a graph it raises instead (``raising``). Then Python runs the frame from its start
-and warns. Python cannot do so after a change that is visible from outside, so there is a break before such an
-operation.
+and warns. Python cannot do so after a change that is visible from outside. Memory of few elements is put back then
+(``putting_back``); otherwise there is a break before such an operation.
 """
 from __future__ import annotations
 
 import contextlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from sot.interpreter.numpy_ops.memory import Memory
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
-from sot.torch_compat.tensors import storage_id
+from sot.torch_compat.tensors import storage_id, without_subclasses
 from sot.values.arrays import ArrayRef, ArrayValue, Layout, may_call_numpy
 from sot.values.base import ANSWERS, FALSE, NONE, Const, Value
 from sot.values.constants import SCALARS
@@ -188,12 +188,37 @@ def note_failures(m: Machine, name: str, quiet: bool, may_refuse: bool, writes: 
     mode, memory = m.builder.fake_mode, m.array_memory
     mode.may_refuse, mode.changes_unversioned, mode.draws_now = may_refuse or not quiet, False, False
     visible = any(memory.is_visible(m, ref.memory) for ref in writes)
-    if visible and not quiet:
+    lasts = visible and not put_back(m, writes)
+    if lasts and not quiet:
         raise Break(Reason.SIDE_EFFECT, f"{name}, which changes an array and may warn,")
     failures.expect(m, name, is_ours=not quiet)
-    if visible and (m.refusal_seen or may_refuse):
+    if lasts and (m.refusal_seen or may_refuse):
         raise Break(Reason.UNSUPPORTED, f"{name}, which changes an array, after an operation that may raise or warn,")
-    m.builder.changes_traceless = m.builder.changes_traceless or visible
+    m.builder.changes_traceless = m.builder.changes_traceless or lasts
+
+
+MOST = 1 << 16      # elements that are copied at each call
+
+
+def put_back(m: Machine, writes: list[ArrayRef]) -> bool:
+    """Whether the inputs that these writes change get their elements back if the graph fails: few elements of tensors
+    that the graph changes in no other way. Another part of the memory may belong to anything.
+    """
+    memory = [ref.memory for ref in writes if m.array_memory.is_visible(m, ref.memory)]
+    if not m.assumptions.interprets or m.builder.region is not None or m.hooked or any(each.outside for each in memory):
+        return False
+    storages = set[int]().union(*(each.storages for each in memory))
+    refs = [ref for ref in m.builder.inputs if isinstance(ref.fake, torch.Tensor) and storage_id(ref.fake) in storages]
+    if any(type(ref.real) is not torch.Tensor or is_symbolic(ref.fake) or ref.real.requires_grad
+           or ref.real.is_inference() or not ref.real.is_contiguous() for ref in refs):
+        return False
+    before = m.builder.put_back
+    made = [*before, *(ref for ref in refs if ref not in before)]
+    if sum(ref.real.numel() for ref in made if ref.real is not None) > MOST:
+        return False
+    m.builder.put_back = made
+    m.undoable(lambda: setattr(m.builder, "put_back", before))
+    return True
 
 
 def note_write(m: Machine, node: fx.Node, ref: ArrayRef) -> None:
@@ -278,6 +303,21 @@ def to_array(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> ArrayVa
 
 
 # ---- when the graph runs ----------------------------------------------------------------------------------------
+def putting_back(compiled: Callable[..., Any], changed: Sequence[int]) -> Callable[..., Any]:
+    """The graph, which gives the inputs ``changed`` their elements back if it raises. No version changes."""
+    def call(*args: Any) -> Any:
+        with without_subclasses():
+            kept = [(args[i].data, args[i].data.clone()) for i in changed]
+        try:
+            return compiled(*args)
+        except BaseException:
+            with without_subclasses(), torch.no_grad():
+                for tensor, before in kept:
+                    tensor.copy_(before)
+            raise
+    return call
+
+
 def raising(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """The graph, raising an exception for each warning of NumPy about a computation."""
     def call(*args: Any) -> Any:

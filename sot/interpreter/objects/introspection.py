@@ -116,7 +116,7 @@ def data_ptr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     builder = m.builder
     if isinstance(value, TensorValue) and value.origin is not None and value.ref.real is not None and not (
             is_tensor_argument(value) or m.modes or has_own_code(value.pytype) or builder.changed_inputs()
-            or builder.changes_traceless or builder.changes_untracked()):
+            or builder.changes_traceless or builder.put_back or builder.changes_untracked()):
         origin = Address(value.origin)
         if not m.varies.number(origin):
             return LazyConst(m, value.ref.real.data_ptr(), origin)

@@ -322,6 +322,6 @@ def test_hooks_that_a_module_has_before_the_step():
         with torch.no_grad():
             for p in m.parameters():
                 p -= 0.1 * p.grad
-        return loss, m.first.seen
+        return loss.detach(), m.first.seen
     check_by("eager", step, Watched(), X.clone().requires_grad_(), breaks=0)
     check_by("aot_eager", step, Watched(), X.clone().requires_grad_())

@@ -139,7 +139,7 @@ def assert_what_is_known(m: Machine, name: str, was_changed: bool) -> None:
             continue
         text = m.symbols.data.text_of(expression)
         graph_numbers.note_guess(m, name, text, expression.free_symbols)
-        traceless = m.builder.changes_traceless or m.builder.changes_untracked()
+        traceless = m.builder.changes_traceless or m.builder.put_back or m.builder.changes_untracked()
         if not (traceless or was_changed):
             m.builder.record_check(graph_numbers.assert_holds, (truth, text), m.stack_trace())
             m.builder.refuses = m.refusal_seen = True

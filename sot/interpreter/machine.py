@@ -69,9 +69,8 @@ class Machine:
         self.journal: list[Callable[[], Any]] = []
         self.effects: list[Callable] = []
         self.draws = Draws()
-        self.warns_always = False       # does torch show each warning again?
+        self.warns_always = self.has_warned = False     # does torch show each warning again? was there one?
         self.shows_warning: Any = None      # the program's warnings.showwarning
-        self.has_warned = False
         self.warned: list[tuple[Any, Any]] = []     # the warnings of an operation, see torch_warnings.py
         self.shown: list[ShownTensor] = []      # tensors in output and text made after the graph
         self.array_memory = ArrayMemory()

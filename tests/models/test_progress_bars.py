@@ -146,6 +146,18 @@ def has_a_constructor_of_its_own(x):
     return [x * i for i in Bar([1, 2], True)]
 
 
+class Closing(tqdm.tqdm):
+    def close(self):
+        print("closed", self.disable)
+
+
+@left
+def has_a_finalizer_of_its_own(x):
+    for i in Closing([1, 2], disable=True):
+        x = x * i
+    return x + 1
+
+
 @left
 def shows_something(x):
     return [x * i for i in tqdm.tqdm([1, 2], mininterval=1e9, bar_format="{desc}")]

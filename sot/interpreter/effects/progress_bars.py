@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MODULE, MAKE, FILL = "tqdm.std", "tqdm.__new__", "tqdm.__init__"
 MODULES = (MODULE, "tqdm.asyncio")      # of classes whose constructor does nothing else
+# What the constructor and the finalizer call.
+CALLED = "__new__", "__init__", "__del__", "close", "get_lock", "_get_free_pos"
 KEPT = "iterable", "total", "disable", "initial", "leave"
 DISABLE, POSITION = "disable", "pos"
 
@@ -94,8 +96,8 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
 
 def new_bar(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     cls = args[0].constant()
-    found = {name: lookup(m, cls, name) for name in ("__init__", "__del__", "__new__")}
-    if any(owner.__module__ not in MODULES for _, owner in found.values()):
+    if lookup(m, cls, "__setattr__")[1] is not object or any(
+            lookup(m, cls, name)[1].__module__ not in MODULES for name in CALLED):
         return None
     filler: Any = next(vars(base)["__init__"] for base in cls.__mro__ if base.__module__ == MODULE)
     named = kwargs

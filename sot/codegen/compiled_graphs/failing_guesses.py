@@ -1,7 +1,8 @@
-"""Counts how often the guesses of a graph about sizes that depend on data fail.
+"""Counts how often the guesses of a graph about sizes and values that depend on data fail.
 
 If a guess fails, Python runs the frame after the graph has run in vain. That is slower than Python alone, so a guess
-that fails at many calls is given up: the function is captured again with a break where the sizes are made.
+that fails at many calls is given up: the function is captured again with a break where the sizes are made, or where the
+program asks for values.
 """
 from __future__ import annotations
 
@@ -46,4 +47,4 @@ class Watch:
         if self.give_up is not None and failures >= FAILURES and failures >= SHARE * self.calls:
             give_up, self.give_up = self.give_up, None
             give_up(guess, f"the graph assumed {text} for {guess.name}, which was wrong at {failures} of {self.calls} "
-                           "calls; Python makes these sizes from now on, because they depend on data")
+                           "calls; it depends on data, so Python computes it from now on")

@@ -13,7 +13,7 @@ from sot.interpreter.builtins.common import no_keywords, take
 from sot.interpreter.control_flow import failures
 from sot.interpreter.numpy_ops import numpy_functions
 from sot.interpreter.torch_ops import known_values, overrides
-from sot.interpreter.torch_ops.data_sizes import graph_numbers, nonempty
+from sot.interpreter.torch_ops.data_sizes import finite, graph_numbers, nonempty
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, Reason
@@ -43,9 +43,13 @@ def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
         try:
             return operators.truth(m, value)
         except Break as stop:
-            if stop.reason is not Reason.TENSOR_TRUTH or not may_be_assertion(m):
+            if stop.reason is not Reason.TENSOR_TRUTH:
                 raise
-            return as_truth(m, value)
+            if may_be_assertion(m):
+                return as_truth(m, value)
+            if (found := truth_if_finite(m, value)) is None:
+                raise
+            return found
     if isinstance(value, TensorValue) and value.fake.numel() == 1:
         try:
             return m.builder.run("call_function", bool, (value.ref,), {})
@@ -82,7 +86,17 @@ def truth_of_number(m: Machine, value: DeferredScalar) -> bool | TensorBool:
         return TensorBool(graph_numbers.as_truth(m, value).graph_number(m))
     if may_fail(m) and (guess := nonempty.truth_if_nonempty(m, value)) is not None:
         return guess
+    if value.pytype is bool and graph_numbers.may_be(m) and not has_changed(m) and (
+            guess := finite.truth_if_finite(m, value.graph_number(m), None)) is not None:
+        return guess
     raise value.needed()
+
+
+def truth_if_finite(m: Machine, value: Value) -> bool | None:
+    """The truth of a tensor that says whether values are finite, if a branch asks and the graph may raise here."""
+    if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype is not torch.bool or has_changed(m):
+        return None
+    return finite.truth_if_finite(m, None, value.ref)
 
 
 def has_changed(m: Machine) -> bool:

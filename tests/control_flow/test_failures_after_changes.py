@@ -7,6 +7,7 @@ from harness import Counter, check, same
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import sot
 
@@ -207,3 +208,47 @@ def test_a_number_at_the_places_of_a_mask_raises_for_no_mask():
             x.zero_()
         return x * 3
     check(step, torch.randn(4, 3), [], breaks=0)
+
+
+# ---- operations of subgraphs
+class Selects(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, i):
+        return x.index_select(0, i)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+def in_a_function_of_autograd(x, i):
+    x.add_(1)
+    return Selects.apply(x * 2, i)
+
+
+def in_a_checkpoint(x, i):
+    x.add_(1)
+    return checkpoint(lambda v: v.index_select(0, i), x * 2, use_reentrant=False)
+
+
+def in_a_checkpoint_of_a_checkpoint(x, i):
+    def inner(v):
+        return checkpoint(lambda w: w.index_select(0, i), v * 2, use_reentrant=False)
+    x.add_(1)
+    return checkpoint(inner, x * 2, use_reentrant=False)
+
+
+@pytest.mark.parametrize("fn", [in_a_function_of_autograd, in_a_checkpoint, in_a_checkpoint_of_a_checkpoint])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_operation_of_a_subgraph_that_raises_leaves_what_pythons_leaves(fn, backend):
+    """At a later call, for which the inputs are not copied in any case."""
+    translated = sot.to_static(fn, backend=backend)
+    for _ in range(2):
+        translated(torch.arange(4.0), torch.tensor([2]))
+    left = []
+    for run in (fn, translated):
+        x = torch.arange(4.0)
+        with pytest.raises(IndexError):
+            run(x, torch.tensor([20]))
+        left.append(x.tolist())
+    assert left == [[1, 2, 3, 4]] * 2

@@ -46,14 +46,22 @@ def changed_before_failure(graph: Graph, changed: Iterable[int]) -> list[int] | 
     if that is not known, or if they are large.
     """
     nodes, early = [*graph.module.graph.nodes], [*changed]
-    refusing = [node for node in nodes if node.meta.get(REFUSES)]
-    if graph.numpy or any(node.op == "get_attr" for node in nodes) or not (refusing or graph.has_data_sizes):
+    refusing = refusing_nodes(graph.module)
+    if graph.numpy or not (refusing or graph.has_data_sizes):
         return None
     if not graph.has_data_sizes:        # assertions about numbers come before nothing
         inputs = graph.module.graph.find_nodes(op="placeholder")
         unsettled = changed_out_of_order(refusing, nodes)
         early = [i for i in early if storage_id(inputs[i].meta["example_value"]) in unsettled]
     return early if sum(graph.real[i].numel() for i in early) <= MOST else None
+
+
+def refusing_nodes(module: fx.GraphModule) -> list[fx.Node]:
+    """The nodes that may raise, also by an operation of a subgraph that they run."""
+    inside = {node for node in module.graph.nodes if node.op == "get_attr"
+              and isinstance(part := getattr(module, node.target, None), fx.GraphModule) and refusing_nodes(part)}
+    return [node for node in module.graph.nodes
+            if node.meta.get(REFUSES) or not inside.isdisjoint(node.all_input_nodes)]
 
 
 def changed_out_of_order(refusing: Sequence[fx.Node], nodes: Sequence[fx.Node]) -> set[int]:

@@ -29,7 +29,7 @@ def runs_as_is(compiled: Run) -> bool:
 
 def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict: bool = False, changes: bool = False,
             changed: Sequence[int] = (), early: Sequence[int] | None = None, draws: bool = False,
-            unversioned: bool = False) -> Run:
+            unversioned: bool = False, leaves: bool = False) -> Run:
     """``compiled``, or eager PyTorch once ``compiled`` has failed although eager PyTorch does not.
 
     Arguments:
@@ -42,10 +42,11 @@ def rescued(compiled: Run, gm: GraphModule, backend: str, where: str, *, strict:
             run. None if they are not known.
         draws: whether it draws random numbers. They are drawn again then.
         unversioned: whether versions do not show all its changes.
+        leaves: whether an exception leaves the function, with what eager PyTorch has changed before it.
     """
     if runs_as_is(compiled):
         return compiled
-    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws, changed, early, unversioned))
+    rescue = Rescue(compiled, gm, backend, where, strict, State(changes, draws, changed, early, unversioned, leaves))
     return rescue.call if rescue.state.matters else rescue.caught
 
 
@@ -83,7 +84,8 @@ class Rescue:
         try:
             results = plain(*args)
         except Exception:
-            self.state.restore(before, args, self.raises)
+            if not self.state.leaves:
+                self.state.restore(before, args, self.raises)
             raise
         reason = f"backend {self.backend!r} failed when it ran {self.where}: {one_line(error)}"
         if self.strict:
@@ -115,9 +117,9 @@ class State:
     """The state that a graph may have changed before it raised."""
 
     def __init__(self, changes: bool = False, draws: bool = False, changed: Sequence[int] = (),
-                 early: Sequence[int] | None = None, unversioned: bool = False) -> None:
+                 early: Sequence[int] | None = None, unversioned: bool = False, leaves: bool = False) -> None:
         self.changes, self.draws, self.changed, self.early = changes, draws, changed, early
-        self.unversioned = unversioned
+        self.unversioned, self.leaves = unversioned, leaves
         self.matters, self.is_first = changes or draws, True
 
     def of(self, args: Sequence[Any]) -> tuple:

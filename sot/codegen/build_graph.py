@@ -54,6 +54,11 @@ class Changes:
     def inputs(self) -> tuple[Origin, ...]:
         return (*self.versions,)
 
+    @property
+    def may_run_again(self) -> bool:
+        """Whether Python may run the frame if the graph raises. Otherwise the exception leaves the function."""
+        return not self.traceless and (self.refuses or not self.versions)
+
     @classmethod
     def of(cls, trace: Trace) -> Changes:
         builder, origins = trace.graph, trace.input_origins

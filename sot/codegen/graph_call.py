@@ -69,7 +69,7 @@ class GraphCall:
         arguments = ", ".join(map(names.ref, self.inputs))
         call = f"{names.const(_hook.plain(self.compiled))}({arguments})"
         line = f"{self.targets}= {call}" if self.results else call
-        leave = f"return {names.const(leaving)}(error, {names.const(code)})"
+        leave = f"return {names.const(_hook.plain(leaving))}(error, {names.const(code)})"
         failed = [f"    {text.replace(STOP, 'raise').replace(LEAVE, leave)}" for text in self.failed]
         return [*self.before, "try:", f"    {line}", "except Exception as error:", *failed]
 
@@ -115,7 +115,7 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
     failed += [f"{names.const(setter)}(*{names.const(args)})" for _, _, (setter, args) in reversed(graph.states)
                if setter in STATE_SETTERS]
     failed.append(f"if {names.const(goes_on)}(error): {STOP}")
-    again = not changes.traceless and (changes.refuses or not changes.inputs)
+    again = changes.may_run_again
     if again and changes.inputs:
         now = f"{names.const(versions)}({', '.join(names.ref(origin) for origin in changes.inputs)})"
         before.append(f"before = {now}")

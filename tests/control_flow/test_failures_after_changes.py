@@ -4,12 +4,13 @@ import warnings
 import pytest
 import torch
 from harness import Counter, check, same
-from torch import nn
+from torch import fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import sot
+from sot.backends.rescue import rescued
 
 BACKENDS = ["eager", "aot_eager"]
 
@@ -252,3 +253,16 @@ def test_an_operation_of_a_subgraph_that_raises_leaves_what_pythons_leaves(fn, b
             run(x, torch.tensor([20]))
         left.append(x.tolist())
     assert left == [[1, 2, 3, 4]] * 2
+
+
+@pytest.mark.parametrize("leaves, left", [(True, [1, 1]), (False, [0, 0])])
+def test_what_an_exception_leaves_if_python_does_not_run_the_frame_again(leaves, left):
+    graph = fx.symbolic_trace(lambda x, i: x.add_(1).index_select(0, i))
+
+    def compiled(x, i):
+        raise IndexError("before the change")
+    run = rescued(compiled, graph, "a backend", "here", changes=True, changed=[0], leaves=leaves)
+    x = torch.zeros(2)
+    with pytest.raises(IndexError, match="out of range"):
+        run(x, torch.tensor([7]))
+    assert x.tolist() == left

@@ -43,19 +43,19 @@ def reasons(entries: Iterable[Read], inputs: Inputs, code: CodeType) -> list[Rec
     give no reason: the code is the same after a break in a call.
     """
     found: list[RecompileReason] = []
-    for entry, guards in entries:
-        if not any(wording.is_structure(g) and g.explain(inputs) for g in guards):
-            reason = first_failure(entry, guards, inputs, min((r.failed for r in found), default=float("inf")))
-            names = wording.names_in(entry.guards, code)
+    for each in entries:
+        if not any(wording.is_structure(g) and g.explain(inputs) for g in each.guards):
+            reason = first_failure(each, inputs, min((r.failed for r in found), default=float("inf")))
+            names = wording.names_in(each.entry.guards, code)
             found.append(replace(reason, text=wording.said(reason.text, names),
                                  remedy=wording.said(reason.remedy, names)))
     return sorted(found, key=lambda reason: reason.failed)
 
 
-def first_failure(entry: CachedEntry, read: list[Guard], inputs: Inputs, most: float) -> RecompileReason:
+def first_failure(read: Read, inputs: Inputs, most: float) -> RecompileReason:
     """The first guard that does not hold for these inputs. At most ``most`` failures are counted."""
-    first, failed = None, 0
-    guards: list[Any] = [StateGuard(entry.state), *read]
+    first, failed, entry = None, 0, read.entry
+    guards: list[Any] = [StateGuard(entry.state), *read.guards]
     for guard in guards:
         if failed > most:
             break

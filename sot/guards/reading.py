@@ -25,13 +25,12 @@ def readable(guards: Iterable[Guard], inputs: Inputs) -> Iterator[Guard]:
         if found is None:
             found = others[origin] = any(map(is_of_other, parents(origin)))
         return found
-    is_any = False
     for guard in guards:
-        if is_any and any(map(is_of_other, origins_of(guard))):
+        if others and any(map(is_of_other, origins_of(guard))):
             continue
         yield guard
         if has_other_class(guard, inputs):
-            is_any, others = True, {origin: True for origin, found in others.items() if found} | {guard.origin: True}
+            others = {origin: True for origin, found in others.items() if found} | {guard.origin: True}
 
 
 def origins_of(guard: Guard) -> Iterator[Origin]:

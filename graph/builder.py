@@ -288,3 +288,13 @@ def _fake(value: Any) -> Any:
 
 def _concrete(value: Any) -> Any:
     return value.real if isinstance(value, NumberRef) and value.real is not None else _fake(value)
+
+
+def changes_unseen(builder: GraphBuilder) -> bool:
+    """Whether the graph changes what existed before it, and no version of an input shows that."""
+    return bool(builder.changes_traceless or builder.put_back or builder.changes_untracked())
+
+
+def has_changed(builder: GraphBuilder) -> bool:
+    """Whether the graph changes what existed before it. Python could not run the frame again then."""
+    return bool(builder.changed_inputs()) or changes_unseen(builder)

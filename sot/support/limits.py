@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 from sot.support.errors import SotError
 
 WITHOUT_OPERATIONS = 50_000     # instructions
+COPIED = 1 << 16        # elements of inputs that are copied at each call, in case the graph fails
 
 
 class Unrolling(NamedTuple):

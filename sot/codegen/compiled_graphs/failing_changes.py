@@ -16,9 +16,9 @@ import torch
 from torch import fx
 
 from sot.codegen.build_graph import Graph
+from sot.support.limits import COPIED
 from sot.torch_compat.tensors import set_versions, storage_id, versions
 
-MOST = 1 << 16      # elements that are copied at each call
 REFUSES = "refuses"     # in the metadata of a node: it may raise because of the values of its operands
 
 
@@ -53,7 +53,7 @@ def changed_before_failure(graph: Graph, changed: Iterable[int]) -> list[int] | 
         inputs = graph.module.graph.find_nodes(op="placeholder")
         unsettled = changed_out_of_order(refusing, nodes)
         early = [i for i in early if storage_id(inputs[i].meta["example_value"]) in unsettled]
-    return early if sum(graph.real[i].numel() for i in early) <= MOST else None
+    return early if sum(graph.real[i].numel() for i in early) <= COPIED else None
 
 
 def refusing_nodes(module: fx.GraphModule) -> list[fx.Node]:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from sot.graph.builder import has_changed
 from sot.guards.cached_results import CACHED, NOT_CACHED, CachedResult, result_of
 from sot.guards.guards import IsGuard, TypeGuard
 from sot.guards.library_functions import ResultGuard
@@ -169,8 +170,8 @@ def first_result(m: Machine, reading: CachedResult, real: Any, args: list[Any], 
     """
     builder = m.builder
     if m.effects or m.draws.calls or m.modes or m.watch is not None or builder.region is not None or (
-            builder.fake_mode.draws or builder.changed_inputs() or builder.changes_traceless or builder.put_back
-            ) or may_reach([real, *args, *kwargs.values()], changed_objects(m)):
+            builder.fake_mode.draws or has_changed(builder)) or may_reach(
+            [real, *args, *kwargs.values()], changed_objects(m)):
         m.guard(IsGuard(reading, NOT_CACHED))
         raise Break(Reason.OPAQUE_CALL, f"{reading}, whose result is not cached yet,")
     try:

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from sot.bytecode.flow import Flow, flow_of, ways
 from sot.graph import NumberRef
+from sot.graph.builder import has_changed
 from sot.graph.regions import Region
 from sot.guards.assumptions import Point
 from sot.interpreter.control_flow import loops
 from sot.interpreter.control_flow.join import at, join, refuse_symbols, settle_truth
-from sot.interpreter.control_flow.predicates import assert_tensor, has_changed
+from sot.interpreter.control_flow.predicates import assert_tensor
 from sot.interpreter.control_flow.speculate import (
     ARRIVED,
     RAISED,
@@ -115,7 +116,7 @@ def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | 
     other side replaces torch's, if it consists of constants.
     """
     if (isinstance(raised, ExceptionValue) and raised.real is ABSENT and all(isinstance(a, Const) for a in raised.args)
-            and (has_changed(m) or not any(map(varies, raised.args)))
+            and (has_changed(m.builder) or not any(map(varies, raised.args)))
             and not isinstance(inspect.getattr_static(raised.pytype, "__init__"), FunctionType)):
         m.asserted[text] = raised.pytype, tuple(a.constant() for a in raised.args)
     if isinstance(test.ref, NumberRef):

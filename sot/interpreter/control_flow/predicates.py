@@ -8,6 +8,7 @@ import torch
 
 from sot.bytecode.flow import flow_of, ways
 from sot.graph import NumberRef
+from sot.graph.builder import has_changed
 from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import no_keywords, take
 from sot.interpreter.control_flow import failures
@@ -86,7 +87,7 @@ def truth_of_number(m: Machine, value: DeferredScalar) -> bool | TensorBool:
         return TensorBool(graph_numbers.as_truth(m, value).graph_number(m))
     if may_fail(m) and (guess := nonempty.truth_if_nonempty(m, value)) is not None:
         return guess
-    if value.pytype is bool and graph_numbers.may_be(m) and not has_changed(m) and (
+    if value.pytype is bool and graph_numbers.may_be(m) and not has_changed(m.builder) and (
             guess := finite.truth_if_finite(m, value.graph_number(m), None)) is not None:
         return guess
     raise value.needed()
@@ -94,16 +95,10 @@ def truth_of_number(m: Machine, value: DeferredScalar) -> bool | TensorBool:
 
 def truth_if_finite(m: Machine, value: Value) -> bool | None:
     """The truth of a tensor that says whether values are finite, if a branch asks and the graph may raise here."""
-    if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype is not torch.bool or has_changed(m):
+    if not isinstance(value, TensorValue) or value.fake.dim() or value.fake.dtype is not torch.bool or (
+            has_changed(m.builder)):
         return None
     return finite.truth_if_finite(m, None, value.ref)
-
-
-def has_changed(m: Machine) -> bool:
-    """Whether Python could not run the frame again after the graph has failed."""
-    builder = m.builder
-    return bool(builder.changed_inputs() or builder.changes_traceless or builder.put_back
-                or builder.changes_untracked())
 
 
 JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
@@ -124,7 +119,7 @@ def may_be_assertion(m: Machine) -> bool:
 
 def may_fail(m: Machine) -> bool:
     """Whether an assertion may be recorded here: Python can run the frame again if it fails."""
-    return not (m.modes or m.builder.region is not None or m.watch is not None or has_changed(m)
+    return not (m.modes or m.builder.region is not None or m.watch is not None or has_changed(m.builder)
                 or any(map(failures.catches, m.frames)))
 
 

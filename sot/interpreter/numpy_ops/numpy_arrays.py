@@ -26,6 +26,7 @@ from sot.interpreter.control_flow import failures
 from sot.interpreter.numpy_ops.memory import Memory
 from sot.interpreter.torch_ops import deferred_scalars
 from sot.support.errors import Break, Reason
+from sot.support.limits import COPIED
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.tensors import storage_id, without_subclasses
 from sot.values.arrays import ArrayRef, ArrayValue, Layout, may_call_numpy
@@ -197,9 +198,6 @@ def note_failures(m: Machine, name: str, quiet: bool, may_refuse: bool, writes: 
     m.builder.changes_traceless = m.builder.changes_traceless or lasts
 
 
-MOST = 1 << 16      # elements that are copied at each call
-
-
 def put_back(m: Machine, writes: list[ArrayRef]) -> bool:
     """Whether the inputs that these writes change get their elements back if the graph fails: few elements of tensors
     that the graph changes in no other way. Another part of the memory may belong to anything.
@@ -214,7 +212,7 @@ def put_back(m: Machine, writes: list[ArrayRef]) -> bool:
         return False
     before = m.builder.put_back
     made = [*before, *(ref for ref in refs if ref not in before)]
-    if sum(ref.real.numel() for ref in made if ref.real is not None) > MOST:
+    if sum(ref.real.numel() for ref in made if ref.real is not None) > COPIED:
         return False
     m.builder.put_back = made
     m.undoable(lambda: setattr(m.builder, "put_back", before))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.graph.builder import has_changed
 from sot.guards.class_guards import RefersGuard
 from sot.guards.origin import Address, Arg, Identity, Item, Referent
 from sot.interpreter.builtins.common import fold, hosts
@@ -113,10 +114,8 @@ def is_tensor_argument(value: Value) -> bool:
 def data_ptr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The address of a weight's memory is a constant until it differs. Programs find tied weights by it."""
     value = args[0] if len(args) == 1 and not kwargs else None
-    builder = m.builder
     if isinstance(value, TensorValue) and value.origin is not None and value.ref.real is not None and not (
-            is_tensor_argument(value) or m.modes or has_own_code(value.pytype) or builder.changed_inputs()
-            or builder.changes_traceless or builder.put_back or builder.changes_untracked()):
+            is_tensor_argument(value) or m.modes or has_own_code(value.pytype) or has_changed(m.builder)):
         origin = Address(value.origin)
         if not m.varies.number(origin):
             return LazyConst(m, value.ref.real.data_ptr(), origin)

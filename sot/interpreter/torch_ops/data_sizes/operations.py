@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import NumberRef, TensorRef
+from sot.graph.builder import changes_unseen
 from sot.graph.refs import version_of
 from sot.interpreter.control_flow import early_checks, failures
 from sot.interpreter.torch_ops.data_sizes import examples, graph_numbers
@@ -139,12 +140,12 @@ def assert_what_is_known(m: Machine, name: str, was_changed: bool) -> None:
             continue
         text = m.symbols.data.text_of(expression)
         graph_numbers.note_guess(m, name, text, expression.free_symbols)
-        traceless = m.builder.changes_traceless or m.builder.put_back or m.builder.changes_untracked()
-        if not (traceless or was_changed):
+        unseen = changes_unseen(m.builder)
+        if not (unseen or was_changed):
             m.builder.record_check(graph_numbers.assert_holds, (truth, text), m.stack_trace())
             m.builder.refuses = m.refusal_seen = True
             m.builder.draws_then_refuses = m.builder.draws_then_refuses or m.builder.fake_mode.draws
-        elif traceless or not early_checks.asserted(m, truth, graph_numbers.assert_holds, text):
+        elif unseen or not early_checks.asserted(m, truth, graph_numbers.assert_holds, text):
             raise Break(Reason.TENSOR_SHAPE, f"{name}, after a change of an input,")
     m.symbols.unchecked = waiting
 

@@ -9,6 +9,7 @@ exception: one call at the end checks them all.
 from __future__ import annotations
 
 import contextlib
+import enum
 from dataclasses import dataclass, field
 from math import copysign
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType, WrapperDescriptorType
@@ -19,7 +20,7 @@ import torch
 
 from sot._hook import plain
 from sot.guards.containers import has_key, keys_of, length_of, table_size
-from sot.guards.origin import Element, Emit, Held, Inputs, Origin, TensorPart, hash_of_key, same_key
+from sot.guards.origin import PRINTED, Element, Emit, Held, Inputs, Origin, TensorPart, hash_of_key, same_key
 from sot.guards.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.support.errors import article
 from sot.torch_compat.global_state import GlobalState
@@ -30,16 +31,15 @@ NO_HOOK_DICTS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_f
 
 
 def shows_itself(value: object, depth: int = 3) -> bool:
-    """Whether ``repr`` may be called: it runs no user code, which could fail or have effects."""
+    """Whether ``repr`` may be called: it is short, and runs no user code, which could fail or have effects."""
     kind = type(value)
     if kind in (list, tuple, set, frozenset, dict):
         parts = [*value, *value.values()] if isinstance(value, dict) else [*value]  # type: ignore[misc]
         return depth > 0 and len(parts) <= 20 and all(shows_itself(v, depth - 1) for v in parts)
-    if issubclass(kind, torch.Tensor):
-        return False        # its repr shows its values, which takes operations
-    shown = kind.__repr__
-    ours = ("torch", "numpy", "enum", "sot")
-    return not isinstance(shown, FunctionType) or shown.__module__.partition(".")[0] in ours
+    if issubclass(kind, enum.Enum):
+        return kind.__repr__.__module__ == "enum" and shows_itself(value.value, depth - 1)  # type: ignore[attr-defined]
+    return kind in PRINTED or kind.__module__.partition(".")[0] == "numpy" and not (
+        isinstance(value, np.ndarray) and (value.dtype.hasobject or value.size > 20))
 
 
 def given_name(value: object) -> str | None:

@@ -9,6 +9,7 @@ value of another origin) and ``const(object)`` (the name of an object that the e
 """
 from __future__ import annotations
 
+import enum
 import sys
 import weakref
 from collections.abc import Iterable
@@ -29,6 +30,9 @@ class Emit(Protocol):
 
 
 Inputs = tuple[Any, ...]
+# Types whose repr() is short and runs no code of the program.
+PRINTED = frozenset((int, float, complex, str, bytes, bool, type(None), type(...), range, torch.dtype, torch.device,
+                     torch.layout, torch.memory_format, torch.Size))
 
 
 C = TypeVar("C", bound=type)
@@ -223,7 +227,21 @@ def same_key(a: object, b: object) -> bool:
 
 
 def hash_of_key(key: object) -> int:
-    return id(key) if isinstance(key, torch.Tensor) else hash(str(key))
+    try:
+        return hash(key)
+    except TypeError:       # a slice, before Python 3.12
+        return hash(type(key))
+
+
+def text_of_key(key: object) -> str:
+    """The key as a program writes it. The ``repr()`` of other objects may take long, fail or have effects."""
+    if type(key) is tuple:
+        return f"({', '.join(map(text_of_key, key))}{',' * (len(key) == 1)})"
+    if isinstance(key, enum.Enum):
+        return f"{type(key).__name__}.{key._name_}"
+    if isinstance(key, type | FunctionType):
+        return key.__qualname__
+    return repr(key) if type(key) in PRINTED else f"a {type(key).__qualname__}"
 
 
 def index_of(key: object, keys: Iterable[object]) -> int:
@@ -246,9 +264,7 @@ class Item(Origin):
         return self.base.read(inputs)[self.key]  # type: ignore[index]
 
     def __str__(self) -> str:
-        # the text of a tensor is its elements, which takes long and says nothing
-        key = f"a {type(self.key).__name__}" if isinstance(self.key, torch.Tensor) else repr(self.key)
-        return self.label or f"{self.base}[{key}]"
+        return self.label or f"{self.base}[{text_of_key(self.key)}]"
 
     def __hash__(self) -> int:
         return hash((self.base, hash_of_key(self.key)))

@@ -1,0 +1,64 @@
+"""Messages about guards show values that are short, and never ask an object of the program how it looks."""
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import types
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+import sot
+from sot.guards.guards import short
+
+X = torch.arange(6.0)
+
+
+class Loud:
+    def __repr__(self):
+        raise AssertionError("a message asks for the repr() of the program's object")
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize("make", [
+    lambda: collections.defaultdict(list, a=[Loud()]), lambda: collections.deque([Loud()]), lambda: [Loud()],
+    lambda: collections.OrderedDict(a=Loud()), lambda: types.SimpleNamespace(a=Loud()),
+    lambda: functools.partial(print, Loud()), lambda: types.MappingProxyType({"a": Loud()}), lambda: slice(Loud()),
+    lambda: {"a": Loud()}.items(), lambda: weakref.ref(KEPT), lambda: np.array([Loud()]),
+    lambda: torch.nn.Sequential(torch.nn.ReLU()), lambda: iter([Loud()]), lambda: [[[[[1]]]]], lambda: [*range(50)],
+    lambda: collections.defaultdict(list, a=torch.zeros(3)), lambda: enum.Enum("Choice", {"A": Loud()}).A,
+])
+def test_a_message_does_not_ask_for_the_repr_of_what_may_be_long_or_the_programs(make):
+    assert short(make()).startswith("an object of class ")
+
+
+KEPT = Loud()
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (1.5, "1.5"), ("a", "'a'"), ([1, (2, None)], "[1, (2, None)]"), ({"a": 1}, "{'a': 1}"), (range(3), "range(0, 3)"),
+    (torch.float32, "torch.float32"), (np.float32(2), repr(np.float32(2))), (np.arange(3), "array([0, 1, 2])"),
+    (np.dtype("int8"), "dtype('int8')"), (torch.Size([2, 3]), "torch.Size([2, 3])"),
+    (torch.zeros(2), "a float32 tensor of shape (2,) on cpu"), (len, "builtin_function_or_method len"),
+    (enum.Enum("Choice", {"A": 1}).A, "<Choice.A: 1>"),
+])
+def test_a_message_shows_a_short_value(value, text):
+    assert short(value) == text
+
+
+class Choice(enum.Enum):
+    A = Loud()
+
+
+@pytest.mark.parametrize(("key", "text"), [
+    (Choice.A, "Choice.A"), ((1, "a"), "(1, 'a')"), ((1,), "(1,)"), (KEPT, "a Loud"), (int, "int"),
+    (len, "a builtin_function_or_method"),
+    (torch.nn.Parameter(torch.ones(1)), "a Parameter"),
+], ids=lambda v: v if isinstance(v, str) else "")
+def test_a_guard_names_a_key_without_its_repr(key, text):
+    table = {key: 2.0}
+    explanation = sot.explain(lambda x: x * table[key])(X)
+    assert f"table[{text}]" in str([str(record.guard) for capture in explanation.captures for record in capture.guards])

@@ -4,6 +4,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ class Input:
     def is_shared(self) -> bool:
         return self.name.startswith("s")
 
-    def tensor(self, seed: int) -> torch.Tensor:
+    def tensor(self, seed: int, device: str = "cpu") -> torch.Tensor:
         generator, dtype = torch.Generator().manual_seed(seed), getattr(torch, self.dtype)
         if self.name.startswith("i"):
             made = torch.randint(-1, 2, self.shape, generator=generator)
@@ -44,7 +45,7 @@ class Input:
             made = torch.randn(self.shape, generator=generator, dtype=torch.float64).to(dtype)
         else:
             made = torch.randint(0, 2 if dtype is torch.bool else 9, self.shape, generator=generator).to(dtype)
-        return self._laid_out(made).requires_grad_(self.grad)
+        return self._laid_out(made.to(device)).requires_grad_(self.grad)
 
     def _laid_out(self, made: torch.Tensor) -> torch.Tensor:
         match self.layout:
@@ -53,9 +54,9 @@ class Input:
             case "spread":
                 return torch.stack([made, made], -1)[..., 0]
             case "extreme":
-                kinds = extremes(made.dtype)
-                return torch.where(torch.arange(made.numel()).view(made.shape) % 3 == 1,
-                                   kinds[torch.arange(made.numel()).view(made.shape) // 3 % len(kinds)], made)
+                kinds, places = extremes(made.dtype), torch.arange(made.numel()).view(made.shape)
+                return torch.where((places % 3 == 1).to(made.device), kinds[places // 3 % len(kinds)].to(made.device),
+                                   made)
             case "one row":
                 return made[:1].clone().expand(made.shape)
             case "negated":     # where it is read: torch marks such a view
@@ -84,11 +85,12 @@ class Program:
     inputs: list[Input]
     lines: list[str]
     results: list[str]
+    device: str = "cpu"     # of its arguments, and of tensors that are made inside, except numbers
 
     def __str__(self) -> str:
         about = [f"    # {i.name}: {i.dtype} {i.shape} {i.layout}{', grad' if i.grad else ''}" for i in self.inputs]
         names = ", ".join(i.name for i in self.inputs)
-        lines = [f"    {line}" for line in self.lines]
+        lines = [f"    {line if self.device == 'cpu' else on_device(line, self.device)}" for line in self.lines]
         return "\n".join([f"def program({names}):", *about, *lines, f"    return {', '.join(self.results)},"])
 
     def function(self) -> Callable[..., Any]:
@@ -99,8 +101,24 @@ class Program:
     def arguments(self) -> list[torch.Tensor]:
         made: dict[str, torch.Tensor] = {}
         for n, one in enumerate(self.inputs):
-            made[one.name] = eval(one.layout, {}, made) if one.is_shared else one.tensor(self.seed + n)
+            made[one.name] = eval(one.layout, {}, made) if one.is_shared else one.tensor(self.seed + n, self.device)
         return list(made.values())
+
+
+MAKES = re.compile(r"torch\.(arange|linspace|eye|ones|rand|randint|tensor)\(")
+
+
+def on_device(line: str, device: str) -> str:
+    """The line with a device in each call that makes a tensor, except one of a number."""
+    for found in reversed([*MAKES.finditer(line)]):
+        depth, end = 1, found.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(line[end], 0)
+            end += 1
+        given = line[found.end():end - 1]
+        if "device=" not in given and (found[1] != "tensor" or given.startswith("[")):
+            line = f"{line[:end - 1]}, device={device!r}{line[end - 1:]}"
+    return line
 
 
 class Maker:

@@ -3,6 +3,7 @@ shared memory, and the numbers that are drawn afterwards.
 
     cd tests/aten && PYTHONPATH=../support python search_programs.py --seed 7 --minutes 3 [--interpreter] [--sizes]
     ... search_programs.py --seed 7 --captured triton       (or inductor, aot_eager, eager), with SOT_STRICT=1
+    ... search_programs.py --seed 7 --captured triton --device cuda
 
 Kernels are evaluated by the NumPy reference, which is fast, or with ``--interpreter`` by Triton's interpreter, which
 also tests the generated code. With ``--sizes`` each program is captured with sizes that vary, and called with several
@@ -105,6 +106,7 @@ def outcome(fn: Callable[..., Any], args: list[torch.Tensor]) -> dict[str, Any]:
     wanted = [a for a in args if a.requires_grad]
     given = [r for r in results if r.requires_grad]
     found: dict[str, Any] = {"results": [r.detach().clone() for r in results], "drawn next": torch.rand(2)}
+    found["drawn next on the device"] = [torch.rand(2, device=a.device) for a in args[:1]]
     found["noted"] = [list(NOTED)]
     found["strides"] = strides(results)
     found["requires gradients"] = [r.requires_grad for r in results]
@@ -267,7 +269,7 @@ def _nudged(value: torch.Tensor) -> torch.Tensor:
     eps = torch.finfo(value.dtype).eps
     with torch.no_grad():
         once = value[tuple(slice(None if stride else 1) for stride in value.stride())]      # each place in memory
-        once.mul_(1 + eps * (torch.arange(once.numel()).reshape(once.shape) % 3 - 1).to(value.dtype))
+        once.mul_(1 + eps * (torch.arange(once.numel()).reshape(once.shape) % 3 - 1).to(value))
     return value
 
 
@@ -297,13 +299,14 @@ def main() -> None:
     parser.add_argument("--interpreter", action="store_true")
     parser.add_argument("--sizes", action="store_true")
     parser.add_argument("--captured", metavar="BACKEND", help="capture programs, for a backend by name")
+    parser.add_argument("--device", default="cpu", help="of the arguments, with --captured")
     parser.add_argument("--traced", action="store_true", help="print also what differs already in torch's trace")
     options = parser.parse_args()
     counts: Counter[str] = Counter()
     end = time.monotonic() + 60 * options.minutes
     n = options.seed * 1_000_003
     while time.monotonic() < end and counts["programs"] < options.count:
-        program = Maker(n).make()
+        program = dataclasses.replace(Maker(n).make(), device=options.device)
         counts["programs"] += 1
         n += 1
         try:

@@ -33,8 +33,6 @@ from sot.graph.kernels.ir import Kernel
 from sot.graph.kernels.program import Extern, Group, Program, View
 from sot.graph.kernels.sized import at_values
 
-if isinstance(triton.language.sum, triton.JITFunction):
-    raise RuntimeError("Triton's library is not interpreted: set TRITON_INTERPRET=1 before anything imports Triton")
 atexit.register(shutil.rmtree, os.environ["SOT_CACHE_DIR"], ignore_errors=True)
 
 
@@ -42,6 +40,8 @@ class Kernels(Compiler):
     """The Triton backend in the interpreter; what goes wrong raises. Every kernel it makes is checked."""
 
     def __init__(self) -> None:
+        if isinstance(triton.language.sum, triton.JITFunction):
+            raise RuntimeError("Triton's library is not interpreted: set TRITON_INTERPRET=1 before anything imports it")
         super().__init__("cpu", interpreted=True, strict=True)
 
     def compile_or_raise(self, graph: torch.fx.GraphModule, title: str, symbolic: Symbolic | None = None,

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from sot._hook import plain
-from sot.guards.containers import has_key, keys_of, length_of, table_size
-from sot.guards.origin import PRINTED, Element, Emit, Held, Inputs, Origin, TensorPart, hash_of_key, same_key
+from sot.guards.containers import PRINTED, has_key, hash_of_key, keys_of, length_of, same_key, table_size
+from sot.guards.origin import Element, Emit, Held, Inputs, Origin, TensorPart
 from sot.guards.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.support.errors import article
 from sot.torch_compat.global_state import GlobalState

@@ -9,7 +9,6 @@ value of another origin) and ``const(object)`` (the name of an object that the e
 """
 from __future__ import annotations
 
-import enum
 import sys
 import weakref
 from collections.abc import Iterable
@@ -18,9 +17,7 @@ from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any, Protocol, TypeVar, dataclass_transform
 
-import torch
-
-from sot.guards.containers import keys_of, stored_item
+from sot.guards.containers import hash_of_key, keys_of, same_key, stored_item, text_of_key
 from sot.torch_compat.tensors import without_subclasses
 
 
@@ -30,9 +27,6 @@ class Emit(Protocol):
 
 
 Inputs = tuple[Any, ...]
-# Types whose repr() is short and runs no code of the program.
-PRINTED = frozenset((int, float, complex, str, bytes, bool, type(None), type(...), range, torch.dtype, torch.device,
-                     torch.layout, torch.memory_format, torch.Size))
 
 
 C = TypeVar("C", bound=type)
@@ -219,29 +213,6 @@ class RawAttr(Attr):
 def attribute(base: Origin, name: str, cls: type) -> Attr:
     """The origin of an attribute of an instance of ``cls``."""
     return RawAttr(base, name) if isinstance(cls.__getattribute__, FunctionType) else Attr(base, name)
-
-
-def same_key(a: object, b: object) -> bool:
-    """Whether these are equal keys of a dict. Tensors are compared by identity, whatever ``==`` does."""
-    return a is b or not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor) and a == b
-
-
-def hash_of_key(key: object) -> int:
-    try:
-        return hash(key)
-    except TypeError:       # a slice, before Python 3.12
-        return hash(type(key))
-
-
-def text_of_key(key: object) -> str:
-    """The key as a program writes it. The ``repr()`` of other objects may take long, fail or have effects."""
-    if type(key) is tuple:
-        return f"({', '.join(map(text_of_key, key))}{',' * (len(key) == 1)})"
-    if isinstance(key, enum.Enum):
-        return f"{type(key).__name__}.{key._name_}"
-    if isinstance(key, type | FunctionType):
-        return key.__qualname__
-    return repr(key) if type(key) in PRINTED else f"a {type(key).__qualname__}"
 
 
 def index_of(key: object, keys: Iterable[object]) -> int:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from types import CodeType
 
 from sot.bytecode.frame_layout import CALL, SLOT
+from sot.guards.containers import same_key
 from sot.guards.guards import CodeGuard, Guard
-from sot.guards.origin import Arg, Item, Origin, same_key
+from sot.guards.origin import Arg, Item, Origin
 from sot.reports.expressions import names_of_slots
 
 ITEM = r"\[(?:'[^']*'|\"[^\"]*\"|[^\[\]'\"]|\[[^\[\]]*\])*\]"

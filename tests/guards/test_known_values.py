@@ -210,10 +210,27 @@ def test_a_mask_of_attention_that_says_which_code_runs():
         assert torch.equal(translated(X, mask), f(X, mask))
 
 
-def test_too_much_on_the_way_is_not_computed():
-    def f(x, i):
-        return x + 1 if torch.zeros(4096, 4096).add(i[0]).sum() > 0 else x - 1
-    translated = sot.to_static(f, backend="eager")
-    assert torch.equal(translated(X, I), f(X, I))
+def of_one_large_value(x, i):
+    return x + 1 if torch.zeros(4096, 4096).add(i[0]).sum() > 0 else x - 1
+
+
+def of_several_values(x, i):
+    """Each is below the limit."""
+    a = torch.zeros(1600, 1600).add(i[0])
+    b = a + 1
+    c = b * 2
+    d = c - 3
+    return x + 1 if d.sum() > 0 else x - 1
+
+
+def of_a_large_form(x, i):
+    y = x.new_empty(3000, 3000)
+    return x + 1 if i.to(y).sum() > 0 else x - 1
+
+
+@pytest.mark.parametrize("fn", [of_one_large_value, of_several_values, of_a_large_form], ids=lambda f: f.__name__)
+def test_too_much_on_the_way_is_not_computed(fn):
+    translated = sot.to_static(fn, backend="eager")
+    assert torch.equal(translated(X, I), fn(X, I))
     first = translated.captures[0]
     assert first.stopped is not None and not any("the values of" in str(g) for g in first.guards)

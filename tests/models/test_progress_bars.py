@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import collections
+import io
+import sys
 import threading
 
 import pytest
@@ -14,6 +16,7 @@ import sot
 tqdm = pytest.importorskip("tqdm")
 auto = pytest.importorskip("tqdm.auto")
 programs, interpreters, left = Programs(), Programs(), Programs()
+STREAM = io.StringIO()
 
 
 # ---- bars
@@ -103,6 +106,11 @@ def takes_unknown_arguments(x):
 
 
 @programs
+def would_write_elsewhere(x):
+    return [t * x for t in tqdm.tqdm([1, 2], disable=True, file=STREAM, write_bytes=True)]
+
+
+@programs
 def has_nothing_to_say(x):
     bar = tqdm.tqdm(disable=True)
     try:
@@ -131,6 +139,17 @@ def has_a_position(x):
 
 
 @left
+def may_have_a_position(x):
+    bar = tqdm.tqdm([1], disable=True)
+    return x + 1, hasattr(bar, "pos"), bar.n
+
+
+@left
+def lists_its_attributes(x):
+    return x + 1, sorted(vars(tqdm.tqdm([1], disable=True)))
+
+
+@left
 def is_compared(x):
     return x + 1, tqdm.tqdm([1], disable=True) <= tqdm.tqdm([2], disable=True)
 
@@ -139,6 +158,21 @@ class Bar(tqdm.tqdm):
     def __init__(self, items, silent):
         self.silent = silent
         super().__init__(items, disable=silent)
+
+
+class Noting(tqdm.tqdm):
+    noted = []
+
+    def __setattr__(self, name, value):
+        self.noted.append(name)
+        super().__setattr__(name, value)
+
+
+@left
+def notes_its_attributes(x):
+    Noting.noted.clear()
+    bar = Noting([1], disable=True)
+    return x + 1, list(Noting.noted), bar.n
 
 
 @left
@@ -166,6 +200,17 @@ def shows_something(x):
 @left.each
 def test_what_other_bars_do_is_left_to_python(fn):
     check(fn, torch.ones(2))
+
+
+def test_the_finalizer_of_a_bar_that_was_enabled(monkeypatch):
+    def f(x):
+        tqdm.tqdm([1], disable=True).disable = False
+        return x + 1
+    found = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: found.append(str(what.exc_value)))
+    f(torch.ones(2))
+    sot.to_static(f, backend="eager")(torch.ones(2))
+    assert len(found) == 2 and found[0] == found[1]
 
 
 def test_the_position_is_the_first_free_one():

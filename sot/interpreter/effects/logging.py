@@ -126,8 +126,6 @@ def of_logger(m: Machine, level: int, args: list[Value], kwargs: dict[str, Value
 
 def is_disabled(m: Machine, logger: Value, level: int) -> bool:
     """Whether the logger drops messages of a level, under a guard. Then nothing needs to know the arguments."""
-    if logger.real.isEnabledFor(level):
-        return False
     return evaluate(m, logger.load_attr(m, "isEnabledFor"), [Const(level)]).truth(m) is False
 
 

@@ -107,8 +107,7 @@ def new_bar(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value | 
         given = bound(filler, args, named)
     except TypeError:
         return None
-    if given[DISABLE] is NONE or given[DISABLE].truth(m) is not True or given["file"] is not NONE or (
-            given["write_bytes"].truth(m) is not False):
+    if given[DISABLE] is NONE or given[DISABLE].truth(m) is not True:
         return None
     m.effect(lambda e: e.line(f"{e.const(START)}({e.const(cls)})"))
     return DisabledBar(cls)

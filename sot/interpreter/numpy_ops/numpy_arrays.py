@@ -207,8 +207,8 @@ def put_back(m: Machine, writes: list[ArrayRef]) -> bool:
         return False
     storages = set[int]().union(*(each.storages for each in memory))
     refs = [ref for ref in m.builder.inputs if isinstance(ref.fake, torch.Tensor) and storage_id(ref.fake) in storages]
-    if any(type(ref.real) is not torch.Tensor or is_symbolic(ref.fake) or ref.real.requires_grad
-           or ref.real.is_inference() or not ref.real.is_contiguous() for ref in refs):
+    if any(type(ref.real) is not torch.Tensor or is_symbolic(ref.fake) or not ref.real.is_contiguous()
+           for ref in refs):
         return False
     before = m.builder.put_back
     made = [*before, *(ref for ref in refs if ref not in before)]

@@ -242,7 +242,7 @@ def follow(m: Machine, wanted: list[fx.Node], needed: set[fx.Node], numbers: Con
         state = known_draws.needed_for(m, node) if node.meta.get("draws") else []
         if state is None or len(needed) > STEP_LIMIT or not (
                 numbers and all(isinstance(fake, torch.Tensor) for fake in fakes_of(node))
-                or all(map(is_small, fakes_of(node)))):
+                or all(map(is_static, fakes_of(node)))):
             raise NotKnown
         needed.add(node)
         form = None
@@ -269,8 +269,8 @@ def of_form(node: fx.Node) -> torch.Tensor:
     return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
 
 
-def is_small(fake: Any) -> bool:
-    return isinstance(fake, torch.Tensor) and not is_symbolic(fake) and fake.untyped_storage().nbytes() <= WORK_LIMIT
+def is_static(fake: Any) -> bool:
+    return isinstance(fake, torch.Tensor) and not is_symbolic(fake)
 
 
 def memory_of(nodes: Iterable[fx.Node]) -> dict[int, int]:

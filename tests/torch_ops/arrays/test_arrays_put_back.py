@@ -11,8 +11,21 @@ from harness import Programs, check_by, outcome, same
 import sot
 
 X = torch.arange(1.0, 7.0).reshape(2, 3)
-BAD = X.clone().fill_(3e38)
+BAD = X * 5e37
+OUTSIDE = np.zeros(3, dtype=np.float32)
 programs, left = Programs(), Programs()
+
+
+def turn(a):
+    """A change that leaves something else if it is made twice."""
+    a[:] = a[..., ::-1].copy()
+
+
+def turned(x):
+    sot.graph_break()       # after it, the tensor is an input
+    a = x.detach().numpy()
+    turn(a)
+    return np.square(a)
 
 
 @programs
@@ -114,6 +127,52 @@ def changes_after_it_may_have_warned(x):
 
 
 @left
+def changes_an_array_of_the_caller(x):
+    turn(OUTSIDE)
+    return np.square(x.numpy()), [*OUTSIDE]
+
+
+@left
+def changes_elements_that_share_memory(x):
+    first, second = x[:, :1].expand(2, 3), x[:, 1:2]
+    sot.graph_break()
+    before = second.numpy().copy()
+    np.copyto(second.numpy(), first[:, 1:2].numpy())
+    np.copyto(first.numpy(), before)
+    return np.square(before)
+
+
+@left
+def changes_what_inference_has_made(x):
+    with torch.inference_mode():
+        y = x * 1
+    return turned(y), y + 1
+
+
+@left
+def changes_one_of_many_columns(x):
+    y = x[:, 1:]
+    return turned(y), y + 1
+
+
+@left
+def changes_a_weight(x):
+    y = x.clone().requires_grad_()
+    return turned(y), y * 2
+
+
+def is_turned(row):
+    turn(row.numpy())
+    sot.graph_break()
+    return float(row.sum())
+
+
+@left
+def changes_where_a_break_is_moved_out(x):
+    return sorted(x, key=is_turned), np.square(x.numpy())
+
+
+@left
 def is_large(x):
     a = x.repeat(1 << 10, 1 << 10).numpy()
     a[0, 0] = 5
@@ -121,6 +180,7 @@ def is_large(x):
 
 
 def said(call, x):
+    OUTSIDE[:] = range(3)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         made = outcome(call, (x,), {})

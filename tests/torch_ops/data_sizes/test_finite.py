@@ -98,6 +98,12 @@ def test_a_branch_that_is_a_break(fn, backend):
     assert any(c.stopped for c in compared(fn, [(X,), (INF,), (X * 2,)], backend))
 
 
+def test_a_loop_is_not_unrolled():
+    sot.reset()
+    captures = compared(a_loop_while_values_are_finite, [(X,)])
+    assert all("more than" not in str(capture.stopped) for capture in captures)
+
+
 def test_a_guess_that_fails_often_is_given_up():
     sot.reset()
     captures = compared(clamped_if_one_is_not_finite, [(X,)] + [(INF,)] * 6)

@@ -66,13 +66,9 @@ def repeats(m: Machine, frame: Frame, sizes: set[Any]) -> bool:
 
 
 def way_to(m: Machine, frame: Frame) -> tuple[Point, ...]:
-    """The places at which the frames up to this one are, without the rounds of a recursion."""
+    """The places at which the frames up to this one are: of each code the last one, so a recursion has few ways."""
     places: dict[Any, Point] = {}
     for caller in m.frames[:m.frames.index(frame) + 1]:
         code, at = source(caller.native, caller.last)
-        if code in places:
-            known = [*places]
-            for left in known[known.index(code):]:
-                del places[left]
         places[code] = code, at
     return (*places.values(),)

@@ -9,12 +9,13 @@ from sot.interpreter.frame import BRANCH, CLOSING, FOR_NEXT, NEXT_DEFAULT, TRIAL
 from sot.interpreter.outcomes import Stopped
 from sot.support.errors import Break, Reason
 from sot.support.own_code import is_own
-from sot.values.base import ABSENT, NONE, Const, LastInstruction, Value
+from sot.values.base import ABSENT, NONE, Const, LastInstruction, TracebackValue, Value
 from sot.values.iterators import GeneratorValue, PolyfilledGenerator
 from sot.values.objects import ExceptionValue
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
+    from sot.support.tracebacks import Places
 
 
 def unwind_or_stop(m: Machine, exception: Value, again: bool = False, chained: bool = True) -> Stopped | None:
@@ -97,9 +98,24 @@ def set_context(m: Machine, exception: ExceptionValue, context: Value | None) ->
 def went_through(m: Machine, exception: ExceptionValue, frame: Frame) -> None:
     """Add a frame to the traceback of an exception. The package's own frames stand for C code, which has none."""
     if exception.real is ABSENT and not is_own(frame.native.co_filename):
-        before = exception.trace
-        m.undoable(lambda: setattr(exception, "trace", before))
-        exception.trace = (*before, (frame.native, frame.place))
+        set_trace(m, exception, (*exception.trace, (frame.native, frame.place)))
+
+
+def set_trace(m: Machine, exception: ExceptionValue, trace: Places) -> None:
+    before = exception.trace
+    m.undoable(lambda: setattr(exception, "trace", before))
+    exception.trace = trace
+
+
+def set_traceback(m: Machine, exception: ExceptionValue, value: Value) -> None:
+    """``exception.__traceback__ = value``. Of one that existed before it stays unchanged when it is set again."""
+    is_new = exception.real is ABSENT
+    if value is NONE and is_new:
+        set_trace(m, exception, ())
+    elif not isinstance(value, TracebackValue) or (value.places is None) == is_new:
+        raise Break(Reason.UNSUPPORTED, f"setting .__traceback__ of {exception}")
+    elif value.places is not None:
+        set_trace(m, exception, value.places)
 
 
 def not_stop_iteration(m: Machine, frame: Frame, exception: Value) -> Value:

@@ -24,6 +24,7 @@ from sot.support.registry import Registry
 from sot.values.constants import DTYPES_OF_PYTHON, GRAPH_CONSTANTS
 
 if TYPE_CHECKING:
+    from sot.support.tracebacks import Places
     from sot.values.protocols import Emitter, Machine
 
 
@@ -317,9 +318,14 @@ class SavedException(Value):
 
 
 class TracebackValue(Value):
-    """The traceback argument of ``__exit__``. It exists only if Python raises the exception."""
+    """The traceback of an exception. It exists only if Python raises the exception. ``places``: the frames that it went
+    through before; None for an exception that Python has raised.
+    """
 
     pytype = TracebackType
+
+    def __init__(self, places: Places | None) -> None:
+        self.places = places
 
     def load_attr(self, m: Machine, name: str) -> Value:
         raise Break(Reason.UNSUPPORTED, "reading a traceback")

@@ -174,3 +174,71 @@ def test_what_a_delegating_generator_handles_becomes_the_context():
             return repr(e.__context__), x + 1
 
     check(fn, torch.ones(2), graphs=1)
+
+
+@contextlib.contextmanager
+def translating(name):
+    try:
+        yield name
+    except ValueError as e:
+        raise KeyError(name) from e
+
+
+def out_of_nested_managers(x):
+    with translating("outer"), translating("inner"):
+        raise ValueError(x.shape)
+
+
+def with_the_traceback_of_another(x):
+    try:
+        raised(x)
+    except ValueError as e:
+        raise KeyError("other").with_traceback(e.__traceback__) from None
+
+
+def without_a_traceback(x):
+    try:
+        raised(x)
+    except ValueError as e:
+        raise e.with_traceback(None)
+
+
+def with_one_that_was_kept(x):
+    try:
+        raised(x)
+    except ValueError as e:
+        kept = e.__traceback__
+        try:
+            again(e)
+        except ValueError as same:
+            same.__traceback__ = kept
+            raise same
+
+
+def raised(x):
+    raise ValueError(x.shape)
+
+
+def again(e):
+    raise e
+
+
+@pytest.mark.parametrize("fn", [
+    out_of_nested_managers, with_the_traceback_of_another, without_a_traceback, with_one_that_was_kept])
+@pytest.mark.parametrize("is_caught", [False, True])
+def test_the_frames_of_a_traceback(fn, is_caught):
+    def caught_inside(x):
+        try:
+            return fn(x)
+        except Exception as e:
+            return e, x + 1
+
+    def frames(call):
+        try:
+            error, _ = call(torch.ones(2))
+        except Exception as e:
+            error = e
+        return [(type(e), [(f.name, f.lineno) for f in traceback.extract_tb(e.__traceback__)])
+                for e in (error, error.__cause__, error.__context__) if e is not None]
+    program = caught_inside if is_caught else fn
+    assert frames(sot.to_static(program, backend="eager")) == frames(program)

@@ -13,8 +13,9 @@ from sot.interpreter.objects import class_statements
 from sot.interpreter.objects.attributes import OF_C, has_dict, property_part
 from sot.interpreter.objects.computed_attributes import CHAIN, WRITABLE, function_attrs
 from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
+from sot.interpreter.unwinding import set_traceback
 from sot.support.errors import Break, PyRaise, Reason, Skip
-from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, TracebackValue, Value
+from sot.values.base import ABSENT, ANSWERS, ENTERED, NONE, Const, Value
 from sot.values.callables import FunctionValue
 from sot.values.constants import cannot_change, is_library
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ObjectValue, TupleValue
@@ -211,8 +212,9 @@ def store_data(m: Machine, obj: Value, raw: Any, owner: type, name: str, value: 
 
 
 def store_in_exception(m: Machine, obj: ExceptionValue, name: str, value: Value | None) -> None:
-    """Attributes that C code keeps in an exception. The traceback stays unchanged when it is set again."""
-    if name == "__traceback__" and isinstance(value, TracebackValue):
+    """Attributes that C code keeps in an exception."""
+    if name == "__traceback__" and value is not None:
+        set_traceback(m, obj, value)
         return
     m.touch(obj)
     if name == "args" and isinstance(value, TupleValue):

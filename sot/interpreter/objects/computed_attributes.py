@@ -11,10 +11,10 @@ from sot.interpreter.loop import evaluate
 from sot.interpreter.objects.lookup import like_real, lookup
 from sot.interpreter.unwinding import handled_outside
 from sot.support.errors import Break, Reason
-from sot.values.base import ABSENT, ANSWERS, NONE, Const, Opaque, TracebackValue, Value, boolean
+from sot.values.base import ABSENT, ANSWERS, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.objects import DELETED, DictValue, ExceptionValue, ListValue, ObjectValue, TupleValue
-from sot.values.objects.exceptions import GroupValue
+from sot.values.objects.exceptions import GroupValue, traceback_value
 from sot.values.wrapping import wrap_attr, wrap_known, wrap_new
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def computed_of_exception(m: Machine, obj: ExceptionValue, name: str) -> Value:
     if name == "__suppress_context__":
         return boolean(obj.suppress)
     if name == "__traceback__":
-        return TracebackValue() if obj.trace else NONE
+        return traceback_value(obj) if obj.trace else NONE
     return computed_of_object(m, obj, name)
 
 

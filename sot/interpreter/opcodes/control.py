@@ -29,7 +29,6 @@ from sot.values.base import (
     Const,
     Opaque,
     SavedException,
-    TracebackValue,
     Value,
     boolean,
 )
@@ -37,6 +36,7 @@ from sot.values.callables import BoundMethod, FunctionValue
 from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.numbers import VaryingRange
 from sot.values.objects import ExceptionValue, ObjectValue, TupleValue
+from sot.values.objects.exceptions import traceback_value
 from sot.values.objects.hosted import HostedValue
 from sot.values.tensor import TensorBool
 
@@ -298,5 +298,5 @@ def method_of_with(m: Machine, manager: Value, name: str) -> Value:
 @op("WITH_EXCEPT_START")
 def with_except_start(m: Machine, frame: Frame, instr: Instr) -> None:
     exception, leave = frame.stack[-1], frame.stack[-5 if instr.arg else -4]
-    args = [Const(exception.pytype), exception, TracebackValue()]
+    args = [Const(exception.pytype), exception, traceback_value(exception)]
     m.push_result(leave.call(m, args, {}))

@@ -8,7 +8,7 @@ from sot import _hook
 from sot.guards.origin import HandledOutside, Origin
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.tracebacks import Places, looking_like, traceback_of
-from sot.values.base import ABSENT, Const, NotConstant, Value
+from sot.values.base import ABSENT, Const, NotConstant, TracebackValue, Value
 from sot.values.constants import is_constant
 from sot.values.objects.instances import ObjectValue
 from sot.values.objects.sequences import TupleValue
@@ -122,6 +122,11 @@ class ExceptionValue(ObjectValue):
         except NotConstant:
             text = "..."
         return f"{self.pytype.__name__}({text})"
+
+
+def traceback_value(exception: Value) -> TracebackValue:
+    is_made = isinstance(exception, ExceptionValue) and exception.real is ABSENT
+    return TracebackValue(exception.trace if is_made else None)     # type: ignore[attr-defined]
 
 
 class GroupValue(ExceptionValue):

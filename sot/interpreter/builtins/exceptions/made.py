@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from sot.interpreter.builtins.common import hosts, slot, take, throw_like
 from sot.interpreter.objects import attributes
-from sot.interpreter.unwinding import handled_outside
+from sot.interpreter.unwinding import handled_outside, set_traceback
 from sot.polyfills import exceptions
 from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles, polyfills
-from sot.values.base import ABSENT, NONE, Const, TracebackValue, Value
+from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.objects import ExceptionValue, TupleValue
-from sot.values.objects.exceptions import builtin_base
+from sot.values.objects.exceptions import builtin_base, traceback_value
 from sot.values.wrapping import wrap_new
 
 if TYPE_CHECKING:
@@ -102,7 +102,11 @@ polyfills(BaseException.add_note)(exceptions.add_note)
 
 @handles(BaseException.with_traceback)
 def with_traceback(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    return args[0]
+    self_, traceback = take("with_traceback", args, kwargs, "self", "tb", required=2)
+    if not isinstance(self_, ExceptionValue):
+        raise Break(Reason.UNSUPPORTED, f"with_traceback of {self_}")
+    set_traceback(m, self_, traceback)
+    return self_
 
 
 # ---- text -------------------------------------------------------------------------------------------------------
@@ -152,7 +156,7 @@ def exception_repr(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 @handles(sys.exc_info)
 def exc_info(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     handled = m.handled or handled_outside(m)
-    return TupleValue([NONE] * 3 if handled is NONE else [Const(handled.pytype), handled, TracebackValue()])
+    return TupleValue([NONE] * 3 if handled is NONE else [Const(handled.pytype), handled, traceback_value(handled)])
 
 
 @handles(sys.exception)

@@ -36,6 +36,19 @@ def test_versions_stay(backend):
 
 
 @BACKENDS
+def test_versions_stay_where_data_is_set(backend):
+    def fn(x, y):
+        x.data = x.data * 2
+        y.add_(1)
+        y.data = x.data + y
+        return x + y
+
+    translated = sot.to_static(fn, backend=backend)
+    for scale in (1.0, 2.0, 3.0):
+        compared(fn, translated, torch.ones(3), torch.ones(3) * scale)
+
+
+@BACKENDS
 def test_an_older_graph_goes_backward(backend):
     """Autograd does not see the change, so it does not refuse."""
     def fn(w):

@@ -245,6 +245,17 @@ def test_an_index_and_a_count_through_a_backend_that_compiles():
     assert len(captured(lambda x, k: x[k] + x[:k].sum() * k, calls, backend="aot_eager")) == 2
 
 
+def test_an_index_beside_new_axes():
+    """The stride of a new axis is that of the program, also where its size is 1."""
+    def program(x, k):
+        y = x.reshape(5, 4, 2)
+        parts = (y[..., None, k % 2], y[k % 5, None], y[None, :, k % 4], y[1:3, None, k % 4, None], y[None, k % 5, ..., 0],
+                 y[k % 5, None, ..., None, k % 2])
+        return [(part, part.stride()) for part in parts]
+    calls = [lambda k=k: (torch.arange(40.0), k) for k in range(3, 9)]
+    assert len(captured(program, calls)) == 2
+
+
 def test_a_convolutional_net_takes_images_of_any_size():
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
                                 torch.nn.MaxPool2d(2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()

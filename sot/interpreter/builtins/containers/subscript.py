@@ -38,6 +38,8 @@ from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_known
 
+WHOLE = Const(slice(None))
+
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
@@ -110,6 +112,11 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
     taken = [v for v in parts if v.pytype in (int, slice)]
     if not plain or len(taken) > obj.fake.dim():
         return obj, key
+    if any(v is NONE for v in parts):       # torch makes these axes before it takes an element to the right of them
+        axes = [v if v.pytype in (type(None), type(Ellipsis)) else WHOLE for v in parts]
+        obj = torch_call(m, "call_function", operator.getitem, [obj, TupleValue(axes)], {})
+        parts = [WHOLE if v is NONE else v for v in parts]
+        taken = [v for v in parts if v.pytype in (int, slice)]
     rest: list[Value] = []
     seen, dim = 0, obj.fake.dim() if any(v.pytype is type(Ellipsis) for v in parts) else len(taken)
     for v in reversed(parts):       # from the last dimension, so that earlier ones keep their positions
@@ -121,7 +128,7 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
                 obj = selected_at(m, obj, dim, v)
                 continue
         rest.insert(0, v)
-    return obj, TupleValue(rest)
+    return obj, TupleValue([] if all(v is WHOLE for v in rest) else rest)
 
 
 def selected_at(m: Machine, obj: Any, dim: int, index: Value) -> Any:

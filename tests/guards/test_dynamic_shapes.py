@@ -249,8 +249,8 @@ def test_an_index_beside_new_axes():
     """The stride of a new axis is that of the program, also where its size is 1."""
     def program(x, k):
         y = x.reshape(5, 4, 2)
-        parts = (y[..., None, k % 2], y[k % 5, None], y[None, :, k % 4], y[1:3, None, k % 4, None], y[None, k % 5, ..., 0],
-                 y[k % 5, None, ..., None, k % 2])
+        parts = (y[..., None, k % 2], y[k % 5, None], y[None, :, k % 4], y[1:3, None, k % 4, None],
+                 y[None, k % 5, ..., 0], y[k % 5, None, ..., None, k % 2])
         return [(part, part.stride()) for part in parts]
     calls = [lambda k=k: (torch.arange(40.0), k) for k in range(3, 9)]
     assert len(captured(program, calls)) == 2

@@ -1,8 +1,8 @@
 """Versions of the inputs that a compiled graph changes.
 
 A compiled graph writes to an input once, after all that it computes, and ``aot_eager`` counts this twice. In the
-program the version rises with each change, but not by way of ``.data``, or by norms. So it is set after the run. That of
-the fake has risen where the program sets ``.data``.
+program the version rises with each change, but not by way of ``.data``, or by norms. So it is set after the run.
+That of the fake has risen where the program sets ``.data``.
 """
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ class GraphCompiler:
             call = raising(call)
         places = warnings_of(graph.module)
         if places or any(setter is set_anomaly for setter, *_ in graph.states):     # it warns before it raises
-            call = naming_lines(call, places)
+            call = naming_lines(call, places, is_compiled=not as_it_is)
         if texts and not as_it_is:
             call = raising_without_changes(call, texts, changed)
         if graph.asserted:

@@ -3,7 +3,6 @@ function, with the traceback that it has in the program.
 """
 from __future__ import annotations
 
-import re
 from types import CodeType, FunctionType, TracebackType
 
 from sot import _hook
@@ -11,9 +10,7 @@ from sot._hook import Tail
 from sot.codegen.source import on_one_line
 from sot.support.own_code import is_own
 from sot.support.tracebacks import looking_like, traceback_of
-from sot.torch_compat.graphs import node_at
-
-FRAME = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
+from sot.torch_compat.graphs import lines_of, node_at
 
 
 def _fail(raised: list[BaseException]) -> None:
@@ -44,8 +41,8 @@ def where(trace: TracebackType | None) -> tuple[tuple[CodeType, ...], TracebackT
     frames: list[tuple[str, str, str]] = []
     rest = trace
     while trace is not None:
-        node = node_at(trace)
-        if node is not None and (found := FRAME.findall(node.meta.get("stack_trace") or "")):
+        node = node_at(trace.tb_frame, trace.tb_lineno)
+        if node is not None and (found := lines_of(node)):
             frames, rest = found, trace.tb_next
         trace = trace.tb_next
     places = tuple(code_at(*frame) for frame in reversed(frames))

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import linecache
+import re
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,10 +20,11 @@ from torch.fx.graph_module import _loader
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Mod, PowByNatural, PythonMod
 
 __all__ = ["PROMOTION", "assumptions_of", "elementwise_dtypes", "expression", "is_fake", "is_maximum",
-           "is_power", "is_quotient", "is_remainder", "lets_go_of_source",
+           "is_power", "is_quotient", "is_remainder", "lets_go_of_source", "lines_of",
            "make_constants_real", "node_at", "running", "storage_of",
            "torch_decompositions", "unset_fake_temporarily"]
 
+LINE = re.compile(r'  File "(.*)", line (\d+), in (.*)\n')
 # Operators that torch can take apart, and that its core set of decompositions leaves whole.
 COMPOSITE = ("adaptive_max_pool2d", "adaptive_max_pool3d", "_adaptive_avg_pool2d_backward", "dist", "elu", "empty_like",
              "flip", "gelu", "hardtanh", "lcm", "leaky_relu", "linalg_vector_norm", "_log_softmax", "_softmax",
@@ -60,14 +62,19 @@ def _forget_source(file: str) -> None:
     linecache.cache.pop(file, None)
 
 
-def node_at(trace: TracebackType) -> Node | None:
-    """The node of a graph that a frame of a traceback executes; None for a frame that is no graph's."""
-    gm = trace.tb_frame.f_locals.get("self") if trace.tb_frame.f_code.co_name == "forward" else None
-    if not isinstance(gm, GraphModule) or trace.tb_frame.f_code is not type(gm).forward.__code__:
+def node_at(frame: FrameType, line: int) -> Node | None:
+    """The node of a graph that a frame executes at a line; None for a frame that is no graph's."""
+    gm = frame.f_locals.get("self") if frame.f_code.co_name == "forward" else None
+    if not isinstance(gm, GraphModule) or frame.f_code is not type(gm).forward.__code__:
         return None
-    index = (getattr(gm, "_lineno_map", None) or {}).get(trace.tb_lineno - getattr(gm, "_prologue_start", 0))
+    index = (getattr(gm, "_lineno_map", None) or {}).get(line - getattr(gm, "_prologue_start", 0))
     nodes = [*gm.graph.nodes]
     return nodes[index] if index is not None and index < len(nodes) else None
+
+
+def lines_of(node: Node) -> list[tuple[str, str, str]]:
+    """File, line and name of the program's frames that led to a node, outermost first."""
+    return LINE.findall(node.meta.get("stack_trace") or "")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ records what it assumed about the symbols.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -148,6 +149,12 @@ def expression(number: Any) -> Any:
 def example_of(number: Any) -> Any:
     """The value that a symbolic number has in the call that is captured."""
     return number.node.hint
+
+
+def with_examples(text: str, env: ShapeEnv) -> str:
+    """A message of torch with the sizes of the captured call in place of their symbols."""
+    sizes = {str(symbol): str(value) for symbol, value in env.backed_var_to_val.items()}
+    return re.sub(r"\b[a-z]+\d+\b", lambda found: sizes.get(found[0], found[0]), text)
 
 
 def is_known(number: Any) -> bool:

@@ -3,7 +3,7 @@
 A fake operation warns like a real one, but names a line of the interpreter, and torch gives some warnings only once in
 a process. So capture suppresses the warning and clears Python's and torch's record of it. The graph then warns as the
 program does. A graph has no source lines, so ``naming_lines`` wraps the call of a graph in which an operation has
-warned.
+warned. The code of a backend that compiles may not warn, so there the warnings are shown before its first call.
 """
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ import torch
 from sot.guards.assumptions import RestartCapture
 from sot.support.errors import Break, Reason
 from sot.support.own_code import is_own
+from sot.torch_compat.graphs import lines_of, node_at
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
@@ -34,8 +37,12 @@ class Shown(NamedTuple):
 
 
 class Where(NamedTuple):
-    """The place that a warning names: the last arguments of ``warnings.warn_explicit``."""
+    """A warning with the place that it names: the arguments of ``warnings.warn_explicit``. The text has the sizes of
+    the captured call.
+    """
 
+    message: Any
+    category: type[Warning]
     file: str
     line: int
     module: str
@@ -63,7 +70,7 @@ def without_warnings(m: Machine) -> Iterator[None]:
     def note(shown: Shown) -> None:
         forget(shown)
         if is_own(shown.file):
-            m.warned.append((shown, place_of(m)))
+            m.warned.append((shown, place_of(m, shown)))
     m.shows_warning = warnings.showwarning
     always = m.warns_always = torch.is_warn_always_enabled()
     torch.set_warn_always(True)     # without it, torch would not warn a second time
@@ -83,11 +90,14 @@ def forget(shown: Shown) -> None:
         frame.f_globals.get("__warningregistry__", {}).pop((str(shown.message), shown.category, shown.line), None)
 
 
-def place_of(m: Machine) -> Where:
-    """The user's line that is executed."""
+def place_of(m: Machine, shown: Shown) -> Where:
+    """A warning at the user's line that is executed."""
     frame = next(iter(m.user_frames()), m.frames[0])
     registry = frame.namespace.setdefault("__warningregistry__", {})
-    return Where(frame.native.co_filename, frame.line, str(frame.namespace.get("__name__")), registry)
+    text = str(shown.message)
+    text = m.symbols.torch.with_examples(text, m.symbols.env) if m.has_symbols else text
+    module = str(frame.namespace.get("__name__"))
+    return Where(text, shown.category, frame.native.co_filename, frame.line, module, registry)
 
 
 def taken(m: Machine) -> dict[str, Where]:
@@ -122,7 +132,7 @@ _told: set[str] = set()
 def warn_once(shown: Shown, place: Where) -> None:
     if str(shown.message) not in _told:
         _told.add(str(shown.message))
-        warnings.warn_explicit(str(shown.message), shown.category, *place)
+        warnings.warn_explicit(*place)
 
 
 def warnings_of(module: torch.fx.GraphModule) -> dict[str, Where]:
@@ -154,19 +164,37 @@ def unheard(places: Mapping[str, Where]) -> Iterator[None]:
             warnings.showwarning(*shown)
 
 
-def naming_lines(call: Callable[..., Any], places: Mapping[str, Where]) -> Callable[..., Any]:
+def naming_lines(call: Callable[..., Any], places: Mapping[str, Where], is_compiled: bool) -> Callable[..., Any]:
     """A call of a graph whose warnings name the lines of their operations."""
+    untold = {**places} if is_compiled else {}
+
     def run(*args: Any) -> Any:
-        found: list[Shown] = []
-        with put_down(found.append):
+        for text in [*untold]:
+            warnings.warn_explicit(*untold[text])       # which may raise
+            untold.pop(text, None)
+        found: list[tuple[Shown, Where]] = []
+        with put_down(lambda shown: found.append((shown, line_of(shown, places)))):
             results = call(*args)
-        for shown in found:
-            place = places.get(str(shown.message))
-            if place is None or not is_generated(shown.file):
-                place = Where(shown.file, shown.line, "", {})
-            warnings.warn_explicit(shown.message, shown.category, *place)
+        for shown, place in found:
+            if not is_compiled or str(shown.message) not in places:
+                warnings.warn_explicit(*place)
         return results
     return run
+
+
+def line_of(shown: Shown, places: Mapping[str, Where]) -> Where:
+    """The place that a warning of a graph names. The text of one may have sizes that capture did not know."""
+    if not is_generated(shown.file):
+        return Where(*shown, "", {})
+    if (place := places.get(str(shown.message))) is not None:
+        return place._replace(message=shown.message)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if (node := node_at(frame, frame.f_lineno)) is not None and (lines := lines_of(node)):
+            file, line, _ = lines[-1]
+            return Where(shown.message, shown.category, file, int(line), "", {})
+        frame = frame.f_back
+    return Where(*shown, "", {})
 
 
 def is_generated(file: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -145,23 +145,33 @@ def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Fa
             v.requires_grad) if isinstance(v, torch.Tensor) else v for v in fakes]
 
 
-Read = tuple[int, Callable[[torch.Tensor, int], int], int]      # an input, how it is asked, and for which dimension
+class Read(NamedTuple):
+    """Where a symbol is read: ``ask(inputs[which], dim)`` is ``factor * symbol + offset``."""
+
+    which: int
+    ask: Callable[[torch.Tensor, int], int]
+    dim: int
+    factor: int = 1
+    offset: int = 0
 
 
 def with_sizes(gm: GraphModule) -> tuple[GraphModule, list[Read]]:
     """The graph with an input more for each symbol that is no input, and how the others give the number. torch.compile
-    hands sizes over in this way, and AOTAutograd's pass over numbers of a graph relies on it.
+    hands sizes over in this way, and AOTAutograd's pass over numbers of a graph relies on it. In a part of a graph
+    there may be only a size that is computed from a symbol.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     known = {symbol_of(value) for value in placeholder_values(gm)} | {None}
     found: list[tuple[torch.SymInt, Read]] = []
-    for i, fake in enumerate(placeholder_values(gm)):
-        if type(fake) is FakeTensor:
-            for ask, numbers in ((torch.Tensor.size, fake.shape), (torch.Tensor.stride, fake.stride())):
-                for dim, number in enumerate(numbers):
-                    if isinstance(number, torch.SymInt) and (symbol := symbol_of(number)) not in known:
-                        found.append((number, (i, ask, dim)))
-                        known.add(symbol)
+    numbers: list[tuple[Any, Read]] = [(number, Read(i, ask, dim)) for i, fake in enumerate(placeholder_values(gm))
+               if type(fake) is FakeTensor
+               for ask, asked in ((torch.Tensor.size, fake.shape), (torch.Tensor.stride, fake.stride()))
+               for dim, number in enumerate(asked) if isinstance(number, torch.SymInt)]
+    for number, read in sorted(numbers, key=lambda each: symbol_of(each[0]) is None):
+        symbolic, factor, offset = solved(number)
+        if (symbol := symbol_of(symbolic)) not in known:
+            found.append((symbolic, read._replace(factor=factor, offset=offset)))
+            known.add(symbol)
     if not found:
         return gm, []
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
@@ -184,8 +194,20 @@ def symbol_of(number: Any) -> Any:
     return expr if expr is not None and expr.is_Symbol else None
 
 
+def solved(number: torch.SymInt) -> tuple[torch.SymInt, int, int]:
+    """The symbol that a number is a multiple of, but for a constant, and both. The number itself if there is none."""
+    expr: Any = getattr(number.node, "expr", None)
+    symbols = () if expr is None or expr.is_Symbol else tuple(expr.free_symbols)
+    if len(symbols) == 1:
+        offset = expr.subs(symbols[0], 0)
+        factor = expr.subs(symbols[0], 1) - offset
+        if factor.is_Integer and offset.is_Integer and factor > 0 and expr == factor * symbols[0] + offset:
+            return (number - int(offset)) // int(factor), int(factor), int(offset)
+    return number, 1, 0
+
+
 def sizes_of(inputs: Sequence[Any], reads: Sequence[Read]) -> list[int]:
-    return [ask(inputs[i], dim) for i, ask, dim in reads]
+    return [(read.ask(inputs[read.which], read.dim) - read.offset) // read.factor for read in reads]
 
 
 def giving_sizes(compiled: Callable[..., Any], reads: Sequence[Read]) -> Callable[..., Any]:

@@ -50,6 +50,10 @@ POSITIONS_AND_COUNTS = frozenset({_aten._unique2.default, _aten.unique_dim.defau
 ragged_sizes = itertools.count(1 << 40)     # of fakes: the program has none of these numbers
 
 
+# For this, torch 2.11 keeps an axis of size 1 that is counted from the end.
+NORM = torch.ops.aten.linalg_vector_norm.default
+
+
 class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
@@ -63,6 +67,8 @@ class RecordingFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, HigherOrderOperator):
             return self.run_operator(func, args, kwargs or {})
+        if func is NORM and len(args) > 2 and args[2]:
+            args = (*args[:2], [d % max(args[0].dim(), 1) for d in args[2]], *args[3:])
         if self.is_inside:
             return super().__torch_dispatch__(func, types, args, kwargs)
         self.note(func, args, kwargs)

@@ -90,6 +90,21 @@ def test_conversions():
 SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-42, 3e38])
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("whole", "way"), [(torch.uint8, "int64"), (torch.int8, "int32"), (torch.int16, "int32")])
+def test_a_float_becomes_a_small_integer_as_in_eager(whole, way, dtype):
+    """A GPU gives the nearest integer of the type, where eager keeps the last bits: 255 for -1.5. The interpreter does
+    as eager does, so the source is asked."""
+    made = check_compiled(lambda x: x.to(whole) * 2, torch.tensor([-1.5, 2.9, -0.0, 100.5, -128.0], dtype=dtype))
+    assert f".to(tl.{way}).to(tl.{whole})".replace("torch.", "") in made[0].source
+
+
+def test_the_norm_over_an_axis_of_size_one():
+    """Counted from the end, torch 2.11 keeps the axis."""
+    check_compiled(lambda x: (x.norm(2, -2), x.norm(2, 1), x.norm(1, (-2, 0)), x.norm(3, -2, keepdim=True)),
+                   numbers(2, 1, 3))
+
+
 @pytest.mark.parametrize("f", [
     torch.exp, torch.log, torch.sqrt, torch.sigmoid, torch.tanh, torch.relu, torch.sign, torch.isfinite, torch.abs,
     torch.floor, torch.round, torch.reciprocal, torch.nan_to_num, F.softplus,

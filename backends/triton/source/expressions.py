@@ -12,6 +12,10 @@ from sot.graph.kernels.ops import FLOATS
 TYPES = {"f64": "tl.float64", "f32": "tl.float32", "f16": "tl.float16", "bf16": "tl.bfloat16", "i64": "tl.int64",
          "i32": "tl.int32", "i16": "tl.int16", "i8": "tl.int8", "u8": "tl.uint8", "b1": "tl.int1"}
 
+# A float becomes a small integer by way of another, as in eager's kernels: a GPU would give the nearest integer that
+# fits, 0 for -1.5 as a uint8, where eager gives 255.
+THROUGH = {"u8": "i64", "i8": "i32", "i16": "i32"}
+
 Row = str | Callable[[str], str]     # a template, or a function from the type of the arguments to a template
 
 DEVICE_FUNCTIONS = ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",
@@ -56,6 +60,16 @@ def written(op: str, dtype: str, *args: str) -> str:
     """The expression for an operation on arguments of a type."""
     row = ROWS[op]
     return (row if isinstance(row, str) else row(dtype)).format(*args)
+
+
+def converted(value: str, source: str, dtype: str) -> str:
+    """The expression for a value of one type in another."""
+    if dtype == "b1":
+        return f"{value} != 0"
+    if dtype == "bf16":
+        return f"to_bf16({value})"
+    steps = [THROUGH[dtype], dtype] if source in FLOATS and dtype in THROUGH else [dtype]
+    return value + "".join(f".to({TYPES[step]})" for step in steps)
 
 
 def literal(value: float | int | bool) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
-from sot.backends.triton.source.expressions import COMBINE, REDUCE, SCAN, TYPES, literal, written
+from sot.backends.triton.source.expressions import COMBINE, REDUCE, SCAN, TYPES, converted, literal, written
 from sot.graph.kernels.index import Index
 from sot.graph.kernels.ir import Kernel, Stmt, Store, points
 from sot.graph.kernels.ops import REDUCTIONS, SCANS, neutral
@@ -219,12 +219,8 @@ class Writer:
                 return self._position_of(stmt.index)
             case "inside":
                 return stmt.args[0]
-            case "cast" if stmt.dtype == "b1":
-                return f"{self._arg(stmt.args[0])} != 0"
-            case "cast" if stmt.dtype == "bf16":
-                return f"to_bf16({self._arg(stmt.args[0])})"
             case "cast":
-                return f"{self._arg(stmt.args[0])}.to({TYPES[stmt.dtype]})"
+                return converted(self._arg(stmt.args[0]), self.stmts[stmt.args[0]].dtype, stmt.dtype)
             case "load":
                 return self._load(stmt)
         if stmt.op in REDUCTIONS:

@@ -75,6 +75,11 @@ def sum_columns(block):
 
 
 @triton.jit
+def sum_rows(block):
+    return tl.sum(block, 0)[None, :]
+
+
+@triton.jit
 def max_columns(block):
     """The largest of each row; a NaN is larger than any number."""
     if block.dtype.is_floating():

@@ -17,6 +17,10 @@ happen before stores, and no buffer is stored twice. A store at looked-up places
 values are added to the contents) or ``put`` (one of them stays). The other places of such a buffer keep their
 contents.
 
+A kernel ``over p0:128 by 16 | r0:64`` walks: one program computes 16 rows, one after the other. ``line`` is the number
+of the program. A store that is a ``sum`` adds up the values of these rows at each point: ``sum y[64*line + r0] v3``
+fills ``y`` with a line of sums for each program.
+
 ``Builder`` makes all statements. It folds constants and shares equal statements. Kernels print as above, and ``parse``
 reads that back.
 """
@@ -29,14 +33,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
-from sot.graph.kernels.ops import DTYPES, FLOATS, NUMPY, OPS, REDUCTIONS, SCANS, apply, rounded
+from sot.graph.kernels.ops import DTYPES, NUMPY, OPS, REDUCTIONS, SCANS, apply, nothing, rounded, widens, wrapped
 from sot.graph.kernels.sizes import Number, Size, surely_less
 
 STRUCTURAL = frozenset(("load", "index", "const", "cast", "inside"))
+LINE = "line"
 
 
 class InvalidKernel(ValueError):
@@ -84,7 +88,7 @@ class Stmt:
 
 @dataclasses.dataclass(frozen=True)
 class Store:
-    """``how`` is ``store``, which fills the buffer, or ``add`` or ``put``, which change some of its places."""
+    """``how`` is ``store`` or ``sum``, which fill the buffer, or ``add`` or ``put``, which change some places."""
 
     buffer: str
     index: Index
@@ -105,16 +109,19 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
+    """``walk`` is the number of rows that a program computes one after the other; 0 if programs are not told."""
+
     name: str
     rows: tuple[tuple[str, Number], ...]
     reduced: tuple[tuple[str, Number], ...]
     body: tuple[Stmt, ...]
     stores: tuple[Store, ...]
     buffers: Mapping[str, Memory]
+    walk: int = 0
 
     @property
     def ranges(self) -> dict[str, Number]:
-        return dict(self.rows + self.reduced)
+        return dict(self.rows + self.reduced) | ({LINE: -(-self.row_count // self.walk)} if self.walk else {})
 
     @property
     def row_count(self) -> Number:
@@ -150,12 +157,13 @@ class Kernel:
 
     def changed(self) -> frozenset[str]:
         """The buffers of which only some places are stored to."""
-        return frozenset(s.buffer for s in self.stores if s.how != "store")
+        return frozenset(s.buffer for s in self.stores if s.how in ("add", "put"))
 
     def __str__(self) -> str:
         axes = " ".join(f"{v}:{n}" for v, n in self.rows)
         reduced = " ".join(f"{v}:{n}" for v, n in self.reduced)
-        head = f"kernel {self.name} over {axes}".rstrip() + (f" | {reduced}" if reduced else "")
+        walk = f" by {self.walk}" if self.walk else ""
+        head = f"kernel {self.name} over {axes}".rstrip() + walk + (f" | {reduced}" if reduced else "")
         memory = (f"buffer {name} {m.dtype} {m.size}" for name, m in self.buffers.items())
         return "\n".join((head, *memory, *map(str, self.body), *map(str, self.stores)))
 
@@ -172,6 +180,14 @@ def points(kernel: Kernel) -> frozenset[str]:
         if stmt.op in SCANS or stmt.op not in REDUCTIONS and stmt.uses() & varying:
             varying.add(stmt.name)
     return frozenset(varying)
+
+
+def stages(kernel: Kernel) -> dict[str, int]:
+    """After how many passes over the reduced axes each value is known."""
+    found: dict[str, int] = {}
+    for stmt in kernel.body:
+        found[stmt.name] = max((found.get(u, 0) for u in stmt.uses()), default=0) + (stmt.op in REDUCTIONS)
+    return found
 
 
 # ---- building --------------------------------------------------------------------------------------------
@@ -321,30 +337,6 @@ class Builder:
         return self.reduce(stmt.op, *args) if stmt.op in REDUCTIONS or stmt.op in SCANS else self.emit(stmt.op, *args)
 
 
-def wrapped(value: int, dtype: str) -> int:
-    """The number in an integer type, as C converts it: -1 is the largest number of an unsigned type."""
-    about = torch.iinfo(DTYPES[dtype])
-    return (value - about.min) % (1 << about.bits) + about.min
-
-
-def nothing(dtype: str) -> Any:
-    """Zero, as a constant of that type."""
-    return False if dtype == "b1" else 0.0 if dtype in FLOATS else 0
-
-
-def widens(narrow: str, wide: str) -> bool:
-    """Whether the second type contains every value of the first."""
-    floats = ["f16", "f32", "f64"]
-    if narrow == "bf16":
-        return wide in ("f32", "f64")
-    if narrow in floats:
-        return wide in floats[floats.index(narrow):]
-    signed = ["b1", "i8", "i16", "i32", "i64"]
-    if narrow in signed and wide in signed:
-        return signed.index(narrow) <= signed.index(wide)
-    return narrow == "u8" and wide in ("i16", "i32", "i64")
-
-
 def pruned(body: Iterable[Stmt], stores: Iterable[Store]) -> tuple[Stmt, ...]:
     """The body without statements that no store needs."""
     stores = list(stores)
@@ -399,8 +391,13 @@ def verify(kernel: Kernel) -> None:
         if store.value in varying and kernel.reduced and store.how == "store":
             missing = {v for v, n in kernel.reduced if n > 1} - store.index.names
             _require(not missing, store, "would be stored to one place many times")
+        if store.how == "sum":
+            lines = {LINE, *(v for v, n in kernel.reduced if n > 1)}
+            _require(bool(kernel.walk) and lines <= store.index.names <= {LINE, *dict(kernel.reduced)}, store,
+                     "is no line of sums")
         _verify_bounds(store, store.index, kernel.buffers[store.buffer].size, ranges)
     _require(len(kernel.written()) == len(kernel.stores), kernel.name, "stores to a buffer twice")
+    _require(kernel.walk & (kernel.walk - 1) == 0, kernel.name, "walks over a number of rows that is no power of two")
 
 
 def _verify_types(stmt: Stmt, types: list[str], kernel: Kernel) -> None:
@@ -433,8 +430,8 @@ def _require(holds: bool, where: object, message: str) -> None:
 
 
 # ---- reading ---------------------------------------------------------------------------------------------
-HEAD = re.compile(r"kernel (\w+) over([^|]*)(?:\|(.*))?$")
-STORES = ("store ", "add ", "put ")
+HEAD = re.compile(r"kernel (\w+) over(.*?)(?: by (\d+))?(?: \|(.*))?$")
+STORES = ("store ", "sum ", "add ", "put ")
 STATEMENT = re.compile(r"(\w+):(\w+) = (\w+) ?(.*)$")
 ACCESS = re.compile(r"(\w+)\[(.*)\](?: if (\w+) else (.*))?$")
 
@@ -449,7 +446,8 @@ def parse(text: str) -> Kernel:
                (line.split() for line in lines if line.startswith("buffer "))}
     stores = [_parsed_store(line) for line in lines if line.startswith(STORES)]
     body = [_parsed_statement(line) for line in lines[1:] if not line.startswith(("buffer ", *STORES))]
-    return Kernel(head[1], _axes(head[2]), _axes(head[3] or ""), tuple(body), tuple(stores), buffers)
+    rows, reduced = _axes(head[2]), _axes(head[4] or "")
+    return Kernel(head[1], rows, reduced, tuple(body), tuple(stores), buffers, int(head[3] or 0))
 
 
 def _axes(text: str) -> tuple[tuple[str, int], ...]:

@@ -127,6 +127,30 @@ def neutral(op: str, dtype: str) -> float | int:
     return {"sum": 0, "prod": 1}[op] if op in ("sum", "prod") else (lowest if op == "max" else highest)(dtype)
 
 
+def wrapped(value: int, dtype: str) -> int:
+    """The number in an integer type, as C converts it: -1 is the largest number of an unsigned type."""
+    about = torch.iinfo(DTYPES[dtype])
+    return (value - about.min) % (1 << about.bits) + about.min
+
+
+def nothing(dtype: str) -> Any:
+    """Zero, as a constant of that type."""
+    return False if dtype == "b1" else 0.0 if dtype in FLOATS else 0
+
+
+def widens(narrow: str, wide: str) -> bool:
+    """Whether the second type contains every value of the first."""
+    floats = ["f16", "f32", "f64"]
+    if narrow == "bf16":
+        return wide in ("f32", "f64")
+    if narrow in floats:
+        return wide in floats[floats.index(narrow):]
+    signed = ["b1", "i8", "i16", "i32", "i64"]
+    if narrow in signed and wide in signed:
+        return signed.index(narrow) <= signed.index(wide)
+    return narrow == "u8" and wide in ("i16", "i32", "i64")
+
+
 # ---- evaluation ------------------------------------------------------------------------------------------
 def rounded(array: Any, dtype: str) -> Any:
     """The array in that type. bf16 is kept in float32, rounded."""

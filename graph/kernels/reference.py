@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sot.graph.kernels import index as ix
-from sot.graph.kernels.ir import Kernel, Stmt, points
+from sot.graph.kernels.ir import LINE, Kernel, Stmt, points
 from sot.graph.kernels.ops import NUMPY, REDUCTIONS, SCANS, apply, rounded
 
 
@@ -20,6 +20,9 @@ def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
     axes: Any = np.indices(shape, np.int64) if shape else []
     values: dict[str, Any] = {name: axis for (name, _), axis in zip(kernel.rows + kernel.reduced, axes, strict=True)}
     over = tuple(range(len(kernel.rows), len(shape)))
+    if kernel.walk:
+        flat = np.arange(kernel.row_count).reshape([n for _, n in kernel.rows] + [1] * len(over))
+        values[LINE] = np.broadcast_to(flat // kernel.walk, shape)
     for stmt in kernel.body:
         values[stmt.name] = _evaluate(stmt, values, memory, over)
     varying = points(kernel)
@@ -29,7 +32,9 @@ def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
         if not varying & {store.value, *store.index.names}:
             first = tuple(slice(None) if d < len(kernel.rows) else slice(1) for d in range(len(shape)))
             at, value = at[first], value[first]     # once for each row
-        if store.how == "add":
+        if store.how == "sum":
+            memory[store.buffer][at.reshape(-1)] = 0
+        if store.how in ("sum", "add"):
             np.add.at(memory[store.buffer], at.reshape(-1), value.reshape(-1))
         else:
             memory[store.buffer][at.reshape(-1)] = value.reshape(-1)

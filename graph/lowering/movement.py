@@ -10,8 +10,8 @@ from torch import fx
 
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
-from sot.graph.kernels.ir import Builder, nothing
-from sot.graph.kernels.ops import NAMES
+from sot.graph.kernels.ir import Builder
+from sot.graph.kernels.ops import NAMES, nothing
 from sot.graph.kernels.program import View
 from sot.graph.kernels.sizes import Number, Size, surely_less
 from sot.graph.lowering.driver import Lowering, lowers

@@ -50,6 +50,8 @@ ROWS: dict[str, Row] = {
 
 # Over the columns of a block: the result has one column.
 REDUCE = {"sum": "sum_columns", "prod": "prod_columns", "max": "max_columns", "min": "min_columns"}
+# Over the rows of a block: the result has one row.
+SUM_ROWS = "sum_rows"
 # Along the columns of a block.
 SCAN = {"cumsum": "cumsum_columns", "cumprod": "cumprod_columns"}
 # Of two blocks, element by element.

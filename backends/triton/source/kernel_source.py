@@ -2,7 +2,7 @@
 
 A kernel without reduction is computed in blocks of a line, or in tiles of rows and columns; one with a reduction in
 blocks of rows and columns. If the columns fit into a block ("whole" rows), memory is read once. Otherwise there are as
-many passes over the columns as reductions build on each other.
+many passes over the columns as reductions build on each other. A program that walks has a loop over rows.
 """
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
-from sot.backends.triton.source.expressions import COMBINE, REDUCE, SCAN, TYPES, converted, literal, written
+from sot.backends.triton.source.expressions import COMBINE, REDUCE, SCAN, SUM_ROWS, TYPES, converted, literal, written
 from sot.graph.kernels.index import Index
-from sot.graph.kernels.ir import Kernel, Stmt, Store, points
-from sot.graph.kernels.ops import REDUCTIONS, SCANS, neutral
+from sot.graph.kernels.ir import LINE, Kernel, Stmt, Store, points, stages
+from sot.graph.kernels.ops import BYTES, REDUCTIONS, SCANS, neutral
 from sot.graph.kernels.sizes import Number
 
 INT32_MAX = 2**31 - 1
+AHEAD = 96 << 10        # bytes that a program may load ahead into shared memory: the smaller GPUs have 99 KB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Blocks:
     def grid(self, kernel: Kernel) -> Number:
         """The number of programs."""
         across = -(-kernel.width // self.columns) if kernel.is_tiled else 1
-        return -(-kernel.row_count // self.rows) * across
+        return -(-kernel.row_count // (kernel.walk or self.rows)) * across
 
 
 def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False,
@@ -44,7 +45,8 @@ def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member
         wide: whether positions need 64 bits. It must be given if sizes are arguments.
     """
     wide = is_wide(kernel) if wide is None else wide
-    return "\n".join(Writer(kernel, blocks, arguments, member, wide).lines()) + "\n"
+    writer = WalkingWriter if kernel.walk else Writer
+    return "\n".join(writer(kernel, blocks, arguments, member, wide).lines()) + "\n"
 
 
 def group_source(name: str, calls: Iterable[tuple[str, list[str], Blocks, int]], parameters: Iterable[str]) -> str:
@@ -82,10 +84,10 @@ class Writer:
         self.wide = ".to(tl.int64)" if wide else ""
         self.stmts = {s.name: s for s in kernel.body}
         self.points = points(kernel) if kernel.reduced else frozenset()
-        self.stage = self._stages()
+        self.stage = stages(kernel)
         self.varies = self._varying()
         self.masked_rows = not (blocks.rows and isinstance(kernel.row_count, int)
-                                and kernel.row_count % blocks.rows == 0)
+                                and kernel.row_count % (kernel.walk or blocks.rows) == 0)
         exact = blocks.whole and blocks.columns == kernel.width or (
             kernel.is_tiled and isinstance(kernel.width, int) and kernel.width % blocks.columns == 0)
         self.masked_columns = bool(kernel.reduced) and not exact
@@ -97,9 +99,11 @@ class Writer:
         sizes = "ROWS: tl.constexpr" + (", COLUMNS: tl.constexpr" if self.kernel.reduced else "")
         yield "@triton.jit"
         yield f"def {self.kernel.name}({parameters}, {sizes}):"
-        body = list(self._position())
-        body += self._reducing() if self.kernel.reduced else self._straight(self.kernel.body, self.kernel.stores)
-        yield from ("    " + line if line else "" for line in body)
+        yield from ("    " + line if line else "" for line in self._body())
+
+    def _body(self) -> Iterator[str]:
+        yield from self._position()
+        yield from self._reducing() if self.kernel.reduced else self._straight(self.kernel.body, self.kernel.stores)
 
     def _position(self) -> Iterator[str]:
         """``p``, the row, and the axes that it determines."""
@@ -109,6 +113,9 @@ class Writer:
             yield f"r = ({block} % across{self.wide} * COLUMNS + tl.arange(0, COLUMNS))[None, :]"
             block = f"{block} // across"
         yield f"p = ({block}{self.wide} * ROWS + tl.arange(0, ROWS)){shape}"
+        yield from self._rows()
+
+    def _rows(self) -> Iterator[str]:
         if self.masked_rows:
             yield f"p_in = p < {self.kernel.row_count}"
         yield from axes("p", self.kernel.rows, self._used())
@@ -189,14 +196,6 @@ class Writer:
                 wanted |= stmt.uses()
                 found.append(stmt)
         return found[::-1]
-
-    def _stages(self) -> dict[str, int]:
-        """After how many passes over the columns a value is known."""
-        stages: dict[str, int] = {}
-        for stmt in self.kernel.body:
-            before = max((stages.get(u, 0) for u in stmt.uses()), default=0)
-            stages[stmt.name] = before + (stmt.op in REDUCTIONS)
-        return stages
 
     # ---- statements
     def _statement(self, stmt: Stmt) -> Iterator[str]:
@@ -304,6 +303,7 @@ class Writer:
         """The axes that each value depends on."""
         rows = frozenset(n for n, _ in self.kernel.rows)
         found: dict[str, frozenset[str]] = {n: frozenset((n,)) for n, _ in self.kernel.rows + self.kernel.reduced}
+        found[LINE] = frozenset()
         for stmt in self.kernel.body:
             everywhere = rows | {n for n, _ in self.kernel.reduced}
             found[stmt.name] = rows if stmt.op in REDUCTIONS else everywhere if stmt.op in SCANS else frozenset().union(
@@ -316,6 +316,37 @@ class Writer:
         if self.masked_columns:
             return f"tl.where(r_in, {value}, {literal(neutral(stmt.op, stmt.dtype))})"
         return value if stmt.args[0] in self.points else f"tl.broadcast_to({value}, [ROWS, COLUMNS])"
+
+
+class WalkingWriter(Writer):
+    """Writes a kernel whose programs have a loop over rows, each of which is whole."""
+
+    def _body(self) -> Iterator[str]:
+        """What depends on no row comes before the loop, and the sums over rows are stored after it."""
+        rows, walk = {name for name, _ in self.kernel.rows}, self.kernel.walk
+        fixed = [s for s in self.kernel.body if not self.varies[s.name] & rows]
+        each = [s for s in self.kernel.body if self.varies[s.name] & rows]
+        sums = [s for s in self.kernel.stores if s.how == "sum"]
+        totals = {s.value: TYPES[self.stmts[s.value].dtype] for s in sums}
+        yield f"line = {self.block}{self.wide}"
+        yield f"r = tl.arange(0, COLUMNS)[None, :]{self.wide}"
+        yield from self._columns()
+        yield from self._straight(fixed, ())
+        yield from (f"{value}_all = tl.zeros([ROWS, COLUMNS], {dtype})" for value, dtype in totals.items())
+        yield f"for start in tl.range(0, {walk}, ROWS, num_stages={2 if self._bytes_read(rows) <= AHEAD else 1}):"
+        yield f"    p = (line * {walk} + start + tl.arange(0, ROWS))[:, None]"
+        yield from ("    " + line for line in self._rows())
+        yield from ("    " + line for line in self._straight(each, [s for s in self.kernel.stores if s not in sums]))
+        for value in totals:
+            yield f"    {value}_all += " + (f"tl.where(p_in, {value}, 0)" if self.masked_rows else value)
+        for store in sums:
+            guard = ", r_in" if self.masked_columns else ""
+            yield f"tl.store({self._pointer(store.buffer, store.index)}, {SUM_ROWS}({store.value}_all){guard})"
+
+    def _bytes_read(self, rows: set[str]) -> int:
+        """The bytes of whole rows that one turn of the loop reads."""
+        loads = [s for s in self.kernel.loads() if s.name in self.points and self.varies[s.name] & rows]
+        return sum(BYTES[s.dtype] for s in loads) * self.blocks.rows * self.blocks.columns
 
 
 def axes(flat: str, sizes: tuple[tuple[str, int], ...], used: frozenset[str]) -> Iterator[str]:

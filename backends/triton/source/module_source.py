@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sot.backends.triton.source.blocks import chosen
-from sot.backends.triton.source.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE, SCAN
+from sot.backends.triton.source.expressions import DEVICE_FUNCTIONS, FURTHER_FUNCTIONS, REDUCE, SCAN, SUM_ROWS
 from sot.backends.triton.source.kernel_source import (
     INT32_MAX,
     Blocks,
@@ -33,8 +33,8 @@ from sot.graph.kernels.schedule import is_view
 from sot.graph.kernels.sized import with_arguments
 from sot.graph.kernels.sizes import Facts, Number, Real, Size
 
-FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), *SCAN.values(), "to_bf16", "factor",
-                    "require"})
+FUNCTIONS = sorted({*DEVICE_FUNCTIONS, *FURTHER_FUNCTIONS, *REDUCE.values(), *SCAN.values(), SUM_ROWS,
+                    "to_bf16", "factor", "require"})
 POINTERS = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16", "i64": "i64", "i32": "i32", "i16": "i16",
             "i8": "i8", "u8": "u8", "b1": "i1"}
 HEAD = """import torch

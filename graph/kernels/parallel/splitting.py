@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sot.graph.kernels import index as ix
 from sot.graph.kernels.index import Index
-from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, Memory, Stmt, Store, points, pruned, renumbered
+from sot.graph.kernels.ir import REDUCTIONS, Builder, Kernel, Memory, Stmt, Store, points, pruned, renumbered, stages
 from sot.graph.kernels.ops import DTYPES, neutral
 from sot.graph.kernels.program import Buffer, Program, Step, product
 from sot.graph.kernels.sizes import Number, divided, typical
@@ -120,10 +120,7 @@ class Split:
         self.are_equal = divided(sizes[0], parts[0]) is not None
         self.stmts = {s.name: s for s in kernel.body}
         self.points = points(kernel)
-        self.stage: dict[str, int] = {}
-        for stmt in kernel.body:
-            before = max((self.stage.get(u, 0) for u in stmt.uses()), default=0)
-            self.stage[stmt.name] = before + (stmt.op in REDUCTIONS)
+        self.stage = stages(kernel)
         self.known: dict[str, str] = {}
         self.rows = tuple((f"p{i}", n) for i, (_, n) in enumerate(kernel.rows))
         self.row_axes = {old: ix.index(new) for (old, _), (new, _) in zip(kernel.rows, self.rows, strict=True)}
@@ -134,7 +131,7 @@ class Split:
         for stage in range(1, last + 1):
             found = [s for s in self.kernel.body if s.op in REDUCTIONS and self.stage[s.name] == stage]
             yield self._partial(found, stage)
-            yield self._final(found, stage == last)
+            yield self.final(found, stage == last)
         rest = [s for s in self.kernel.stores if self._is_late(s)]
         if rest:
             yield self._pointwise(rest)
@@ -166,21 +163,21 @@ class Split:
         names = self._copied(builder, axes, {s.args[0] for s in found}, early, mask=mask)
         stores, made = self._moved(early, names, axes, builder), dict[str, Memory]()
         for stmt in found:
-            name = f"{self.kernel.name}_{stmt.name}_parts"
+            name = self.part(stmt)
             made[name] = Memory(stmt.dtype, product(n for _, n in rows))
-            place = self._place(ix.dot((ix.index(v) for v, _ in parts), row_major(self.parts)))
+            place = self.place(ix.dot((ix.index(v) for v, _ in parts), row_major(self.parts)))
             value = names[stmt.args[0]]
             if mask is not None:
                 value = builder.emit("where", mask, value, builder.const(neutral(stmt.op, stmt.dtype), stmt.dtype))
             stores.append(Store(name, place, builder.reduce(stmt.op, value)))
         return self._finished(f"parts{stage}", rows, reduced, builder, stores, made), made
 
-    def _final(self, found: list[Stmt], is_last: bool) -> Made:
+    def final(self, found: list[Stmt], is_last: bool) -> Made:
         """The parts reduced to one. The last stage also computes the values of each row."""
         reduced = (("r0", math.prod(self.parts)),)
         builder = Builder(dict(self.rows + reduced))
         given = {s.name: builder.reduce(s.op, builder.load(
-            f"{self.kernel.name}_{s.name}_parts", self._place(ix.index("r0")), s.dtype)) for s in found}
+            self.part(s), self.place(ix.index("r0")), s.dtype)) for s in found}
         late = any(self._is_late(s) for s in self.kernel.stores)
         own = [s for s in self.kernel.stores if is_last and not self._is_at_points(s)]
         names = self._copied(builder, self.row_axes, set(), own, given)
@@ -190,11 +187,14 @@ class Split:
             made[name] = Memory(stmt.dtype, product(n for _, n in self.rows))
             stores.append(Store(name, self.flat, given[stmt.name]))
             self.known[stmt.name] = name
-        parts = {f"{self.kernel.name}_{s.name}_parts": Memory(s.dtype, product(n for _, n in self.rows + reduced))
-                 for s in found}
+        parts = {self.part(s): Memory(s.dtype, product(n for _, n in self.rows + reduced)) for s in found}
         return self._finished("final", self.rows, reduced, builder, stores, made | parts), made
 
-    def _place(self, part: Index) -> Index:
+    def part(self, stmt: Stmt) -> str:
+        """The buffer of the parts of a reduction."""
+        return f"{self.kernel.name}_{stmt.name}_parts"
+
+    def place(self, part: Index) -> Index:
         """Where the result of a part is stored, beside what is computed together with it."""
         if self.along:
             return part * product(n for _, n in self.rows) + self.flat

@@ -33,7 +33,7 @@ from sot.graph.kernels.sizes import assuming
 from sot.graph.lowering import NotLowered, lower
 from sot.graph.lowering.driver import note_of
 from sot.graph.lowering.symbols import Like
-from sot.graph.rewrite import decompositions, layouts, passes, rewriting, stacked
+from sot.graph.rewrite import decompositions, layouts, passes, rewriting
 from sot.torch_compat import compilers
 from sot.torch_compat.graphs import make_constants_real, unset_fake_temporarily
 
@@ -173,8 +173,6 @@ class Compiler:
         constants are folded with real ones.
         """
         make_constants_real(graph)
-        if self.device != "cpu":
-            stacked.stack_numbers(graph)
         passes.run(graph)
         with unset_fake_temporarily():
             return schedule(lower(graph, self.device))

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from sot.graph.rewrite import rewriting
+from sot.graph.rewrite.cpu_scalars import stack_scalars
 from sot.torch_compat.graphs import expression, unset_fake_temporarily
 
 PASSES = logging.getLogger("sot.passes")
@@ -244,7 +245,8 @@ def may_be_view(node: fx.Node) -> bool:
 
 PIPELINE: dict[str, Callable[[fx.Graph], int]] = {
     "constant_folding": constant_folding, "chains": chains, "rewrite": rewrite, "concatenations": concatenations,
-    "common_subexpressions": common_subexpressions, "patterns": rewriting.aten, "dead_code": dead_code,
+    "common_subexpressions": common_subexpressions, "cpu_scalars": stack_scalars, "patterns": rewriting.aten,
+    "dead_code": dead_code,
 }
 
 

@@ -1,4 +1,4 @@
-"""Numbers of the CPU that are computed alike are computed as vectors, and copied to a GPU at once."""
+"""0-d tensors of the CPU that are computed alike are computed as vectors, and copied to a GPU at once."""
 from __future__ import annotations
 
 from collections import Counter
@@ -11,7 +11,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from sot.graph.kernels.program import Extern, Group
 from sot.graph.kernels.schedule import schedule
 from sot.graph.lowering import lower
-from sot.graph.rewrite.stacked import stack_numbers
+from sot.graph.rewrite import passes
+from sot.graph.rewrite.cpu_scalars import Stacker, stack_scalars
 
 COUNT = 20
 
@@ -60,7 +61,9 @@ def test_the_values_are_those_of_the_numbers(fn):
     before = len(graph.graph.nodes)
     torch.manual_seed(0)
     want = fn(steps, rate)
-    assert stack_numbers(graph) >= 10
+    assert Stacker(graph.graph).run() >= 10
+    assert graph.graph.eliminate_dead_code()
+    graph.recompile()
     graph.graph.lint()
     torch.manual_seed(0)
     got = graph(steps, rate)
@@ -72,9 +75,22 @@ def test_the_values_are_those_of_the_numbers(fn):
     assert fn is not corrections or len(graph.graph.nodes) < before
 
 
+def test_inputs_of_several_types_are_stacked_by_type():
+    inputs = [torch.tensor(float(i) if i % 2 else i) for i in range(COUNT)]
+    graph = make_fx(lambda steps: [step * 2 for step in steps], tracing_mode="fake")(inputs)
+    assert Stacker(graph.graph).run() == COUNT
+    graph.recompile()
+    assert [value.dtype for value in graph(inputs)] == [value.dtype for value in inputs]
+
+
 def test_few_numbers_stay():
     graph = make_fx(corrections, tracing_mode="fake")([torch.ones(())] * 3, torch.ones(()))
-    assert stack_numbers(graph) == 0
+    assert Stacker(graph.graph).run() == 0
+
+
+def test_a_graph_of_the_cpu_stays():
+    graph = make_fx(corrections, tracing_mode="fake")([torch.ones(())] * COUNT, torch.ones(()))
+    assert stack_scalars(graph.graph) == 0
 
 
 def step_of_optimizer(steps, params, grads):
@@ -94,7 +110,7 @@ def program_of(stacked):
         params, grads = ([torch.empty(4, device="cuda") for i in range(COUNT)] for _ in range(2))
         graph = make_fx(step_of_optimizer)(steps, params, grads)
         if stacked:
-            stack_numbers(graph)
+            assert passes.run(graph)["cpu_scalars"]
         return schedule(lower(graph, "cuda"))
 
 

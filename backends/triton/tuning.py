@@ -47,7 +47,7 @@ def candidates(kernel: Kernel) -> Iterator[Blocks]:
     for rows, columns, warps in sizes:
         blocks = Blocks(int(first.rows * rows), int(first.columns * columns), first.whole, int(first.warps * warps))
         fits = 1 <= blocks.warps <= 32 and 1 <= blocks.rows * max(blocks.columns, 1) <= LARGEST and blocks.rows
-        if fits and blocks != first and blocks.rows <= (kernel.walk or 2 * kernel.row_count - 1):
+        if fits and blocks != first and blocks.rows <= (kernel.loop or 2 * kernel.row_count - 1):
             yield blocks
 
 

@@ -17,9 +17,9 @@ happen before stores, and no buffer is stored twice. A store at looked-up places
 values are added to the contents) or ``put`` (one of them stays). The other places of such a buffer keep their
 contents.
 
-A kernel ``over p0:128 by 16 | r0:64`` walks: one program computes 16 rows, one after the other. ``line`` is the number
-of the program. A store that is a ``sum`` adds up the values of these rows at each point: ``sum y[64*line + r0] v3``
-fills ``y`` with a line of sums for each program.
+A kernel ``over p0:128 by 16 | r0:64`` has a loop: one program computes 16 rows, one after the other. ``line`` is the
+number of the program. A store that is a ``sum`` adds up the values of these rows at each point: ``sum y[64*line + r0]
+v3`` fills ``y`` with a line of sums for each program.
 
 ``Builder`` makes all statements. It folds constants and shares equal statements. Kernels print as above, and ``parse``
 reads that back.
@@ -109,7 +109,7 @@ class Memory:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """``walk`` is the number of rows that a program computes one after the other; 0 if programs are not told."""
+    """``loop`` is the number of rows that a program computes one after the other; 0 for a kernel without a loop."""
 
     name: str
     rows: tuple[tuple[str, Number], ...]
@@ -117,11 +117,11 @@ class Kernel:
     body: tuple[Stmt, ...]
     stores: tuple[Store, ...]
     buffers: Mapping[str, Memory]
-    walk: int = 0
+    loop: int = 0
 
     @property
     def ranges(self) -> dict[str, Number]:
-        return dict(self.rows + self.reduced) | ({LINE: -(-self.row_count // self.walk)} if self.walk else {})
+        return dict(self.rows + self.reduced) | ({LINE: -(-self.row_count // self.loop)} if self.loop else {})
 
     @property
     def row_count(self) -> Number:
@@ -162,8 +162,8 @@ class Kernel:
     def __str__(self) -> str:
         axes = " ".join(f"{v}:{n}" for v, n in self.rows)
         reduced = " ".join(f"{v}:{n}" for v, n in self.reduced)
-        walk = f" by {self.walk}" if self.walk else ""
-        head = f"kernel {self.name} over {axes}".rstrip() + walk + (f" | {reduced}" if reduced else "")
+        loop = f" by {self.loop}" if self.loop else ""
+        head = f"kernel {self.name} over {axes}".rstrip() + loop + (f" | {reduced}" if reduced else "")
         memory = (f"buffer {name} {m.dtype} {m.size}" for name, m in self.buffers.items())
         return "\n".join((head, *memory, *map(str, self.body), *map(str, self.stores)))
 
@@ -393,11 +393,11 @@ def verify(kernel: Kernel) -> None:
             _require(not missing, store, "would be stored to one place many times")
         if store.how == "sum":
             lines = {LINE, *(v for v, n in kernel.reduced if n > 1)}
-            _require(bool(kernel.walk) and lines <= store.index.names <= {LINE, *dict(kernel.reduced)}, store,
+            _require(bool(kernel.loop) and lines <= store.index.names <= {LINE, *dict(kernel.reduced)}, store,
                      "is no line of sums")
         _verify_bounds(store, store.index, kernel.buffers[store.buffer].size, ranges)
     _require(len(kernel.written()) == len(kernel.stores), kernel.name, "stores to a buffer twice")
-    _require(kernel.walk & (kernel.walk - 1) == 0, kernel.name, "walks over a number of rows that is no power of two")
+    _require(kernel.loop & (kernel.loop - 1) == 0, kernel.name, "has a loop whose number of rows is no power of two")
 
 
 def _verify_types(stmt: Stmt, types: list[str], kernel: Kernel) -> None:

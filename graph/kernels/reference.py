@@ -20,9 +20,9 @@ def run(kernel: Kernel, memory: Mapping[str, np.ndarray]) -> None:
     axes: Any = np.indices(shape, np.int64) if shape else []
     values: dict[str, Any] = {name: axis for (name, _), axis in zip(kernel.rows + kernel.reduced, axes, strict=True)}
     over = tuple(range(len(kernel.rows), len(shape)))
-    if kernel.walk:
+    if kernel.loop:
         flat = np.arange(kernel.row_count).reshape([n for _, n in kernel.rows] + [1] * len(over))
-        values[LINE] = np.broadcast_to(flat // kernel.walk, shape)
+        values[LINE] = np.broadcast_to(flat // kernel.loop, shape)
     for stmt in kernel.body:
         values[stmt.name] = _evaluate(stmt, values, memory, over)
     varying = points(kernel)

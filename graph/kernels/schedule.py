@@ -20,8 +20,8 @@ from sot.graph.kernels.memory import planned
 from sot.graph.kernels.ops import BYTES, SCANS
 from sot.graph.kernels.parallel.grouping import grouped
 from sot.graph.kernels.parallel.layout import fitted, tiles
+from sot.graph.kernels.parallel.row_loops import with_row_loops
 from sot.graph.kernels.parallel.splitting import split
-from sot.graph.kernels.parallel.walking import walked
 from sot.graph.kernels.program import Buffer, Extern, Program, Step, allocates, effects_of, has_effect
 from sot.graph.kernels.sizes import typical
 from sot.graph.kernels.verifier import VERIFIES, check, verify_memory
@@ -94,7 +94,7 @@ def schedule(program: Program) -> Program:
         if VERIFIES:
             check(plan.program(), effects, step.__name__)
     done = plan.program()
-    for change in (fitted, walked, split, tiles):
+    for change in (fitted, with_row_loops, split, tiles):
         done = change(done)
         check(done, effects, change.__name__)
     done = grouped(done)

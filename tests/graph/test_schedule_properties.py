@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sot.graph.kernels import ir
-from sot.graph.kernels.parallel import grouping, splitting, walking
+from sot.graph.kernels.parallel import grouping, row_loops, splitting
 from sot.graph.kernels.schedule import cost, schedule
 from sot.graph.lowering import lower
 from sot.graph.rewrite import decompositions, passes
@@ -72,15 +72,15 @@ steps_of = st.lists(st.tuples(names, st.integers(0, 30), st.integers(0, 30)), mi
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(steps=steps_of, shapes=st.lists(st.sampled_from(SHAPES), min_size=1, max_size=3),
-       wide=st.sampled_from([4, 1 << 15]), walkers=st.sampled_from([1, walking.PROGRAMS]))
-def test_a_scheduled_program_means_what_it_meant(steps, shapes, wide, walkers):
+       wide=st.sampled_from([4, 1 << 15]), programs=st.sampled_from([1, row_loops.PROGRAMS]))
+def test_a_scheduled_program_means_what_it_meant(steps, shapes, wide, programs):
     run = program(steps)
     inputs = [torch.randn(shape, generator=torch.Generator().manual_seed(i)) for i, shape in enumerate(shapes)]
     graph = make_fx(run, decompositions.table(), tracing_mode="fake", _allow_non_fake_inputs=True)(*inputs)
     passes.run(graph)
     plain = lower(graph, "cpu")
     with mock.patch.object(splitting.split, "__defaults__", (wide,)), \
-            mock.patch.object(walking.walked, "__defaults__", (walkers,)):
+            mock.patch.object(row_loops.with_row_loops, "__defaults__", (programs,)):
         scheduled = schedule(plain)
     expected = run(*inputs)
     for result in (run_reference(plain, inputs), run_reference(scheduled, inputs)):

@@ -27,8 +27,8 @@ def chosen(kernel: Kernel, interpreted: bool = False, whole: int = WHOLE) -> Blo
         columns = side if isinstance(kernel.width, Size) else min(side, power_of_two(kernel.width))
         return Blocks(min(side, count), columns, False, warps(side * columns))
     columns = columns_for(kernel.width)
-    if kernel.walk:
-        rows = min(kernel.walk, max(tile // columns, 1))
+    if kernel.loop:
+        rows = min(kernel.loop, max(tile // columns, 1))
         return Blocks(rows, columns, True, warps(rows * columns))
     lanes = LANES if along_rows(kernel) else 1
     whole *= 2 if only_reads_one(kernel) else 1

@@ -2,7 +2,8 @@
 
 A kernel without reduction is computed in blocks of a line, or in tiles of rows and columns; one with a reduction in
 blocks of rows and columns. If the columns fit into a block ("whole" rows), memory is read once. Otherwise there are as
-many passes over the columns as reductions build on each other. A program that walks has a loop over rows.
+many passes over the columns as reductions build on each other. A kernel with a ``loop`` computes several rows in each
+program, one after the other.
 """
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Blocks:
     def grid(self, kernel: Kernel) -> Number:
         """The number of programs."""
         across = -(-kernel.width // self.columns) if kernel.is_tiled else 1
-        return -(-kernel.row_count // (kernel.walk or self.rows)) * across
+        return -(-kernel.row_count // (kernel.loop or self.rows)) * across
 
 
 def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member: bool = False,
@@ -45,7 +46,7 @@ def source(kernel: Kernel, blocks: Blocks, arguments: Iterable[str] = (), member
         wide: whether positions need 64 bits. It must be given if sizes are arguments.
     """
     wide = is_wide(kernel) if wide is None else wide
-    writer = WalkingWriter if kernel.walk else Writer
+    writer = LoopWriter if kernel.loop else Writer
     return "\n".join(writer(kernel, blocks, arguments, member, wide).lines()) + "\n"
 
 
@@ -87,7 +88,7 @@ class Writer:
         self.stage = stages(kernel)
         self.varies = self._varying()
         self.masked_rows = not (blocks.rows and isinstance(kernel.row_count, int)
-                                and kernel.row_count % (kernel.walk or blocks.rows) == 0)
+                                and kernel.row_count % (kernel.loop or blocks.rows) == 0)
         exact = blocks.whole and blocks.columns == kernel.width or (
             kernel.is_tiled and isinstance(kernel.width, int) and kernel.width % blocks.columns == 0)
         self.masked_columns = bool(kernel.reduced) and not exact
@@ -318,12 +319,12 @@ class Writer:
         return value if stmt.args[0] in self.points else f"tl.broadcast_to({value}, [ROWS, COLUMNS])"
 
 
-class WalkingWriter(Writer):
+class LoopWriter(Writer):
     """Writes a kernel whose programs have a loop over rows, each of which is whole."""
 
     def _body(self) -> Iterator[str]:
         """What depends on no row comes before the loop, and the sums over rows are stored after it."""
-        rows, walk = {name for name, _ in self.kernel.rows}, self.kernel.walk
+        rows, loop = {name for name, _ in self.kernel.rows}, self.kernel.loop
         fixed = [s for s in self.kernel.body if not self.varies[s.name] & rows]
         each = [s for s in self.kernel.body if self.varies[s.name] & rows]
         sums = [s for s in self.kernel.stores if s.how == "sum"]
@@ -333,8 +334,8 @@ class WalkingWriter(Writer):
         yield from self._columns()
         yield from self._straight(fixed, ())
         yield from (f"{value}_all = tl.zeros([ROWS, COLUMNS], {dtype})" for value, dtype in totals.items())
-        yield f"for start in tl.range(0, {walk}, ROWS, num_stages={2 if self._bytes_read(rows) <= AHEAD else 1}):"
-        yield f"    p = (line * {walk} + start + tl.arange(0, ROWS))[:, None]"
+        yield f"for start in tl.range(0, {loop}, ROWS, num_stages={2 if self._bytes_read(rows) <= AHEAD else 1}):"
+        yield f"    p = (line * {loop} + start + tl.arange(0, ROWS))[:, None]"
         yield from ("    " + line for line in self._rows())
         yield from ("    " + line for line in self._straight(each, [s for s in self.kernel.stores if s not in sums]))
         for value in totals:

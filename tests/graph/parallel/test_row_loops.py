@@ -15,7 +15,7 @@ from sot.backends.triton.source.module_source import module
 from sot.backends.triton.tuning import candidates
 from sot.graph.kernels import ir, reference
 from sot.graph.kernels.ir import InvalidKernel, Kernel
-from sot.graph.kernels.parallel import walking
+from sot.graph.kernels.parallel import row_loops
 from sot.graph.kernels.program import Buffer, Program
 from sot.graph.kernels.schedule import cost, schedule
 from sot.graph.lowering import lower
@@ -25,7 +25,7 @@ from sot.graph.rewrite import decompositions
 @pytest.fixture
 def few(monkeypatch):
     """Six programs are enough."""
-    monkeypatch.setattr(walking.walked, "__defaults__", (6,))
+    monkeypatch.setattr(row_loops.with_row_loops, "__defaults__", (6,))
 
 
 def numbers(*shape: int, dtype: torch.dtype = torch.float32, grad: bool = True) -> torch.Tensor:
@@ -38,8 +38,8 @@ def program_of(f, *args: torch.Tensor) -> Program:
     return schedule(lower(graph, args[0].device.type))
 
 
-def walking_of(program: Program) -> list[Kernel]:
-    return [kernel for kernel in kernels(program) if kernel.walk]
+def looped_of(program: Program) -> list[Kernel]:
+    return [kernel for kernel in kernels(program) if kernel.loop]
 
 
 def layer_norm(x, w, b):
@@ -65,8 +65,8 @@ def test_all_gradients_of_a_norm_come_from_one_pass(name, shape, few):
     f, weights = NORMS[name]
     _, backward = check_compiled(f, numbers(*shape), *(numbers(shape[-1]) for _ in range(weights)))
     assert backward.cost.kernels == 2
-    kernel, = walking_of(backward.program)
-    assert kernel.walk >= 8 and kernel.row_count == np.prod(shape[:-1])
+    kernel, = looped_of(backward.program)
+    assert kernel.loop >= 8 and kernel.row_count == np.prod(shape[:-1])
     assert sum(s.how == "sum" for s in kernel.stores) == weights
 
 
@@ -77,26 +77,26 @@ def test_other_types_are_summed_as_before(name, dtype, few):
     limit = 1e-9 if dtype is torch.float64 else 4e-2
     _, backward = check_compiled(f, numbers(97, 40, dtype=dtype), *(numbers(40, dtype=dtype) for _ in range(weights)),
                                  rtol=limit, atol=limit)
-    kernel, = walking_of(backward.program)
+    kernel, = looped_of(backward.program)
     sums = [kernel.buffers[s.buffer].dtype for s in kernel.stores if s.how == "sum"]
     assert sums == ["f64" if dtype is torch.float64 else "f32"] * weights
 
 
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize("rows", [1, 7])
-def test_few_rows_are_not_walked_over(name, rows, few):
+def test_few_rows_have_no_loop(name, rows, few):
     f, weights = NORMS[name]
     for made in check_compiled(f, numbers(rows, 32), *(numbers(32) for _ in range(weights))):
-        assert walking_of(made.program) == []
+        assert looped_of(made.program) == []
 
 
 def test_the_limits_are_those_of_a_gpu():
-    def walks(*shape: int) -> list[int]:
-        return [k.walk for k in walking_of(program_of(lambda x: (x.softmax(-1), x.sum(0)),
+    def loops(*shape: int) -> list[int]:
+        return [k.loop for k in looped_of(program_of(lambda x: (x.softmax(-1), x.sum(0)),
                                                       torch.empty(*shape, device="meta")))]
-    assert walks(8192, 4096) == [32] and walks(1 << 20, 64) == [4096] and walks(8190, 4000) == [32]
-    assert walks(500, 4096) == [], "too few rows"
-    assert walks(8192, 16384) == [], "too wide for registers"
+    assert loops(8192, 4096) == [32] and loops(1 << 20, 64) == [4096] and loops(8190, 4000) == [32]
+    assert loops(500, 4096) == [], "too few rows"
+    assert loops(8192, 16384) == [], "too wide for registers"
 
 
 def test_memory_is_read_once():
@@ -110,7 +110,7 @@ def test_the_reference_agrees_about_what_is_stored_for_the_columns_alone(few):
     """Nothing reads the softmax but its own sum, so that it is not stored."""
     x = numbers(97, 12, grad=False)
     program = program_of(lambda x: (x.softmax(-1).sum(0), x.amax(-1)), x)
-    kernel, = walking_of(program)
+    kernel, = looped_of(program)
     assert all(memory.size < x.numel() or name in program.inputs for name, memory in kernel.buffers.items())
     torch.testing.assert_close(run_reference(program, [x]), leaves((x.softmax(-1).sum(0), x.amax(-1))))
 
@@ -121,7 +121,7 @@ def test_a_bias_before_the_norm_is_summed_with_its_weight(few):
         return layer_norm(F.linear(x, matrix, bias), w, b)
     _, backward = check_compiled(f, numbers(97, 20), numbers(16, 20), *(numbers(16) for _ in range(3)),
                                  rtol=1e-3, atol=1e-4)
-    kernel, = walking_of(backward.program)
+    kernel, = looped_of(backward.program)
     assert sum(s.how == "sum" for s in kernel.stores) == 3
 
 
@@ -130,7 +130,7 @@ def test_columns_that_need_the_rows_by_way_of_a_call_stay_apart(few):
         return ((y := x.softmax(-1)), (x * (y @ m)).sum(0))
     x, m = numbers(97, 12, grad=False), numbers(12, 12, grad=False)
     program = program_of(f, x, m)
-    assert walking_of(program) == []
+    assert looped_of(program) == []
     torch.testing.assert_close(run_reference(program, [x, m]), leaves(f(x, m)))
 
 
@@ -153,7 +153,7 @@ def test_numbers_of_rows_that_vary(few):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
     sot.reset()
     assert [m.title for m in made.made[2:]] == ["forward", "backward"], "one module for all after the first"
-    assert walking_of(made.made[3].program)
+    assert looped_of(made.made[3].program)
 
 
 # ---- the kernels themselves ----
@@ -174,7 +174,7 @@ def text(p: int) -> str:
 
 
 @pytest.mark.parametrize("p", [1, 4, 7])
-def test_a_program_walks_over_rows_of_several_axes(p, tmp_path):
+def test_a_program_has_a_loop_over_rows_of_several_axes(p, tmp_path):
     kernel = ir.parse(text(p))
     ir.verify(kernel)
     assert str(ir.parse(str(kernel))) == str(kernel)
@@ -192,8 +192,8 @@ def generated(kernel: Kernel, x: torch.Tensor, folder) -> list[torch.Tensor]:
     buffers = {name: Buffer(name, torch.float32, (m.size,), (1,), torch.device("cpu"))
                for name, m in kernel.buffers.items()}
     program = Program(["x"], {}, buffers, [kernel], tuple(buffers[n].view() for n in "yz"))
-    path = folder / "walking.py"
-    path.write_text(module(program, "walking", interpreted=True).text)
+    path = folder / "row_loops.py"
+    path.write_text(module(program, "row_loops", interpreted=True).text)
     return runtime.load(path).run([x], ())
 
 

@@ -1,9 +1,9 @@
 """Adds up columns in the kernel that reduces rows of the same memory, as in the gradients of a layer norm.
 
-``over p0:8192 | r0:4096`` computes the gradient of the input row by row, ``over p0:4096 | r0:8192`` those of weight and
-bias column by column, and both read the input and the gradient of the result. Together they read them once: each
-program of the first walks over 32 rows, keeps their sums at each column in registers, and stores these as a line. A
-small kernel adds up the 256 lines, and computes what followed from the sums.
+``over p0:8192 | r0:4096`` computes the gradient of the input row by row. ``over p0:4096 | r0:8192`` computes those of
+weight and bias column by column. Both read the input and the gradient of the result. Together they read them once:
+each program of the first has a loop over 32 rows, keeps their sums at each column in registers, and stores these as a
+line. A small kernel adds up the 256 lines, and computes what followed from the sums.
 """
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ WORTH = 0.1             # least share of the bytes that is saved
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A kernel that reduces rows and one that adds up columns; what does the same: one that walks, and the last one."""
+    """A kernel that reduces rows and one that adds up columns; two that do the same: one with a loop, and the last."""
 
     rows: Kernel
     columns: Kernel
-    walking: Kernel
+    looped: Kernel
     last: Kernel
 
     @property
@@ -43,14 +43,14 @@ class Pair:
 
     @property
     def saved(self) -> int:
-        return self.before - moved(self.walking) - moved(self.last)
+        return self.before - moved(self.looped) - moved(self.last)
 
 
-def walked(program: Program, programs: int = PROGRAMS) -> Program:
+def with_row_loops(program: Program, programs: int = PROGRAMS) -> Program:
     """The program with sums of columns in kernels that reduce rows.
 
     Arguments:
-        programs: the least number of programs that walk.
+        programs: the least number of programs with a loop.
     """
     for step in program.steps:
         if isinstance(step, Kernel) and adds_up_columns(step):
@@ -64,10 +64,10 @@ def pairs(program: Program, columns: Kernel, programs: int) -> Iterator[Pair]:
     for rows in program.steps:
         if not isinstance(rows, Kernel) or rows is columns or rows.width != columns.row_count:
             continue
-        walk = rows_of_a_program(rows, programs)
-        if walk and rows.buffers.keys() & columns.buffers.keys() and meeting(program, rows, columns) is not None:
-            pair = together(rows, columns, walk, private(program, rows, columns))
-            if pair is not None and pair.saved >= WORTH * pair.before and kept(pair.walking) <= KEPT:
+        loop = rows_of_a_program(rows, programs)
+        if loop and rows.buffers.keys() & columns.buffers.keys() and meeting(program, rows, columns) is not None:
+            pair = together(rows, columns, loop, private(program, rows, columns))
+            if pair is not None and pair.saved >= WORTH * pair.before and kept(pair.looped) <= KEPT:
                 yield pair
 
 
@@ -75,7 +75,7 @@ def replaced(program: Program, pair: Pair) -> Program:
     """The program with the new kernels of a pair."""
     place, gone = meeting(program, pair.rows, pair.columns), (pair.rows, pair.columns)
     steps = [new for step in program.steps for new in (
-        (pair.walking, pair.last) if step is place else () if any(step is one for one in gone) else (step,))]
+        (pair.looped, pair.last) if step is place else () if any(step is one for one in gone) else (step,))]
     device = program.buffers[pair.columns.stores[0].buffer].device
     lines = {name: Buffer(name, DTYPES[memory.dtype], (memory.size,), (1,), device)
              for name, memory in pair.last.buffers.items() if name not in program.buffers}
@@ -93,7 +93,7 @@ def adds_up_columns(kernel: Kernel) -> bool:
 
 
 def rows_of_a_program(kernel: Kernel, programs: int) -> int:
-    """How many rows one program walks over; 0 if the kernel does not reduce rows, or not enough of them."""
+    """How many rows one program computes in a loop; 0 if the kernel does not reduce rows, or not enough of them."""
     if not isinstance(kernel.width, int) or not 1 < kernel.width <= WIDEST:
         return 0
     if kernel.changed() or kernel.is_ordered or along_rows(kernel) or not any(s.op in REDUCTIONS for s in kernel.body):
@@ -139,13 +139,13 @@ def private(program: Program, rows: Kernel, columns: Kernel) -> frozenset[str]:
 
 
 # ---- the kernels -----------------------------------------------------------------------------------------
-def together(rows: Kernel, columns: Kernel, walk: int, dropped: frozenset[str]) -> Pair | None:
-    """Both as a kernel that walks and one that adds up its lines.
+def together(rows: Kernel, columns: Kernel, loop: int, dropped: frozenset[str]) -> Pair | None:
+    """Both as a kernel with a loop over rows and one that adds up its lines.
 
     Arguments:
         dropped: buffers of the rows that need not be stored if the columns are computed with them.
     """
-    split = Split(columns, (-(-rows.row_count // walk),))
+    split = Split(columns, (-(-rows.row_count // loop),))
     sums = [s for s in columns.body if s.op in REDUCTIONS]
     last, _ = split.final(sums, True)
     column = ix.dot((ix.index(v) for v, _ in columns.rows), row_major([n for _, n in columns.rows]))
@@ -157,4 +157,4 @@ def together(rows: Kernel, columns: Kernel, walk: int, dropped: frozenset[str]) 
     whole = fused(rows, added, dropped - last.read())
     if whole is None or (whole.row_count, whole.width) != (rows.row_count, rows.width):
         return None
-    return Pair(rows, columns, dataclasses.replace(whole, walk=walk), last)
+    return Pair(rows, columns, dataclasses.replace(whole, loop=loop), last)

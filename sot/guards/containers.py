@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 BUILTIN = (dict, list, tuple, set, frozenset)
-# Types whose repr() is short and runs no code of the program.
-PRINTED = frozenset((int, float, complex, str, bytes, bool, type(None), type(...), range, torch.dtype, torch.device,
-                     torch.layout, torch.memory_format, torch.Size))
+# Types that C compares without running user code.
+CONSTANTS = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), torch.dtype, torch.device,
+                       torch.layout, torch.memory_format})
+PRINTED = CONSTANTS | {range, torch.Size}       # whose repr() is short, and runs no user code either
 
 
 def keys_of(mapping: Mapping) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from sot._hook import plain
-from sot.guards.containers import PRINTED, has_key, hash_of_key, keys_of, length_of, same_key, table_size
+from sot.guards.containers import CONSTANTS, PRINTED, has_key, hash_of_key, keys_of, length_of, same_key, table_size
 from sot.guards.origin import Element, Emit, Held, Inputs, Origin, TensorPart
 from sot.guards.terms import Term, function_of, leaves, term_code, term_text, term_value
 from sot.support.errors import article
@@ -65,11 +65,6 @@ def short(value: object, limit: int = 60) -> str:
             text = repr(value) if shows_itself(value) else text
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
-
-
-# Types that C compares without running user code.
-CONSTANTS = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), torch.dtype, torch.device,
-                       torch.layout, torch.memory_format})
 
 
 def is_constant(value: object) -> bool:

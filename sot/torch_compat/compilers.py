@@ -163,11 +163,11 @@ def with_sizes(gm: GraphModule) -> tuple[GraphModule, list[Read]]:
     placeholders = gm.graph.find_nodes(op="placeholder")
     known = {symbol_of(value) for value in placeholder_values(gm)} | {None}
     found: list[tuple[torch.SymInt, Read]] = []
-    numbers: list[tuple[Any, Read]] = [(number, Read(i, ask, dim)) for i, fake in enumerate(placeholder_values(gm))
-               if type(fake) is FakeTensor
-               for ask, asked in ((torch.Tensor.size, fake.shape), (torch.Tensor.stride, fake.stride()))
-               for dim, number in enumerate(asked) if isinstance(number, torch.SymInt)]
-    for number, read in sorted(numbers, key=lambda each: symbol_of(each[0]) is None):
+    sizes = [(number, Read(i, ask, dim))
+             for i, fake in enumerate(placeholder_values(gm)) if type(fake) is FakeTensor
+             for ask, numbers in ((torch.Tensor.size, fake.shape), (torch.Tensor.stride, fake.stride()))
+             for dim, number in enumerate(numbers) if isinstance(number, torch.SymInt)]
+    for number, read in sorted(sizes, key=lambda each: symbol_of(each[0]) is None):     # symbols first
         symbolic, factor, offset = solved(number)
         if (symbol := symbol_of(symbolic)) not in known:
             found.append((symbolic, read._replace(factor=factor, offset=offset)))
@@ -194,7 +194,7 @@ def symbol_of(number: Any) -> Any:
     return expr if expr is not None and expr.is_Symbol else None
 
 
-def solved(number: torch.SymInt) -> tuple[torch.SymInt, int, int]:
+def solved(number: Any) -> tuple[Any, int, int]:
     """The symbol that a number is a multiple of, but for a constant, and both. The number itself if there is none."""
     expr: Any = getattr(number.node, "expr", None)
     symbols = () if expr is None or expr.is_Symbol else tuple(expr.free_symbols)

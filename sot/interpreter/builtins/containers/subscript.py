@@ -38,10 +38,10 @@ from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
 from sot.values.wrapping import wrap_known
 
-WHOLE = Const(slice(None))
-
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
+
+WHOLE = Const(slice(None))
 
 
 def refuse_deferred(key: Value) -> None:

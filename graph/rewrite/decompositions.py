@@ -96,15 +96,3 @@ def smooth_l1_loss_backward(grad_output: Tensor, self: Tensor, target: Tensor, r
         scaled = scaled * (1.0 / self.numel())
     outside = torch.where(distance > beta, scaled, scaled * distance / beta)
     return torch.where(distance < -beta, -scaled, outside).to(kind)
-
-
-def norm(operator: Any, self: Tensor, order: Any = 2, dim: list[int] | None = None, *args: Any, **kwargs: Any,
-         ) -> Tensor:
-    """torch's rule. That of 2.11 keeps an axis of size 1 that is counted from the end."""
-    axes = dim if dim is None else [d % max(self.dim(), 1) for d in dim]
-    return torchs_own()[operator](self, order, axes, *args, **kwargs)
-
-
-for _norm in (torch.ops.aten.linalg_vector_norm.default, torch.ops.aten.norm.ScalarOpt_dim,
-              torch.ops.aten.norm.ScalarOpt_dim_dtype):
-    rule(_norm)(functools.partial(norm, _norm))

@@ -21,12 +21,15 @@ from torch._subclasses.fake_tensor import (
 from torch.nested._internal.nested_int import NestedIntNode
 
 from sot.torch_compat import op_effects
+from sot.torch_compat.operators import norm_rule
 from sot.torch_compat.operators.overlaps import changes_what_it_reads
 from sot.torch_compat.subclasses.wrappers import plain_parts
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
            "RecordingFakeMode", "UnsupportedFakeTensorException", "UnsupportedOperatorException",
            "enable_python_dispatcher", "forget_constant", "forget_tensors", "is_symbolic", "new_fake_mode", "quiet"]
+
+norm_rule.fix()
 
 
 def is_symbolic(fake: torch.Tensor) -> bool:
@@ -50,10 +53,6 @@ POSITIONS_AND_COUNTS = frozenset({_aten._unique2.default, _aten.unique_dim.defau
 ragged_sizes = itertools.count(1 << 40)     # of fakes: the program has none of these numbers
 
 
-# For this, torch 2.11 keeps an axis of size 1 that is counted from the end.
-NORM = torch.ops.aten.linalg_vector_norm.default
-
-
 class RecordingFakeMode(FakeTensorMode):
     """A fake mode that remembers whether kernels drew random numbers, or may raise on values."""
 
@@ -67,8 +66,6 @@ class RecordingFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, HigherOrderOperator):
             return self.run_operator(func, args, kwargs or {})
-        if func is NORM and len(args) > 2 and args[2]:
-            args = (*args[:2], [d % max(args[0].dim(), 1) for d in args[2]], *args[3:])
         if self.is_inside:
             return super().__torch_dispatch__(func, types, args, kwargs)
         self.note(func, args, kwargs)

@@ -446,8 +446,8 @@ class Before:
         dtype, collects, levels = self.shared
         if torch.get_default_dtype() is not dtype:
             SET_DEFAULT_DTYPE(dtype)
-        if gc.isenabled() != collects:
-            (gc.enable if collects else gc.disable)()
+        if collects:        # never off: an import in another thread may have paused it when this was noted
+            gc.enable()
         for log, level in levels:
             if log.level != level:
                 log.setLevel(level)

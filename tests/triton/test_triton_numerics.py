@@ -102,7 +102,7 @@ def test_a_float_becomes_a_small_integer_as_in_eager(whole, way, dtype):
 def test_the_norm_over_an_axis_of_size_one():
     """Counted from the end, torch 2.11 keeps the axis."""
     check_compiled(lambda x: (x.norm(2, -2), x.norm(2, 1), x.norm(1, (-2, 0)), x.norm(3, -2, keepdim=True)),
-                   numbers(2, 1, 3))
+                   numbers(2, 1, 3, grad=True))
 
 
 @pytest.mark.parametrize("f", [

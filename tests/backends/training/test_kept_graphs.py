@@ -15,7 +15,8 @@ from torch._functorch._aot_autograd import autograd_cache
 
 import sot
 from sot.backends import lookup_backend
-from sot.support.collector import import_large
+from sot.support.collector import import_large, paused_collector
+from sot.torch_compat.global_state import Before
 from sot.torch_compat.inductor.own_functions import caching_own_functions, checksum_of
 
 programs = Programs()
@@ -124,6 +125,15 @@ def test_a_second_process_takes_a_training_step_from_the_cache(tmp_path):
     (first, made), (second, found) = runs
     assert first == second == sorted(first, reverse=True)
     assert made["autograd_cache_saved"] and found["autograd_cache_hit"] and "autograd_cache_miss" not in found
+
+
+def test_a_capture_beside_an_import_leaves_the_collector_on():
+    """Another thread's import had paused it when the capture began, and has ended since."""
+    before = Before()
+    with paused_collector():
+        before.read_shared()
+    before.restore()
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("is_on", [True, False])

@@ -68,7 +68,7 @@ def test_an_exception_of_forked_work_is_raised_at_once():
     same_in_one_graph(start, X)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_the_norm_over_an_axis_of_size_one_has_its_shape_and_gradient(backend):
     """Counted from the end, torch 2.11 keeps the axis."""
     def fn(x):

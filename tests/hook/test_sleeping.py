@@ -36,7 +36,9 @@ def test_it_leaves_and_comes_back():
     """With the next tensor, of whichever thread, and where somebody sets a callback; not where nobody wants it."""
     assert run("""
         def rest():
-            fib(27)
+            for _ in range(8):      # the wait is longer each time
+                if is_installed():
+                    fib(27)
             print(is_installed(), end="->")
         def thread():
             made = threading.Thread(target=lambda: X + 1)

@@ -80,3 +80,14 @@ def test_the_norm_over_an_axis_of_size_one_has_its_shape_and_gradient(backend):
     got, want = sot.to_static(fn, backend=backend)(x), fn(x)
     assert got[1] == want[1]
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("axis", [2, -3])
+def test_the_norm_over_an_axis_that_is_not_there_raises(axis):
+    def fn(x):
+        return x.norm(2, axis)
+    with pytest.raises(IndexError) as wanted:
+        fn(torch.ones(1, 1))
+    with pytest.raises(IndexError) as raised:
+        sot.to_static(fn)(torch.ones(1, 1))
+    assert str(raised.value) == str(wanted.value)

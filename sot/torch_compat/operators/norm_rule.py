@@ -8,19 +8,20 @@ from __future__ import annotations
 import inspect
 from types import FunctionType
 
-import torch
 from torch._refs.linalg import vector_norm
 
+COUNTS_FROM_THE_START = "canonicalize_dims"    # what torch's rule calls where it has no error
 ORIGINAL = "_vector_norm_with_axes_from_the_start"
 
 
 def counting_from_the_start(x, ord=2, dim=None, keepdim=False, *, dtype=None):
-    axes = dim if dim is None or isinstance(dim, int) else [d % max(x.ndim, 1) for d in dim]
+    axes = dim if dim is None else utils.canonicalize_dims(x.ndim, dim)     # type: ignore[name-defined] # noqa: F821
     return _vector_norm_with_axes_from_the_start(x, ord, axes, keepdim, dtype=dtype)  # type: ignore[name-defined] # noqa: F821
 
 
 def has_error() -> bool:
-    return vector_norm(torch.empty(1, 1, device="meta"), 2, [-2]).dim() != 1
+    """Read from the rule's code: to run it would import Dynamo, which takes over a second."""
+    return COUNTS_FROM_THE_START not in inspect.unwrap(vector_norm).__code__.co_names
 
 
 def fix() -> None:

@@ -1,12 +1,14 @@
-"""Peak memory of a training step after capture, beside plain PyTorch's.
+"""Peak memory of a training step after capture, beside plain PyTorch's: of a captured model, and of a whole step.
 
-Each sample is a process of its own: two steps, then the kernel's high-water mark is reset, then a step.
+Each sample is a process of its own: three steps, then the kernel's high-water mark is reset, then a step.
 "step" is how far that step rises above what was resident before it, and has the limit; "peak" is the whole
 process, with the code that a translator imports. Linux only.
 """
 
 from __future__ import annotations
 
+import functools
+import gc
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -31,15 +33,24 @@ def mebibytes(field: str) -> float:
     return int(found[1]) / 1024
 
 
-def step_memory(translator: str, model_name: str) -> Row:
+KINDS = (("step", "eager"), ("whole step", "eager"), ("whole step", "inductor"))
+
+
+def step_memory(translator: str, model_name: str, kind: str, backend: str) -> Row:
     torch.manual_seed(0)
     model, inputs = MODELS[model_name]()
-    translated = translate(translator, model.train())
-    for _ in range(2):
-        step(model, translated, inputs)
+    model.train()
+    if kind == "step":
+        run = functools.partial(step, model, translate(translator, model, backend), inputs)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        run = functools.partial(translate(translator, whole_step, backend), model, optimizer, inputs)
+    for _ in range(3):
+        run()
+    gc.collect()
     CLEAR.write_text("5")  # the high-water mark starts again from here
     before = mebibytes("VmRSS")
-    step(model, translated, inputs)
+    run()
     peak = mebibytes("VmHWM")
     return {"step": peak - before, "peak": peak}
 
@@ -49,15 +60,26 @@ def step(model: torch.nn.Module, translated: Any, inputs: dict[str, Any]) -> Non
     model.zero_grad(set_to_none=True)
 
 
-def compare(model: str, repeats: int) -> list[Row]:
+def whole_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, inputs: dict[str, Any]) -> torch.Tensor:
+    """Old gradients are there when it begins, and new ones when it ends."""
+    optimizer.zero_grad()
+    loss = loss_of(model(**inputs))
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
+def compare(model: str, kind: str, backend: str, repeats: int) -> list[Row]:
     samples: dict[str, list[Row]] = {name: [] for name in NAMES}
     for _ in range(repeats):
         for name in NAMES:
-            samples[name].append(in_fresh_process(__file__, name, model, environment=GIVE_BACK))
+            samples[name].append(in_fresh_process(__file__, name, model, kind, backend, environment=GIVE_BACK))
     found = {name: medians(rows) for name, rows in samples.items()}
     return [
         {
             "model": model,
+            "what": kind,
+            "backend": backend,
             "measure": f"{key}, MiB",
             **{name: found[name][key] for name in NAMES},
             "sot / plain": found["sot"][key] / found["plain"][key],
@@ -69,7 +91,7 @@ def compare(model: str, repeats: int) -> list[Row]:
 
 
 def measure(repeats: int) -> list[Row]:
-    return [row for model in MODELS for row in compare(model, repeats)]
+    return [row for model in MODELS for kind, backend in KINDS for row in compare(model, kind, backend, repeats)]
 
 
 if __name__ == "__main__":

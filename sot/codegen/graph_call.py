@@ -1,7 +1,7 @@
 """The call of a graph in an entry, and what happens to the frame if the graph raises."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
@@ -13,9 +13,10 @@ from sot.codegen.compile_graph import Compiled
 from sot.codegen.exit import Exit
 from sot.codegen.failed_graphs import leaving
 from sot.codegen.names import Names
+from sot.codegen.released_gradients import unread_gradients
 from sot.codegen.source import compiled_function
 from sot.guards.draws import AllDrawn, Draws, take_back
-from sot.guards.origin import ById, Origin
+from sot.guards.origin import Attr, ById, Origin
 from sot.interpreter.torch_ops.hooks.tensor_hooks import remove_places
 from sot.interpreter.trace import Trace
 from sot.torch_compat.global_state import (
@@ -45,6 +46,7 @@ class GraphCall:
         results: the names of its results.
         before: the lines before the call.
         failed: the lines that handle ``error``.
+        released: the gradients that are dropped before it.
     """
 
     compiled: Callable[..., Any] | None = None
@@ -52,15 +54,21 @@ class GraphCall:
     results: tuple[str, ...] = ()
     before: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    released: tuple[Attr, ...] = ()
 
     @property
     def is_only_call(self) -> bool:
         """Whether nothing but the call itself is done before the graph has run."""
-        return self.compiled is not None and not self.before
+        return self.compiled is not None and not self.before and not self.released
 
     @property
     def targets(self) -> str:
         return "".join(name + ", " for name in self.results)
+
+    def release(self, names: Names) -> list[str]:
+        """The lines that drop gradients, in variables too. All names of the entry are known."""
+        return [line for origin in self.released for line in (
+            f"{origin.expr(names)} = None", *[f"{names.origins[origin]} = None"] * (origin in names.origins))]
 
     def lines(self, names: Names, code: CodeType) -> list[str]:
         """The call in Python."""
@@ -93,13 +101,14 @@ def call_of(trace: Trace, exit: Exit, graph: Graph | None, compiled: Compiled | 
     """The call of a compiled graph. For a trace without operations it sets torch's states."""
     if graph is not None and compiled is not None:
         return write_graph_call(
-            exit.names, compiled.call, graph, [name for _, name in exit.outputs], trace.draws)
+            exit.names, compiled.call, graph, [name for _, name in exit.outputs], trace.draws,
+            unread_gradients(trace, graph, exit.names.origins))
     return GraphCall() if exit.is_plain else GraphCall(before=[
         f"{exit.names.const(setter)}(*{exit.names.const(values)})" for setter, values, _ in trace.state_log])
 
 
 def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, results: Sequence[str],
-                     draws: Draws) -> GraphCall:
+                     draws: Draws, released: Iterable[Attr]) -> GraphCall:
     """The call of a compiled graph, with these names for its results."""
     changes, before, failed = graph.changes, [], []
     if any(setter in REGIONS for setter, _, _ in graph.states):
@@ -127,4 +136,4 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
     if again and draws.final[1]:
         failed.append(f"{names.const(take_back)}({names.ref(AllDrawn(ById(draws)))})")
     failed.append("return PLAIN" if again else LEAVE)
-    return GraphCall(compiled, graph.inputs, (*results,), before, failed)
+    return GraphCall(compiled, graph.inputs, (*results,), before, failed, (*released,))

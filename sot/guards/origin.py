@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextvars import Token
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
@@ -94,11 +94,17 @@ class HandledOutside(Origin):
         return "the exception that the caller handles"
 
 
+def path(origin: Origin | None) -> Iterator[Origin]:
+    """An origin and the origins on its path, back to the start."""
+    while origin is not None:
+        yield origin
+        origin = getattr(origin, "base", None) or getattr(origin, "namespace", None)
+
+
 def root(origin: Origin) -> Origin:
     """The start of an origin's path."""
-    while (base := getattr(origin, "base", None) or getattr(origin, "namespace", None)) is not None:
-        origin = base
-    return origin
+    *_, start = path(origin)
+    return start
 
 
 class Gone:

@@ -181,13 +181,29 @@ def stacked(data, dtype):
 def zero_grad(self, set_to_none=True):
     for group in self.param_groups:
         for p in group["params"]:
-            if p.grad is not None:
-                if set_to_none:
-                    p.grad = None
-                elif p.grad.grad_fn is not None:
-                    p.grad.detach_().zero_()
-                else:
-                    p.grad.requires_grad_(False).zero_()
+            forget_gradient(p, set_to_none)
+
+
+@polyfills(torch.nn.Module.zero_grad)
+def zero_grad_of_module(self, set_to_none=True):
+    if getattr(self, "_is_replica", False):
+        leave_to_python()       # it warns
+    for p in self.parameters():
+        forget_gradient(p, set_to_none)
+
+
+def forget_gradient(p, set_to_none):
+    if set_to_none:
+        drop_gradient(p)
+    elif p.grad is not None:
+        if p.grad.grad_fn is not None:
+            p.grad.detach_().zero_()
+        else:
+            p.grad.requires_grad_(False).zero_()
+
+
+def drop_gradient(p):
+    p.grad = None       # a handler notes whether the program has read it before
 
 
 def with_gradients(step, self, *args, **kwargs):

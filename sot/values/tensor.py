@@ -50,6 +50,7 @@ class TensorValue(Value):
         if ref.real is not None:
             self.real = ref.real
         self.attrs: dict[str, Value] = {}
+        self.drops_gradient = False     # whether zero_grad alone has read the gradient that it had before the frame
 
     @property
     def fake(self) -> torch.Tensor:

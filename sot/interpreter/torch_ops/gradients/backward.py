@@ -8,6 +8,7 @@ frame, so that is left to Python. So are some hooks in the history (see ``tensor
 """
 from __future__ import annotations
 
+import functools
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from sot.interpreter.torch_ops.gradients.first_gradients import Reached, first_g
 from sot.interpreter.torch_ops.gradients.passes import running_pass
 from sot.interpreter.torch_ops.hooks import tensor_hooks
 from sot.interpreter.torch_ops.torch_calls import torch_call
+from sot.polyfills.torch_code import drop_gradient
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.autograd_nodes import history
@@ -135,6 +137,20 @@ def accumulate(m: Machine, leaf: TensorValue, gradient: TensorValue, creates: bo
         torch_call(m, "call_method", "add_", [before, gradient], {})
     else:
         raise Break(Reason.UNSUPPORTED, "backward() to a .grad that requires grad")
+
+
+@handles(drop_gradient)
+def dropped(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """``p.grad = None`` in zero_grad. Codegen asks whether the frame has read the old gradient before."""
+    p, = args
+    if not isinstance(p, TensorValue):
+        raise Break(Reason.UNSUPPORTED, f"zero_grad of {p}")
+    unread = p.ref.real is not None and "grad" not in p.attrs and id(p.ref.real.grad) not in m.by_id
+    if p.load_attr(m, "grad") is not NONE:
+        m.undoable(functools.partial(setattr, p, "drops_gradient", p.drops_gradient))
+        p.drops_gradient |= unread
+        p.store_attr(m, "grad", NONE)
+    return NONE
 
 
 def warn_of_cycle() -> None:

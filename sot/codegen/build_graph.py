@@ -173,7 +173,7 @@ def refuse_anomalies(trace: Trace, results: Sequence[TensorRef]) -> None:
     """Start again if a history from inside of anomaly mode would name lines of the graph."""
     if any(setter is set_anomaly for setter, *_ in trace.state_log) and any(
             isinstance(ref.fake, torch.Tensor) and ref.fake.requires_grad for ref in results):
-        raise RestartCapture("anomaly mode around what has a history", plain={Part.ANOMALIES})
+        raise RestartCapture.without(Part.ANOMALIES, "anomaly mode around what has a history")
 
 
 def of_inference(trace: Trace, results: Sequence[TensorRef]) -> tuple[int, ...]:

@@ -79,7 +79,7 @@ from sot.torch_compat.tensors import asking_no_class, of_inference_mode, overrid
 ONLY_AS_IT_IS = (run_as_it_is, remove_from_place, assign_data, element, set_element, *NODES_OF_GENERATORS, *FLAGS,
                  SET_DEFAULT_DTYPE, *DECOMPOSED_WRONGLY)
 AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, *NODES_OF_ENCODERS
-ALL = frozenset(("",))      # optimizers
+ALL = ""      # optimizers
 CHANGED_SINCE = "needed for gradient computation has been modified by an inplace operation"
 NO_FORMULA = "but no autograd formula was registered"
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
@@ -127,7 +127,8 @@ class GraphCompiler:
         except BackendError:
             pass        # the value of the number is needed
         if graph.of_compilers:
-            raise RestartCapture("the value of a number that changes is needed", plain_optimizers=ALL)
+            why = "the value of a number that changes is needed"
+            raise RestartCapture(why, plain_optimizers={ALL: why})
         if needs:
             raise RestartCapture(f"{needs} takes a float only as a number, and the backend compiles its graph",
                                  needs_numbers={needs}, specialized=graph.floats)
@@ -202,8 +203,8 @@ class GraphCompiler:
                 end.restore()
             return graph.module.forward if end is not None or compiled == forward else compiled
         if has_backward and not graph.spent.is_known and not is_as_it_is(compiled, graph.module):
-            raise RestartCapture("the backend compiles its graph, which changes what it has gone backward through",
-                                 plain=frozenset((Part.GRADIENTS,)))
+            raise RestartCapture.without(
+                Part.GRADIENTS, "the backend compiles its graph, which changes what it has gone backward through")
         return compiled
 
     def ask_about_leaves(self, graph: Graph) -> Callable[..., Any]:
@@ -353,19 +354,19 @@ def has_no_gradient(error: BackendError) -> bool:
 
 def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
     """Restart the capture without what the backend probably does not support, the most likely part first."""
-    nodes, has_step = graph.module.graph.nodes, has_backward and graph.of_compilers
+    nodes, has_step, why = graph.module.graph.nodes, has_backward and graph.of_compilers, str(error)
     parts: tuple[tuple[bool, dict[str, Any]], ...] = (
-        (has_step, {"plain_optimizers": ALL}),
-        (bool(wrappers_of(graph.module)), {"plain": {Part.WRAPPERS}}),
-        (any(setter is enter_inference_mode for setter, _, _ in graph.states), {"plain": {Part.INFERENCE}}),
+        (has_step, {"plain_optimizers": {ALL: why}}),
+        (bool(wrappers_of(graph.module)), {"plain": {Part.WRAPPERS: why}}),
+        (any(setter is enter_inference_mode for setter, _, _ in graph.states), {"plain": {Part.INFERENCE: why}}),
         (has_symbols(graph) and any(setter in REGIONS for setter, _, _ in graph.states), {"static": True}),
-        (any(is_function_of_program(node.target) for node in nodes), {"plain": {Part.FUNCTIONS}}),
-        (has_backward, {"plain": {Part.GRADIENTS}}),
-        (graph.has_data_sizes, {"plain": {Part.SIZES}}),
-        (changes_weights(graph), {"plain": {Part.CHANGES}}))
+        (any(is_function_of_program(node.target) for node in nodes), {"plain": {Part.FUNCTIONS: why}}),
+        (has_backward, {"plain": {Part.GRADIENTS: why}}),
+        (graph.has_data_sizes, {"plain": {Part.SIZES: why}}),
+        (changes_weights(graph), {"plain": {Part.CHANGES: why}}))
     for is_there, assumption in parts:
         if is_there:
-            raise RestartCapture(str(error), **assumption) from None
+            raise RestartCapture(why, **assumption) from None
 
 
 def refuse_gradients_in_inference(graph: Graph) -> None:
@@ -374,7 +375,7 @@ def refuse_gradients_in_inference(graph: Graph) -> None:
     """
     if torch.is_inference_mode_enabled() and any(
             setter is enter_inference_mode and not values[0] for setter, values, _ in graph.states):
-        raise RestartCapture("a region without inference mode", plain={Part.INFERENCE})
+        raise RestartCapture.without(Part.INFERENCE, "a compiled graph records no gradients within inference mode")
 
 
 def has_symbols(graph: Graph) -> bool:

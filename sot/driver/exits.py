@@ -75,7 +75,7 @@ def execute(machine: Machine, record: Capture, full_graph: bool,
         cause = done.cause
     step = step_function(machine)
     if step and step not in machine.assumptions.plain_optimizers:
-        raise RestartCapture(str(cause), plain_optimizers=frozenset({step}))
+        raise RestartCapture(str(cause), plain_optimizers={step: str(cause)})
     record.stopped = describe(machine, cause)
     if full_graph and cause.reason is not Reason.UNCAUGHT:
         raise CaptureError(f"full_graph=True, but capture stops: {record.stopped}. {record.stopped.hint}")

@@ -146,7 +146,7 @@ def give_up(reference: weakref.ref[CodeType], tools: Tools, cached: CachedEntry,
     state = tools.states.of(code)
     state.drop([cached])
     state.given_up.append(RecompileReason(why, None, *guess.line))
-    tools.learn(code, Assumptions(read_at_once=guess.points, plain=frozenset(() if guess.points else (Part.SIZES,))))
+    tools.learn(code, Assumptions(read_at_once=guess.points, plain={} if guess.points else {Part.SIZES: why}))
 
 
 def leave_first_call(state: CodeState) -> None:

@@ -91,8 +91,8 @@ class Translator:
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
                                     control_flow=control_flow or full_graph,
-                                    plain=frozenset(part for part, is_plain in (
-                                        (Part.SIZES, not data_sizes), (Part.EMPTY, whole_graphs)) if is_plain),
+                                    plain={part: "" for part, is_plain in (
+                                        (Part.SIZES, not data_sizes), (Part.EMPTY, whole_graphs)) if is_plain},
                                     interprets=is_known_to_interpret(backend))
         self.learnt = Assumptions()                     # holds for all code
         self.named: dict[CodeType, dict[str, tuple]] = {}   # sizes of arguments that an input_spec names

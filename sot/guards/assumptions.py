@@ -114,8 +114,8 @@ class Assumptions:
         control_flow: whether branches on tensors become part of the graph.
         refused: the branches that do not, by the place of the jump, with the reason.
         left_to_python: loops (by their first instructions) and calls that run long without an operation.
-        plain: what is left to Python because the backend cannot compile it.
-        plain_optimizers: the steps of optimizers, by name, that are left to Python; "" stands for all.
+        plain: what is left to Python because the backend cannot compile it, with the reason.
+        plain_optimizers: the steps of optimizers that are left to Python, by name, with the reason; "" stands for all.
         interprets: whether the backend is known to run its graphs as they are. Steps of optimizers then compute as
             plain PyTorch does, with Python's floats, and Python calls the hooks of weights.
         read_at_once: the places where a number is read off a tensor and its value is needed before the graph has run.
@@ -136,8 +136,8 @@ class Assumptions:
     control_flow: bool = False
     refused: Mapping[Point, str] = field(default_factory=dict)
     left_to_python: frozenset[Point] = frozenset()
-    plain: frozenset[Part] = frozenset()
-    plain_optimizers: frozenset[str] = frozenset()
+    plain: Mapping[Part, str] = field(default_factory=dict)
+    plain_optimizers: Mapping[str, str] = field(default_factory=dict)
     interprets: bool = False
     read_at_once: frozenset[Point] = frozenset()
     reads_numbers: frozenset[Point] = frozenset()
@@ -176,3 +176,8 @@ class RestartCapture(Exception):
     def __init__(self, why: str, **learnt: Any) -> None:
         super().__init__(why)
         self.learnt = Assumptions(**learnt)
+
+    @classmethod
+    def without(cls, part: Part, why: str) -> RestartCapture:
+        """Python runs this part from now on."""
+        return cls(why, plain={part: why})

@@ -54,7 +54,7 @@ class Reason(enum.Enum):
     IGNORED = Text("{} is of a module that is ignored", "remove the call of sot.ignore_module to capture it")
     NOT_COMPILED = Text("torch, or torch.compiler.disable, keeps {} from being compiled",
                         "call it outside of the captured function")
-    OPTIMIZER = Text("Python runs {} of torch.optim: a part of it cannot be in a graph",
+    OPTIMIZER = Text("Python runs {}",
                      "nothing to do: the code before and after it is captured")
     GRADIENT = Text("Python runs a backward pass: {}",
                     "remove the break between the forward pass and the gradient, or ignore this")

@@ -199,3 +199,38 @@ def test_a_backend_that_compiles_nothing_gives_pythons_bits():
     for backend in ("eager", lambda gm, inputs: gm.forward):
         got = train(lambda step, backend=backend: sot.to_static(step, backend=backend), kinds)
         assert all(map(torch.equal, got, want))
+
+
+def test_a_break_for_an_optimizer_says_what_stopped_the_capture():
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.LBFGS([parameter])
+
+    def step():
+        def loss():
+            optimizer.zero_grad()
+            loss = parameter.square().sum()
+            loss.backward()
+            return loss
+        return optimizer.step(loss)
+    stop, = sot.explain(step)().breaks
+    assert stop.message == "Python runs LBFGS.step of torch.optim: a tensor's value is needed as a Python number: float"
+
+
+def test_a_break_for_an_optimizer_says_why_the_backend_failed():
+    def refusing(gm, inputs):
+        if any("lerp" in str(node.target) for node in gm.graph.nodes):
+            raise RuntimeError("no more shared memory")
+        return lookup_backend("aot_eager")(gm, inputs)
+    parameter = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.Adam([parameter])
+
+    def step():
+        optimizer.zero_grad()
+        parameter.square().sum().backward()
+        optimizer.step()
+    captured = sot.to_static(step, backend=refusing)
+    for _ in range(3):
+        captured()
+    message = captured.explain().breaks[0].message
+    assert message.startswith("Python runs Adam.step of torch.optim: backend ")
+    assert message.endswith(".refusing' raised RuntimeError: no more shared memory")

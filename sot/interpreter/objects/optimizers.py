@@ -60,8 +60,9 @@ def follow(m: Machine, function: FunctionValue) -> None:
     """Enter a function of torch.optim, or raise the break before it."""
     outermost = step_function(m) or function.name
     left = m.assumptions.plain_optimizers
-    if "" in left or outermost in left:
-        raise Break(Reason.OPTIMIZER, function.name)
+    for step in ("", outermost):
+        if step in left:
+            raise Break(Reason.OPTIMIZER, f"{function.name} of torch.optim: {left[step]}")
     if not m.assumptions.interprets:
         m.of_compilers = True
 
@@ -86,7 +87,7 @@ def step_of_scaler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> V
 
 @handles(leave_to_python)
 def refuse(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    raise Break(Reason.OPTIMIZER, "the first steps")
+    raise Break(Reason.OPTIMIZER, "the first steps of torch.optim, which make its state")
 
 
 def without_branches(step: Any) -> None:

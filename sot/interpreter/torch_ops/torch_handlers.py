@@ -263,7 +263,7 @@ class EnteredInferenceMode(Value):
 @handles(torch.inference_mode.__enter__)
 def enter_inference(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if Part.INFERENCE in m.assumptions.plain:
-        raise Break(Reason.SIDE_EFFECT, "torch.inference_mode()")
+        raise Break(Reason.SIDE_EFFECT, f"torch.inference_mode() ({m.assumptions.plain[Part.INFERENCE]})")
     set_state(m, enter_inference_mode, [args[0].load_attr(m, "mode")])
     args[0].set_attr(m, "_inference_mode_context", EnteredInferenceMode())
     return NONE

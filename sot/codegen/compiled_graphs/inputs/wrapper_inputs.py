@@ -41,7 +41,8 @@ def refuse_shared_memory(graph: Graph) -> None:
     for real in graph.real:
         found = storage_ids(real) if isinstance(real, torch.Tensor) else set()
         if seen & found:
-            raise RestartCapture("a change of an input that shares its memory with a wrapper", plain={Part.WRAPPERS})
+            raise RestartCapture.without(
+                Part.WRAPPERS, "a change of an input that shares its memory with a wrapper")
         seen |= found
 
 

@@ -112,7 +112,7 @@ def gradients_of(m: Machine, outputs: Value, inputs: Value, given: dict[str, Val
 
 def refuse_plain(m: Machine) -> None:
     if Part.GRADIENTS in m.assumptions.plain:
-        raise Break(Reason.GRADIENT, "the backend cannot compile this one")
+        raise Break(Reason.GRADIENT, m.assumptions.plain[Part.GRADIENTS])
 
 
 def unheld_leaves(m: Machine, ends: Sequence[TensorValue], reached: Sequence[Reached],

@@ -236,7 +236,7 @@ def overridden(kind: type) -> str:
 def refusal_of(m: Machine, kind: type, instance: Any) -> str:
     """Why capture does not follow instances of a class; "" if it does."""
     if Part.WRAPPERS in m.assumptions.plain:
-        return "which the backend cannot compile here"
+        return f"which the backend cannot compile here ({m.assumptions.plain[Part.WRAPPERS]})"
     if kind not in m.wrapper_codes:
         name = overridden(kind)
         why = "its class has a metaclass" if type(kind) is not type(torch.Tensor) else name and f"it replaces {name}"

@@ -57,7 +57,8 @@ def apply(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if kwargs or not isinstance(cls, type) or not issubclass(cls, Function):
         raise Break(Reason.OPAQUE_CALL, "autograd.Function.apply")
     if Part.FUNCTIONS in m.assumptions.plain:
-        raise Break(Reason.GRADIENT, f"the backend cannot compile {cls.__name__}: {m.assumptions.plain[Part.FUNCTIONS]}")
+        why = m.assumptions.plain[Part.FUNCTIONS]
+        raise Break(Reason.GRADIENT, f"the backend cannot compile {cls.__name__}: {why}")
     refuse_instances(f"{cls.__name__}.apply", inputs)
     if cls is BackwardHookFunction:     # the module's hooks are put on this node
         if m.assumptions.compiles:

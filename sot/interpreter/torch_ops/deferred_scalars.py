@@ -17,7 +17,6 @@ from sot.bytecode.resume_origin import source
 from sot.guards.assumptions import Point
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.support.registry import HANDLERS, POLYFILLS, is_among
-from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.functions import is_in_transform
 from sot.values.base import ANSWERS, Const, Value, boolean
 from sot.values.deferred_scalars import SIZE_BITS, DeferredScalar, NeededNow, Reading
@@ -129,7 +128,7 @@ def has_array(fake: torch.Tensor) -> bool:
 
 
 def can_wait(name: str, fake: torch.Tensor) -> bool:
-    if fake.dtype.is_complex or fake.is_meta or is_symbolic(fake) or is_in_transform(fake):
+    if fake.dtype.is_complex or fake.is_meta or is_in_transform(fake) or any(type(n) is not int for n in fake.shape):
         return False
     if name == "tolist":
         return fake.numel() <= LIST_LIMIT

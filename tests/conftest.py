@@ -1,5 +1,6 @@
 """What holds for the whole test run, and fixtures that several tests use."""
 
+import gc
 import os
 
 # Triton decides when it is imported whether its library is interpreted, and torch._dynamo, onnx and inductor import it.
@@ -24,10 +25,23 @@ def pytest_configure():
     native.build("tensors", "tally")
 
 
+def pytest_sessionfinish():
+    gc.unfreeze()       # libraries look for what is left of them at exit
+
+
 def pytest_collection_modifyitems(items):
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     assert not named, f"an address in a test's name differs from process to process, so tests cannot be shared: {named}"
     skip_what_needs_newer_versions(items)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def young_heap():
+    """The collector looks only at what the tests of a module make. What is there before, with all of torch, takes it a
+    second, and some tests collect often.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -122,14 +122,13 @@ def by_group(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", default="", help="a regular expression for names of programs")
-    options.add_argument("--every", type=int, default=1, help="take one program of so many")
     options.add_argument("--translators", nargs="+", default=TRANSLATORS)
     options.add_argument("--json", type=Path, help="a file for the rows")
     chosen = options.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("torch._dynamo").setLevel(logging.CRITICAL)
     rows: list[dict[str, Any]] = []
-    for program in [p for p in PROGRAMS if re.search(chosen.only, p.name)][::chosen.every]:
+    for program in [p for p in PROGRAMS if re.search(chosen.only, p.name)]:
         row: dict[str, Any] = {"group": program.group, "program": program.run.__name__}
         for translator in TRANSLATORS:
             row[translator], row[f"why {translator}"] = (

@@ -30,6 +30,20 @@ OPERATORS = ("torch.ops.aten.", "torch.ops.mkldnn.", "torch.ops.inductor._alloc_
 ADDRESS_OF_DATA = "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR"     # kernels read it when they are loaded
 
 
+def assert_tensor_metadata(tensor: torch.Tensor | None, size: tuple[Any, ...], stride: tuple[Any, ...],
+                           dtype: torch.dtype, operator: str | None = None) -> None:
+    """Whether a result is what the fake kernel of its operator said. Raises RuntimeError, AssertionError."""
+    if tensor is None:
+        return
+    if tensor.dtype is not dtype:
+        raise RuntimeError(f"{operator or 'an operator'} gave {tensor.dtype}, and its fake kernel {dtype}")
+    torch._C._dynamo.guards.assert_size_stride(tensor, size, stride, operator)
+
+
+# Functions of Inductor's that are written again here, because to import them imports it.
+REPLACED = {"assert_tensor_metadata": assert_tensor_metadata}
+
+
 class Refused(Exception):
     """The module needs something that only Inductor has."""
 
@@ -56,7 +70,7 @@ def short_form(source: str, module: dict[str, Any]) -> tuple[str, Needs]:
             continue
         reached[name] = None
         statement = defined[name]
-        if name == NAMESPACE:
+        if name == NAMESPACE or name in REPLACED:
             continue
         if isinstance(module.get(name), torch.Tensor):
             raise Refused(f"{name} is a constant of the graph")
@@ -65,7 +79,7 @@ def short_form(source: str, module: dict[str, Any]) -> tuple[str, Needs]:
             continue
         _refuse_compilers(statement)
         left += [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
-    names = [name for name in reached if name != NAMESPACE and name not in needs.kernels]
+    names = [name for name in reached if name not in {NAMESPACE, *REPLACED, *needs.kernels}]
     body = [*{id(statement): statement for name, statement in defined.items() if name in names}.values()]
     tree = ast.Module(body, [])
     _refuse_unknown(tree, {*defined, *needs.kernels})
@@ -138,7 +152,7 @@ def _refuse_operators(tree: ast.Module) -> None:
 def call_of(source: str, needs: Needs, file: str) -> Callable[[list[Any]], Any] | None:
     """The function of a short module; None if a kernel is no longer there as it was."""
     names: dict[str, Any] = {NAMESPACE: SimpleNamespace(**{name: getattr(FUNCTIONS, name) for name in needs.functions}),
-                             "__name__": f"sot_{Path(file).stem}", "__file__": file}
+                             "__name__": f"sot_{Path(file).stem}", "__file__": file, **REPLACED}
     for name, (path, module_name, expected) in needs.kernels.items():
         if not Path(path).exists() or checksum(Path(path)) != expected:
             return None

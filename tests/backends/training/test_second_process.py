@@ -80,6 +80,23 @@ def test_a_module_that_needs_more_is_refused(statement, given):
         short_form(source, {**GIVEN, **given})
 
 
+def test_the_checks_of_fake_kernels_need_no_inductor():
+    """Inductor of torch 2.15 writes them behind operators that it calls."""
+    import_of_it = "from torch._inductor.runtime.runtime_utils import assert_tensor_metadata\n"
+    check = "assert_tensor_metadata(a, {}, (2, 1), {}, 'torch.ops.aten.rand')\n        return a"
+    given = import_of_it + MODULE.replace("return extern_kernels.mm(a, b), limit", check)
+    a = torch.ones(2, 2)
+    for size, dtype, error in (((2, 2), "torch.float32", None), ((2, 2), "torch.float64", RuntimeError),
+                               ((2, 3), "torch.float32", AssertionError)):
+        source, needs = short_form(given.format(size, dtype), GIVEN)
+        assert "_inductor" not in source
+        if error is None:
+            assert call_of(source, needs, "short.py")([a, a]) is a
+        else:
+            with pytest.raises(error):
+                call_of(source, needs, "short.py")([a, a])
+
+
 def test_what_surrounds_a_module_is_as_at_autograd():
     seen = []
 

@@ -190,7 +190,8 @@ class GraphCompiler:
         end = changed_end(graph, has_backward, self.asserted(graph))
         forward = graph.module.forward
         try:
-            compiled = self.ask_about_leaves(graph)
+            with unheard({}):
+                compiled = self.ask_about_leaves(graph)
         except BackendError as error:
             undo()
             refuse_part(graph, has_backward, error)

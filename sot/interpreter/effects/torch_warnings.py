@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from sot.guards.assumptions import RestartCapture
 from sot.support.errors import Break, Reason
 from sot.support.own_code import is_own
 from sot.torch_compat.graphs import lines_of, node_at
@@ -146,7 +145,7 @@ def warnings_of(module: torch.fx.GraphModule) -> dict[str, Where]:
 @contextmanager
 def unheard(places: Mapping[str, Where]) -> Iterator[None]:
     """Suppress these warnings while a backend compiles, because it may run the operations on fakes again. All are
-    suppressed if the capture restarts without what the backend cannot compile.
+    suppressed if the backend fails, or the capture restarts without what it cannot compile.
     """
     others: list[Shown] = []
     always = torch.is_warn_always_enabled()
@@ -154,7 +153,7 @@ def unheard(places: Mapping[str, Where]) -> Iterator[None]:
     try:
         with put_down(lambda shown: forget(shown) if str(shown.message) in places else others.append(shown)):
             yield
-    except RestartCapture:
+    except Exception:
         while others:
             forget(others.pop())
         raise

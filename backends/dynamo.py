@@ -20,6 +20,7 @@ from sot.backends import kept_graphs
 from sot.backends.errors import BackendUnavailableError, OptionsError
 from sot.graph import random_numbers
 from sot.torch_compat import compilers
+from sot.torch_compat.dynamo import inputs
 from sot.torch_compat.graphs import is_lazy
 from sot.torch_compat.inductor.compiled_modules import Notes
 from sot.torch_compat.inductor.own_functions import caching_own_functions
@@ -105,7 +106,7 @@ class DynamoBackend:
     def __call__(self, gm: GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         if not self.keeps_constants:
             return self.compiled(gm, example_inputs)
-        frozen, left = compilers.with_constants(gm, example_inputs)
+        frozen, left = inputs.with_constants(gm, example_inputs)
         if len(left) == len(example_inputs):
             return self.compiled(gm, example_inputs)
         compiled = self.compiled(frozen, [example_inputs[i] for i in left])
@@ -133,10 +134,10 @@ class DynamoBackend:
         compile_graph, arguments = compilers.dynamo_backend(self.name), self.arguments()
         if notes is not None:
             arguments["inner_compile"] = notes.compile_inner
-        gm, reads = compilers.with_sizes(gm)
-        mode, fakes = compilers.fake_inputs(gm, [*example_inputs, *compilers.sizes_of(example_inputs, reads)])
+        gm, reads = inputs.with_sizes(gm)
+        mode, fakes = compilers.fake_inputs(gm, [*example_inputs, *inputs.sizes_of(example_inputs, reads)])
         with compilers.compiling(mode), caching_own_functions():
-            made = compilers.giving_sizes(compile_graph(gm, fakes, **arguments), reads)
+            made = inputs.giving_sizes(compile_graph(gm, fakes, **arguments), reads)
             if notes is not None:
                 notes.metadata = compilers.autograd_metadata()
             return made

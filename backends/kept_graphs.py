@@ -21,7 +21,7 @@ from torch.fx import GraphModule
 from sot.backends.errors import one_line
 from sot.backends.triton import cache
 from sot.graph.written import Incomparable, described, nodes_of, sharing
-from sot.torch_compat.compilers import STATIC_INPUT
+from sot.torch_compat.dynamo.inputs import STATIC_INPUT
 from sot.torch_compat.inductor.compiled_modules import Kept, Notes
 from sot.torch_compat.inductor.functions import name_of
 from sot.torch_compat.inductor.module_text import Needs, Refused

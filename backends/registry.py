@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.fx import GraphModule
 
 from sot import _hook
 from sot.backends import dynamo, selection
+from sot.backends.detached_results import detached_results_apart, without_axis
 from sot.backends.distinct_results import with_distinct_results
 from sot.backends.eager import eager
 from sot.backends.errors import BackendError, UnknownBackendError, innermost, one_line
@@ -24,6 +26,7 @@ from sot.backends.gradients import with_plain_gradients
 from sot.backends.rescue import runs_as_is
 from sot.support.random_states import kept_random_states
 from sot.torch_compat import compilers
+from sot.torch_compat.dynamo.inputs import tell_static_inputs
 
 Backend = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 
@@ -129,9 +132,10 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     name = backend_name(backend)
     if not selection.is_known_to_interpret(backend):
         compilers.tell_source_lines(gm)
-        compilers.tell_static_inputs(gm)
+        tell_static_inputs(gm)
+    apart = detached_results_apart(gm) if selection.is_known_to_compile(backend) else nullcontext(())
     try:
-        with kept_random_states(), compilers.compiling_graph(gm, example_inputs):
+        with apart as detached, kept_random_states(), compilers.compiling_graph(gm, example_inputs):
             compiled = _hook.with_signals(backend, gm, list(example_inputs))
     except BackendError:
         raise
@@ -146,7 +150,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
         )
     if runs_as_is(compiled) or compiled is gm:
         return compiled
-    return with_distinct_results(with_plain_gradients(compiled, gm), gm)
+    return with_distinct_results(without_axis(with_plain_gradients(compiled, gm), detached), gm)
 
 
 def _describe(value: object) -> str:

@@ -54,7 +54,8 @@ from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.interpreter.torch_ops.wrappers.scripted import is_script
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
-from sot.torch_compat.compilers import DECOMPOSED_WRONGLY, mark_weights, tracing_recurrence
+from sot.torch_compat.compilers import DECOMPOSED_WRONGLY, tracing_recurrence
+from sot.torch_compat.dynamo.inputs import mark_weights
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import (
     FLAGS,

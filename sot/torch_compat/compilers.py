@@ -10,11 +10,11 @@ import functools
 import linecache
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import fx
@@ -26,6 +26,7 @@ from torch.fx.traceback import preserve_node_meta
 from torch.overrides import TorchFunctionMode
 
 from sot.support.collector import import_large
+from sot.torch_compat.dynamo.inputs import giving_sizes, placeholder_values, sizes_of, with_sizes
 from sot.torch_compat.fake_tensors import forget_tensors
 
 
@@ -90,11 +91,6 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, FakeTensor) and value._has_symbolic_sizes_strides
 
 
-def placeholder_values(gm: GraphModule) -> list[Any]:
-    """What capture recorded for each input of the graph; None if it recorded nothing."""
-    return [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
-
-
 def symbolic_mode(gm: GraphModule) -> FakeTensorMode | None:
     """Capture's own fake mode, if the graph has symbolic inputs."""
     if not any(is_symbolic(v) for v in placeholder_values(gm)):
@@ -145,78 +141,6 @@ def unchanged_inputs(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[Fa
             v.requires_grad) if isinstance(v, torch.Tensor) else v for v in fakes]
 
 
-class Read(NamedTuple):
-    """Where a symbol is read: ``ask(inputs[which], dim)`` is ``factor * symbol + offset``."""
-
-    which: int
-    ask: Callable[[torch.Tensor, int], int]
-    dim: int
-    factor: int = 1
-    offset: int = 0
-
-
-def with_sizes(gm: GraphModule) -> tuple[GraphModule, list[Read]]:
-    """The graph with an input more for each symbol that is no input, and how the others give the number. torch.compile
-    hands sizes over in this way, and AOTAutograd's pass over numbers of a graph relies on it. In a part of a graph
-    there may be only a size that is computed from a symbol.
-    """
-    placeholders = gm.graph.find_nodes(op="placeholder")
-    known = {symbol_of(value) for value in placeholder_values(gm)} | {None}
-    found: list[tuple[torch.SymInt, Read]] = []
-    sizes = [(number, Read(i, ask, dim))
-             for i, fake in enumerate(placeholder_values(gm)) if type(fake) is FakeTensor
-             for ask, numbers in ((torch.Tensor.size, fake.shape), (torch.Tensor.stride, fake.stride()))
-             for dim, number in enumerate(numbers) if isinstance(number, torch.SymInt)]
-    for number, read in sorted(sizes, key=lambda each: symbol_of(each[0]) is None):     # symbols first
-        symbolic, factor, offset = solved(number)
-        if (symbol := symbol_of(symbolic)) not in known:
-            found.append((symbolic, read._replace(factor=factor, offset=offset)))
-            known.add(symbol)
-    if not found:
-        return gm, []
-    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in gm.graph.nodes:
-        copies[node] = graph.node_copy(node, copies.__getitem__)
-        if node is placeholders[-1]:
-            for symbolic, _ in found:
-                size = graph.create_node("placeholder", "size")
-                size.target = size.name     # names of nodes are unique
-                size.meta["example_value"] = symbolic
-    with_inputs = GraphModule(gm, graph)
-    with_inputs.meta.update(gm.meta)
-    tell_static_inputs(with_inputs)
-    return with_inputs, [read for _, read in found]
-
-
-def symbol_of(number: Any) -> Any:
-    """The symbol that a number of torch is; None for other values. A ragged size has no expression."""
-    expr = getattr(number.node, "expr", None) if isinstance(number, torch.SymInt) else None
-    return expr if expr is not None and expr.is_Symbol else None
-
-
-def solved(number: Any) -> tuple[Any, int, int]:
-    """The symbol that a number is a multiple of, but for a constant, and both. The number itself if there is none."""
-    expr: Any = getattr(number.node, "expr", None)
-    symbols = () if expr is None or expr.is_Symbol else tuple(expr.free_symbols)
-    if len(symbols) == 1:
-        offset = expr.subs(symbols[0], 0)
-        factor = expr.subs(symbols[0], 1) - offset
-        if factor.is_Integer and offset.is_Integer and factor > 0 and expr == factor * symbols[0] + offset:
-            return (number - int(offset)) // int(factor), int(factor), int(offset)
-    return number, 1, 0
-
-
-def sizes_of(inputs: Sequence[Any], reads: Sequence[Read]) -> list[int]:
-    return [(read.ask(inputs[read.which], read.dim) - read.offset) // read.factor for read in reads]
-
-
-def giving_sizes(compiled: Callable[..., Any], reads: Sequence[Read]) -> Callable[..., Any]:
-    """A compiled graph that is given the sizes of its inputs as further inputs."""
-    def run(*inputs: Any) -> Any:
-        return compiled(*inputs, *sizes_of(inputs, reads))
-    return run if reads else compiled
-
-
 @contextmanager
 def compiling(mode: FakeTensorMode) -> Iterator[None]:
     """Set the context in which torch.compile calls a backend. AOTAutograd and inductor read it."""
@@ -263,32 +187,6 @@ def compiling_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Iterator[
 # Operators that AOTAutograd decomposes wrongly: torch 2.11 to 2.13, but not 2.15, reads targets after the first -1.
 DECOMPOSED_WRONGLY = torch._C._nn.multilabel_margin_loss, torch.nn.functional.multilabel_margin_loss
 
-STATIC_INPUT = "tensor_dict"     # where torch.compile has the mark on a placeholder
-CONSTANT = "constant"            # SOT's own mark: a compiler may take the values of this input for constants
-
-
-def mark_weights(gm: GraphModule, weights: Collection[int], constant: Collection[int] = ()) -> None:
-    """Mark the inputs of a graph that are parameters and buffers, which are the same tensors at each call.
-
-    AOTAutograd passes the marks on to inductor. These inputs are not copied for CUDA graphs, and their alignment is not
-    checked. The ``constant`` ones do not change either, so that a compiler may compute with their values.
-    """
-    for i, node in enumerate(gm.graph.find_nodes(op="placeholder")):
-        if i in weights:
-            node.meta[STATIC_INPUT] = {"_dynamo_static_input_type": "unguarded"}
-            node.meta[CONSTANT] = i in constant
-
-
-def tell_static_inputs(gm: GraphModule) -> None:
-    """Make AOTAutograd read the marks of inputs, which it does in a graph of torch.compile."""
-    placeholders = gm.graph.find_nodes(op="placeholder")
-    if not any(STATIC_INPUT in node.meta for node in placeholders):
-        return
-    gm.meta["dynamo_compile_id"] = None
-    gm._param_name_to_source = {}  # type: ignore[assignment]
-    for node in placeholders:
-        node._dynamo_source = None
-
 
 def tell_symbols(gm: GraphModule, mode: FakeTensorMode) -> None:
     """Name the nodes whose results define symbols that depend on data. A tracer of the graph in this mode makes new
@@ -311,31 +209,6 @@ def of_symbols(value: Any) -> bool:
 def freezes_weights(options: Mapping[str, Any]) -> bool:
     """Whether inductor is asked to take weights for constants, by its options or its configuration."""
     return bool(options.get("freezing", imported("torch._inductor.config").freezing))
-
-
-def with_constants(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[GraphModule, list[int]]:
-    """The graph with its constant inputs as buffers of the module, and the indices of the inputs that it still takes.
-
-    torch.compile hands weights over in this way if inductor's option ``freezing`` is set.
-    """
-    frozen = GraphModule(gm, fx.Graph())
-    copies: dict[fx.Node, fx.Node] = {}
-    left: list[int] = []
-    for i, node in enumerate(gm.graph.find_nodes(op="placeholder")):
-        value = example_inputs[i]
-        if not node.meta.get(CONSTANT) or type(value) not in (torch.Tensor, torch.nn.Parameter):
-            left.append(i)
-            copies[node] = frozen.graph.node_copy(node)
-            continue
-        name = f"constant_{i}"
-        frozen.register_buffer(name, value)
-        copies[node] = frozen.graph.get_attr(name)
-        copies[node].meta.update(node.meta)
-    for node in gm.graph.nodes:
-        if node not in copies:
-            copies[node] = frozen.graph.node_copy(node, copies.__getitem__)
-    frozen.recompile()
-    return frozen, left
 
 
 FRAME = re.compile(r'^ *File "(?P<file>.*)", line (?P<line>\d+), in .*$', re.M)

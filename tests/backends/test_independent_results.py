@@ -2,8 +2,6 @@
 are, with a backend that compiles, too."""
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -188,30 +186,3 @@ def test_what_the_compiler_assumes_of_a_size_is_a_guard():
     for n in (2, 3, 5, 9):
         x = torch.linspace(0.5, 1.5, 2 * n * n * n).reshape(2 * n, n, n).requires_grad_()
         torch.testing.assert_close(gradient(translated, x), gradient(fn, x))
-
-
-class Attends(nn.Module):
-    """Keeps the keys of its calls. What is compiled for its result gets them joined, so of a size that is computed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.project, self.out, self.kept = nn.Linear(4, 8), nn.Linear(4, 4), None
-
-    def forward(self, x):
-        q, k = self.project(x).chunk(2, -1)
-        self.kept = k = k if self.kept is None else torch.cat([self.kept, k], 1)
-        return self.out((q @ k.transpose(1, 2)).softmax(-1) @ k)
-
-
-@pytest.mark.slow
-def test_a_part_that_gets_only_sizes_computed_from_a_symbol():
-    torch.manual_seed(0)
-    model = Attends()
-    plain = copy.deepcopy(model)
-    translated = sot.to_static(model, backend="inductor")
-    for n in (4, 1, 1, 1, 1):
-        x = torch.randn(2, n, 4)
-        torch.testing.assert_close(translated(x), plain(x))
-    translated.kept.sum().backward()
-    plain.kept.sum().backward()
-    torch.testing.assert_close(gradients(translated), gradients(plain))

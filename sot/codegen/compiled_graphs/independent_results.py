@@ -17,6 +17,7 @@ from sot.backends import Backend
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.pieces import Piece, is_traced
 from sot.torch_compat.autograd_nodes import saves_tensors
+from sot.torch_compat.dynamo.inputs import giving_symbols
 from sot.torch_compat.global_state import AUTOCAST_NESTING, STATE_SETTERS
 from sot.torch_compat.tensors import storage_id
 
@@ -220,6 +221,10 @@ def constraints(nodes: list[fx.Node]) -> dict[fx.Node, set[fx.Node]]:
     return found
 
 
+def examples_of(nodes: list[fx.Node]) -> list[Any]:
+    return [node.meta.get("example_value") for node in nodes]
+
+
 class Cut:
     """The parts of a graph, which are compiled separately and run one after the other."""
 
@@ -247,6 +252,7 @@ class Cut:
         """The callable of a part, with the nodes that it takes and those that it returns."""
         inside = set(nodes)
         taken = [*dict.fromkeys(n for node in nodes for n in node.all_input_nodes if n not in inside)]
+        taken += [self.inputs[i] for i in giving_symbols(examples_of(taken), examples_of(self.inputs))]
         given = [n for n in nodes if n in self.results or any(user not in inside for user in n.users)]
         given = [n for n in given if not isinstance(n.meta.get("example_value"), (tuple, list))]
         new, made, now = fx.Graph(), dict[fx.Node, fx.Node](), self.states

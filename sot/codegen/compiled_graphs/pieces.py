@@ -20,7 +20,8 @@ from sot.backends import Backend, call_backend
 from sot.graph.fake_rules import is_sparse
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
 from sot.interpreter.torch_ops.wrappers.scripted import is_script
-from sot.torch_compat.compilers import placeholder_values, symbolic_mode
+from sot.torch_compat.compilers import symbolic_mode
+from sot.torch_compat.dynamo.inputs import giving_symbols, placeholder_values
 from sot.torch_compat.tensors import storage_id
 
 
@@ -77,6 +78,7 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
     for name, part in [*parts.named_children()]:
         at = name.removeprefix("submod_")
         if isinstance(part, fx.GraphModule) and at.isdigit() and not kinds[int(at)] and not changes_shared(part):
+            hand_symbols(parts, name, part, module)
             returns_tuple(part)
             delattr(parts, name)
             setattr(parts, name, Called(Piece(backend, part)))
@@ -99,6 +101,19 @@ def split(module: fx.GraphModule, place: dict[fx.Node, int]) -> fx.GraphModule:
         if isinstance(part, fx.GraphModule):
             give_examples(part, examples)
     return whole
+
+
+def hand_symbols(parts: fx.GraphModule, name: str, part: fx.GraphModule, module: fx.GraphModule) -> None:
+    """Hand a part those inputs of the whole graph that give the symbols of its sizes, if its own inputs do not."""
+    given, examples = {node.name: node for node in parts.graph.find_nodes(op="placeholder")}, placeholder_values(module)
+    call, = (node for node in parts.graph.nodes if node.op == "call_module" and node.target == name)
+    last = part.graph.find_nodes(op="placeholder")[-1:]
+    for i in giving_symbols(placeholder_values(part), examples):
+        node = given[module.graph.find_nodes(op="placeholder")[i].name]
+        with part.graph.inserting_after(*last):
+            last = [part.graph.placeholder(node.name)]
+        last[0].meta["example_value"] = examples[i]
+        call.args = (*call.args, node)
 
 
 def give_examples(module: fx.GraphModule, examples: dict[str, Any]) -> None:

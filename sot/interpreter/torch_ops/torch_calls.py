@@ -432,8 +432,7 @@ def refuse_changes(m: Machine, name: str, changed: list[TensorRef]) -> None:
     if not m.assumptions.interprets and (builder.fake_mode.changes_what_it_reads or any(map(has_overlap, changed))):
         raise Break(Reason.UNSUPPORTED, f"{name} in place of memory that it also reads, or that a tensor has twice,")
     if Part.CHANGES in m.assumptions.plain and any(ref.fake.requires_grad and ref.fake.is_leaf for ref in changed):
-        why = m.assumptions.plain[Part.CHANGES]
-        raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs ({why})")
+        raise Break(Reason.UNSUPPORTED, f"{name} of a weight that is needed backward ({m.assumptions.plain[Part.CHANGES]})")
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:

@@ -330,3 +330,43 @@ def test_a_graph_may_be_kept_at_any_call(keeps, backend):
             found += gradients(model)
         return found
     check(program, backend)
+
+
+# ---- a detached result beside views of the same tensor ----
+
+
+def a_part(c):
+    return c.detach(), c[:, 2:]
+
+
+def two_detached(c):
+    return c[:, 1:], c.detach(), c.data, c.view(-1)
+
+
+def a_detached_part(c):
+    return c.detach()[:, 1:], c[:, 2:]
+
+
+def the_same_part(c):
+    part = c[:, 2:]
+    return part.detach(), part
+
+
+def the_tensor_itself(c):
+    return c.detach(), c
+
+
+@pytest.mark.parametrize("results", [a_part, two_detached, a_detached_part, the_same_part, the_tensor_itself])
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_a_detached_result_takes_no_gradients_from_others(backend, results):
+    def fn(kept, y):
+        return results(torch.cat([kept, y], 1))
+    translated = sot.to_static(fn, backend=backend)
+    for rows in (4, 4, 5, 6):
+        kept, y = torch.randn(2, rows, 4), torch.randn(2, 1, 4, requires_grad=True)
+        got, want = translated(kept, y), fn(kept, y)
+        torch.testing.assert_close(got, want)
+        assert [r.requires_grad for r in got] == [r.requires_grad for r in want]
+        assert got[0].untyped_storage().data_ptr() == got[1].untyped_storage().data_ptr()
+        grads = [torch.autograd.grad(sum(r.sum() for r in all_of if r.requires_grad), y) for all_of in (got, want)]
+        torch.testing.assert_close(*grads)

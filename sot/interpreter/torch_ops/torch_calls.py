@@ -422,17 +422,17 @@ def refuse_changes(m: Machine, name: str, changed: list[TensorRef]) -> None:
     """Break where a graph would not change these tensors as the program does, or where they must not change."""
     builder = m.builder
     if builder.tied and (point := builder.changed_tie()) is not None:
-        refused = f"{m.position()}: {name} changes a tensor that one side only passes on"
-        raise RestartCapture(refused, refused={point: refused})
+        why = f"{m.position()}: {name} changes a tensor that one side only passes on"
+        raise RestartCapture(why, refused={point: why})
     if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
         raise Break(Reason.BRANCH, f"{m.position()}: {name} changes a tensor from outside the branch in place")
     if any(ref.fake.layout is torch.strided and is_expanded(ref.fake) for ref in changed):
-        raise Break(Reason.UNSUPPORTED, f"{name} of an expanded tensor in place")   # a warning would name a graph's line
+        # the kernels raise, or give a warning, which would name a line of the graph
+        raise Break(Reason.UNSUPPORTED, f"{name} of an expanded tensor in place")
     if not m.assumptions.interprets and (builder.fake_mode.changes_what_it_reads or any(map(has_overlap, changed))):
         raise Break(Reason.UNSUPPORTED, f"{name} in place of memory that it also reads, or that a tensor has twice,")
-    why = m.assumptions.plain.get(Part.CHANGES)
-    if why is not None and any(ref.fake.requires_grad and ref.fake.is_leaf for ref in changed):
-        raise Break(Reason.UNSUPPORTED, f"{name} of a weight that is needed backward ({why})")
+    if Part.CHANGES in m.assumptions.plain and any(ref.fake.requires_grad and ref.fake.is_leaf for ref in changed):
+        raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs, with this backend,")
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:

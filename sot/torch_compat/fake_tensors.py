@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.nested._internal.nested_int import NestedIntNode
 
 from sot.torch_compat import op_effects
-from sot.torch_compat.operators import norm_rule
+from sot.torch_compat.operators import rules
 from sot.torch_compat.operators.overlaps import changes_what_it_reads
 from sot.torch_compat.subclasses.wrappers import plain_parts
 
@@ -29,7 +29,7 @@ __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeT
            "RecordingFakeMode", "UnsupportedFakeTensorException", "UnsupportedOperatorException",
            "enable_python_dispatcher", "forget_constant", "forget_tensors", "is_symbolic", "new_fake_mode", "quiet"]
 
-norm_rule.fix()
+rules.fix()
 
 
 def is_symbolic(fake: torch.Tensor) -> bool:

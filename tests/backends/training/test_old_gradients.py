@@ -148,3 +148,27 @@ def test_a_step_that_raises_has_released_them_too():
             step(module, optimizer, X)
         seen.append((len(found), [p.grad for p in module.parameters()]))
     assert seen[0] == seen[1] == (9, [None, None, None])
+
+
+def test_code_of_a_class_of_parameters_runs_as_often_as_in_python():
+    class Watched(nn.Parameter):
+        def __getattribute__(self, name):
+            if name == "grad":
+                told.append("read")
+            return super().__getattribute__(name)
+
+        def __setattr__(self, name, value):
+            told.append("set")
+            super().__setattr__(name, value)
+
+    def step():
+        weight.grad = None
+        weight.square().sum().backward()
+
+    seen = []
+    for run in (step, sot.to_static(step, backend="eager")):
+        told, weight = [], Watched(torch.ones(2))
+        for _ in range(3):
+            run()
+        seen.append([*told])
+    assert seen[0] == seen[1]

@@ -32,6 +32,7 @@ from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.torch_compat.autograd_nodes import spent_leaves
 from sot.torch_compat.functions import has_tangent, is_traced, transforms_are_active
 from sot.torch_compat.global_state import SET_GRAD
 from sot.values.base import NONE, Const, Value
@@ -258,8 +259,17 @@ class CapturedFunction:
         return self.node(results, constant, gradients, type(result) is TupleValue)
 
     def follow(self, region: Region, function: Any, args: list[Value]) -> End:
+        builder, start = self.m.builder, Start(self.m, self.m.frames[-1])
+        in_vain = builder.freed_in_vain
         with torch.no_grad():
-            end = follow_call(self.m, known_function(self.m, function), args, region)
+            try:
+                end = follow_call(self.m, known_function(self.m, function), args, region)
+            except BaseException:
+                start.restore()     # here, because what undoes ``enable_grad`` sets gradients to off
+                raise
+        if builder.freed_in_vain and not in_vain:   # the subgraph takes gradients, maybe only of what it has made
+            builder.freed_in_vain = any(isinstance(ref.fake, torch.Tensor) and spent_leaves(ref.fake) is not None
+                                        for ref in region.taken())
         if end.touched:
             touch = next(iter(end.touched.values()))
             raise Refusal(f"{touch.where} changes {touch.value}, which was there before")

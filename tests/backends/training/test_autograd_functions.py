@@ -236,6 +236,44 @@ def what_the_program_has_changed_before(v, w):
     return y.detach(), w.grad.clone()
 
 
+class GoesBackwardInside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return (x @ y).tanh()
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.enable_grad():
+            x, y = (v.detach().requires_grad_() for v in ctx.saved_tensors)
+            torch.autograd.backward((x @ y).tanh(), g)
+        return x.grad, y.grad
+
+
+class DifferentiatesInForward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            loss = (x.sin() * factor).logsumexp(0).sum()
+            ctx.save_for_backward(*torch.autograd.grad(loss, x))
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0], None
+
+
+@steps
+def gradients_inside_of_gradients(v, w):
+    y = GoesBackwardInside.apply(GoesBackwardInside.apply(w, w.T * v), w)
+    loss = y.sum() + DifferentiatesInForward.apply(y, v)
+    loss.backward()
+    w.data.sub_(w.grad * 0.1)
+    w.grad = None
+    return loss
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @steps.each
 def test_a_step_is_one_graph(fn, backend):
@@ -297,3 +335,31 @@ def test_a_function_that_cannot_be_captured_is_pythons(cls, backend):
         torch.testing.assert_close(*(torch.autograd.grad(result.sum(), W)[0] for result in results))
         torch.testing.assert_close(*results)
         assert len(set(Logged.log)) <= 1 and len(Logged.log) in (0, 2)
+
+
+class RefusedInTheMiddle(torch.autograd.Function):
+    """What stops its capture is in a block that turns gradients on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.enable_grad():
+            Logged.log.append(torch.is_grad_enabled())
+        return g * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_gradients_stay_on_where_a_capture_stops_within_a_function(backend):
+    def f(w):
+        loss = RefusedInTheMiddle.apply(w.sin()).cos().sum()
+        loss.backward()
+        return loss, torch.is_grad_enabled()
+    translated, mine, plain = sot.to_static(f, backend=backend), W.detach().clone(), W.detach().clone()
+    for _ in range(3):
+        got, wanted = (g(w.requires_grad_()) for g, w in ((translated, mine), (f, plain)))
+        torch.testing.assert_close(got[0], wanted[0])
+        torch.testing.assert_close(mine.grad, plain.grad)
+        assert got[1] is wanted[1] and got[0].requires_grad

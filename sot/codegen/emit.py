@@ -22,6 +22,7 @@ from sot.interpreter.trace import Trace
 from sot.support.errors import NotRebuildable
 from sot.values.base import ABSENT, Const, Lazy, Value
 from sot.values.classes import is_in_made_class
+from sot.values.constants import is_one_object
 from sot.values.iterators import GeneratorValue
 from sot.values.objects import DELETED, ObjectValue
 from sot.values.tensor import TensorValue
@@ -37,6 +38,7 @@ class Emitter:
         self.outputs: dict[int, tuple[TensorRef, str]] = {}     # outputs of the graph, by the id of their references
         self._memo: dict[int, str] = {}
         self._kept: list[Any] = []
+        self._literals: dict[str, Any] = {}
         self._later: deque[Callable[[], None]] = deque()
         self._positions: list[str] = []
         self._completing: set[int] = set()
@@ -62,12 +64,22 @@ class Emitter:
         return self.names.const(value, hint) if made is None else self.value(made)
 
     def literal(self, value: Any) -> str:
+        """Python's compiler makes one object of equal literals, but the program may have several."""
         text = as_literal(value)
-        if text is not None:
+        if text is not None and (is_one_object(value) or self._literals.setdefault(text, value) is value):
             return text
         if type(value) is tuple and self.trace.made_classes:
             return self.tuple_display("".join(self.literal(v) + ", " for v in value))
         return self.const(value)
+
+    def constant(self, value: Any, place: Origin | None) -> str:
+        """A constant that existed before: the object itself, because an equal one is another object for a program that
+        asks ``is``, or looks for a NaN in a list.
+        """
+        if place is None or is_one_object(value) or (
+                self.trace.made_classes and is_in_made_class(place, self.trace.made_classes)):
+            return self.literal(value)
+        return self.ref(place)
 
     def key(self, key: Any) -> str:
         return self.value(key) if isinstance(key, Value) else self.literal(key)

@@ -76,6 +76,7 @@ class CachedResult(Origin):
     function: Origin
     arguments: tuple[Origin, ...]
     names: tuple[str, ...]
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.const(result_of)}({emit.ref(self.function)}{self._written(map(emit.ref, self.arguments))})"

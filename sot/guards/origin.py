@@ -51,9 +51,12 @@ def origin(cls: C) -> C:
 
 @origin
 class Origin:
-    """Base of all origins. ``cheap`` means that ``expr`` needs no variable."""
+    """Base of all origins. ``cheap`` means that ``expr`` needs no variable. ``is_place`` means that an object is there;
+    other origins make their value whenever they are read, so it has no identity.
+    """
 
     cheap = False
+    is_place = False
 
     def expr(self, emit: Emit) -> str:
         raise NotImplementedError
@@ -69,6 +72,7 @@ class Arg(Origin):
     index: int
     name: str
     cheap = True
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"a{self.index}"
@@ -166,6 +170,7 @@ class Known(Origin):
     held: ById
     label: str
     cheap = True
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return emit.const(self.held.value)
@@ -187,6 +192,7 @@ class Attr(Origin):
 
     base: Origin
     name: str
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.ref(self.base)}.{self.name}"
@@ -232,6 +238,7 @@ class Item(Origin):
     base: Origin
     key: object
     label: str = ""
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         key = repr(self.key) if type(self.key) in (int, str, bool) else emit.const(self.key)
@@ -279,6 +286,7 @@ class KeyAt(Origin):
 
     base: Origin
     index: int
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.const(keys_of)}({emit.ref(self.base)})[{self.index}]"
@@ -296,6 +304,7 @@ class Global(Origin):
 
     namespace: Known
     name: str
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.ref(self.namespace)}[{self.name!r}]"
@@ -313,6 +322,7 @@ class CellContents(Origin):
 
     base: Origin
     name: str
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.ref(self.base)}.cell_contents"
@@ -332,6 +342,7 @@ class ClassAttr(Origin):
 
     base: Known
     name: str
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.ref(self.base)}.__dict__[{self.name!r}]"
@@ -348,6 +359,7 @@ class Referent(Origin):
     """The object that a weak reference refers to."""
 
     base: Origin
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.ref(self.base)}()"
@@ -364,6 +376,7 @@ class InContext(Origin):
     """The value of a context variable in the current context; ``Token.MISSING`` without one, whatever its default."""
 
     base: Origin
+    is_place = True
 
     def expr(self, emit: Emit) -> str:
         return f"{emit.ref(self.base)}.get({emit.const(Token.MISSING)})"

@@ -38,13 +38,18 @@ def opposite(equals, other):
     return result if result is NotImplemented else not result
 
 
+def same_or_equal(x, y):
+    """How containers compare. Capture has a handler: the identity of equal numbers does not matter here."""
+    return x is y or x == y
+
+
 def equal_sequences(a, b):
     """== of two lists or tuples, which the elements' == may change."""
     if len(a) != len(b):
         return False
     i = 0
     while i < len(a) and i < len(b):
-        if not (a[i] is b[i] or a[i] == b[i]):
+        if not same_or_equal(a[i], b[i]):
             return i >= len(a) and i >= len(b)
         i += 1
     return len(a) == len(b)
@@ -58,7 +63,7 @@ def different_sequences(a, b):
 def ordered_sequences(a, b, less, final):
     """<, <=, > and >= of two lists or tuples: the first elements that differ decide, then the lengths."""
     for x, y in zip(a, b, strict=False):
-        if not (x is y or x == y):
+        if not same_or_equal(x, y):
             return less(x, y)
     return final(len(a), len(b))
 
@@ -71,7 +76,7 @@ def equal_dicts(a, b):
         if key not in b:
             return False
         x, y = a[key], b[key]
-        if not (x is y or x == y):
+        if not same_or_equal(x, y):
             return False
     return True
 
@@ -130,7 +135,7 @@ def not_(value):
 def contains(items, wanted):
     """``wanted in items``, asking each element in turn."""
     for item in items:
-        if item is wanted or item == wanted:
+        if same_or_equal(item, wanted):
             return True
     return False
 
@@ -140,7 +145,7 @@ def index_in(items, wanted, start, stop, message):
     for i in range(start, stop):
         if i >= len(items):
             break
-        if items[i] is wanted or items[i] == wanted:
+        if same_or_equal(items[i], wanted):
             return i
     raise ValueError(message)
 
@@ -149,7 +154,7 @@ def count_in(items, wanted):
     """``items.count(wanted)``"""
     found = 0
     for item in items:
-        if item is wanted or item == wanted:
+        if same_or_equal(item, wanted):
             found += 1
     return found
 
@@ -158,7 +163,7 @@ def remove_from(items, wanted, message):
     """``items.remove(wanted)``"""
     i = 0
     while i < len(items):
-        if items[i] is wanted or items[i] == wanted:
+        if same_or_equal(items[i], wanted):
             if isinstance(items, list):
                 del items[i:i + 1]
             elif i < len(items):

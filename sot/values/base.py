@@ -200,6 +200,11 @@ class Const(Value):
         """The object, for operations that depend only on its type."""
         return self.real
 
+    @property
+    def place(self) -> Origin | None:
+        """Where the object is that the program has here, if it existed before."""
+        return self.origin if self.origin is not None and self.origin.is_place else None
+
     def constant(self) -> Any:
         return self.real
 
@@ -242,7 +247,7 @@ class Const(Value):
         return super().graph_argument(m, found, as_number)
 
     def rebuild(self, e: Emitter) -> str:
-        return e.literal(self.real)
+        return e.constant(self.real, self.place)
 
     def __str__(self) -> str:
         return short(self.real)

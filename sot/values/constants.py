@@ -20,6 +20,8 @@ EQUAL_TYPES = (int, float, complex, str, bytes, torch.dtype, torch.device, torch
 NUMBERS_AND_TEXT = (int, float, str, bytes)     # may be passed on without being read
 NUMPY_SCALARS = (np.number, np.bool_)
 DTYPES = frozenset(type(np.dtype(scalar)) for scalar in SCALARS)
+SHARED_NUMBERS, SHARED_TEXT = range(-5, 257), "\u0100"       # of which CPython has one object each
+MADE_ANEW = (float, complex, frozenset, range, slice, torch.device)
 SINGLETONS = (bool, type(None), type(Ellipsis), type(NotImplemented), type(contextvars.Token.MISSING))
 IDENTITY_TYPES = (types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
                   types.ClassMethodDescriptorType, types.CodeType, types.GetSetDescriptorType,
@@ -45,6 +47,23 @@ def is_value_of_torch(kind: type) -> bool:
     if kind.__module__ == "torch.distributed.tensor.placement_types":
         return True
     return kind.__module__.startswith("torch._C") and isinstance(getattr(kind, "__members__", None), dict)
+
+
+def is_one_object(value: Any) -> bool:
+    """Whether its value tells which object a constant is: CPython has one of this value, or the guard is the object."""
+    kind = type(value)
+    if kind is int:
+        return value in SHARED_NUMBERS
+    if kind is str:
+        return value < SHARED_TEXT and len(value) < 2
+    if kind in (bytes, tuple):
+        return len(value) < (2 if kind is bytes else 1)
+    return kind not in MADE_ANEW and not issubclass(kind, np.number) and not is_value_of_torch(kind)
+
+
+def is_nan(value: Any) -> bool:
+    """Whether it is a number that does not equal itself."""
+    return isinstance(value, (float, complex, np.inexact)) and bool(value != value)
 
 
 def is_number_of_library(kind: type) -> bool:

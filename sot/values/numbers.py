@@ -70,6 +70,10 @@ class DynamicNumber(LazyConst):
         return self._machine is not None
 
     @property
+    def place(self) -> Origin | None:
+        return super().place if isinstance(self.term, Origin) else None
+
+    @property
     def was_constant(self) -> bool:
         """Whether it became a constant in an earlier capture, and then differed."""
         return self._machine is not None and not self._machine.varies.specialized.isdisjoint(leaves(self.term))
@@ -120,7 +124,7 @@ class DynamicNumber(LazyConst):
         return bool(compare(m, "!=", self, Const(0)).real)
 
     def rebuild(self, e: Emitter) -> str:
-        return term_code(self.term, e) if self.varies else e.literal(self._value)
+        return term_code(self.term, e) if self.varies else Const.rebuild(self, e)
 
     def __str__(self) -> str:
         return term_text(self.term)
@@ -179,6 +183,8 @@ class VaryingRange(LazyConst):
         examples: list[Any] = [p.example if isinstance(p, DynamicNumber) else p.real for p in parts]
         super().__init__(m, range(*examples), varying.origin)
         self.parts = parts
+
+    place = None
 
     @property
     def varies(self) -> bool:
@@ -362,6 +368,8 @@ def is_among(m: Machine, value: Any, keys: Collection[Any]) -> bool | None:
     """``value in keys``, decided by the example and guarded; None if the number itself is needed to know."""
     found = [key for key in keys if isinstance(key, NUMBER_TYPES)]
     if len(found) > KEY_LIMIT or not all(type(key) in COMPARED for key in keys):
+        return None
+    if any(key != key for key in found):    # a NaN is among them if it is this object
         return None
     same = [key for key in found if key == value.example]
     if not same:

@@ -50,11 +50,15 @@ class OtherNumber(LazyConst):
             machine.guard(RelationGuard(self.origin, "==", ("repr", self.term), repr(self._value)))     # -0.0, NaN
         return self._value
 
+    @property
+    def place(self) -> Origin | None:
+        return super().place if isinstance(self.term, Origin) else None
+
     def truth(self, m: Machine) -> bool | None:
         return bool(compared(m, "!=", self, Const(0)).real) if self.is_unread else bool(self.real)     # type: ignore[union-attr]
 
     def rebuild(self, e: Emitter) -> str:
-        return term_code(self.term, e) if self.is_unread else e.literal(self._value)
+        return term_code(self.term, e) if self.is_unread else Const.rebuild(self, e)
 
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         if self.is_unread and as_number and self.pytype is complex:

@@ -33,6 +33,7 @@ class Machine(Protocol):
     assumptions: Assumptions
     builder: GraphBuilder
     frames: list[Any]                       # of the calls that are being executed
+    guards: dict[Guard, Any]                # met so far
     compared: set[type]                     # types of objects whose identity was compared
     watch: list[Any] | None                 # values that were changed in the branch that is being executed
 
@@ -79,6 +80,9 @@ class Emitter(Protocol):
 
     def literal(self, value: Any) -> str:
         """The text of a constant."""
+
+    def constant(self, value: Any, place: Origin | None) -> str:
+        """The expression of a constant that may have existed before."""
 
     def key(self, key: Any) -> str:
         """The expression of a dict's key."""

@@ -98,6 +98,10 @@ class VaryingText(Const):
         return self._text
 
     @property
+    def place(self) -> Origin | None:
+        return self.source
+
+    @property
     def example(self) -> str:
         """Its value in the captured call. This does not make it a constant."""
         return "".join(p if isinstance(p, str) else p.render(*map(example_of, p.numbers)) for p in self.parts)
@@ -118,7 +122,7 @@ class VaryingText(Const):
 
     def rebuild(self, e: Emitter) -> str:
         if self._text is not None:
-            return e.literal(self._text)
+            return super().rebuild(e)
         if len(self.parts) == 1 and isinstance(self.parts[0], ShownNumbers):
             return e.variable(self, self.parts[0].expression(e))
         parts = (repr(p) if isinstance(p, str) else p.expression(e) for p in self.parts)

@@ -24,10 +24,10 @@ from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.unwinding import chain
 from sot.support.errors import Break, PyRaise, Reason
 from sot.support.registry import HANDLERS
-from sot.values import numbers
+from sot.values import numbers, other_numbers, text
 from sot.values.base import ABSENT, ENTERED, NONE, Const, NotConstant, Opaque, Value
 from sot.values.callables import BoundMethod, FunctionValue
-from sot.values.constants import compares_by_python, is_library
+from sot.values.constants import compares_by_python, is_library, is_nan
 from sot.values.iterators import GeneratorValue, IteratorValue
 from sot.values.objects import (
     ListValue,
@@ -38,7 +38,7 @@ from sot.values.objects import (
 )
 from sot.values.objects.exceptions import like_native
 from sot.values.objects.hosted import in_decimal_context
-from sot.values.objects.identities import IdentityNumber
+from sot.values.objects.identities import IdentityNumber, fix_nan, is_same_constant
 from sot.values.objects.keys import PythonKey
 from sot.values.objects.references import PassNumber
 from sot.values.tensor import TensorNumber, TensorValue, see_both
@@ -54,6 +54,8 @@ EXACT = frozenset({list, tuple, dict, set, frozenset, collections.deque, collect
                    collections.defaultdict, str, bytes, int, float, bool, complex, range, slice, type(None)})
 SEQUENCES = (list, tuple, str, bytes)
 HOST_LIMIT = 200_000
+INEXACT = (float, complex, np.inexact)
+CONTAINERS = (list, tuple, set, frozenset, dict, collections.deque)
 
 
 # ---- nested constants -----------------------------------------------------------------------------------
@@ -63,6 +65,12 @@ def hosts(m: Machine, values: list[Value]) -> list[Any] | None:
         return [v.host(m) for v in values]
     except (NotConstant, RecursionError):
         return None
+
+
+def comparable_hosts(m: Machine, values: list[Value]) -> list[Any] | None:
+    """The same for functions that compare. A container with a NaN is none: its comparison depends on identity."""
+    found = hosts(m, values)
+    return None if found is not None and any(isinstance(v, CONTAINERS) and has_nan(v) for v in found) else found
 
 
 def run_native(m: Machine, function: Any, *args: Any, **kwargs: Any) -> Value:
@@ -187,15 +195,15 @@ def note_identity(m: Machine, a: Value, b: Value) -> None:
 def asked_identical(m: Machine, a: Value, b: Value) -> bool:
     """``a is b`` of the program."""
     note_identity(m, a, b)
-    return identical(a, b)
+    return identical(m, a, b)
 
 
-def identical(a: Value, b: Value) -> bool:
+def identical(m: Machine, a: Value, b: Value) -> bool:
     """``a is b``"""
     if a is b:
         return True
     if isinstance(a, Const) and isinstance(b, Const):
-        return a.pytype is b.pytype and a.real is b.real
+        return a.pytype is b.pytype and is_same_constant(m, a, b)
     if a.pytype is b.pytype is tuple and is_empty(a) and is_empty(b):
         return True
     if isinstance(a, BoundMethod) or isinstance(b, BoundMethod):
@@ -244,7 +252,9 @@ def key_of(m: Machine, value: Value, role: str | None = "a dict key", within: Va
         raise Break(Reason.UNSUPPORTED, f"hashing {value}")
     if isinstance(value, ObjectValue) and is_python(slot(m, value, "__hash__"), slot(m, value, "__eq__")):
         return PythonKey(value, hash(follow(m, hash, value)), lambda a, b: bool(follow(m, operator.eq, a, b)), state_of)
-    if not isinstance(value, Const):    # a constant is the key that it equals
+    if isinstance(value, Const):    # a constant is the key that it equals
+        fix_nan(m, value)
+    else:
         m.compared.add(value.pytype)
     key = value.key()
     if isinstance(value, FunctionValue):
@@ -277,18 +287,18 @@ def state_of(value: Value) -> Any:
 def equal(m: Machine, a: Value, b: Value) -> bool | None:
     """``a is b or a == b``, as containers compare. None if that needs user code or a tensor's value."""
     a, b = (v.as_constant() if isinstance(v, BoundMethod) else v for v in (a, b))
+    if a is b:
+        return True
+    if may_be_nan(a) and may_be_nan(b) and a.pytype is b.pytype:
+        return numbers_equal(m, a, b) or identical(m, a, b)
     if numbers.operands(a, b) is not None:
         return bool(numbers.compare(m, "==", a, b).real)
     if isinstance(a, IdentityNumber) and isinstance(b, IdentityNumber):
         return a.is_same(b)
-    if identical(a, b):
-        return True
     if isinstance(a, Const) and isinstance(b, Const):
-        if not foldable(a, "__eq__") or not foldable(b, "__eq__"):
-            return None
-        if decimal.Decimal in (a.pytype, b.pytype):
-            return bool(run_native(m, operator.eq, a.real, b.real).real)
-        return bool(a.real == b.real)
+        return equal_constants(m, a, b)
+    if identical(m, a, b):
+        return True
     tensors = isinstance(a, TensorValue), isinstance(b, TensorValue)
     if any(tensors):
         other = b if tensors[0] else a
@@ -297,13 +307,42 @@ def equal(m: Machine, a: Value, b: Value) -> bool | None:
         if isinstance(a, kind) and isinstance(b, kind) and not overridden(m, a, "__eq__") and not overridden(
                 m, b, "__eq__"):
             return equal_items(m, m.settle(a.items), m.settle(b.items))
-    found = hosts(m, [a, b])
+    found = comparable_hosts(m, [a, b])
     if found is not None:
         return bool(found[0] == found[1])
     if by_identity(m, a) and by_identity(m, b):
         m.compared.add(a.pytype)
         return False
     return None
+
+
+def may_be_nan(value: Value) -> bool:
+    """Whether it may equal only itself, here or at a later call."""
+    return isinstance(value, Const) and issubclass(value.pytype, INEXACT) and (
+        is_nan(value.unguarded) or text.varies(value))
+
+
+def numbers_equal(m: Machine, a: Any, b: Any) -> bool:
+    """``a == b`` for floats and complex numbers"""
+    known = other_numbers.compared(m, "==", a, b)
+    return bool(a.real == b.real if known is None else known.real)
+
+
+def has_nan(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(has_nan, (*value, *value.values())))
+    return any(map(has_nan, value)) if isinstance(value, CONTAINERS) else is_nan(value)
+
+
+def equal_constants(m: Machine, a: Const, b: Const) -> bool | None:
+    left, right = a.real, b.real
+    if left is right and a.pytype is b.pytype:
+        return True
+    if not foldable(a, "__eq__") or not foldable(b, "__eq__"):
+        return None
+    if decimal.Decimal in (a.pytype, b.pytype):
+        return bool(run_native(m, operator.eq, left, right).real)
+    return bool(left == right)
 
 
 def by_identity(m: Machine, value: Value) -> bool:

@@ -226,14 +226,14 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     if any(HANDLERS.find(c[0]) is None or c[0] is object.__ne__ for c in candidates):
         bound = TupleValue([TupleValue([bound_method(m, *c), c[2]]) for c in candidates])
         if symbol in ("==", "!="):
-            return m.enter(polyfill.equality_answer, [bound, boolean(identical(a, b) is (symbol == "=="))])
+            return m.enter(polyfill.equality_answer, [bound, boolean(identical(m, a, b) is (symbol == "=="))])
         return m.enter(polyfill.binary_answer, [bound, Const(not_supported(symbol, a, b))])
     result = first_answer(m, candidates, symbol, a, b)
     if result is not None:
         return result
     refuse_opaque(a, b)
     if symbol in ("==", "!="):
-        return boolean(identical(a, b) is (symbol == "=="))
+        return boolean(identical(m, a, b) is (symbol == "=="))
     return m.throw(TypeError, not_supported(symbol, a, b))
 
 
@@ -254,7 +254,7 @@ def comparing(m: Machine, obj: Value, name: str, other: Value) -> list[Candidate
 @handles(object.__eq__)
 def object_eq(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     a, b = take("__eq__", args, kwargs, "self", "other", required=2)
-    return boolean(True) if identical(a, b) else NOT_IMPLEMENTED
+    return boolean(True) if identical(m, a, b) else NOT_IMPLEMENTED
 
 
 @handles(object.__ne__)
@@ -274,7 +274,7 @@ def method_eq(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     a, b = take("__eq__", args, kwargs, "self", "other", required=2)
     if not isinstance(a, BoundMethod) or not isinstance(b, BoundMethod):
         return NOT_IMPLEMENTED
-    return boolean(identical(a.self_, b.self_) and identical(a.function, b.function))
+    return boolean(identical(m, a.self_, b.self_) and identical(m, a.function, b.function))
 
 
 @handles(types.MethodType.__ne__, types.BuiltinMethodType.__ne__, types.MethodWrapperType.__ne__)
@@ -297,7 +297,7 @@ def equality(m: Machine, a: Value, b: Value, wanted: bool) -> Value:
 
 def equal_unless_same(m: Machine, a: Value, b: Value) -> bool | None:
     """``equal``, also for classes that override == and call the builtin method."""
-    if identical(a, b) and is_constant(a.real):
+    if a is b or not isinstance(a, Const) and identical(m, a, b) and is_constant(a.real):
         return True
     left, right = a.items_list(m), b.items_list(m)
     if left is None or right is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sot.interpreter.builtins.common import hosts, is_none, run_native, take, truth_of
+from sot.interpreter.builtins.common import comparable_hosts, is_none, run_native, take, truth_of
 from sot.interpreter.builtins.iteration import known_items
 from sot.interpreter.objects import optimizers
 from sot.polyfills import iteration as polyfill
@@ -87,7 +87,7 @@ def _extreme(m: Machine, name: str, native: Any, function: Any, args: list[Value
     if is_none(key):
         if m.of_compilers and (best := optimizers.extreme(m, name, items)) is not None:
             return best
-        found = hosts(m, items)
+        found = comparable_hosts(m, items)
         if found is not None:
             index = run_native(m, lambda: found.index(native(found)))
             return _same_kind(items, found, index.constant(), native)
@@ -110,7 +110,7 @@ def refuse_varying(m: Machine, items: list[Value], what: str) -> None:
 def sorted_natively(m: Machine, items: list[Value], reverse: bool) -> list[Value] | None:
     """The elements in order if they are constants, else None."""
     refuse_varying(m, items, "sorting")
-    found = hosts(m, items)
+    found = comparable_hosts(m, items)
     if found is None:
         return None
     order = sorting_order(m, found, reverse)
@@ -142,7 +142,7 @@ def sorted_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 def sort_order(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """The order of keys: computed at once if they are constants."""
     keys, reverse, order = args
-    found = hosts(m, known_items(m, keys) or [])
+    found = comparable_hosts(m, known_items(m, keys) or [])
     if found is None:
         return m.enter(polyfill.compared_order, args)
     indices = sorting_order(m, found, truth_of(m, reverse))

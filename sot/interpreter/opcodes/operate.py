@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import NULL_FIRST, Instr
 from sot.interpreter.builtins import iteration, operators
-from sot.interpreter.builtins.common import is_empty, note_identity
+from sot.interpreter.builtins.common import asked_identical
 from sot.interpreter.builtins.containers import subscript
 from sot.interpreter.control_flow import predicates
 from sot.interpreter.frame import DISCARD, PUSH_BOOL, PUSH_NOT
 from sot.interpreter.opcodes.table import op
-from sot.interpreter.torch_ops import deferred_scalars
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
 from sot.polyfills import language
 from sot.support.errors import Break, Reason
@@ -19,7 +18,7 @@ from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import SliceValue
 from sot.values.numbers import is_dynamic
 from sot.values.objects import DictValue, TupleValue
-from sot.values.tensor import TensorBool, TensorNumber, see_both
+from sot.values.tensor import TensorBool
 from sot.values.text import joined, varies
 
 if TYPE_CHECKING:
@@ -85,31 +84,10 @@ def to_bool(m: Machine, frame: Frame, instr: Instr) -> None:
         frame.stack.append(known if isinstance(known, TensorBool) else boolean(known))
 
 
-def same_object(a: Value, b: Value) -> bool:
-    """``a is b``: the same Value, or constants whose identity Python guarantees."""
-    if a is b:
-        return True
-    if deferred_scalars.among(a, b):
-        return deferred_scalars.is_same(a, b)
-    if isinstance(a, TensorNumber) or isinstance(b, TensorNumber):
-        raise Break(Reason.UNSUPPORTED, "the identity of a number that depends on a tensor")
-    if isinstance(a, Const) and isinstance(b, Const):
-        if a.pytype is not b.pytype:
-            return False
-        left, right = a.unguarded, b.unguarded      # guards would make both the same constant
-        if left is not right and isinstance(left, (int, str, bytes, float, complex, tuple)) and left == right:
-            raise Break(Reason.UNSUPPORTED, "the identity of equal constants")
-        if a.real is b.real:
-            return True
-    see_both(a, b)
-    return a.pytype is b.pytype is tuple and is_empty(a) and is_empty(b)
-
-
 @op("IS_OP")
 def is_op(m: Machine, frame: Frame, instr: Instr) -> None:
     right, left = frame.stack.pop(), frame.stack.pop()
-    note_identity(m, left, right)
-    frame.stack.append(boolean(same_object(left, right) != instr.arg))
+    frame.stack.append(boolean(asked_identical(m, left, right) != instr.arg))
 
 
 @op("CONTAINS_OP")

@@ -12,7 +12,7 @@ from sot.support.errors import Break, Reason
 from sot.support.lookups import own_dict
 from sot.torch_compat.functions import DISABLED
 from sot.values.base import ABSENT, Const, NotConstant, Value
-from sot.values.constants import compares_by_python, is_constant
+from sot.values.constants import compares_by_python, is_constant, is_one_object
 from sot.values.objects.identities import IdentityKey, refuse_among_others
 from sot.values.objects.keys import PythonKey, finish
 from sot.values.wrapping import wrap
@@ -223,7 +223,11 @@ class DictValue(ObjectValue):
                 return key.value
             old = self.origin is not None and has_key(self.base, key)
             origin = KeyAt(self.origin, index_of(key, keys_of(self.base))) if old else None  # type: ignore[arg-type]
-            found = Const(key) if origin is None or is_constant(key) else wrap(m, key, origin)
+            if origin is not None and not is_constant(key):
+                found = wrap(m, key, origin)
+            else:
+                is_usual = is_one_object(key) or type(key) is str and key.isidentifier()    # interned
+                found = Const(key, None if is_usual else origin)
             self.key_values[key] = found
         return found
 

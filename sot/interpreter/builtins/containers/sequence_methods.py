@@ -12,11 +12,13 @@ from sot.interpreter.builtins.common import (
     equal,
     index_of,
     is_none,
+    note_identity,
     run_native,
     take,
     truth_of,
 )
 from sot.interpreter.builtins.containers.sequences import items_of, mutable, replace
+from sot.interpreter.builtins.operators import compare
 from sot.polyfills import containers as fill
 from sot.polyfills import operators as polyfill
 from sot.support.registry import handles
@@ -164,6 +166,15 @@ def index(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if same:
             return wrap_new(m, i)
     return m.throw(ValueError, not_found(self_.pytype, described(m, wanted)))
+
+
+@handles(polyfill.same_or_equal)
+def same_or_equal(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    known = equal(m, *args)
+    if known is not None:
+        return boolean(known)
+    note_identity(m, *args)
+    return compare(m, "==", *args)
 
 
 class Wanted:

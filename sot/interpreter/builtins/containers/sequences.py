@@ -9,10 +9,10 @@ import torch
 from sot.interpreter.builtins import iteration
 from sot.interpreter.builtins.common import (
     NOT_IMPLEMENTED,
+    comparable_hosts,
     count_of,
     fits,
     has_own_index,
-    hosts,
     index_of,
     is_none,
     no_keywords,
@@ -356,7 +356,7 @@ def comparison(symbol: str) -> Callable:
             return NOT_IMPLEMENTED
         if symbol in ("==", "!="):
             return equality(m, a, b, symbol == "==")
-        found = hosts(m, [TupleValue(items_of(m, a)), TupleValue(items_of(m, b))])
+        found = comparable_hosts(m, [TupleValue(items_of(m, a)), TupleValue(items_of(m, b))])
         if found is not None:
             return run_native(m, function, *found)
         return m.enter(polyfill.ordered_sequences, [a, b, Const(function), Const(function)])

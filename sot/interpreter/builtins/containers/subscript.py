@@ -15,6 +15,7 @@ from sot.interpreter.builtins.common import (
     call_slot,
     call_slot_for_effect,
     equal,
+    fix_nan,
     fold,
     foldable,
     has_own_index,
@@ -240,6 +241,7 @@ def constant_contains(m: Machine, container: Const, item: Value) -> Value:
         except NotConstant:
             pass
         else:
+            fix_nan(m, item)
             return fold(m, operator.contains, [container, Const(found)])  # type: ignore[return-value]
     return contains(m, container, item)
 

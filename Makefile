@@ -20,6 +20,8 @@ ZOO    ?= ../shared/zoo
 
 BIN := $(VENV)/bin
 RUN := $(BIN)/python
+# With it each process compiles the sources of the tests again.
+unexport PYTHONDONTWRITEBYTECODE
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
@@ -27,6 +29,8 @@ export TOKENIZERS_PARALLELISM := false
 all: test
 
 # ---- the environment: torch, then this package and the tools, then what the zoo needs ----
+# The package is compiled to bytecode, which pip leaves to the first import. Where PYTHONDONTWRITEBYTECODE is set each
+# process would compile it again: two seconds.
 
 $(VENV)/.torch:
 	$(PYTHON) -m venv $(VENV)
@@ -36,6 +40,7 @@ $(VENV)/.torch:
 
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml setup.py $(wildcard sot/csrc/*/*)
 	$(RUN) -m pip install -qq --no-build-isolation --editable ".[test,lint,demo,bench]" $(TORCH)
+	$(RUN) -m compileall -q sot sot/backends sot/graph
 	touch $@
 
 # Kept apart: beside a CPU build of torch torchvision imports only as the zoo does it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
@@ -22,6 +23,7 @@ from sot.graph import random_numbers
 from sot.torch_compat import compilers
 from sot.torch_compat.dynamo import inputs
 from sot.torch_compat.graphs import is_lazy
+from sot.torch_compat.inductor import vector_instructions
 from sot.torch_compat.inductor.compiled_modules import Notes
 from sot.torch_compat.inductor.own_functions import caching_own_functions
 
@@ -136,7 +138,7 @@ class DynamoBackend:
             arguments["inner_compile"] = notes.compile_inner
         gm, reads = inputs.with_sizes(gm)
         mode, fakes = compilers.fake_inputs(gm, [*example_inputs, *inputs.sizes_of(example_inputs, reads)])
-        with compilers.compiling(mode), caching_own_functions():
+        with compilers.compiling(mode), caching_own_functions(), self.vector_instructions():
             made = inputs.giving_sizes(compile_graph(gm, fakes, **arguments), reads)
             if notes is not None:
                 notes.metadata = compilers.autograd_metadata()
@@ -148,6 +150,9 @@ class DynamoBackend:
         if self.name == INDUCTOR and random_numbers.way() == "eager":
             return {EAGER_NUMBERS: True, **self.options}
         return self.options
+
+    def vector_instructions(self) -> AbstractContextManager[Any]:
+        return vector_instructions.taken_as_known() if self.name == INDUCTOR else nullcontext()
 
     def arguments(self) -> dict[str, Any]:
         if not self.settings:

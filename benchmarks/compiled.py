@@ -160,6 +160,7 @@ def run(name: str) -> dict[str, Any]:
             env = {**os.environ, **QUIET, "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / f"cache-{mode}"),
                    "SOT_CACHE_DIR": str(Path(folder) / "sot"),
                    "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+            env.pop("PYTHONDONTWRITEBYTECODE", None)    # an installed package has its bytecode, as torch has
             done = subprocess.run([sys.executable, __file__, "--measure", name, mode, str(out)], env=env, text=True,
                                   capture_output=True)
             row[mode] = json.loads(out.read_text()) if out.exists() else {

@@ -16,6 +16,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from sot.backends.distinct_results import is_strided
+from sot.interpreter.torch_ops.checkpoints import is_reentrant_checkpoint
 from sot.torch_compat.autograd_nodes import (
     CALL,
     Gradients,
@@ -61,7 +62,8 @@ class Histories:
         fakes = [node.meta.get("example_value") for node in gm.graph.find_nodes(op="placeholder")]
         changed = {storage for node in gm.graph.nodes for storage in node.meta.get("changes", ())}
         tensors = [fake for fake in fakes if isinstance(fake, torch.Tensor)]
-        self.is_repeatable = not any(node.meta.get("draws") for node in gm.graph.nodes) and all(
+        self.is_repeatable = not has_reentrant_checkpoints(gm) and not any(
+            node.meta.get("draws") for node in gm.graph.nodes) and all(
             is_strided(fake) and storage_id(fake) not in changed for fake in tensors)
         self.below: dict[int, frozenset[int]] = {}
         self.views: set[int] = set()              # the results that are views of values inside of the graph, and
@@ -117,6 +119,12 @@ class Histories:
         result: torch.Tensor = results[i]
         base = base_of(result) if i in self.of_bases else None
         return result if base is None else base
+
+
+def has_reentrant_checkpoints(gm: GraphModule) -> bool:
+    """Whether a node is a checkpoint through which only ``backward()`` goes: ``torch.autograd.grad`` refuses to."""
+    return any(is_reentrant_checkpoint(node) for module in gm.modules() if isinstance(module, GraphModule)
+               for node in module.graph.nodes)
 
 
 class Call:

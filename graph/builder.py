@@ -42,13 +42,13 @@ class GraphBuilder:
         self.untraced: list[TensorRef] = []     # the same with arrays and sparse tensors from outside
         # whether inputs, statistics, or tensors in inference mode are changed without a new version
         self.changes_traceless = False
-        # inputs that are changed so, and that get their elements back if the graph fails
-        self.put_back: list[TensorRef] = []
+        self.put_back: list[TensorRef] = []     # inputs changed so that get their elements back if the graph fails
         self.refuses = False                    # whether the graph may raise because of its inputs' values
         self.draws_then_refuses = False         # whether it may do so after it has drawn random numbers
+        self.reentrant: set[Any] = set()        # the nodes of results of reentrant checkpoints, on the fakes
         self.freed_in_vain = False              # whether a gradient was taken on the fakes and then rolled back
         self.has_data_sizes = False             # whether sizes or numbers in it depend on data
-        self.keeps_nodes = False                # whether the program puts hooks on a node of autograd
+        self.keeps_nodes = False                # whether the program puts hooks on a node of autograd, or a node warns
         self.region: Region | None = None       # the subgraph that is being built, or None
         self.modules: dict[str, fx.GraphModule] = {}    # finished subgraphs, by name
         self.tied: list[tuple[TensorRef, int, Any]] = []    # see regions.py

@@ -44,6 +44,7 @@ class Region:
         self.operands: dict[int, Operand] = {}
         self.parameters: list[TensorRef] = []
         self.initial: list[TensorRef] = []      # initial values of the parameters, for a loop
+        self.is_reentrant = False               # whether it is the function of a reentrant checkpoint
         self._outer: tuple = ()
 
     def __enter__(self) -> Region:
@@ -56,6 +57,12 @@ class Region:
         b = self.builder
         self.operations = b.operations
         b.region, b.graph, b.nodes, b.operations = self._outer
+
+    @property
+    def is_in_reentrant(self) -> bool:
+        """Whether it is being built in the function of a reentrant checkpoint, or is that function."""
+        outer = self._outer[0] if self._outer else None
+        return self.is_reentrant or outer is not None and outer.is_in_reentrant
 
     # ---- operands
     def placeholder(self, fake: torch.Tensor, name: str) -> fx.Node:

@@ -16,6 +16,7 @@ from sot.codegen.names import Walk
 from sot.codegen.source import compiled_function, entry_source, legend
 from sot.guards.guard_program import GuardProgram
 from sot.torch_compat.global_state import NO_MODES, NO_TRACER, GlobalState
+from sot.torch_compat.hooks import NO_SAVED_TENSORS_HOOKS
 
 
 def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exit, state: GlobalState,
@@ -49,6 +50,8 @@ def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exi
     inputs = tuple(program.node(origin) for origin in call.inputs) if direct else ()
     nodes, pairs, groups = program.finish()
     modes = NO_MODES if call.compiled is None or program.compares_threads else (*NO_MODES, NO_TRACER)
+    if call.saves_others:
+        modes = *modes, NO_SAVED_TENSORS_HOOKS
     entry = _hook.Entry(
         nodes, pairs, groups, ((state.check, True), *modes), callback,
         function if answer is None and index < 0 else None, tuple(n.index for n in loaded),

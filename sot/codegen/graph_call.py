@@ -2,9 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
 from typing import Any
+
+import torch
 
 from sot import _hook
 from sot.backends import BackendError, BackendWarning
@@ -47,6 +49,7 @@ class GraphCall:
         before: the lines before the call.
         failed: the lines that handle ``error``.
         released: the gradients that are dropped before it.
+        saves_others: whether autograd may save other tensors than in the program, which hooks would show.
     """
 
     compiled: Callable[..., Any] | None = None
@@ -55,6 +58,7 @@ class GraphCall:
     before: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     released: tuple[Attr, ...] = ()
+    saves_others: bool = False
 
     @property
     def is_only_call(self) -> bool:
@@ -100,9 +104,11 @@ def goes_on(error: Exception) -> bool:
 def call_of(trace: Trace, exit: Exit, graph: Graph | None, compiled: Compiled | None) -> GraphCall:
     """The call of a compiled graph. For a trace without operations it sets torch's states."""
     if graph is not None and compiled is not None:
-        return write_graph_call(
+        call = write_graph_call(
             exit.names, compiled.call, graph, [name for _, name in exit.outputs], trace.draws,
             unread_gradients(trace, graph, exit.names.origins))
+        records = graph.turns_grad_on or torch.is_grad_enabled()
+        return replace(call, saves_others=records and not compiled.is_unchanged)
     return GraphCall() if exit.is_plain else GraphCall(before=[
         f"{exit.names.const(setter)}(*{exit.names.const(values)})" for setter, values, _ in trace.state_log])
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -51,9 +52,13 @@ def is_users_stop(error: Exception) -> bool:
     return hooks is not None and not isinstance(error, (RuntimeError, IndexError, ValueError))
 
 
+# The hooks that the program has on the tensors that autograd saves, and the answer that there are none.
+NO_SAVED_TENSORS_HOOKS = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, True), None
+
+
 def has_saved_tensors_hooks() -> bool:
     """Whether the program has hooks on the tensors that autograd saves, as torch.utils.checkpoint does."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return NO_SAVED_TENSORS_HOOKS[0]() is not None
 
 
 def saving_policy(contexts: tuple[Any, Any]) -> Callable[..., bool] | None:

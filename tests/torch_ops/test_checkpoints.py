@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import warnings
 
 import pytest
 import torch
@@ -373,3 +374,57 @@ def test_a_checkpoint_of_inference_tensors_raises_after_what_came_before_it(back
     translated = sot.to_static(fn, backend=backend)
     for requires_grad in (False, True, False, True):
         assert same(called(translated, requires_grad), called(fn, requires_grad)) is None
+
+
+def outcomes(fn, backend):
+    """What calls of a function with a model return, with warnings and gradients: plain, and translated."""
+    found = []
+    for translate in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.3), nn.Linear(4, 4))
+        run, results = sot.to_static(fn, backend=backend) if translate else fn, []
+        for n in (2, 2, 3):
+            x = torch.randn(n, 4, requires_grad=True)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                made = run(model, x)
+                if made.requires_grad:
+                    made.sum().backward()
+            results += [made, x.grad, *(p.grad.clone() for p in model.parameters()), len(told), torch.rand(1)]
+        found.append(results)
+    return found
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_step_with_a_reentrant_checkpoint(backend):
+    """Only ``backward()`` goes through one: the gradients of a graph that runs as it is are ``torch.autograd.grad``."""
+    def fn(model, x):
+        loss = checkpoint(model, x.sin(), use_reentrant=True).square().sum()
+        loss.backward()
+        return loss.detach()
+    plain, translated = outcomes(fn, backend)
+    assert same(translated, plain) is None
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_reentrant_checkpoint_in_another_one_warns(backend):
+    def fn(model, x):
+        def inner(v):
+            return checkpoint(model, checkpoint(model, v, use_reentrant=True), use_reentrant=True)
+        return checkpoint(inner, x, use_reentrant=True).sin()
+    plain, translated = outcomes(fn, backend)
+    assert same(translated, plain) is None and any(v for v in plain if type(v) is int)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_gradients_with_a_history_through_a_reentrant_checkpoint(backend):
+    def run(translate):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4)
+        f = translate(lambda x: checkpoint(model, x, use_reentrant=True).sin())
+        x = torch.randn(2, 4, requires_grad=True)
+        f(x).sum().backward(create_graph=True)
+        return [x.grad.detach(), *(p.grad.detach() for p in model.parameters())]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(run(lambda f: sot.to_static(f, backend=backend)), run(lambda f: f))

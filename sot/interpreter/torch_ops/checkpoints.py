@@ -61,6 +61,11 @@ def run_as_it_is(subgraph: fx.GraphModule, args: tuple, others: tuple, reentrant
                       preserve_rng_state=preserve, **selected)
 
 
+def is_reentrant_checkpoint(node: fx.Node) -> bool:
+    """Whether a node of a graph is a checkpoint that goes backward inside of the backward pass."""
+    return node.target in (run_checkpointed, run_as_it_is) and bool(node.args[3])
+
+
 @handles(checkpoint)
 def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Without gradients, a plain call of the function. With gradients, a node, or a break."""
@@ -79,6 +84,10 @@ def call_checkpoint(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
         return without_gradients(m, function, given)
     if m.modes:
         raise Break(Reason.NOT_COMPILED, "checkpoint in a mode of functions")
+    if options[0] and m.builder.region is not None and m.builder.region.is_in_reentrant:
+        if m.assumptions.compiles:
+            raise Break(Reason.NOT_COMPILED, "a checkpoint that warns, because gradients are off in a reentrant one,")
+        m.builder.keeps_nodes = True
     refuse_instances("checkpoint", given)
     start = Start(m, m.frames[-1])
     try:
@@ -117,6 +126,7 @@ class Checkpoint:
         self.m, self.args, self.options = m, args, (reentrant, preserve)
         self.reentrant, self.context = reentrant, context
         self.region = Region(m.builder)
+        self.region.is_reentrant = reentrant
         self.results: list[TensorRef] = []
 
     def record(self, function: Value, kwargs: dict[str, Value]) -> Value:
@@ -144,6 +154,8 @@ class Checkpoint:
                                 m.stack_trace())
         node.meta["draws"] = draws
         keep_states(m, [end])
+        if self.reentrant:
+            m.builder.reentrant |= {fake.grad_fn for fake in fakes}
         made = [TensorValue(m.builder.adopt(m.builder.item(node, i, fake), fake)) for i, fake in enumerate(fakes)]
         return with_tensors(m, end.value, [*made])
 

@@ -2,6 +2,7 @@
 import pytest
 import torch
 from torch.autograd.graph import disable_saved_tensors_hooks, save_on_cpu, saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 import sot
 
@@ -108,3 +109,47 @@ def test_gradients_come_from_what_the_hooks_return(fn, backend):
         assert outcome(translated) == want
     if backend == "eager" and fn in IN_GRAPHS:
         assert [c.stopped for c in sot.translation_of(translated).captures] == [None]
+
+
+def in_a_checkpoint(f, x):
+    return checkpoint(f, f(x), use_reentrant=False)
+
+
+def in_hooks_that_count(f, x):
+    y = f(x)
+    with saved_tensors_hooks(count, lambda tensor: tensor):
+        return f(y)
+
+
+def count(tensor):
+    LOG.append(tuple(tensor.shape))
+    return tensor
+
+
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [in_a_checkpoint, in_hooks_that_count])
+def test_hooks_see_the_same_tensors_where_the_graph_was_captured_without_them(fn, backend, twice):
+    def run(translate):
+        LOG.clear()
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh(), torch.nn.Linear(3, 3))
+        torch.nn.init.eye_(model[0].weight)
+        torch.nn.init.ones_(model[2].weight)
+        f, found = translate(lambda v: model(v).sin()), []
+        for n in (2, 2, 3):
+            x = torch.linspace(0, 1, 3 * n).view(n, 3).requires_grad_()
+            loss = fn(f, x).sum()
+            if twice:
+                gradient, = torch.autograd.grad(loss, x, create_graph=True)
+                loss = gradient.square().sum()
+            loss.backward()
+            found.append(x.grad)
+            weight = model[0].weight
+            found.append(weight.grad.clone())
+        return found, [*LOG]
+    torch.manual_seed(0)
+    wanted, seen = run(lambda f: f)
+    torch.manual_seed(0)
+    found, seen_of_graphs = run(lambda f: sot.to_static(f, backend=backend))
+    torch.testing.assert_close(found, wanted)
+    assert seen_of_graphs == seen

@@ -182,6 +182,10 @@ def hooked_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: 
     for leaf, node in history([v.fake for v in outputs], end):
         if isinstance(node, torch.autograd.function.BackwardCFunction) and not is_of_subgraphs(node):
             raise Break(Reason.GRADIENT, "it goes through an autograd.Function")
+        if node in m.builder.reentrant:
+            if m.assumptions.interprets or "" in m.assumptions.plain_optimizers:
+                raise Break(Reason.GRADIENT, "it goes through a reentrant checkpoint")
+            m.of_compilers = True       # in a graph that runs as it is, ``torch.autograd.grad`` raises
         if leaf is not None and id(leaf) not in m.leaves:
             raise Break(Reason.GRADIENT, "its forward pass ran before this graph")
         if leaf is not None:

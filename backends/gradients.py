@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from sot import _hook
 from sot.backends.distinct_results import is_strided
 from sot.interpreter.torch_ops.checkpoints import is_reentrant_checkpoint
 from sot.torch_compat.autograd_nodes import (
@@ -151,7 +152,7 @@ def versions_of(inputs: Sequence[Any]) -> list[int]:
 
 def backward(node: Any, call: Call, gradients: Gradients, compiled: Callable[[Gradients], Any]) -> Any:
     """The backward pass of a compiled node. A result without a gradient has None."""
-    if torch.is_grad_enabled() and (found := plain_gradients(node, call, gradients)) is not None:
+    if torch.is_grad_enabled() and (found := PLAIN_GRADIENTS(node, call, gradients)) is not None:
         return found
     given = [i for i, gradient in enumerate(gradients) if gradient is not None]
     places = call.histories.places
@@ -200,3 +201,7 @@ def plain_gradients(node: Any, call: Call, gradients: Gradients) -> Any:
         if gradient is not None:
             found[place] = gradient if found[place] is None else found[place] + gradient
     return tuple(found)
+
+
+# A capture of what it runs would get the graph compiled once more, and ask for its gradients again, without end.
+PLAIN_GRADIENTS = _hook.plain(plain_gradients)

@@ -23,6 +23,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from sot.torch_compat.subclasses.wrappers import is_ragged
+from sot.torch_compat.tensors import set_versions
 
 SymInt = torch.SymInt
 # torch's structured log removes its handler at the first record if nothing is logged. The record of the first symbol
@@ -102,6 +103,7 @@ def fake_of(mode: FakeTensorMode, real: torch.Tensor, sizes: Sequence[Any], stri
             fake = moved(fake, real.storage_offset())
         if base.requires_grad and not base.is_leaf:
             fake.add_(torch.ones((), dtype=real.dtype, device=real.device, requires_grad=True))
+            set_versions([fake], [0])       # a version tells a change by the program
         else:
             fake.requires_grad_(base.requires_grad)
         if base is not real:

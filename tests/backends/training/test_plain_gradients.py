@@ -370,3 +370,41 @@ def test_a_detached_result_takes_no_gradients_from_others(backend, results):
         assert got[0].untyped_storage().data_ptr() == got[1].untyped_storage().data_ptr()
         grads = [torch.autograd.grad(sum(r.sum() for r in all_of if r.requires_grad), y) for all_of in (got, want)]
         torch.testing.assert_close(*grads)
+
+
+# ---- where the hook is on: Python runs the backward pass within a captured function -------------------------------
+
+
+def test_gradients_of_gradients_after_breaks_and_with_sizes_that_change():
+    """What PyTorch runs for them is not captured, and an input of any size that has a history is as before."""
+    def program(translate):
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+        def f(x):
+            y = model(x).exp()
+            sot.graph_break()
+            gradient, = torch.autograd.grad(y.sum(), x, create_graph=True)
+            sot.graph_break()
+            loss = gradient.square().sum()
+            sot.graph_break()
+            loss.backward()
+            return gradient
+        f, found = translate(f), []
+        for n in (2, 2, 3, 4):
+            model.zero_grad()
+            x = torch.linspace(0, 1, 3 * n).view(n, 3).requires_grad_()
+            found += [f(x), x.grad, gradients(model)]
+        return found
+    check(program)
+
+
+def test_heads_that_are_not_used_with_inputs_of_any_size_that_have_a_history():
+    def program(translate):
+        body, a, b, found = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3), []
+        f = translate(lambda h: (a(k := body(h).cos()), b(k)))
+        for n in (2, 3, 4):
+            h = (torch.ones(n, 3, requires_grad=True) * 2).sin()
+            f(h)[0].sum().backward()
+            found.append(gradients(a, b))
+        return found
+    check(program)

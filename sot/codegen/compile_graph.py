@@ -149,6 +149,8 @@ class GraphCompiler:
         key = key_of(graph, grad) if self.equal is not None and not constants else None
         found = self.equal.find(key) if self.equal is not None else None
         texts = ["".join(map(str, node.args[1:])) for node in self.asserted(graph)]
+        if self.compiles:
+            refuse_code_of_program(graph)
         shares, ordered = self.compiles and share_memory(graph), self.cuts and needs_order(graph)
         stays = self.compiles and ordered
         with (record.timed("backend"), torch.set_grad_enabled(grad), overrides_enabled(True),
@@ -159,9 +161,8 @@ class GraphCompiler:
         self.compiles = self.compiles or not as_it_is
         if as_it_is and graph.of_compilers:
             raise RestartCapture("the backend runs its graph as it is", interprets=True)
-        if not as_it_is and any(runs_code_of_program(node.target) for node in graph.module.graph.nodes):
-            raise RestartCapture("the backend compiles its graph, and would keep what the program's code reads",
-                                 compiles=True)
+        if not as_it_is:        # the backend was not known to compile
+            refuse_code_of_program(graph)
         if not as_it_is:
             refuse_shared_memory(graph)
             refuse_gradients_in_inference(graph)
@@ -369,6 +370,15 @@ def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
     for is_there, assumption in parts:
         if is_there:
             raise RestartCapture(why, **assumption) from None
+
+
+def refuse_code_of_program(graph: Graph) -> None:
+    """Restart the capture without nodes whose code a compiler would trace: it may change what is outside of the graph,
+    and a trace keeps what it reads.
+    """
+    if any(runs_code_of_program(node.target) for node in graph.module.graph.nodes):
+        raise RestartCapture("the backend compiles its graph, and would keep what the program's code reads",
+                             compiles=True)
 
 
 def refuse_gradients_in_inference(graph: Graph) -> None:

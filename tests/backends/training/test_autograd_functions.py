@@ -363,3 +363,34 @@ def test_gradients_stay_on_where_a_capture_stops_within_a_function(backend):
         torch.testing.assert_close(got[0], wanted[0])
         torch.testing.assert_close(mine.grad, plain.grad)
         assert got[1] is wanted[1] and got[0].requires_grad
+
+
+class ChangesAWeight(torch.autograd.Function):
+    """Its backward adds to the gradient of a weight. A trace of it would put one of the trace's tensors there."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        Logged.log.append(0)
+        with torch.enable_grad():
+            (HELD.weight * 2).sin().sum().backward()
+        return g + HELD.weight.grad.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_code_of_a_function_does_not_run_in_a_trace(backend):
+    def f(x):
+        y = ChangesAWeight.apply(x.sin()).cos()
+        y.sum().backward()
+        return y.detach()
+    found = []
+    for g in (sot.to_static(f, backend=backend), f):
+        Logged.log.clear()
+        HELD.weight = torch.ones(2, requires_grad=True)
+        for _ in range(3):
+            x = torch.ones(3, requires_grad=True)
+            found.append([g(x), x.grad, HELD.weight.grad.clone(), len(Logged.log)])
+    torch.testing.assert_close(found[:3], found[3:])

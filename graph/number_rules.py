@@ -29,6 +29,12 @@ TAKE_TENSORS = frozenset(name for n in (
     "addcdiv", "true_divide", "divide", "multiply", "subtract", "fmod", "xlogy", "special_xlogy", "special_xlog1py",
     "copysign", "index_fill", "special_zeta")
     for name in (n, "i" + n, "r" + n))
+# These make a tensor of a number themselves: a number of any size is an operand. ``alpha`` of add and sub is none.
+OF_ANY_SIZE = frozenset(name for n in (
+    "add", "sub", "mul", "truediv", "div", "rsub", "remainder", "mod", "floordiv", "floor_divide", "lt", "le", "gt",
+    "ge", "eq", "ne", "true_divide", "divide", "multiply", "subtract", "fmod", "xlogy", "special_xlogy",
+    "special_xlog1py", "copysign", "special_zeta", "getitem", "select", "tensor", "as_tensor")
+    for name in (n, "i" + n, "r" + n))
 HALF = torch.float16, torch.bfloat16
 
 
@@ -69,8 +75,16 @@ def rule(*targets: Any, **numbers: tuple[float, ...]) -> Callable[[Callable], Ca
 
 
 def takes_tensors(target: Any) -> bool:
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return name.strip("_") in TAKE_TENSORS or hasattr(target, "layout")
+    return name_of(target) in TAKE_TENSORS or hasattr(target, "layout")
+
+
+def name_of(target: Any) -> str:
+    return (target if isinstance(target, str) else getattr(target, "__name__", "")).strip("_")
+
+
+def is_operand(target: Any, place: int | str) -> bool:
+    """Whether a number there may be of any size."""
+    return name_of(target) in OF_ANY_SIZE and place != "alpha"
 
 
 def is_of_lists(target: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum
 from math import copysign
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot.graph import NumberRef
-from sot.graph.number_rules import is_of_lists, rule_of, takes_tensors
+from sot.graph.number_rules import is_of_lists, is_operand, rule_of, takes_tensors
+from sot.guards.draws import is_drawn
 from sot.guards.guards import IsGuard, RelationGuard, TypeGuard
 from sot.guards.origin import Attr, Origin, TensorPart
 from sot.guards.symbols import on_numbers
@@ -101,6 +102,8 @@ class DynamicNumber(LazyConst):
         if self._symbol is not None:
             int(self._symbol)
             m.note_assumptions()
+        elif self._value != self._value:
+            m.guard(RelationGuard(self.origin, "!=", self.term, self.term))
         else:
             m.guard(RelationGuard(self.origin, "==", self.term, self._value))
             if self.pytype is float and self._value == 0.0:     # -0.0 is another number
@@ -242,22 +245,44 @@ def with_number_places(m: Machine, name: str, target: Any, args: list[Value], kw
     """
     if name in m.assumptions.needs_numbers:
         return args, kwargs, ()
+    given: dict[int | str, Value] = dict(enumerate(args))
+    given.update(kwargs)
     if takes_tensors(target) or is_of_lists(target) and (m.assumptions.interprets or not m.of_compilers):
-        return args, kwargs, {*range(len(args)), *kwargs}
+        return args, kwargs, {p for p, v in given.items() if is_operand(target, p) or fits(m, v, given)}
     rule = rule_of(target)
     if rule is not None and rule.of_program is not None and not may_vary(m, rule.of_program, args, kwargs):
         return args, kwargs, ()
-    given: dict[int | str, Value] = dict(enumerate(args))
-    given.update(kwargs)
     found = set[int | str]()
     for place, special in rule.places(args, kwargs) if rule is not None else ():
         value = given[place]
         if is_dynamic(value) and value.pytype is float:
             if (known := special_value(m, value, special)) is not None:
                 given[place] = Const(known)
-            else:
+            elif fits(m, value, given):
                 found.add(place)
     return [given[i] for i in range(len(args))], {key: given[key] for key in kwargs}, found
+
+
+def fits(m: Machine, value: Value, given: Mapping[int | str, Value]) -> bool:
+    """Guard that torch does not refuse a float because it is too large for a type. A compiled graph has a tensor in
+    place of the number, which becomes infinite. A random number cannot be guarded.
+    """
+    if m.assumptions.interprets or not is_dynamic(value) or value.pytype is not float:
+        return True
+    if any(map(is_drawn, leaves(value.term))):      # type: ignore[attr-defined]
+        return True
+    tensors = [fake.dtype for v in given.values() if isinstance(fake := getattr(v, "fake", None), torch.Tensor)]
+    dtypes = {torch.float32, *tensors, *(v.real for v in given.values() if v.pytype is torch.dtype)} - {torch.bool}
+    (example, _), _ = operands(value, Const(0)) or ((0, 0), 0)
+    if not math.isfinite(example) and all(d.is_floating_point or d.is_complex for d in dtypes):
+        return not is_finite(m, value).real
+    limits = [torch.finfo(d) if d.is_floating_point or d.is_complex else torch.iinfo(d) for d in dtypes]
+    return within(m, value, max(float(limit.min) for limit in limits), min(below(limit.max) for limit in limits))
+
+
+def below(limit: float) -> float:
+    """The largest float that is not above a limit."""
+    return float(limit) if float(limit) <= limit else math.nextafter(float(limit), 0)
 
 
 def may_vary(m: Machine, operator: Any, args: list[Value], kwargs: dict[str, Value]) -> bool:

@@ -166,7 +166,7 @@ def load_of_function(m: Machine, obj: FunctionValue, name: str) -> Value:
         return obj.fields[name]
     if name == "__code__":
         return Const(obj.code)
-    if name in ("__name__", "__qualname__"):
+    if name in ("__name__", "__qualname__") and (obj.real is ABSENT or obj.origin is None):
         return Const(obj.name.rpartition(".")[2] if name == "__name__" else obj.name)
     if name == "__globals__":
         return m.namespace(obj.namespace)

@@ -155,10 +155,11 @@ def run(name: str) -> dict[str, Any]:
     """A row: the three measurements, and whether the results agree."""
     row: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
+        cache = new_cache(Path(folder) / "sot")
         for mode in MODES:
             out = Path(folder) / f"{mode}.json"
             env = {**os.environ, **QUIET, "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / f"cache-{mode}"),
-                   "SOT_CACHE_DIR": str(Path(folder) / "sot"),
+                   "SOT_CACHE_DIR": str(cache),
                    "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
             env.pop("PYTHONDONTWRITEBYTECODE", None)    # an installed package has its bytecode, as torch has
             done = subprocess.run([sys.executable, __file__, "--measure", name, mode, str(out)], env=env, text=True,
@@ -169,6 +170,16 @@ def run(name: str) -> dict[str, Any]:
             if "error" not in row[mode]:
                 row[mode]["difference"] = difference(Path(folder) / f"{mode}.pt", Path(folder) / "eager.pt", name)
     return row
+
+
+def new_cache(folder: Path) -> Path:
+    """A cache with nothing but what SOT compiles once for a torch that is installed."""
+    from sot.support.cache_folder import private_folder
+    from sot.torch_compat import native
+    native.build(*native.LIBRARIES)
+    folder.mkdir(mode=0o700)
+    (folder / "native").symlink_to(private_folder("native"))
+    return folder
 
 
 def difference(a: Path, b: Path, name: str) -> str:

@@ -1,7 +1,8 @@
 """Executes a frame symbolically and chooses the exit of its trace.
 
 The exit is the return of the frame if emitted code can rebuild the returned value, and a break otherwise. The break
-stays in the innermost frame that can be resumed and whose values can be rebuilt.
+stays in the innermost frame that can be resumed and whose values can be rebuilt, outside of libraries without tensor
+work.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import torch
 
 from sot.bytecode import Code
 from sot.codegen.exit import Exit, plain_exit, write_exit
+from sot.driver.plain_libraries import depth_outside
 from sot.guards.assumptions import Assumptions, RestartCapture
 from sot.guards.origin import Inputs
 from sot.interpreter.effects.torch_warnings import without_warnings
@@ -85,7 +87,7 @@ def execute(machine: Machine, record: Capture, full_graph: bool,
 def leave_at(machine: Machine, cause: Break, write: Callable[[Trace], Exit]) -> tuple[Trace, Exit]:
     """The exit at a break, in the innermost frame that can be resumed. Raises Skip if no frame can."""
     reason, top = cause, len(machine.frames) - 1
-    for depth in range(resumable_depth(machine), -1, -1):
+    for depth in range(min(resumable_depth(machine), depth_outside(machine)), -1, -1):
         machine.rollback(depth)
         if in_level(machine.state_log):
             continue

@@ -6,25 +6,40 @@ where they are called without a tensor or a module. One graph among its captures
 
 A function of a library that checks types or shapes is called with tensors and computes none. So a function is left to
 Python, too, after a few captures of it, or of what follows its breaks, without a graph.
+
+If a capture breaks within a call of a library that has no tensor work, Python runs this call, not only the operation
+that capture cannot follow: a visitor of syntax trees would break for each of its nodes, dozens of times in a call.
 """
 from __future__ import annotations
 
+import inspect
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import CellType, FunctionType
+from pathlib import Path
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
 from sot.bytecode.code_table import CodeTable
 from sot.bytecode.resume_origin import whole_code
+from sot.interpreter.frame import Frame
+from sot.interpreter.machine import Machine
 from sot.reports.records import Capture
-from sot.support.places import is_installed
+from sot.support.lookups import own_dict
+from sot.support.own_code import is_own
+from sot.support.places import is_of_library
+from sot.values.base import ABSENT, Const, Lazy, Opaque
+from sot.values.objects import DELETED, DictValue, ListValue, ObjectValue, TupleValue
 
 FRUITLESS = 8       # captures of a library, until it is left to Python
 FRUITLESS_OF_FUNCTION = 4
 DEEPEST = 2         # levels of containers in which a tensor is looked for
+WORKING = (torch.Tensor, torch.nn.Module)
+TORCH = os.path.join(Path(torch.__file__).parent, "")
 
 
 class PlainLibraries:
@@ -37,7 +52,7 @@ class PlainLibraries:
 
     def leaves(self, function: FunctionType, inputs: Iterable[object]) -> bool:
         """Is a call left to Python, and those that come after it?"""
-        if not is_installed(function.__code__.co_filename):
+        if not is_of_library(function.__code__.co_filename):
             return False
         package = package_of(function)
         return self.functions.of(whole_code(function.__code__)).is_poor or (
@@ -45,7 +60,7 @@ class PlainLibraries:
 
     def note(self, function: FunctionType, inputs: Iterable[object], record: Capture) -> None:
         """Note what has come of a capture."""
-        if not is_installed(function.__code__.co_filename):
+        if not is_of_library(function.__code__.co_filename):
             return
         outcome = self.functions.of(whole_code(function.__code__))
         if record.graph is not None:
@@ -75,7 +90,7 @@ def package_of(function: FunctionType) -> str:
 
 def has_work(values: Iterable[Any], level: int = 0) -> bool:
     """Is there a tensor or a module among arguments? No code of theirs is run: an object may lie about its class."""
-    return any(issubclass(type(value), (torch.Tensor, torch.nn.Module))
+    return any(issubclass(type(value), WORKING)
                or level < DEEPEST and has_work(held(value), level + 1) for value in values)
 
 
@@ -96,3 +111,64 @@ def held_by_cell(cell: CellType) -> Iterable[object]:
         return [cell.cell_contents]
     except ValueError:      # it is empty
         return ()
+
+
+# ---- calls of libraries that a capture has followed ----
+
+
+def depth_outside(machine: Machine) -> int:
+    """The depth of the innermost frame outside of libraries without tensor work. At a break its call of such a library
+    is Python's.
+    """
+    frames, outside = machine.frames, len(machine.frames) - 1
+    for depth in range(outside, 0, -1):
+        file = frames[depth].native.co_filename
+        if is_own(file):
+            continue
+        if not is_of_library(file) or file.startswith(TORCH) or frames[depth - 1].mark.graph != machine.builder.mark():
+            break
+        if not any(map(may_compute, parameters(frames[depth]))):
+            outside = depth - 1
+    return outside
+
+
+def parameters(frame: Frame) -> Iterable[Any]:
+    """The arguments, as the function has left them."""
+    code = frame.native
+    flags = bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    for name in code.co_varnames[:code.co_argcount + code.co_kwonlyargcount + flags]:
+        yield frame.cells[name].contents if name in frame.cells else frame.locals.get(name, ABSENT)
+
+
+def may_compute(value: Any, level: int = 0) -> bool:
+    """Whether a library that is given this value could compute with tensors. Of functions and of objects with code of
+    the program, capture does not know.
+    """
+    if value is ABSENT or isinstance(value, Const):
+        return False
+    if isinstance(value, (Lazy, Opaque)):
+        return holds_work(value.real)
+    if level > DEEPEST or not isinstance(value, ObjectValue) or issubclass(value.pytype, WORKING):
+        return True
+    if value.real is not ABSENT:
+        return holds_work(value.real)
+    if isinstance(value, (TupleValue, ListValue)):
+        return any(may_compute(item, level + 1) for item in value.items)
+    if isinstance(value, DictValue):
+        return any(may_compute(item, level + 1) for item in value.overlay.values() if item is not DELETED)
+    return not is_of_libraries(value.pytype) or any(
+        may_compute(item, level + 1) for item in (*value.attrs.overlay.values(), *value.slots.values())
+        if item is not DELETED)
+
+
+def holds_work(value: Any) -> bool:
+    if isinstance(value, (FunctionType, MethodType)) or not is_of_libraries(type(value)):
+        return True
+    return has_work([value, *(own_dict(value) or {}).values()])
+
+
+def is_of_libraries(kind: type) -> bool:
+    """Whether a class has been defined by Python itself or by a library."""
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    return module is not None and (file is None or is_of_library(file)) and kind.__module__ != "__main__"

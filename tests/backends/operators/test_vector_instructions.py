@@ -38,7 +38,7 @@ def test_a_first_kernel(tmp_path):
         pytest.skip("Inductor also looks for instructions that it tests with a small program")
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FIRST_KERNEL], env=environment, text=True,
-                          capture_output=True, check=True)
+                          capture_output=True, check=True, timeout=300)
     assert done.stdout.split() == [CAPABILITY.lower()]
     assert "Vectorized" in "".join(file.read_text() for file in tmp_path.rglob("*.main.cpp"))
 

@@ -213,7 +213,7 @@ def identical(m: Machine, a: Value, b: Value) -> bool:
     if isinstance(a, TensorNumber) or isinstance(b, TensorNumber):
         raise Break(Reason.UNSUPPORTED, "the identity of a number that depends on a tensor")
     see_both(a, b)
-    return a.real is not ABSENT and a.real is b.real
+    return a.pytype is b.pytype and a.real is not ABSENT and a.real is b.real      # ``real`` fixes a number that varies
 
 
 def is_empty(value: Value) -> bool:

@@ -224,3 +224,15 @@ def test_devices_are_made_when_they_are_read():
     def f(x):
         return x + 1, x.device is x.device, x.dtype is torch.float32, x.shape is x.shape
     assert sot.to_static(f, backend="eager")(X)[1:] == f(X)[1:]
+
+
+def test_a_number_that_varies_is_no_object_of_another_class(backend):
+    default = object()
+
+    def f(x, rate):
+        return x if rate is default or rate is float else x * rate
+
+    g = sot.to_static(f, backend=backend)
+    for rate in (0.5, 0.25, 0.125, 3.0, 7.5):
+        assert g(torch.ones(2), rate).equal(torch.ones(2) * rate)
+    assert len(backend.graphs) <= 2

@@ -161,9 +161,8 @@ class GraphCompiler:
         self.compiles = self.compiles or not as_it_is
         if as_it_is and graph.of_compilers:
             raise RestartCapture("the backend runs its graph as it is", interprets=True)
-        if not as_it_is:        # the backend was not known to compile
+        if not as_it_is:        # the backend was maybe not known to compile
             refuse_code_of_program(graph)
-        if not as_it_is:
             refuse_shared_memory(graph)
             refuse_gradients_in_inference(graph)
         if graph.floats and not as_it_is:

@@ -3,7 +3,8 @@
     SOT_LOG=breaks,recompiles python train.py
 
 ``CHANNELS`` has the names for SOT_LOG; ``all`` selects every channel. Each channel is a logger ``sot.<name>`` of
-Python's logging, which logs at level DEBUG, so a program may add its own handlers. Without SOT_LOG nothing is printed.
+Python's logging, which logs at level DEBUG, so a program may add its own handlers and set the level of ``sot`` or of a
+channel. Without SOT_LOG nothing is printed, also not by a program whose own level is DEBUG.
 """
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from sot.reports.lines import at, break_lines, fallback_lines, graph_lines, guar
 from sot.reports.records import Capture
 
 ROOT = logging.getLogger("sot")
+if ROOT.level == logging.NOTSET:    # the level that the program sets for its own messages is not meant for these
+    ROOT.setLevel(logging.WARNING)
 
 
 # ---- the lines of each channel for a capture; without lines nothing is printed

@@ -93,6 +93,19 @@ def test_programs_may_use_the_loggers_themselves(caplog, backend):
     assert "test_log.py" in caplog.text
 
 
+def test_a_program_that_logs_its_own_debug_messages_does_not_get_these(caplog, backend):
+    caplog.set_level(logging.DEBUG)
+    assert logging.getLogger("of.the.program").isEnabledFor(logging.DEBUG)
+    sot.to_static(lambda x: x if x.sum() > 0 else -x, backend=backend)(X)
+    assert not [r for r in caplog.records if r.name.startswith("sot.")]
+
+
+def test_a_program_may_ask_for_all_channels_at_their_parent(caplog, backend):
+    caplog.set_level(logging.DEBUG, logger="sot")
+    sot.to_static(lambda x: x if x.sum() > 0 else -x, backend=backend)(X)
+    assert {r.name for r in caplog.records} >= {"sot.breaks", "sot.graphs", "sot.guards", "sot.code"}
+
+
 def test_each_logger_belongs_to_a_channel():
     root = Path(sot.__file__).resolve().parent
     text = "".join(path.read_text() for folder in (root, root.parent / "graph", root.parent / "backends")

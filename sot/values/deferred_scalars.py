@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sot.guards.assumptions import Point, RestartCapture
 from sot.guards.draws import Drawn
 from sot.guards.terms import Term, leaves
-from sot.support.errors import NotRebuildable
+from sot.support.errors import Break, NotRebuildable, Reason
 from sot.values.base import NotConstant, Value
 
 if TYPE_CHECKING:
@@ -88,6 +88,12 @@ class DeferredScalar(Value):
 
     def constant(self) -> None:
         raise self.needed()
+
+    def key(self) -> Any:
+        """Python looks the key up, because a number that a graph reads is often another at the next call: as a
+        constant it would need a capture each time.
+        """
+        raise Break(Reason.TENSOR_VALUE, "it is a key")
 
     def truth(self, m: Machine) -> bool | None:
         raise self.needed()

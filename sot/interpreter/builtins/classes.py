@@ -14,6 +14,7 @@ from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import HANDLERS, handles, polyfills
 from sot.values.base import NONE, Const, NotConstant, Value
 from sot.values.constants import is_constant, is_library
+from sot.values.deferred_scalars import DeferredScalar
 from sot.values.objects import ObjectValue
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ def _refuse_subclass(base: type) -> Callable:
         cls = args[0].constant()
         if cls is not base:
             raise Break(Reason.UNSUPPORTED, f"an instance of {cls.__qualname__}, a subclass of {base.__name__},")
+        if HANDLERS.find(base) is None:     # the call of a class without a handler leads here again
+            raise Break(Reason.OPAQUE_CALL, f"{base.__name__}() of a value that is not known during capture")
         return Const(base).call(m, args[1:], kwargs)
     return handler
 
@@ -99,6 +102,8 @@ for _base in (int, float, complex, str, bytes):
 @handles(enum.EnumMeta.__call__)
 def enum_call(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """A member by its value."""
+    if any(isinstance(a, DeferredScalar) for a in args):
+        raise Break(Reason.TENSOR_VALUE, "it is the value of an enum member")
     try:
         cls, *values = (a.host(m) for a in args)
         missing: Any = getattr(cls, "_missing_", None)

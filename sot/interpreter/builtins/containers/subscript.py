@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 WHOLE = Const(slice(None))
 
 
-def refuse_deferred(key: Value) -> None:
-    """Only tensors have elements at a position that is read after the graph."""
+def refuse_deferred(obj: Value, key: Value) -> None:
+    """Only tensors have elements at a position that is read after the graph. Python looks up a key of a dict."""
+    if issubclass(obj.pytype, dict) and obj.pytype.__getitem__ is dict.__getitem__:
+        return
     for part in key.slice_parts if isinstance(key, SliceValue) else (key,):
         if isinstance(part, DeferredScalar) and not isinstance(part, IdentityNumber):
             raise part.needed()
@@ -56,7 +58,7 @@ def refuse_deferred(key: Value) -> None:
 @ANSWERS.add((Value, "getitem"))
 def getitem(m: Machine, obj: Value, key: Value) -> Value:
     """``obj[key]``, by the methods of its class."""
-    refuse_deferred(key)
+    refuse_deferred(obj, key)
     result = call_slot(m, obj, "__getitem__", [key])
     if result is None:
         refuse_opaque(obj)
@@ -142,7 +144,7 @@ def selected_at(m: Machine, obj: Any, dim: int, index: Value) -> Any:
 @ANSWERS.add((Const, "getitem"))
 def constant_item(m: Machine, obj: Const, key: Value) -> Value:
     """An item of a string, a range, an enum class, or ``cls[...]``."""
-    refuse_deferred(key)
+    refuse_deferred(obj, key)
     real = obj.real
     if isinstance(real, (tuple, frozenset)) and isinstance(key, (Const, SliceValue)):
         result = fold(m, operator.getitem, [obj, key])
@@ -185,7 +187,7 @@ def class_item(m: Machine, obj: Const, key: Value) -> Value:
 # ---- writing
 @ANSWERS.add((Value, "setitem"))
 def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
-    refuse_deferred(key)
+    refuse_deferred(obj, key)
     result = call_slot_for_effect(m, obj, "__setitem__", [key, value])
     if result is None:
         refuse_opaque(obj)
@@ -200,7 +202,7 @@ def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -
 
 def delitem(m: Machine, obj: Value, key: Value) -> Value | None:
     """``del obj[key]``. A pushed frame drops its result."""
-    refuse_deferred(key)
+    refuse_deferred(obj, key)
     result = call_slot_for_effect(m, obj, "__delitem__", [key])
     if result is None:
         refuse_opaque(obj)

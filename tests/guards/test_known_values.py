@@ -34,6 +34,20 @@ def test_a_value_that_comes_from_a_small_input_of_whole_numbers(ask):
     check(ask, X.clone().requires_grad_(), I, graphs=1, breaks=0)
 
 
+@pytest.mark.parametrize("x", [torch.arange(3.0).reshape(1, 3), torch.arange(3.0).reshape(1, 1, 3)], ids=["2-D", "3-D"])
+@pytest.mark.parametrize("i", [torch.tensor([0]), torch.tensor([2])], ids=["nothing", "all"])
+@pytest.mark.parametrize("ask", [
+    lambda x, i: x[i > 0],
+    lambda x, i: x[i > 0, ..., 1:],
+    lambda x, i: x[(i > 0)[0]],
+    lambda x, i: x[:, (i > 0)[0]],
+    lambda x, i: x[(i > 0).reshape(1, 1).expand(x.shape[:2])] if x.dim() == 3 else x[i > 0],
+    lambda x, i: x.masked_select(i > 0),
+], ids=["rows", "rows and columns", "a truth value", "a truth value inside", "two dimensions", "selected"])
+def test_a_mask_of_one_element_is_not_a_truth_value(ask, x, i):
+    check(ask, x, i)
+
+
 def test_values_follow_changes_in_place():
     def f(x, i):
         before = i.max().item()

@@ -63,9 +63,9 @@ def answer(m: Machine, kind: str, target: Any, args: tuple, kwargs: dict) -> tup
 
 def with_numbers(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
     """``torch.arange(n)`` with numbers in place of tensors of one element."""
-    single = [ref for ref in refs_in((args[1:] if kind == "call_method" else args, kwargs)) 
+    single = [ref for ref in refs_in((args[1:] if kind == "call_method" else args, kwargs))
               if not is_symbolic(ref.fake) and ref.fake.numel() == 1]
-    if not single:
+    if not single or any(map(is_mask, index_of(name, args))):       # a mask of one element is not a truth value
         return None
     numbers = {id(ref): value.item() for ref, value in zip(single, values_of(m, single), strict=True)}
     first = args[:1] if kind == "call_method" else ()
@@ -78,18 +78,30 @@ def with_numbers(m: Machine, kind: str, name: str, target: Any, args: tuple, kwa
 
 def with_positions(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:
     """``x[mask]`` with the positions at which the mask is true."""
-    if name not in INDEXING:
+    index = index_of(name, args)
+    if not any(map(is_mask, index)):
         return None
-    index = args[1] if isinstance(args[1], tuple) else (args[1],)
     parts: list[Any] = []
     for part in index:
-        if isinstance(part, TensorRef) and part.fake.dtype in (torch.bool, torch.uint8):
-            mask, = values_of(m, [part])
-            parts += [constant(m, found, "positions") for found in mask.nonzero(as_tuple=True)]
-        else:
+        if not is_mask(part):
             parts.append(part)
+            continue
+        mask, = values_of(m, [part])
+        parts += [constant(m, found, "positions") for found in mask.nonzero(as_tuple=True)] if mask.dim() else [
+            bool(mask)]
     call = (args[0], tuple(parts))
     return m.builder.run(kind, target, call, kwargs), (target, call, kwargs)
+
+
+def index_of(name: str, args: tuple) -> tuple:
+    """The parts of an index; none if the operation is not ``x[index]``."""
+    if name not in INDEXING:
+        return ()
+    return args[1] if isinstance(args[1], tuple) else (args[1],)
+
+
+def is_mask(part: Any) -> bool:
+    return isinstance(part, TensorRef) and part.fake.dtype in (torch.bool, torch.uint8)
 
 
 def with_total(m: Machine, kind: str, name: str, target: Any, args: tuple, kwargs: dict) -> tuple | None:

@@ -25,6 +25,7 @@ from sot.codegen.compiled_graphs.inputs.shared_arguments import share_memory, wi
 from sot.codegen.compiled_graphs.inputs.versions import with_versions
 from sot.codegen.compiled_graphs.inputs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
+from sot.codegen.compiled_graphs.operators.changes_in_place import restate_changes
 from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.operators.shuffles import call_permutations
@@ -187,7 +188,11 @@ class GraphCompiler:
         has_backward = has_gradients(graph.module)
         if has_backward:
             recompute_inside(graph.module)
-        undo = separate_layers(graph.module)
+        undo_parts = separate_layers(graph.module), restate_changes(graph.module)
+
+        def undo() -> None:
+            for each in undo_parts:
+                each()
         end = changed_end(graph, has_backward, self.asserted(graph))
         forward = graph.module.forward
         try:

@@ -1,0 +1,73 @@
+"""Changes in place that AOTAutograd traces otherwise: results, gradients, strides and views are those of eager."""
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import sot
+
+BACKENDS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
+
+
+def twice(y, rows):
+    y.index_add_(0, rows, y.index_select(0, rows))
+    return y, y[1]
+
+
+SHAPES = {
+    "a row of a transposed tensor": lambda x, rows: twice(F.elu(x)[-3:, 1:].transpose_(0, -1), rows),
+    "a view of more dimensions": lambda x, rows: (y := (x * 2).unsqueeze_(0), y[None, :]),
+    "a view of fewer dimensions": lambda x, rows: (y := (x[:, :1] * 2).squeeze_(1), y[1:]),
+    "twice": lambda x, rows: (y := (x * 2).t_().unsqueeze_(1), y[1:, 0]),
+    "and then its numbers": lambda x, rows: (y := (x * 2).t_(), y.mul_(3), y[1]),
+    "a view made before": lambda x, rows: (y := x * 2, z := y[1:], y.t_().mul_(3), z),
+}
+STRIDES = {
+    "the upper triangle": lambda y, rows: y.triu_(),
+    "sums along a dimension": lambda y, rows: y.cumsum_(0),
+    "scattered numbers": lambda y, rows: y.scatter_(0, torch.zeros_like(y).long()[:1], 1.0),
+    "filled rows": lambda y, rows: y.index_fill_(0, rows, 2.0),
+    "a view made before": lambda y, rows: (y.t(), y.cumsum_(1))[0].flatten(),
+}
+
+
+def outcome(f, x, rows):
+    results = f(x, rows)
+    results = results if isinstance(results, tuple) else (results,)
+    weights = [torch.linspace(0.5, 1.5, r.numel()).reshape(r.shape) for r in results]
+    gradient = torch.autograd.grad(results, x, weights)[0] if results[0].requires_grad else None
+    return [r.detach() for r in results], [r.stride() for r in results], gradient
+
+
+def check(f, x, backend):
+    rows = torch.tensor([1, 1])
+    expected, captured = outcome(f, x.clone(), rows), sot.to_static(f, backend=backend)
+    for _ in range(2):
+        torch.testing.assert_close(outcome(captured, x.clone(), rows), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("f", SHAPES.values(), ids=SHAPES)
+def test_a_tensor_whose_shape_changes_in_place(f, backend):
+    check(f, torch.linspace(-2, 2, 20).reshape(5, 4).requires_grad_(), backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("change", STRIDES.values(), ids=STRIDES)
+def test_a_transposed_tensor_keeps_its_strides(change, backend):
+    x = torch.linspace(-2, 2, 20).reshape(5, 4)
+    check(lambda x, rows: change(x.t() * 1, rows), x, backend)
+    check(lambda x, rows: change(x.t() * 1, rows), x.clone().requires_grad_(), backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_argument_is_changed_in_its_memory(backend):
+    def f(x):
+        columns = x.t().flatten(), x.cumsum_(0)
+        return columns
+    x = torch.rand(4, 3).t()
+    y = x.clone()
+    expected, found = f(x), sot.to_static(f, backend=backend)(y)
+    torch.testing.assert_close((found, y), (expected, x))
+    assert y.stride() == x.stride()

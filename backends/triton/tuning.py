@@ -26,6 +26,7 @@ from sot.graph.kernels.ops import DTYPES
 from sot.graph.kernels.program import Buffer, Extern, Program, Step
 from sot.graph.kernels.sizes import varies
 from sot.support.progress import working
+from sot.torch_compat.graphs import unset_fake_temporarily
 
 KERNELS = logging.getLogger("sot.kernels")
 SUFFIX = ".tuning"
@@ -132,8 +133,10 @@ def on_device(kernel: Kernel, blocks: Blocks) -> float:
 
 
 def timed(program: Program, choose: Callable[[Kernel], Blocks] | None = None) -> float:
-    """The time of a program in milliseconds, with inputs of zeros."""
-    with tempfile.TemporaryDirectory() as folder:
+    """The time of a program in milliseconds, with inputs of zeros. AOTAutograd compiles while it traces with fake
+    tensors, which have no memory that a kernel could read.
+    """
+    with tempfile.TemporaryDirectory() as folder, unset_fake_temporarily():
         path = Path(folder) / "tuned.py"
         path.write_text(module(program, "tuning", False, choose=choose).text)
         run = runtime.load(path).run

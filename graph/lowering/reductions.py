@@ -61,7 +61,7 @@ def simple(name: str, op: str) -> None:
 
         def body(b: Builder, value: str, inner: list[Index]) -> str:
             if kind == "b1":
-                return b.cast(reduced(b, op, b.cast(value, "i32"), sizes), "b1")
+                return b.cast(reduced(b, op, as_truth(b, value), sizes), "b1")
             return reduced(b, op, b.cast(value, kind), sizes)
         return over(low, node, given, source, dims, body)
 
@@ -77,11 +77,16 @@ simple("max.default", "max")
 simple("min.default", "min")
 
 
+def as_truth(b: Builder, value: str) -> str:
+    """0 or 1: whether a value of any type is not zero."""
+    return b.cast(truth(b, b.cast(value, compute_type(type_of(b, value)))), "i32")
+
+
 def _quantified(op: str, low: Lowering, node: fx.Node, given: dict[str, Any]) -> Any:
     source = given["self"]
     dims, sizes = dims_of(given, source)
-    return over(low, node, given, source, dims, lambda b, value, inner: b.cast(reduced(
-        b, op, b.cast(truth(b, b.cast(value, compute_type(type_of(b, value)))), "i32"), sizes), "b1"))
+    return over(low, node, given, source, dims,
+                lambda b, value, inner: b.cast(reduced(b, op, as_truth(b, value), sizes), "b1"))
 
 
 lowers("any")(functools.partial(_quantified, "max"))

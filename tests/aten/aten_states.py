@@ -46,7 +46,7 @@ def normalised_with_state(m: Maker) -> str:
     c = m.of(x).shape[1]
     mean = row_of(m, c, lambda v: v.dtype == m.of(x).dtype and not v.requires_grad and not shares(v, m.of(x)))
     return m.one(f"F.batch_norm({x}, {mean}, {mean}.abs() + 1, training=True)",
-                 f"F.batch_norm({x}, {mean}, {mean}.clone().abs_(), {mean} * 2, {mean}, True, 0.3)",
+                 f"F.batch_norm({x}, {mean}, {mean}.clone().abs_(), {mean} * 2, {mean} - 1, True, 0.3)",
                  f"F.batch_norm({x}, {mean}, {mean}.square(), training=False)",
                  f"F.instance_norm({x}, {mean}, {mean}.abs() + 1)",
                  f"F.instance_norm({x}, {mean}, {mean}.abs() + 1, use_input_stats=False)")

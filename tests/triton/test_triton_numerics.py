@@ -366,3 +366,20 @@ def test_a_change_of_an_argument_that_is_negated_where_it_is_read():
     sot.to_static(f, backend="triton")(mine.conj().imag)
     assert torch.equal(mine, theirs)
     sot.reset()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64, torch.bool])
+def test_a_product_as_a_truth_value_asks_for_zeros(dtype):
+    x = torch.tensor([[0.5, -2, 3], [0.25, 0, 1]]).to(dtype)
+    check_compiled(lambda a: (a.prod(1, dtype=torch.bool), a.prod(dtype=torch.bool)), x)
+
+
+def test_a_row_that_is_known_when_compiling_is_written():
+    def f(i):
+        i[-1:].zero_()
+        return i.index_fill_(0, i.abs(), 1)
+    check_compiled(f, torch.tensor([3]))
+
+
+def test_complex_numbers_that_are_not_finite():
+    check_compiled(lambda a: torch.logaddexp(a, a), torch.tensor([1 + 2j, complex(math.nan, 1)]))

@@ -3,15 +3,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("triton", reason="the package triton is not installed")
 
-from sot.backends.triton import cache
+import torch
+from torch._subclasses import FakeTensorMode
+
+from sot.backends.triton import cache, tuning
 from sot.backends.triton.source.blocks import chosen
 from sot.backends.triton.tuning import LARGEST, Tuner, candidates
 from sot.graph.kernels import ir
+from sot.graph.kernels.program import Buffer, Program
 from sot.graph.kernels.sizes import symbol
 
 MAP = "kernel twice over p0:{n}\nbuffer x f32 {n}\nbuffer y f32 {n}\nv0:f32 = load x[p0]\n" \
@@ -93,6 +98,19 @@ def test_a_size_that_varies_is_not_measured():
     varying = dataclasses.replace(kernel, rows=tuple((name, n) for name, _ in kernel.rows))
     assert Tuner(lambda *_: 1 / 0, "a GPU")(varying).rows == 1024
     assert list(cache.entries()) == []
+
+
+def test_inputs_have_memory_while_torch_traces_with_fake_tensors(monkeypatch):
+    given = []
+    loaded = SimpleNamespace(run=lambda inputs, constants: given.extend(inputs))
+    monkeypatch.setattr(tuning.runtime, "load", lambda path: loaded)
+    monkeypatch.setattr(tuning, "do_bench", lambda run, return_mode: run() or 1.0)
+    buffers = {name: Buffer(name, torch.float32, (8,), (1,), torch.device("cpu")) for name in "xy"}
+    program = Program(["x"], {}, buffers, [ir.parse(MAP.format(n=8))], (buffers["y"].view(),))
+    with FakeTensorMode():
+        assert tuning.timed(program) == 1.0
+    assert [type(tensor) for tensor in given] == [torch.Tensor]
+    assert given[0].eq(0).all()
 
 
 def test_a_wide_row_that_is_only_read_is_kept_in_registers():

@@ -239,9 +239,12 @@ class Writer:
         return f"({literal(stmt.value)})" if stmt.op == "const" and self._inline(stmt) else name
 
     def _inline(self, stmt: Stmt) -> bool:
-        """Whether the constant may be inlined: all its users have its type already."""
+        """Whether the constant may be inlined: all its users have its type already. A store needs its name, for the
+        value and for a place that is computed.
+        """
         users = [s for s in self.kernel.body if stmt.name in s.uses()]
-        if stmt.dtype not in ("f32", "i64", "i32") or any(s.value == stmt.name for s in self.kernel.stores):
+        stored = {name for s in self.kernel.stores for name in (s.value, *s.index.names)}
+        if stmt.dtype not in ("f32", "i64", "i32") or stmt.name in stored:
             return False
         return all(self._plain(user) for user in users)
 

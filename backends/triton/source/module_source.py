@@ -295,7 +295,7 @@ class ModuleWriter:
             case float():
                 return repr(value) if value - value == 0 else f'float("{value}")'
             case complex():
-                return repr(value)
+                return f"complex({self._argument(value.real, view)}, {self._argument(value.imag, view)})"
             case torch.device():
                 return f'torch.device("{value}")'
         return self._object(value)

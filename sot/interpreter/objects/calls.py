@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sot import _hook
+from sot.bytecode.resume_origin import origin as rest_of
 from sot.guards.assumptions import RestartCapture
 from sot.guards.guards import short
 from sot.guards.origin import Attr
@@ -196,10 +197,11 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
                 inner = known_function(m, step)
                 inner.is_wrapped = True
                 return inner.call(m, args, kwargs)
-        found = library_functions.called(m, function.real, args, kwargs) or collectives.called(
-            m, function.real, args, kwargs) or progress_bars.called(m, function.real, args, kwargs)
-        if found is not None:
-            return found
+        if rest_of(function.real.__code__) is None:      # not the rest of one, after a break in it
+            found = library_functions.called(m, function.real, args, kwargs) or collectives.called(
+                m, function.real, args, kwargs) or progress_bars.called(m, function.real, args, kwargs)
+            if found is not None:
+                return found
         refuse_marked(m, function, args)
     if function.code in BY_CODE:
         return BY_CODE[function.code](m, function, args, kwargs)

@@ -20,14 +20,14 @@ import torch
 from sot.graph import NumberRef, TensorRef, fake_rules
 from sot.graph.number_rules import is_of_lists, takes_tensors
 from sot.graph.refs import version_of
-from sot.guards.assumptions import Part, RestartCapture
+from sot.guards.assumptions import RestartCapture
 from sot.interpreter.control_flow import failures, refusals
 from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
 from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, integers, operations
-from sot.interpreter.torch_ops.overlapping_views import has_overlap
+from sot.interpreter.torch_ops.refused_changes import refuse_changes
 from sot.interpreter.torch_ops.wrappers import ragged_sizes
 from sot.interpreter.torch_ops.wrappers.code_of_classes import admit, refusal_of
 from sot.support.errors import Break, Reason
@@ -41,7 +41,6 @@ from sot.torch_compat.fake_tensors import (
     forget_constant,
     is_symbolic,
 )
-from sot.torch_compat.operators.overlaps import is_expanded
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
 from sot.values.base import NONE, TRUE, Const, Opaque, Value
@@ -170,13 +169,13 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
     m.builder.lift(value.ref for value in found.values())
+    concrete = (takes_tensors(target) or is_of_lists(target)) and is_concrete(name, graph_args, found)
     try:
-        result, call = run_on_fakes(m, kind, name, asked, reason,
-                                    (takes_tensors(target) or is_of_lists(target))
-                                    and is_concrete(name, graph_args, found))
+        result, call = run_on_fakes(m, kind, name, asked, reason, concrete)
     except Break as stop:
         return read_otherwise(m, name, args, kwargs, stop)
-    refuse_changes(m, name, [v.ref for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
+    refuse_changes(m, name, [v.ref for v in found.values()],
+                   [v.ref for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
     integers.check(m, name, m.note_assumptions(of_operator=True))
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
@@ -416,23 +415,6 @@ def is_concrete(name: str, args: tuple, found: dict[int, TensorValue]) -> bool:
 def holds_number(arg: Any) -> bool:
     """Whether one of the numbers that a tensor is made of varies."""
     return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
-
-
-def refuse_changes(m: Machine, name: str, changed: list[TensorRef]) -> None:
-    """Break where a graph would not change these tensors as the program does, or where they must not change."""
-    builder = m.builder
-    if builder.tied and (point := builder.changed_tie()) is not None:
-        why = f"{m.position()}: {name} changes a tensor that one side only passes on"
-        raise RestartCapture(why, refused={point: why})
-    if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
-        raise Break(Reason.BRANCH, f"{m.position()}: {name} changes a tensor from outside the branch in place")
-    if any(ref.fake.layout is torch.strided and is_expanded(ref.fake) for ref in changed):
-        # the kernels raise, or give a warning, which would name a line of the graph
-        raise Break(Reason.UNSUPPORTED, f"{name} of an expanded tensor in place")
-    if not m.assumptions.interprets and (builder.fake_mode.changes_what_it_reads or any(map(has_overlap, changed))):
-        raise Break(Reason.UNSUPPORTED, f"{name} in place of memory that it also reads, or that a tensor has twice,")
-    if Part.CHANGES in m.assumptions.plain and any(ref.fake.requires_grad and ref.fake.is_leaf for ref in changed):
-        raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs, with this backend,")
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:

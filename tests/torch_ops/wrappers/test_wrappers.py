@@ -299,3 +299,40 @@ def test_instances_that_were_copied_before():
     copy.copy(X)
     found = both(handed_in, (t, y), "eager")
     assert "__slotnames__" in vars(Two) and len(found.graphs) == 1
+
+
+class Importing(Two):
+    """Its code imports what has been imported before."""
+
+    @staticmethod
+    def __tensor_unflatten__(inner, meta, size, stride):
+        return Importing(inner["a"], inner["b"], *meta)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        import torch.utils._pytree as pytree
+        from torch.utils._pytree import tree_map_only
+        a = func(*tree_map_only(Two, lambda t: t.a, args), **tree_map_only(Two, lambda t: t.a, kwargs or {}))
+        b = func(*pytree.tree_map(lambda t: t.b if isinstance(t, Two) else t, args))
+        return cls(a, b) if isinstance(a, torch.Tensor) else a
+
+
+class ImportingOthers(Two):
+    """The first operation may import a module, which runs its code."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        import wave
+        return wave and super().__torch_dispatch__(func, types, args, kwargs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind, graphs", [(Importing, 1), (ImportingOthers, 0)])
+def test_code_that_imports(kind, graphs, backend):
+    def fn(t):
+        return (t * 2 + 1).relu().a
+    t = kind(X.clone(), X + 1)
+    translated = sot.to_static(fn, backend=backend)
+    for _ in range(2):
+        assert not same(translated(t), fn(t))
+    assert len(translated.graphs) == graphs

@@ -53,8 +53,11 @@ def is_unheld(reached: Sequence[Reached], i: int, known: Container[int]) -> bool
 @traced_by_its_arguments
 def first_gradient(leaf: Any, gradient: Any, is_unheld: bool) -> torch.Tensor:
     """The node of the graph: the gradient itself if nothing else holds it and its layout is the leaf's, or else a copy.
-    The layout that autograd wants is the leaf's if the leaf is dense, and contiguous if it is not.
+    The layout that autograd wants is the leaf's if the leaf is dense, and contiguous if it is not. A sparse gradient
+    (of an embedding) stays sparse.
     """
+    if gradient.layout is not torch.strided:
+        return gradient.clone()
     if is_unheld and leaf.is_contiguous() and gradient.is_contiguous():
         return gradient.detach()
     made = torch.empty_like(leaf, requires_grad=False)

@@ -10,6 +10,7 @@ import builtins
 import dataclasses
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 STORES = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE",
-                    "IMPORT_NAME", "LOAD_BUILD_CLASS"})
+                    "LOAD_BUILD_CLASS"})
 SETTERS = frozenset({"__new__", "__init__", "__post_init__"})       # they write attributes of the new object
 BUILTINS = frozenset({
     "isinstance", "issubclass", "type", "len", "zip", "map", "filter", "enumerate", "range", "list", "tuple", "dict",
@@ -107,7 +108,7 @@ class Reading:
 
     def code(self, code: types.CodeType, function: types.FunctionType, cells: dict[str, types.CellType]) -> None:
         where = f"{function.__qualname__}, line {code.co_firstlineno},"
-        before, own = "", own_containers(code)
+        before, own, imported = "", own_containers(code), torch
         instrs = decode(code).instrs
         for i, instr in enumerate(instrs):
             op, name = instr.op, str(instr.arg[0] if instr.op == "LOAD_SUPER_ATTR" else instr.arg)
@@ -122,6 +123,18 @@ class Reading:
                 self.object(cells[name].cell_contents, f"{where} {name}")
             elif op in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
                 self.attribute(name, where)
+            elif op == "IMPORT_NAME":
+                imported = self.imported(name, instrs[i - 2].arg, where)
+            elif op == "IMPORT_FROM":
+                self.object(vars(imported).get(name), f"{where} {name}")
+
+    def imported(self, name: str, level: Any, where: str) -> types.ModuleType:
+        """A module that the code imports. If it has been imported before, this has no effect."""
+        found = sys.modules.get(name)
+        if level != 0 or type(found) is not types.ModuleType or not is_trusted(name):
+            raise Refused(f"{where} may change something: IMPORT_NAME")
+        self.object(found, where)
+        return found
 
     def name(self, name: str, namespace: dict, where: str) -> None:
         if name in namespace:

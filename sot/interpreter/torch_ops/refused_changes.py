@@ -1,0 +1,66 @@
+"""Changes in place that a graph would not make as the program does: of views whose elements share memory, such as those
+of ``unfold``, of weights that a backward pass needs, of tensors outside of a branch, of empty tensors that grow.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from sot.guards.assumptions import Part, RestartCapture
+from sot.support.errors import Break, Reason
+from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.operators.overlaps import is_expanded, may_overlap
+from sot.torch_compat.tensors import storage_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sot.graph import TensorRef
+    from sot.interpreter.machine import Machine
+
+
+def refuse_changes(m: Machine, name: str, found: list[TensorRef], changed: list[TensorRef]) -> None:
+    """Break where a graph would not change ``changed`` of the tensors ``found`` as the program does, or where they must
+    not change.
+    """
+    builder = m.builder
+    if builder.tied and (point := builder.changed_tie()) is not None:
+        why = f"{m.position()}: {name} changes a tensor that one side only passes on"
+        raise RestartCapture(why, refused={point: why})
+    if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
+        raise Break(Reason.BRANCH, f"{m.position()}: {name} changes a tensor from outside the branch in place")
+    if any(ref.fake.layout is torch.strided and is_expanded(ref.fake) for ref in changed):
+        # the kernels raise, or give a warning, which would name a line of the graph
+        raise Break(Reason.UNSUPPORTED, f"{name} of an expanded tensor in place")
+    if not m.assumptions.interprets and (builder.fake_mode.changes_what_it_reads or any(map(has_overlap, changed))):
+        raise Break(Reason.UNSUPPORTED, f"{name} in place of memory that it also reads, or that a tensor has twice,")
+    if Part.CHANGES in m.assumptions.plain and any(ref.fake.requires_grad and ref.fake.is_leaf for ref in changed):
+        raise Break(Reason.UNSUPPORTED, f"{name} of a weight whose value a backward pass needs, with this backend,")
+    refuse_growth(name, found if builder.fake_mode.changes_unversioned else changed)
+
+
+def refuse_growth(name: str, changed: list[TensorRef]) -> None:
+    """Break at an operator that changes an empty tensor, unless it is a method that works in place: it may resize the
+    tensor, which fakes do not show.
+    """
+    if not (name.endswith("_") or name == "setitem") and any(
+            ref.fake.layout is torch.strided and not is_symbolic(ref.fake) and 0 in ref.fake.shape for ref in changed):
+        raise Break(Reason.UNSUPPORTED, f"{name}, which may resize an empty tensor,")
+
+
+def has_overlap(ref: TensorRef) -> bool:
+    """Whether elements share memory in a tensor, or in one of which it is a view by way of the graph."""
+    return any(map(may_overlap, with_views_below(ref)))
+
+
+def with_views_below(ref: TensorRef) -> Iterator[torch.Tensor]:
+    node = ref.node
+    yield ref.fake
+    while node is not None and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+        below = node.meta.get("example_value")
+        if isinstance(below, torch.Tensor):     # no list of views
+            if storage_id(below) != storage_id(ref.fake):
+                return
+            yield below

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from sot.graph.rewrite.patterns import IN_PLACE
 from sot.guards.assumptions import Part, RestartCapture
 from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import is_symbolic
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from sot.graph import TensorRef
     from sot.interpreter.machine import Machine
+
+KEEPS_SHAPE = frozenset({"setitem", *(operation.__name__ for operation in IN_PLACE)})
 
 
 def refuse_changes(m: Machine, name: str, found: list[TensorRef], changed: list[TensorRef]) -> None:
@@ -41,10 +44,10 @@ def refuse_changes(m: Machine, name: str, found: list[TensorRef], changed: list[
 
 
 def refuse_growth(name: str, changed: list[TensorRef]) -> None:
-    """Break at an operator that changes an empty tensor, unless it is a method that works in place: it may resize the
-    tensor, which fakes do not show.
+    """Break at an operator that changes an empty tensor: it may resize the tensor, which fakes do not show. Operations
+    in place do not (``x.add_(y)``, ``x += y``, ``x[i] = y``).
     """
-    if not (name.endswith("_") or name == "setitem") and any(
+    if not (name.endswith("_") or name in KEEPS_SHAPE) and any(
             ref.fake.layout is torch.strided and not is_symbolic(ref.fake) and 0 in ref.fake.shape for ref in changed):
         raise Break(Reason.UNSUPPORTED, f"{name}, which may resize an empty tensor,")
 

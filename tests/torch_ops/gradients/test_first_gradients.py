@@ -128,3 +128,18 @@ def test_a_gradient_that_is_an_input_is_copied():
         translated(*ours)
         step(*plain)
         assert seen(ours) == seen(plain)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_gradient_of_a_sparse_embedding_stays_sparse(backend):
+    weight, scale = torch.rand(5, 3, requires_grad=True), torch.rand(3, requires_grad=True)
+
+    def fn(i):
+        (F.embedding(i, weight, sparse=True).sin() * scale).sum().backward()
+        gradient = weight.grad
+        weight.grad = None
+        return gradient.is_sparse, gradient.to_dense().cos()
+
+    translated = sot.to_static(fn, backend=backend)
+    for i in (torch.tensor([0, 3, 3]), torch.tensor([1, 1, 2]), torch.tensor([4, 0, 1, 2])):
+        torch.testing.assert_close(translated(i), fn(i))

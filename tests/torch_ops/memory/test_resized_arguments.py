@@ -62,3 +62,17 @@ def test_observers_of_quantization_aware_training(backend):
             loss.backward()
         assert not same([p.grad for p in mine.parameters()], [p.grad for p in theirs.parameters()])
         assert not same(dict(mine.state_dict()), dict(theirs.state_dict()))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_operations_in_place_do_not_resize(backend):
+    def fn(x):
+        y = x * 2
+        y += 1
+        y *= y
+        y[:] = 3
+        return y.add_(1).sum(0)
+
+    translated = sot.to_static(fn, backend=backend, full_graph=True)
+    for rows in (0, 2):
+        assert not same(translated(torch.ones(rows, 3)), fn(torch.ones(rows, 3)))

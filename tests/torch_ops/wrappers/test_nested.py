@@ -148,3 +148,13 @@ def test_attention_is_right():
         q = n.unflatten(-1, (2, 2)).transpose(1, 2)
         return F.scaled_dot_product_attention(q, q, q).transpose(1, 2).flatten(-2)
     compare(attend, (jagged(3, 2),), (jagged(3, 2),), (jagged(4, 2),), breaks=None)
+
+
+def test_what_follows_a_break_in_a_function_of_torch_is_captured():
+    """A compiler does not take a nested tensor, so the capture of ``nested_tensor`` stops within the function."""
+    def padded(a, b):
+        return torch.nested.to_padded_tensor(torch.nested.nested_tensor([a, b]), 0.0) * 2
+
+    translated, args = sot.to_static(padded, backend="aot_eager"), (torch.ones(2, 4), torch.ones(3, 4))
+    torch.testing.assert_close(translated(*args), padded(*args))
+    assert not any(capture.fallback for capture in translated.captures)

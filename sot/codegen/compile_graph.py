@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,24 +189,22 @@ class GraphCompiler:
         has_backward = has_gradients(graph.module)
         if has_backward:
             recompute_inside(graph.module)
-        undo_parts = separate_layers(graph.module), restate_changes(graph.module)
-
-        def undo() -> None:
-            for each in undo_parts:
-                each()
+        undo = ExitStack()
+        undo.callback(separate_layers(graph.module))
+        undo.callback(restate_changes(graph.module))
         end = changed_end(graph, has_backward, self.asserted(graph))
         forward = graph.module.forward
         try:
             with unheard({}):
                 compiled = self.ask_about_leaves(graph)
         except BackendError as error:
-            undo()
+            undo.close()
             refuse_part(graph, has_backward, error)
             if not has_no_gradient(error):
                 raise
             compiled = forward
         if is_as_it_is(compiled, graph.module):
-            undo()
+            undo.close()
             if end is not None:
                 end.restore()
             return graph.module.forward if end is not None or compiled == forward else compiled

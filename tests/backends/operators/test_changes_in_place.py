@@ -1,9 +1,10 @@
-"""Changes in place that AOTAutograd traces otherwise: results, gradients, strides and views are those of eager."""
+"""Changes in place of which AOTAutograd makes something else: results, gradients, strides and views are eager's."""
 from __future__ import annotations
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import sot
 
@@ -15,6 +16,10 @@ def twice(y, rows):
     return y, y[1]
 
 
+def recomputed(f, *args):
+    return checkpoint(f, *args, use_reentrant=False)
+
+
 SHAPES = {
     "a row of a transposed tensor": lambda x, rows: twice(F.elu(x)[-3:, 1:].transpose_(0, -1), rows),
     "a view of more dimensions": lambda x, rows: (y := (x * 2).unsqueeze_(0), y[None, :]),
@@ -22,6 +27,8 @@ SHAPES = {
     "twice": lambda x, rows: (y := (x * 2).t_().unsqueeze_(1), y[1:, 0]),
     "and then its numbers": lambda x, rows: (y := (x * 2).t_(), y.mul_(3), y[1]),
     "a view made before": lambda x, rows: (y := x * 2, z := y[1:], y.t_().mul_(3), z),
+    "by an operator": lambda x, rows: (y := torch.ops.aten.t_(x * 2), y[1]),
+    "in a checkpoint": lambda x, rows: recomputed(lambda x: (y := (x * 2).t_(), y[1]), x),
 }
 STRIDES = {
     "the upper triangle": lambda y, rows: y.triu_(),
@@ -29,6 +36,8 @@ STRIDES = {
     "scattered numbers": lambda y, rows: y.scatter_(0, torch.zeros_like(y).long()[:1], 1.0),
     "filled rows": lambda y, rows: y.index_fill_(0, rows, 2.0),
     "a view made before": lambda y, rows: (y.t(), y.cumsum_(1))[0].flatten(),
+    "by an operator": lambda y, rows: torch.ops.aten.cumsum_(y, 0),
+    "in a checkpoint": lambda y, rows: recomputed(lambda y: (y * 1).cumsum_(0), y),
 }
 
 
@@ -40,25 +49,30 @@ def outcome(f, x, rows):
     return [r.detach() for r in results], [r.stride() for r in results], gradient
 
 
-def check(f, x, backend):
-    rows = torch.tensor([1, 1])
-    expected, captured = outcome(f, x.clone(), rows), sot.to_static(f, backend=backend)
-    for _ in range(2):
-        torch.testing.assert_close(outcome(captured, x.clone(), rows), expected)
+def check(f, x, backend, dynamic):
+    rows, captured = torch.tensor([1, 1]), sot.to_static(f, backend=backend, dynamic=dynamic)
+    for n in (3, 4):
+        torch.testing.assert_close(outcome(captured, part(x, n), rows), outcome(f, part(x, n), rows))
 
 
+def part(x, n):
+    return x[:, :n].detach().clone(memory_format=torch.contiguous_format).requires_grad_(x.requires_grad)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("f", SHAPES.values(), ids=SHAPES)
-def test_a_tensor_whose_shape_changes_in_place(f, backend):
-    check(f, torch.linspace(-2, 2, 20).reshape(5, 4).requires_grad_(), backend)
+def test_a_tensor_whose_shape_changes_in_place(f, backend, dynamic):
+    check(f, torch.linspace(-2, 2, 20).reshape(5, 4).requires_grad_(), backend, dynamic)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("change", STRIDES.values(), ids=STRIDES)
-def test_a_transposed_tensor_keeps_its_strides(change, backend):
+def test_a_transposed_tensor_keeps_its_strides(change, backend, dynamic):
     x = torch.linspace(-2, 2, 20).reshape(5, 4)
-    check(lambda x, rows: change(x.t() * 1, rows), x, backend)
-    check(lambda x, rows: change(x.t() * 1, rows), x.clone().requires_grad_(), backend)
+    check(lambda x, rows: change(x.t() * 1, rows), x, backend, dynamic)
+    check(lambda x, rows: change(x.t() * 1, rows), x.clone().requires_grad_(), backend, dynamic)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

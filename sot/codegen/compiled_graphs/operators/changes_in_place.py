@@ -1,40 +1,77 @@
-"""Changes in place that AOTAutograd traces otherwise than PyTorch makes them, in a graph that is compiled.
+"""Changes in place of which AOTAutograd makes something else than PyTorch. A graph that is compiled restates them.
 
-- ``y.transpose_(0, 1)``, ``y.unsqueeze_(0)``: results that are views of ``y`` are computed by the views that led to it
-  without the change. They have the wrong shape, or the gradient of other elements. The graph makes a view instead,
-  which later operations use in place of the tensor.
-- ``y.cumsum_(0)`` of a ``y`` that is transposed: it becomes ``cumsum``, whose result is contiguous, so ``y`` gets other
-  strides, and a view of it may not exist any more. The graph copies the result to ``y`` instead.
+- ``y.transpose_(0, 1)``, ``y.unsqueeze_(0)``: AOTAutograd computes results that are views of ``y`` as if ``y`` had its
+  old shape. They have the wrong shape, or the gradient of other elements. The graph makes a view instead, and later
+  operations use the view in place of ``y``.
+- ``y.cumsum_(0)`` of a transposed ``y``: AOTAutograd replaces ``y`` by the result of ``cumsum``, which is contiguous.
+  So ``y`` has other strides, and ``y.flatten()`` may not be a view any more. The graph copies the result to ``y``.
 """
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import fx
 
-from sot.torch_compat.fake_tensors import FakeTensor, is_symbolic
+from sot.torch_compat.operators.overlaps import Layout
+from sot.torch_compat.symbolic_shapes import example_of
 
 VIEWS = frozenset(("as_strided_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_"))
-OTHER_MEANING = frozenset(("bernoulli_",))      # the operation that is not in place draws with other probabilities
+OTHER_MEANING = frozenset(("bernoulli_",))      # Tensor.bernoulli draws with the tensor's own probabilities
 
 
-class Changes:
-    """The changes of a graph, which can be undone."""
+def restate_changes(module: fx.GraphModule) -> Callable[[], None]:
+    """Restate the changes in place of a graph and of its subgraphs. The result undoes this.
+
+    An input whose shape the graph changes stays as it is, because the program sees that change.
+    """
+    undo = ExitStack()
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule):
+            undo.callback(restated(part).undo)
+    return undo.close
+
+
+def restated(module: fx.GraphModule) -> Restated:
+    graph = Restated(module)
+    for at, node in enumerate(graph.nodes):
+        name, tensor = method_of(node.target), node.args[0] if node.args else None
+        if not name.endswith("_") or name.endswith("__") or not isinstance(tensor, fx.Node):
+            continue
+        if name in VIEWS:
+            if tensor.op not in ("placeholder", "get_attr"):
+                graph.make_view(at, node, tensor, name[:-1])
+        elif name not in OTHER_MEANING and has_other_strides(node, tensor, name[:-1]):
+            graph.copy(node, tensor, name[:-1])
+    if graph.before:
+        module.recompile()
+    return graph
+
+
+def method_of(target: Any) -> str:
+    """The name of a method of tensors, also where an operator or ``torch.Tensor``'s own method is called."""
+    if isinstance(target, torch._ops.OpOverload):
+        target = target.overloadpacket
+    return target if isinstance(target, str) else getattr(target, "__name__", "")
+
+
+class Restated:
+    """A graph whose changes are restated, which can be undone."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         self.module = module
         self.nodes = [*module.graph.nodes]
-        self.before: dict[fx.Node, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {}
+        self.before: dict[fx.Node, tuple[Any, ...]] = {}
         self.added: list[fx.Node] = []
 
     def keep(self, node: fx.Node) -> None:
-        self.before.setdefault(node, (node.target, node.args, node.kwargs))
+        self.before.setdefault(node, (node.op, node.target, node.args, node.kwargs))
 
-    def view(self, at: int, node: fx.Node, tensor: fx.Node, name: str) -> None:
+    def make_view(self, at: int, node: fx.Node, tensor: fx.Node, name: str) -> None:
         self.keep(node)
-        node.target = name
+        node.op, node.target = "call_method", name
         for user in self.nodes[at + 1:]:
             if tensor in user.all_input_nodes:
                 self.keep(user)
@@ -44,51 +81,39 @@ class Changes:
         self.keep(node)
         with self.module.graph.inserting_before(node):
             made = self.module.graph.call_method(name, node.args, node.kwargs)
-        made.meta = {name: value for name, value in node.meta.items() if name != "changes"}
+        made.meta = {key: value for key, value in node.meta.items() if key != "changes"}
         self.added.append(made)
-        node.target, node.args, node.kwargs = "copy_", (tensor, made), {}
+        node.op, node.target, node.args, node.kwargs = "call_method", "copy_", (tensor, made), {}
 
     def undo(self) -> None:
-        for node, (target, args, kwargs) in self.before.items():
-            node.target, node.args, node.kwargs = target, args, kwargs
+        for node, (op, target, args, kwargs) in self.before.items():
+            node.op, node.target, node.args, node.kwargs = op, target, args, kwargs
         for node in self.added:
             self.module.graph.erase_node(node)
         if self.before:
             self.module.recompile()
 
 
-def restate_changes(module: fx.GraphModule) -> Callable[[], None]:
-    """Restate the changes in place of a graph. The result undoes this.
-
-    An input of which the graph changes the shape stays as it is, because that shows outside of the graph.
-    """
-    changes = Changes(module)
-    for at, node in enumerate(changes.nodes):
-        name, tensor = node.target, node.args[0] if node.args else None
-        if node.op != "call_method" or not isinstance(name, str) or not isinstance(tensor, fx.Node) or (
-                not name.endswith("_") or name.endswith("__")):
-            continue
-        if name in VIEWS:
-            if tensor.op not in ("placeholder", "get_attr"):
-                changes.view(at, node, tensor, name[:-1])
-        elif name not in OTHER_MEANING and has_other_strides(node, tensor.meta.get("example_value"), name[:-1]):
-            changes.copy(node, tensor, name[:-1])
-    if changes.before:
-        module.recompile()
-    return changes.undo
-
-
-def has_other_strides(node: fx.Node, tensor: Any, name: str) -> bool:
-    """Whether an operation that is not in place has a result like the tensor that ``node`` changes, but with other
-    strides.
-    """
-    if not isinstance(tensor, FakeTensor) or is_symbolic(tensor) or tensor.is_contiguous() or not hasattr(tensor, name):
-        return False
+def has_other_strides(node: fx.Node, tensor: fx.Node, name: str) -> bool:
+    """Whether the method ``name`` has a result like the tensor that ``node`` changes, but with other strides."""
     try:
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda given: given.meta["example_value"])
-        with tensor.fake_mode, torch.no_grad():
-            result = getattr(tensor, name)(*args[1:], **kwargs)
+        changed = without_memory(tensor)
+        if changed.is_contiguous():
+            return False
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), without_memory)
+        with torch.no_grad():
+            result = getattr(changed, name)(*args[1:], **kwargs)
     except Exception:  # noqa: BLE001 - without an answer the operation stays as it is
         return False
-    return isinstance(result, torch.Tensor) and (result.dtype, result.shape) == (tensor.dtype, tensor.shape) and (
-        result.stride() != tensor.stride())
+    return isinstance(result, torch.Tensor) and (result.dtype, result.shape) == (changed.dtype, changed.shape) and (
+        result.stride() != changed.stride())
+
+
+def without_memory(node: fx.Node) -> Any:
+    """The value of a node in the call that is captured; a tensor without memory, of the same layout."""
+    value = node.meta["example_value"]
+    if not isinstance(value, torch.Tensor):
+        return example_of(value) if isinstance(value, torch.SymInt | torch.SymFloat) else value
+    layout = Layout.of(value)
+    assert layout is not None
+    return torch.empty_strided(layout.shape, layout.strides, dtype=value.dtype, device="meta")

@@ -54,6 +54,9 @@ def executed(function: FunctionType, code: Code, inputs: Inputs, state: GlobalSt
             with without_warnings(machine):
                 try:
                     trace, exit = execute(machine, record, full_graph, write)
+                except Exception:
+                    record.reached = record.stopped.stack if record.stopped else stack_of(machine)
+                    raise
                 finally:
                     machine.restore_state()
         counters = changed_numbers(trace) - assumptions.varying
@@ -122,6 +125,11 @@ def resumable_depth(machine: Machine) -> int:
 
 def describe(machine: Machine, cause: Break) -> BreakRecord:
     """The record of a break, with the user's stack at it."""
-    stack = tuple(Place(f.native.co_filename, f.line, f.native.co_name) for f in machine.frames
-                  if not is_own(f.native.co_filename))
+    stack = stack_of(machine)
     return BreakRecord(cause.reason, cause.detail, stack[-1], stack)
+
+
+def stack_of(machine: Machine) -> tuple[Place, ...]:
+    """The user's stack, outermost first."""
+    return tuple(Place(f.native.co_filename, f.line, f.native.co_name) for f in machine.frames
+                 if not is_own(f.native.co_filename))

@@ -1,6 +1,7 @@
 """``Translator`` captures translated functions: the hook calls ``Translator.callback`` when no entry fits a call.
 
-On any failure Python runs the frame unchanged, and the reason is recorded. In strict mode the failure is raised.
+On any failure Python runs the frame unchanged, and the reason is recorded. In strict mode internal failures are raised;
+what capture leaves to Python on purpose is none.
 """
 from __future__ import annotations
 
@@ -36,9 +37,9 @@ from sot.driver.whole_program import WholeProgram
 from sot.guards.assumptions import Assumptions, Part, RestartCapture
 from sot.guards.origin import Arg, Inputs
 from sot.interpreter.trace import Trace
-from sot.interpreter.watchers import watches
+from sot.interpreter.watchers import line_of_watch, watches
 from sot.reports import log, recording
-from sot.reports.records import BreakRecord, Capture
+from sot.reports.records import Capture
 from sot.support import limits
 from sot.support.capture_lock import TURNS
 from sot.support.collector import paused_collector
@@ -65,8 +66,8 @@ class Translator:
 
     Arguments:
         backend: compiles the graphs.
-        full_graph: whether a break is an error. It implies ``control_flow``.
-        strict: whether fallbacks are errors. None means SOT_STRICT.
+        full_graph: whether a break or fallback is an error. It implies ``control_flow``.
+        strict: whether internal failures are errors. None means SOT_STRICT.
         dynamic: as for to_static.
         control_flow: whether branches on tensors become part of the graph.
         check: the share of calls that are compared with plain Python.
@@ -186,7 +187,7 @@ class Translator:
         except (CaptureError, BackendError):
             raise
         except OnlyNow as stop:
-            record.stopped, record.fallback = BreakRecord(stop.reason, stop.detail, record.place), True
+            record.left_to_python(stop.reason, stop.detail)
             return _hook.PLAIN_INSIDE
         except Skip as stop:
             self.leave_to_python(function, inputs, record, stop)
@@ -236,8 +237,7 @@ class Translator:
 
     def translate(self, call: Call) -> Callable:
         """The entry for a call. An attempt that finds a wrong assumption is followed by one with more assumptions."""
-        if what := watches(call.code):
-            raise Skip(Reason.WATCHES, f"{call.function.__qualname__} uses {what}, which")
+        refuse_watcher(call)
         if recompile_limit.is_reached(self.states.of(call.code), call.inputs, self.limit):
             raise Skip(Reason.RECOMPILE_LIMIT, str(self.limit.of_function))
         self.expect_other_floats(call)
@@ -252,7 +252,8 @@ class Translator:
                 if in_vain > 1:     # one more attempt would end like the last two
                     raise Skip(Reason.UNSUPPORTED, str(restart)) from None
                 import_parts(restart.learnt.imported)
-                call.record.graph = None        # the next attempt may have none
+                call.record.graph = call.record.stopped = None      # the next attempt may have none
+                call.record.reached = ()
                 if restart.learnt.static or restart.learnt.constant:
                     call.record.static = str(restart)
 
@@ -294,21 +295,29 @@ class Translator:
 
     # ---- fallbacks
     def leave_to_python(self, function: FunctionType, inputs: Inputs, record: Capture, stop: CaptureStop) -> None:
-        """Let Python run this function from now on, and record why. Raises CaptureError in strict mode."""
+        """Let Python run this function from now on, and record why. Raises CaptureError if it must be one graph."""
         code = function.__code__
         if self.program is not None and is_installed(record.place.file) and stop.reason is Reason.UNSUPPORTED:
             stop = Skip(Reason.NOTHING_CAPTURED)    # a library's loop around the program; its callees come later
-        record.stopped, record.fallback = BreakRecord(stop.reason, stop.detail, record.place), True
+        record.left_to_python(stop.reason, stop.detail)
         if self.program is not None:
-            self.program.policy.leave(code, record.stopped.message)
-        if self.strict and stop.reason is not Reason.NOTHING_CAPTURED:
-            raise CaptureError(str(record.stopped)) from stop
+            self.program.policy.leave(code, str(stop))
+        if self.full_graph and stop.reason not in (Reason.NOTHING_CAPTURED, Reason.UNCAUGHT):
+            raise CaptureError(f"full_graph=True, but Python runs {record.name}: {record.stopped}. "
+                               f"{stop.reason.hint}") from stop
         if stop.reason is Reason.WATCHES or isinstance(stop, LeftAlone):
             _hook.leave_alone(code)
         if stop.reason is Reason.RECOMPILE_LIMIT:
             stop_capturing(self, code, inputs, record)
         else:
             _hook.skip(code, self.callback)
+
+
+def refuse_watcher(call: Call) -> None:
+    """Raises Skip for a function that inspects the interpreter."""
+    if what := watches(call.code):
+        call.record.reached = (Place(call.code.co_filename, line_of_watch(call.code), call.code.co_name),)
+        raise Skip(Reason.WATCHES, f"{call.function.__qualname__} uses {what}, which")
 
 
 def stop_capturing(translator: Translator, code: CodeType, inputs: Inputs, record: Capture) -> None:

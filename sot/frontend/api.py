@@ -293,7 +293,8 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
         input_spec: an ``InputSpec`` for each argument, checked at every call before anything runs; see
             sot.input_spec.
         backend: a name from ``list_backends()``, or a function backend(graph_module, example_inputs) -> callable.
-        full_graph: raise CaptureError at a graph break. Implies ``control_flow="graph"``.
+        full_graph: raise CaptureError at a graph break, and where Python would run the whole function. Implies
+            ``control_flow="graph"``.
         dynamic: when sizes of tensors, ints and floats may differ from call to call without a recompile. None: from
             their second value on; sizes for which ``input_spec`` has a name or None, at once. True: at once, for all
             that are reached from the arguments. False: never. Sizes 0 and 1 are always captured separately.

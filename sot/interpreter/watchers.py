@@ -5,6 +5,7 @@ everything that it calls, without capture.
 """
 from __future__ import annotations
 
+import dis
 import inspect
 from types import CodeType
 
@@ -32,6 +33,15 @@ def watches(code: CodeType) -> str | None:
         if isinstance(const, CodeType) and not const.co_flags & inspect.CO_NEWLOCALS and "__del__" in const.co_names:
             return "__del__"
     return None
+
+
+def line_of_watch(code: CodeType) -> int:
+    """The line that shows it, or the first line of the code."""
+    names = WATCHING.intersection(code.co_names) or set().union(*(n for n in TOGETHER if n <= {*code.co_names}))
+    for instruction in dis.get_instructions(code):
+        if instruction.argval in names and instruction.positions and instruction.positions.lineno:
+            return instruction.positions.lineno
+    return code.co_firstlineno
 
 
 def refuse_watcher(function: FunctionValue) -> None:

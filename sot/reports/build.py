@@ -154,7 +154,7 @@ def breaks_of(captured: Captured, functions: Iterable[Function], packages: Packa
     breaks = [
         Break(record.reason.name, record.message, record.hint, line_of(record.place),
               [line_of(place) for place in record.stack], len(all_runs), sum(r.times for r in all_runs), fallback,
-              python.get(scope_of(record.place.file, record.place.line, record.place.function)[:2], 0.0) if fallback
+              python.get(scope_of(begun.place.file, begun.place.line, begun.place.function)[:2], 0.0) if fallback
               else sum(r.after.own for r in all_runs) / 1e9,
               any(scope_of(p.file, p.line, p.function) in working for p in (*record.stack, record.place)),
               packages.of(begun.name, begun.place), caller_of(begun))

@@ -70,13 +70,17 @@ def section(title: str, lines: Iterable[str]) -> Lines:
 def break_lines(record: BreakRecord, number: int = 1) -> Lines:
     """The reason, the place with its source line, the call stack, and the fix."""
     yield record.message + times(number)
+    yield from place_lines(record)
+    yield to_fix(record.hint)
+
+
+def place_lines(record: BreakRecord) -> Lines:
     yield f"at {at(record.place)}"
     if record.place.source:
         yield INDENT + record.place.source
     if len(record.stack) > 1:
         yield "called from"
         yield from call_lines(record.stack[:-1])
-    yield to_fix(record.hint)
 
 
 def call_lines(stack: Sequence[Place]) -> Lines:
@@ -97,9 +101,8 @@ def fallback_lines(capture: Capture) -> Lines:
     yield f"{capture.name}, at {at(capture.place)}"
     if capture.stopped:
         yield f"because {capture.stopped.message}"
-        if capture.stopped.place != capture.place:
-            yield f"at {at(capture.stopped.place)}"
-            yield INDENT + capture.stopped.place.source
+        if capture.stopped.stack:
+            yield from place_lines(capture.stopped)
         yield to_fix(capture.stopped.hint)
 
 

@@ -98,6 +98,7 @@ class Capture:
         graph: the graph for the backend; None if there were no tensor operations.
         stopped: the break that ended the graph, or why Python runs the whole frame.
         fallback: whether Python runs the whole frame.
+        reached: the user's stack where the last attempt ended without an exit; empty if it did not get so far.
         guards: the guards of the entry.
         seconds: the time of each of ``STAGES``.
         recompile_reasons: for each earlier entry, the closest first, the guards that did not hold.
@@ -114,6 +115,7 @@ class Capture:
     graph: GraphRecord | None = None
     stopped: BreakRecord | None = None
     fallback: bool = False
+    reached: tuple[Place, ...] = ()
     guards: list[GuardRecord] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     recompile_reasons: list[RecompileReason] = field(default_factory=list)
@@ -128,6 +130,11 @@ class Capture:
     def recompiled_because(self) -> list[str]:
         """The recompile reasons as sentences."""
         return [reason.text for reason in self.recompile_reasons]
+
+    def left_to_python(self, reason: Reason, detail: str) -> None:
+        """Note that Python runs the whole frame, and the line that was reached."""
+        self.fallback = True
+        self.stopped = BreakRecord(reason, detail, self.reached[-1] if self.reached else self.place, self.reached)
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:

@@ -158,4 +158,4 @@ class SotError(Exception):
 
 
 class CaptureError(SotError):
-    """Raised in strict mode and by ``full_graph=True`` where a break or fallback would have happened."""
+    """Raised by ``full_graph=True`` where a break or fallback would have happened."""

@@ -1,8 +1,10 @@
 """What is refused, with which words, and when: bad targets, settings and backends."""
 
 import functools
+import sys
 
 import pytest
+import torch
 from torch import nn
 from translating import X, scale
 
@@ -95,3 +97,79 @@ def test_a_compiled_graph_that_returns_no_tuple_is_refused(backend):
 def test_full_graph_raises_where_capture_would_break(backend):
     with pytest.raises(sot.CaptureError, match=r"as a Python number: item.*test_refusals.py:\d+"):
         sot.to_static(lambda x: x + len([0] * int(x.sum().item())), backend=backend, full_graph=True)(X)
+
+
+# ---- what SOT_STRICT and full_graph refuse
+class Cleaning:
+    def __del__(self):
+        pass
+
+
+def reads_frames(x):
+    y = x + 1
+    sys._getframe()
+    return y * 2
+
+
+def counts_references(x):
+    y = x + 1
+    return y * (sys.getrefcount(y) > 0)
+
+
+def makes_what_cleans_up(x):
+    y = x + 1
+    Cleaning()
+    return y * 2
+
+
+LEFT_TO_PYTHON = [(reads_frames, "frames", 2), (counts_references, "getrefcount", 2),
+                  (makes_what_cleans_up, "__del__", 2)]
+
+
+@pytest.mark.parametrize(("fn", "why", "line"), LEFT_TO_PYTHON)
+def test_strict_mode_does_not_refuse_what_is_left_to_python_on_purpose(fn, why, line, backend, monkeypatch):
+    monkeypatch.setenv("SOT_STRICT", "1")
+    translated = sot.to_static(fn, backend=backend)
+    assert torch.equal(translated(X), fn(X))
+    stop = translated.captures[0].stopped
+    assert why in stop.message and stop.place.line == fn.__code__.co_firstlineno + line
+
+
+def test_strict_mode_does_not_refuse_calls_beyond_the_limit_of_captures(backend, monkeypatch):
+    monkeypatch.setenv("SOT_STRICT", "1")
+    monkeypatch.setenv("SOT_ENTRIES", "1")
+    translated = sot.to_static(scale, backend=backend)
+    with pytest.warns(UserWarning, match="captured 1 time"):
+        assert all(torch.equal(translated(x), scale(x)) for x in (X, X.double(), X.int()))
+
+
+def test_strict_mode_raises_a_failure_of_capture(backend, monkeypatch):
+    def fails(*args):
+        raise KeyError("a defect")
+    monkeypatch.setattr("sot.driver.exits.run", fails)
+    assert torch.equal(sot.to_static(scale, backend=backend)(X), scale(X))
+    monkeypatch.setenv("SOT_STRICT", "1")
+    with pytest.raises(KeyError, match="a defect"):
+        sot.to_static(scale, backend=backend)(X)
+
+
+@pytest.mark.parametrize(("fn", "why", "line"), LEFT_TO_PYTHON)
+def test_full_graph_raises_where_python_would_run_the_function(fn, why, line, backend):
+    place = rf"test_refusals.py:{fn.__code__.co_firstlineno + line}"
+    with pytest.raises(sot.CaptureError, match=rf"full_graph=True, but Python runs {fn.__name__}: .*{why}.*{place}"):
+        sot.to_static(fn, backend=backend, full_graph=True)(X)
+
+
+def test_full_graph_raises_at_the_limit_of_captures(backend, monkeypatch):
+    monkeypatch.setenv("SOT_ENTRIES", "1")
+    translated = sot.to_static(scale, backend=backend, full_graph=True)
+    translated(X)
+    with pytest.raises(sot.CaptureError, match="captured 1 times with different guards"):
+        translated(X.double())
+
+
+def test_full_graph_raises_the_exceptions_of_the_program(backend):
+    def fails(x):
+        raise ValueError(str(x.ndim))
+    with pytest.raises(ValueError, match=str(X.ndim)):
+        sot.to_static(fails, backend=backend, full_graph=True)(X)

@@ -96,8 +96,7 @@ class CompileTranslator(Translator):
             self.learn(code, Assumptions(varying=frozenset(found)))
 
     def leave_to_python(self, function: FunctionType, inputs: Inputs, record: Capture, stop: CaptureStop) -> None:
-        if stop.reason is Reason.RECOMPILE_LIMIT and (
-                self.full_graph or setting("fail_on_recompile_limit_hit", False)):
+        if stop.reason is Reason.RECOMPILE_LIMIT and setting("fail_on_recompile_limit_hit", False):
             raise CaptureError(f"{function.__qualname__}: {stop}") from stop
         super().leave_to_python(function, inputs, record, stop)
 

@@ -79,7 +79,8 @@ def functions_table(report: Report) -> Table:
 
 
 def break_text(b: Break) -> Padding:
-    whole = "Python runs the whole function" if b.fallback else f"{b.captures} ×"
+    whole = f"Python runs all of {b.stack[0].function if b.stack else b.line.function}"
+    whole = whole if b.fallback else f"{b.captures} ×"
     often = f"{b.runs} ×, {milliseconds(b.seconds)}" if b.runs else whole
     text = Text.assemble((b.message, "red"), f" ({often})\n", (f"at {at(b.line)} in {b.line.function}\n", "dim"))
     if b.line.source:

@@ -13,11 +13,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
+from sot.graph.regions import if_else
+
 Subgraph = Callable[..., Any]
-
-
-def run_cond(test: torch.Tensor, if_true: Subgraph, if_false: Subgraph, operands: Sequence[Any]) -> Sequence[Any]:
-    return if_true(*operands) if test else if_false(*operands)
 
 
 def run_while(condition: Subgraph, body: Subgraph, carried: Sequence[Any], operands: Sequence[Any]) -> Sequence[Any]:
@@ -27,7 +25,7 @@ def run_while(condition: Subgraph, body: Subgraph, carried: Sequence[Any], opera
 
 
 PLAIN: dict[Any, Callable[..., Any]] = {
-    torch.ops.higher_order.cond: run_cond,
+    torch.ops.higher_order.cond: if_else,
     torch.ops.higher_order.while_loop: run_while,
 }
 

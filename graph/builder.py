@@ -56,8 +56,8 @@ class GraphBuilder:
     # ---- changes of existing tensors
     def changed_inputs(self) -> list[TensorRef]:
         """The inputs that the graph changes, judging by their versions."""
-        tensors = (ref for ref in self.inputs if isinstance(ref.fake, torch.Tensor))
-        return [ref for ref in tensors if version_of(ref.fake) != ref.version]
+        given = (*self.inputs, *(self.region.new_inputs() if self.region is not None else ()))
+        return [ref for ref in given if isinstance(ref.fake, torch.Tensor) and version_of(ref.fake) != ref.version]
 
     def changes_untracked(self) -> bool:
         """Whether the graph changes a tensor that shares memory, but no version, with an input."""

@@ -43,6 +43,7 @@ from sot.codegen.compiled_graphs.wrong_gradients import (
 from sot.graph.fake_rules import on_packed, part_of_sparse
 from sot.graph.generator_nodes import NODES as NODES_OF_GENERATORS
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
+from sot.graph.regions import if_else
 from sot.guards.assumptions import Part, RestartCapture
 from sot.guards.origin import Origin
 from sot.interpreter.effects.torch_warnings import naming_lines, unheard, warnings_of
@@ -80,7 +81,7 @@ from sot.torch_compat.tensors import asking_no_class, of_inference_mode, overrid
 
 # A backend that compiles loses these, or computes something else.
 ONLY_AS_IT_IS = (run_as_it_is, remove_from_place, assign_data, element, set_element, *NODES_OF_GENERATORS, *FLAGS,
-                 SET_DEFAULT_DTYPE, *DECOMPOSED_WRONGLY)
+                 SET_DEFAULT_DTYPE, if_else, *DECOMPOSED_WRONGLY)
 AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, *NODES_OF_ENCODERS
 ALL = ""      # optimizers
 CHANGED_SINCE = "needed for gradient computation has been modified by an inplace operation"
@@ -362,6 +363,7 @@ def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:
     """Restart the capture without what the backend probably does not support, the most likely part first."""
     nodes, has_step, why = graph.module.graph.nodes, has_backward and graph.of_compilers, str(error)
     parts: tuple[tuple[bool, dict[str, Any]], ...] = (
+        (any(node.target is if_else for node in nodes), {"plain": {Part.BRANCHES: why}}),
         (has_step, {"plain_optimizers": {ALL: why}}),
         (bool(wrappers_of(graph.module)), {"plain": {Part.WRAPPERS: why}}),
         (any(setter is enter_inference_mode for setter, _, _ in graph.states), {"plain": {Part.INFERENCE: why}}),
@@ -379,6 +381,8 @@ def refuse_code_of_program(graph: Graph) -> None:
     """Restart the capture without nodes whose code a compiler would trace: it may change what is outside of the graph,
     and a trace keeps what it reads.
     """
+    if any(node.target is if_else for node in graph.module.graph.nodes):
+        raise RestartCapture.without(Part.BRANCHES, "the backend compiles its graph, and would keep one side")
     if any(runs_code_of_program(node.target) for node in graph.module.graph.nodes):
         raise RestartCapture("the backend compiles its graph, and would keep what the program's code reads",
                              compiles=True)

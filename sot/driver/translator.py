@@ -92,8 +92,7 @@ class Translator:
         self.limit = limits.entries()
         self.settings = Assumptions(everything=dynamic is True, static=dynamic is False,
                                     control_flow=control_flow or full_graph,
-                                    plain={part: "" for part, is_plain in (
-                                        (Part.SIZES, not data_sizes), (Part.EMPTY, whole_graphs)) if is_plain},
+                                    plain=left_to_python(backend, data_sizes, whole_graphs),
                                     interprets=is_known_to_interpret(backend))
         self.learnt = Assumptions()                     # holds for all code
         self.named: dict[CodeType, dict[str, tuple]] = {}   # sizes of arguments that an input_spec names
@@ -349,6 +348,13 @@ def import_parts(wanted: Iterable[tuple[str, tuple[str, ...]]]) -> None:
     for name, names in wanted:
         with suppress(Exception):
             __import__(name, fromlist=names)
+
+
+def left_to_python(backend: Backend, data_sizes: bool, whole_graphs: bool) -> dict[Part, str]:
+    """The parts of programs that are not captured for a backend, with no reason to show."""
+    parts = ((Part.SIZES, not data_sizes), (Part.EMPTY, whole_graphs),
+             (Part.BRANCHES, whole_graphs or is_known_to_compile(backend)))
+    return {part: "" for part, is_plain in parts if is_plain}
 
 
 def drop_entries(states: CodeTable[CodeState]) -> None:

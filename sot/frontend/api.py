@@ -299,10 +299,10 @@ def to_static(fn_or_module: Any = None, *, input_spec: Any = None, backend: str 
             their second value on; sizes for which ``input_spec`` has a name or None, at once. True: at once, for all
             that are reached from the arguments. False: never. Sizes 0 and 1 are always captured separately.
         control_flow: how to treat ``if``, ``while``, ``assert``, ``and``, ``or``, ``not`` and ``x if c else y`` that
-            depend on a tensor. With "break", Python decides between two graphs. With "graph", both sides become part
-            of one graph, as ``torch.cond`` and ``while_loop``, if they return tensors of the same kind and have no
-            other effects. A tensor that one side only passes on is then a copy, and a result requires grad if it does
-            on either side.
+            depend on a tensor. With "break", Python decides between two graphs, except where random numbers decide and
+            the backend runs the graph as it is. With "graph", both sides become part of one graph, as ``torch.cond``
+            and ``while_loop``, if they return tensors of the same kind and have no other effects. A tensor that one
+            side only passes on is then a copy, and a result requires grad if it does on either side.
         data_sizes: how to treat operations with a size or number that depends on the data of a tensor: ``x[mask]``,
             ``nonzero``, ``torch.zeros(n.item())``. With "graph" they are part of the graph. With "break", Python
             executes them between two graphs.

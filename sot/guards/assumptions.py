@@ -32,6 +32,7 @@ class Part(Enum):
     SIZES = "operations with sizes and numbers that depend on data"
     ANOMALIES = "anomaly mode, around operations whose results have a history"
     EMPTY = "branches that only a size of zero decides, if the size depends on data"
+    BRANCHES = "branches that random numbers decide"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class TensorValue(Value):
         if ref.real is not None:
             self.real = ref.real
         self.attrs: dict[str, Value] = {}
+        self.may_be: frozenset[TensorRef] = frozenset()     # the tensors one of which it is; see random_branches.py
         self.drops_gradient = False     # whether zero_grad alone has read the gradient that it had before the frame
 
     @property
@@ -60,6 +61,8 @@ class TensorValue(Value):
 
     def key(self) -> Any:
         self.ref.see()
+        if self.may_be:
+            raise Break(Reason.UNSUPPORTED, "a tensor that a branch chooses, as a key")
         return self if self.ref.real is None else self.ref.real
 
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
@@ -182,6 +185,8 @@ def see_both(a: Value, b: Value) -> None:
     if isinstance(a, TensorValue) and isinstance(b, TensorValue):
         a.ref.see()
         b.ref.see()
+        if (a.may_be | {a.ref}) & (b.may_be | {b.ref}):
+            raise Break(Reason.UNSUPPORTED, "the identity of a tensor that a branch chooses")
 
 
 def is_tensor(value: Value) -> bool:

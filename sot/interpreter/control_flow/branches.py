@@ -21,7 +21,7 @@ from sot.graph import NumberRef
 from sot.graph.builder import has_changed
 from sot.graph.regions import Region
 from sot.guards.assumptions import Point
-from sot.interpreter.control_flow import loops
+from sot.interpreter.control_flow import loops, random_branches
 from sot.interpreter.control_flow.join import at, join, refuse_symbols, settle_truth
 from sot.interpreter.control_flow.predicates import assert_tensor
 from sot.interpreter.control_flow.speculate import (
@@ -50,9 +50,11 @@ if TYPE_CHECKING:
 def jump(m: Machine, frame: Frame, test: TensorBool) -> Any:
     """Execute both sides of the current conditional jump."""
     flow, pc = flow_of(frame.native), frame.last
+    point: Point = frame.native, pc
+    if random_branches.goes_on(frame, pc) and not m.assumptions.control_flow:
+        return drawn(m, frame, flow, test, point)
     if not m.assumptions.control_flow or isinstance(test.ref, NumberRef):
         return assertion(m, frame, test, sides_of(frame))
-    point: Point = frame.native, pc
     if (why := m.assumptions.refused.get(point)) is not None:
         raise Break(Reason.BRANCH, f"{why}, after {at(point)}")
     start = Start(m, frame)
@@ -61,6 +63,18 @@ def jump(m: Machine, frame: Frame, test: TensorBool) -> Any:
     except Refusal as e:
         start.restore()
         raise Break(Reason.BRANCH, f"{e}, in {at(point)}") from None
+
+
+def drawn(m: Machine, frame: Frame, flow: Flow, test: TensorBool, point: Point) -> Any:
+    """The same where a random number decides, as Python's ``if``."""
+    place = flow.place[frame.last]
+    loop = flow.loop(place)
+    try:
+        if loop is not None and flow.leaves(loop, place) and not flow.is_iteration(loop):
+            raise Refusal("the end of a loop depends on a random number")
+        return branch(m, frame, flow, test, sides_of(frame), is_plain=True)
+    except Refusal as e:
+        random_branches.restart(test, point, str(e))
 
 
 def sides_of(frame: Frame) -> list[Way]:
@@ -124,29 +138,35 @@ def check(m: Machine, test: TensorBool, holds: bool, text: str, raised: Value | 
     return assert_tensor(m, TensorValue(test.ref), holds, text)
 
 
-def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way]) -> Any:
+def branch(m: Machine, frame: Frame, flow: Flow, test: TensorBool, sides: list[Way], is_plain: bool = False) -> Any:
     """Execute both sides up to the place where they meet, or to the frame's return if an exception leads past that
-    place.
+    place. ``is_plain``: see ``random_branches.py``.
     """
     loop = frame.loop
     place = flow.meeting(flow.place[frame.last], *((loop.body, loop.latch) if loop else ()))
-    ends, regions = both(m, frame, sides, loops.arrivals(flow, place))
+    ends, regions = both(m, frame, sides, loops.arrivals(flow, place), is_plain)
     for end in ends:
         loops.pass_test(flow, end, place)
+    if is_plain and RAISED in [e.kind for e in ends]:
+        raise Refusal("one side raises an exception")
     if {e.kind for e in ends} == {ARRIVED, RETURNED}:
         if loop is not None:
             raise Refusal(f"{m.position()}: one side leaves the loop by an exception and returns")
-        ends, regions = both(m, frame, sides, frozenset())
+        ends, regions = both(m, frame, sides, frozenset(), is_plain)
     kinds = [e.kind for e in ends]
     if RAISED in kinds:
         return one_raises(m, frame, test, sides, ends)
-    settle_truth(m, flow, ends, regions)
+    if not is_plain:
+        settle_truth(m, flow, ends, regions)
     return join(m, frame, test, ends, regions, loops.needed(frame, ends))
 
 
-def both(m: Machine, frame: Frame, sides: list[Way], stops: frozenset[int]) -> tuple[list[End], list[Region]]:
-    regions = [Region(m.builder), Region(m.builder)]
+def both(m: Machine, frame: Frame, sides: list[Way], stops: frozenset[int],
+         is_plain: bool) -> tuple[list[End], list[Region]]:
+    regions = [Region(m.builder, is_plain), Region(m.builder, is_plain)]
     ends = [follow(m, frame, way, stops, region, frame.loop) for way, region in zip(sides, regions, strict=True)]
+    if is_plain and any(region.has_reshaped() for region in regions):
+        raise Refusal("an operation in place changes more than the elements of a tensor")
     return ends, regions
 
 

@@ -13,7 +13,7 @@ from sot.bytecode.flow import Flow, flow_of
 from sot.graph import TensorRef
 from sot.graph.regions import Cond, Region, shares_memory
 from sot.guards.assumptions import Point, RestartCapture
-from sot.interpreter.control_flow import predicates
+from sot.interpreter.control_flow import predicates, random_branches
 from sot.interpreter.control_flow.merge_values import (
     CONTENTS,
     DTYPES,
@@ -46,7 +46,7 @@ Needed = tuple[frozenset[str], frozenset[str]]
 def join(m: Machine, frame: Frame, test: TensorBool, ends: list[End], regions: list[Region],
          needed: Needed) -> Any:
     """Merge two sides and continue. ``needed`` has, for each side, the variables that are read afterwards."""
-    merge = Merge(m, test)
+    merge = Merge(m, test, regions[0].is_plain)
     try:
         state = merged_state(m, frame, merge, ends, needed)
     except Differ as e:
@@ -183,6 +183,12 @@ def cond(m: Machine, frame: Frame, test: TensorBool, pairs: list[Pair], regions:
              for region, outs, kind in zip(regions, outputs, ("if_true", "if_false"), strict=True)]
     modules = [m.builder.subgraph(name) for name in names]
     results = [pair.ref for pair in pairs]
+    if regions[0].is_plain:
+        node = random_branches.record(m, test, modules, operands, results, regions)
+        for i, (pair, ref) in enumerate(zip(pairs, results, strict=True)):
+            ref.node = m.builder.item(node, i, ref.fake)
+            ref.node.meta["of_constants"] = not any(isinstance(side, TensorRef) for side in pair[:2])
+        return
     node = m.builder.record("call_function", Cond, (test.ref, *modules, tuple(operands)), {},
                             tuple(ref.fake for ref in results), m.stack_trace())
     take_results(m, node, results, operands)
@@ -201,7 +207,7 @@ def given(m: Machine, region: Region, pairs: list[Pair], which: int, test: Tenso
             shared += [p.ref for p, r in zip(pairs, found, strict=False) if shares_memory(r.fake, ref.fake)]
             if shared:
                 m.builder.tie([*shared, pair.ref], point)
-            if shared or ref.fake.stride() != pair.ref.fake.stride():
+            if not region.is_plain and (shared or ref.fake.stride() != pair.ref.fake.stride()):
                 ref = copied(m, ref)
             found.append(ref)
         if not found:       # a subgraph must return something

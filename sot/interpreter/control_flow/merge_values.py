@@ -15,6 +15,7 @@ import torch
 
 from sot.graph import TensorRef
 from sot.guards.assumptions import Point, RestartCapture
+from sot.interpreter.control_flow import random_branches
 from sot.interpreter.frame import Frame
 from sot.support.errors import article
 from sot.values.base import ABSENT, Const, Lazy, Value
@@ -87,8 +88,8 @@ CONTENTS: dict[type, Contents] = {
 class Merge:
     """Merges the values of two ends. ``pairs`` is what the subgraphs must return for that."""
 
-    def __init__(self, m: Machine, like: TensorBool) -> None:
-        self.m = m
+    def __init__(self, m: Machine, like: TensorBool, is_plain: bool = False) -> None:
+        self.m, self.is_plain = m, is_plain     # is_plain: whether results are those of either side, not copies
         self.like = like                        # a truth on the device of the branch
         self.pairs: list[Pair] = []
         self.made: dict[tuple[int, int], Value] = {}
@@ -113,7 +114,7 @@ class Merge:
     def _merged(self, a: Value, b: Value, what: str) -> Value:
         if isinstance(a, TensorValue) and isinstance(b, TensorValue):
             return self._tensor(a, b, what)
-        if is_number(a) and is_number(b) and a.pytype is b.pytype:
+        if is_number(a) and is_number(b) and a.pytype is b.pytype and (a.pytype is bool or not self.is_plain):
             return self._number(a, b)
         if type(a) is not type(b) or a.pytype is not b.pytype:
             raise Differ(f"{what} is {kind_of(a)} on one side and {kind_of(b)} on the other")
@@ -137,8 +138,13 @@ class Merge:
                          f"other (call .contiguous() on both)")
         if has_own_code(a.pytype) or has_own_code(b.pytype):
             raise Differ(f"{what} is an instance of a subclass of Tensor")
+        if self.is_plain and (why := random_branches.why_inexact(a, b)):
+            raise Differ(f"{what} {why}")
         grad = torch.is_grad_enabled() and (a.fake.requires_grad or b.fake.requires_grad)
-        return TensorValue(self.pair(a.ref, b.ref, a.fake, grad))
+        made = TensorValue(self.pair(a.ref, b.ref, a.fake, grad))
+        if self.is_plain:
+            made.may_be = frozenset((a.ref, b.ref)) | a.may_be | b.may_be
+        return made
 
     def _number(self, a: Value, b: Value) -> Value:
         first, second = (v.ref if isinstance(v, TensorNumber) else v.real for v in (a, b))
@@ -154,6 +160,8 @@ class Merge:
             return value
         if not isinstance(value, (TensorValue, TensorNumber)) or (
                 isinstance(value, TensorValue) and has_own_code(value.pytype)):
+            raise Differ(f"{what} is set on one side only")
+        if self.is_plain:
             raise Differ(f"{what} is set on one side only")
         grad = torch.is_grad_enabled() and value.ref.fake.requires_grad
         first, second = (value.ref, None) if which == 0 else (None, value.ref)

@@ -11,7 +11,7 @@ from sot.graph import NumberRef
 from sot.graph.builder import has_changed
 from sot.interpreter.builtins import operators
 from sot.interpreter.builtins.common import no_keywords, take
-from sot.interpreter.control_flow import failures
+from sot.interpreter.control_flow import failures, random_branches
 from sot.interpreter.numpy_ops import numpy_functions
 from sot.interpreter.torch_ops import known_values, overrides
 from sot.interpreter.torch_ops.data_sizes import finite, graph_numbers, nonempty
@@ -39,14 +39,17 @@ def decide(m: Machine, value: Value) -> bool | TensorBool | Any:
     if isinstance(value, DeferredScalar) and value.is_in_graph:
         return truth_of_number(m, value)
     if not isinstance(value, (TensorValue, TensorNumber)):
-        return operators.truth(m, value)
+        drawn = random_branches.compared(m, "!=", value, Const(0)) if is_asked_by_jump(m) else None
+        if drawn is None:
+            return operators.truth(m, value)
+        value = drawn
     if not m.assumptions.control_flow:
         try:
             return operators.truth(m, value)
         except Break as stop:
             if stop.reason is not Reason.TENSOR_TRUTH:
                 raise
-            if may_be_assertion(m):
+            if may_be_assertion(m) or random_branches.is_one(m, value):
                 return as_truth(m, value)
             if (found := truth_if_finite(m, value)) is None:
                 raise
@@ -102,6 +105,11 @@ def truth_if_finite(m: Machine, value: Value) -> bool | None:
 
 
 JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
+
+
+def is_asked_by_jump(m: Machine) -> bool:
+    frame = m.frames[-1]
+    return frame.instrs[frame.last + (frame.instrs[frame.last].op == "TO_BOOL")].op in JUMPS
 
 
 def may_be_assertion(m: Machine) -> bool:

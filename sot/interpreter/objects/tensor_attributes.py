@@ -11,7 +11,15 @@ from sot.guards.guards import HasKeyGuard
 from sot.guards.origin import Attr
 from sot.interpreter.objects import attributes
 from sot.interpreter.objects.lookup import is_data_descriptor, lookup, no_attribute
-from sot.interpreter.objects.tensor_facts import fact, guarded, has_changed, is_replaced, refuse_replaced, resolved
+from sot.interpreter.objects.tensor_facts import (
+    fact,
+    guarded,
+    has_changed,
+    is_replaced,
+    refuse_chosen,
+    refuse_replaced,
+    resolved,
+)
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph
 from sot.interpreter.torch_ops.hooks import tensor_hooks
 from sot.interpreter.torch_ops.overrides import through_overrides
@@ -88,6 +96,7 @@ def grad_fn(m: Machine, tensor: TensorValue) -> Value:
     real = tensor.ref.real
     if real is not None and not has_changed(tensor):
         return wrap_attr(m, tensor, "grad_fn", real.grad_fn)
+    refuse_chosen(m, "grad_fn")
     if tensor.fake.grad_fn is None and (real is None or not real.requires_grad or guarded(m, tensor, "is_leaf")):
         return NONE
     if real is not None:        # a change without gradients keeps a grad_fn, and the fake of an input has none
@@ -110,6 +119,7 @@ def base_of(m: Machine, tensor: TensorValue) -> Value | None:
     if real is not None:
         return None if guarded(m, tensor, "_is_view") or has_changed(tensor) else NONE
     base = tensor.fake._base
+    refuse_chosen(m, "_base")
     if base is None:
         return NONE
     found = next((v for _, v in m.by_id.values() if isinstance(v, TensorValue) and v.ref.fake is base), None)

@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from sot.graph.refs import version_of
+from sot.graph.regions import if_else
 from sot.guards.guards import IsGuard
 from sot.guards.origin import ClassAttr, known
 from sot.guards.tensor_guards import FactGuard
@@ -84,7 +85,17 @@ def storage_offset(m: Machine, tensor: TensorValue) -> Value:
 
 def of_fake(m: Machine, tensor: TensorValue, name: str) -> Value:
     tensor.ref.see()
+    if name != "is_leaf":
+        refuse_chosen(m, name)
     return wrap_new(m, m.builder.run("call_function", ask, (tensor.ref, name), {}))
+
+
+def refuse_chosen(m: Machine, name: str) -> None:
+    """Break at a question on the history or the place of a tensor, which fakes do not know once a branch in the graph
+    has chosen between two tensors.
+    """
+    if any(node.target is if_else for node in m.builder.nodes):
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor after a branch on a random number")
 
 
 def inputs_sharing(m: Machine, tensor: TensorValue) -> Iterator[TensorValue]:

@@ -7,7 +7,7 @@ from sot.bytecode import NULL_FIRST, Instr
 from sot.interpreter.builtins import iteration, operators
 from sot.interpreter.builtins.common import asked_identical
 from sot.interpreter.builtins.containers import subscript
-from sot.interpreter.control_flow import predicates
+from sot.interpreter.control_flow import predicates, random_branches
 from sot.interpreter.frame import DISCARD, PUSH_BOOL, PUSH_NOT
 from sot.interpreter.opcodes.table import op
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
@@ -39,7 +39,8 @@ def binary_op(m: Machine, frame: Frame, instr: Instr) -> None:
 @op("COMPARE_OP")
 def compare_op(m: Machine, frame: Frame, instr: Instr) -> None:
     right, left = frame.stack.pop(), frame.stack.pop()
-    m.push_result(operators.compare(m, instr.arg, left, right))
+    drawn = random_branches.compared(m, instr.arg, left, right) if random_branches.is_taken(frame) else None
+    m.push_result(operators.compare(m, instr.arg, left, right) if drawn is None else drawn)
 
 
 @op("UNARY_NEGATIVE")

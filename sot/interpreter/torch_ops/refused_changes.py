@@ -31,7 +31,9 @@ def refuse_changes(m: Machine, name: str, found: list[TensorRef], changed: list[
     if builder.tied and (point := builder.changed_tie()) is not None:
         why = f"{m.position()}: {name} changes a tensor that one side only passes on"
         raise RestartCapture(why, refused={point: why})
-    if builder.region is not None and (builder.region.changed() or builder.fake_mode.changes_unversioned):
+    region = builder.region
+    if region is not None and (region.changed() or builder.fake_mode.changes_unversioned) and not (
+            region.is_plain and not any(ref.fake.requires_grad for ref in found if ref in changed)):
         raise Break(Reason.BRANCH, f"{m.position()}: {name} changes a tensor from outside the branch in place")
     if any(ref.fake.layout is torch.strided and is_expanded(ref.fake) for ref in changed):
         # the kernels raise, or give a warning, which would name a line of the graph

@@ -314,11 +314,15 @@ def record(m: Machine, name: str, call: known_values.Call, result: Any, written:
     if m.warned:
         node.meta["torch_warns"] = taken(m)
     if written:
-        written = m.array_memory.sharing(written)
-        node.meta["changes"] = written
-        for shown in m.shown:
-            shown.note_change(m, node, written)
+        note_written(m, node, m.array_memory.sharing(written))
     return node
+
+
+def note_written(m: Machine, node: fx.Node, written: set[int]) -> None:
+    """Record the memory that a node writes to."""
+    node.meta["changes"] = written
+    for shown in m.shown if m.builder.region is None else ():     # for a node in a subgraph its own node does it
+        shown.note_change(m, node, written)
 
 
 def refuse_replaced_operator(m: Machine, kind: str, target: Any, args: list[Value]) -> None:

@@ -42,6 +42,12 @@ class Layout(NamedTuple):
         return end - start != functools.reduce(int.__mul__, self.shape, 1) * self.itemsize
 
 
+def expressions_of(tensor: torch.Tensor) -> list[Any]:
+    """Its layout, with the expressions of sizes that depend on data."""
+    return [number if type(number) is int else number.node.expr
+            for number in (*tensor.shape, *tensor.stride(), tensor.storage_offset(), tensor.element_size())]
+
+
 def is_expanded(tensor: torch.Tensor) -> bool:
     """Whether it has an element twice."""
     return any(type(stride) is int and stride == 0 and size > 1     # not symbolic: that would be a guard
@@ -94,7 +100,7 @@ def share(tensor: torch.Tensor, other: torch.Tensor, accepts_all: bool) -> bool:
         return not accepts_all
     layout, its = Layout.of(tensor), Layout.of(other)
     if layout is None or its is None:
-        return True
+        return not (accepts_all and expressions_of(tensor) == expressions_of(other))
     if layout == its:
         return not accepts_all
     if 0 in layout.shape or 0 in its.shape or layout.has_gaps or its.has_gaps:

@@ -44,6 +44,20 @@ def outcome(fn):
     return x.tolist()
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", lambda gm, examples: gm.forward])
+def test_a_part_of_a_size_that_depends_on_data_changes_in_place(backend):
+    """``y[..., -1] += 1`` writes the part to where it is, whatever its size."""
+    def f(x):
+        y = x[x > 0][:, None] * torch.ones(3)
+        y[..., -1] += 1
+        return y
+    translated = sot.to_static(f, backend=backend)
+    for n in range(3, 6):
+        x = torch.arange(-2.0, n)
+        assert torch.equal(translated(x), f(x))
+    assert not any(capture.stopped for capture in sot.translation_of(translated).captures)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", CHANGES)

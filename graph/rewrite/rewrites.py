@@ -309,6 +309,29 @@ def addmm_activation(match: Match, start: Any, left: Any, right: Any, size: Any 
     return result if size is None else aten.view.default(result, list(size))
 
 
+# ---- biases that the readers of a product add ----------------------------------------------------------------
+VIEWS = "view", "permute", "unsqueeze", "squeeze", "expand"
+# Where the library's product in f32 is slower with a bias than without, by the type of device. On an H200, products
+# with a bias made BERT's inference take 1.30 of torch.compile's device time (benchmarks/results/GPU.md).
+SLOWER_WITH_BIAS = ("cuda",)
+
+
+def is_read_elementwise(match: Match) -> bool:
+    """Whether all readers of a product with a bias are elementwise operations: their kernels add the bias, too."""
+    fakes = given(match, "start", "left", "right")
+    return (alike(fakes, (torch.float32,)) and fakes[0].dim() == 1 and fakes[0].device.type in SLOWER_WITH_BIAS
+            and are_elementwise(match.last.users))
+
+
+def are_elementwise(readers: Iterable[fx.Node]) -> bool:
+    return all(are_elementwise(node.users) if name_of(node) in VIEWS else
+               torch.Tag.pointwise in getattr(node.target, "tags", ()) for node in readers if not is_unused(node))
+
+
+def bias_apart(match: Match, start: Any, left: Any, right: Any) -> Any:
+    return aten.add.Tensor(aten.mm.default(left, right), start)
+
+
 # ---- sums of products ----------------------------------------------------------------------------------------
 total, dims = holes("total dims")
 _product = op("mm", left, right)
@@ -395,6 +418,7 @@ CAPTURED = (
     *(Rewrite(f"convolution {n}d and batch norm", _normalized(f"conv{n}d"), saves_a_pass, folded) for n in (1, 2, 3)),
 )
 ATEN = (
+    Rewrite("bias of elementwise operations", _flat, is_read_elementwise, bias_apart),
     Rewrite("linear and relu", op("relu", _linear), is_biased, addmm_activation),
     *(Rewrite(f"linear and gelu by {by}", either(op("to", gelu, dtype), gelu), ends_with(by), addmm_activation)
       for by, gelu in _gelu.items()),

@@ -1,4 +1,7 @@
-"""Rules that put one operator in the place of several: each applies, and results and gradients stay what they were."""
+"""Rules that put one operator in the place of several: each applies, and results and gradients stay what they were.
+
+``test_linear_layers.py`` has those of linear layers, with their biases and activations.
+"""
 from __future__ import annotations
 
 import math
@@ -6,23 +9,15 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from compiling import Kernels, check_compiled, copied, outcome
+from compiling import Kernels, check_compiled, copied, numbers, outcome
 from torch import Tensor, nn
-from torch.fx import symbolic_trace
-from torch.fx.experimental.proxy_tensor import make_fx
 
 import sot
-from sot.graph.rewrite import decompositions, rewrites, rewriting
-from sot.graph.rewrite.patterns import holes, matches, may_change, op
+from sot.graph.rewrite import rewriting
 from sot.graph.rewrite.rewrites import ATEN, CAPTURED
 from sot.torch_compat import compilers
 
 RULES = {rule.name: rule for rule in (*CAPTURED, *ATEN)}
-
-
-def numbers(*shape: int, grad: bool = True) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float32).requires_grad_(
-        grad)
 
 
 def heads() -> tuple[Tensor, ...]:
@@ -286,52 +281,6 @@ def test_batch_norm_stays_where_gradients_flow_or_statistics_change_or_a_kernel_
         assert "batch_norm" in names(lambda x: model(x), x)
 
 
-# ---- linear and activation ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8)], ids=str)
-def test_a_linear_layer_ends_with_its_relu(shape):
-    weight, bias = numbers(4, 8), numbers(4)
-    made = check_compiled(lambda x, w, b: F.relu(F.linear(x, w, b)) * 2, numbers(*shape), weight, bias)
-    assert "_addmm_activation" in made[0].source and "maximum" not in made[0].source
-
-
-def test_a_linear_layer_whose_result_is_given_out_stays():
-    args = numbers(6, 8), numbers(4, 8), numbers(4)
-    made = check_compiled(lambda x, w, b: ((y := F.linear(x, w, b)), F.relu(y)), *args)
-    assert "_addmm_activation" not in made[0].source
-
-
-GELU = {"erf": lambda x: F.gelu(x), "tanh": lambda x: F.gelu(x, approximate="tanh")}
-
-
-@pytest.mark.parametrize("by", GELU)
-@pytest.mark.parametrize("shape", [(6, 8), (2, 3, 8)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_linear_layer_ends_with_its_gelu(dtype, shape, by, monkeypatch):
-    """With the one that the library has, which on a GPU is by tanh; here its call is what torch says it is there."""
-    def gpus(start, left, right, use_gelu):
-        return GELU[by](torch.addmm(start, left, right).to(dtype))
-    monkeypatch.setattr(rewrites, "OF_LIBRARY", {"cpu": by, "cuda": "neither"})
-    x, w, b = (numbers(*s, grad=False).to(dtype) for s in (shape, (4, 8), (4,)))
-    f = lambda x, w, b: GELU[by](F.linear(x, w, b)) * 2
-    graph = make_fx(f, decompositions.table(), tracing_mode="fake", _allow_non_fake_inputs=True)(x, w, b)
-    assert rewriting.aten(graph.graph) == 1
-    graph.graph.lint()
-    left = list(graph.graph.nodes)
-    call, = (n for n in left if n.target is torch.ops.aten._addmm_activation.default)
-    assert not {"erf", "tanh", "addmm"} & {str(n.target).split(".")[1] for n in left if n.op == "call_function"}
-    call.target = gpus
-    torch.testing.assert_close(torch.fx.Interpreter(graph).run(x, w, b), f(x, w, b))
-
-
-def test_of_gelus_only_the_librarys_own_is_an_epilogue_and_only_without_gradients():
-    args = numbers(6, 8, grad=False), numbers(4, 8, grad=False), numbers(4, grad=False)
-    for by, there in (("erf", True), ("tanh", False)):
-        made = check_compiled(lambda x, w, b: GELU[by](F.linear(x, w, b)), *args)
-        assert ("_addmm_activation" in made[0].source) == there
-    made = check_compiled(lambda x, w, b: GELU["erf"](F.linear(x, w, b)), *copied(args)[:2], numbers(4))
-    assert "_addmm_activation" not in made[0].source
-
-
 # ---- sums of products -----------------------------------------------------------------------------------------------
 SUMS = {
     "two": lambda x, y, w: x @ w + y @ w,
@@ -469,7 +418,8 @@ def test_a_rule_that_is_switched_off_is_off_for_what_the_cache_holds(monkeypatch
 
 def test_every_rule_is_proved_here():
     proved = {"attention", "grouped queries", *NORMS, "RMS norm of half precision", "linear and relu",
-              "sum of products", "sum of lookups", *(f"linear and gelu by {by}" for by in GELU),
+              "bias of elementwise operations", "sum of products", "sum of lookups",
+              *(f"linear and gelu by {by}" for by in ("erf", "tanh")),
               *(f"convolution {n}d and batch norm" for n in (1, 2, 3))}
     assert proved == set(RULES)
 
@@ -478,23 +428,3 @@ def test_rewritten_graphs_are_printed_on_request(caplog):
     with caplog.at_level("DEBUG", logger="sot.passes"):
         names(ATTENTION["plain"], *heads())
     assert "attention, 1 times" in caplog.text and "scaled_dot_product_attention" in caplog.text
-
-
-# ---- patterns --------------------------------------------------------------------------------------------------------
-def test_one_hole_is_one_value_and_sums_have_no_order():
-    x, y = holes("x y")
-    square = op("add", op("mul", x, x), y)
-    for fn, fits in ((lambda a, b: a * a + b, True), (lambda a, b: b + a * a, True), (lambda a, b: a * b + b, False)):
-        *_, last, _ = symbolic_trace(fn).graph.nodes
-        assert bool(list(matches(square, last))) == fits
-
-
-@pytest.mark.parametrize(("fn", "changes"), [
-    (lambda x: x.add_(1), True), (lambda x: torch.relu_(x), True), (lambda x: F.relu(x, True), True),
-    (lambda x: torch.add(x, 1, out=x), True), (lambda x: x.__iadd__(1), True), (lambda x: F.relu(x), False),
-    (lambda x: x + 1, False), (lambda x: x.softmax(-1), False), (lambda x: x[0], False), (lambda x: -x, False),
-    (lambda x: F.batch_norm(x, x, x), True), (lambda x: torch.nn.init.ones_(x), True),
-])
-def test_what_may_change_a_tensor_is_known(fn, changes):
-    nodes = [n for n in symbolic_trace(fn).graph.nodes if n.op in ("call_function", "call_method")]
-    assert any(map(may_change, nodes)) == changes

@@ -159,3 +159,9 @@ def _run_kernel(kernel: Kernel, program: Program, memory: dict[str, torch.Tensor
     for name in kernel.written():
         line = memory[name].as_strided((kernel.buffers[name].size,), (1,))
         line.copy_(torch.from_numpy(flat[name]))
+
+
+def numbers(*shape: int, grad: bool = True) -> torch.Tensor:
+    """Random numbers that are the same in each call with this shape."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float32).requires_grad_(
+        grad)

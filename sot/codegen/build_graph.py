@@ -125,9 +125,10 @@ class Graph:
     @property
     def can_be_cut(self) -> bool:
         """Whether parts of it may be compiled separately. They may not if they depend on each other by more than
-        tensors.
+        tensors and the grad mode.
         """
-        return not (self.has_data_sizes or self.states or self.floats or self.shows_leaves or self.asserted
+        has_states = any(setter is not SET_GRAD for setter, *_ in self.states)
+        return not (self.has_data_sizes or has_states or self.floats or self.shows_leaves or self.asserted
                     or has_gradients(self.module)
                     or any(isinstance(v, torch.SymFloat) for v in self.examples))
 

@@ -54,6 +54,7 @@ from sot.interpreter.torch_ops.constructors.capsules import same_memory
 from sot.interpreter.torch_ops.elements import element, set_element
 from sot.interpreter.torch_ops.hooks.tensor_hooks import SEEN, remove_from_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
+from sot.interpreter.torch_ops.uninitialized import initialized
 from sot.interpreter.torch_ops.wrappers.scripted import is_script
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
@@ -83,6 +84,7 @@ from sot.torch_compat.tensors import asking_no_class, of_inference_mode, overrid
 ONLY_AS_IT_IS = (run_as_it_is, remove_from_place, assign_data, element, set_element, *NODES_OF_GENERATORS, *FLAGS,
                  SET_DEFAULT_DTYPE, if_else, *DECOMPOSED_WRONGLY)
 AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, *NODES_OF_ENCODERS
+ONLY_WHOLE = same_memory, initialized       # a graph with these is not cut
 ALL = ""      # optimizers
 CHANGED_SINCE = "needed for gradient computation has been modified by an inplace operation"
 NO_FORMULA = "but no autograd formula was registered"
@@ -220,7 +222,7 @@ class GraphCompiler:
         if self.compiles and any(SEEN in node.meta for node in nodes):
             return graph.module.forward     # a compiled graph would show a part of the gradient
         is_whole = any(is_pushing(setter) for setter, _, _ in graph.states) or any(
-            node.target is same_memory for node in nodes)
+            node.target in ONLY_WHOLE for node in nodes)
         as_it_is = is_whole or graph.has_numpy and self.cuts or graph.has_generator or any(
             shows_gradient(node) or draws_in_order(node) or node.target in ONLY_AS_IT_IS or is_script(node.target)
             or self.cuts and (
@@ -345,9 +347,7 @@ def changed_end(graph: Graph, has_backward: bool, asserted: Sequence[torch.fx.No
     end.detach(spent)
     if asserted:
         inputs = graph.module.graph.find_nodes(op="placeholder")
-        grad = next((on for setter, (on, *_), _ in reversed(graph.states) if setter is SET_GRAD),
-                    torch.is_grad_enabled())
-        end.put_back(asserted, [inputs[i] for i in changed_tensors(graph)], grad)
+        end.put_back(asserted, [inputs[i] for i in changed_tensors(graph)])
     return end
 
 

@@ -49,6 +49,30 @@ def views_that_are_changed(x):
     return y, first
 
 
+@programs
+def gradients_off_for_a_part(x):
+    with torch.no_grad():
+        y = x.sin() * 2
+        torch.manual_seed(3)
+        z = torch.rand(3) * y
+    return (z * LINEAR.weight).cos(), z
+
+
+@programs
+def gradients_off_up_to_arrays(x):
+    with torch.no_grad():
+        y = torch.from_numpy(np.cos((x * 2).sin().numpy())) * 2
+    return y * x.cos()
+
+
+@programs
+def gradients_on_again(x):
+    torch.set_grad_enabled(False)
+    y = x.sin() * torch.rand(3, generator=G)
+    torch.set_grad_enabled(True)
+    return (x * y).sin(), (y * LINEAR.weight).sin()
+
+
 def seen(f):
     x = torch.linspace(0, 1, 3).requires_grad_()
     LINEAR.zero_grad()
@@ -95,3 +119,26 @@ def test_a_generator_that_a_backend_would_trace_is_left_to_pytorch():
     translated = sot.to_static(fn, backend=backend, full_graph=True)
     for _ in range(2):
         torch.testing.assert_close(seen(translated), seen(fn))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_gradients_may_be_on_for_a_part(grad, dynamic):
+    def fn(x):
+        y = x.sin() * torch.from_numpy(np.arange(3.0, dtype=np.float32))
+        with torch.enable_grad():
+            z = torch.from_numpy(np.arange(3.0, dtype=np.float32)) * (x * LINEAR.weight.sum()).cos()
+            u = z * 2
+        return y, z, u, u * 2
+
+    translated = sot.to_static(fn, backend="aot_eager", dynamic=dynamic)
+    with torch.set_grad_enabled(grad):
+        for n in range(2, 5):
+            x = torch.randn(n, 3)
+            want, got = fn(x), translated(x)
+            torch.testing.assert_close(got, want)
+            assert [t.requires_grad for t in got] == [t.requires_grad for t in want]
+            gradients = [torch.autograd.grad(found[2], LINEAR.weight, x.detach()) for found in (got, want)]
+            torch.testing.assert_close(*gradients)
+            assert torch.is_grad_enabled() is grad
+    assert not any(capture.stopped for capture in translated.captures)

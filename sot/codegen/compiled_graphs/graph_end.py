@@ -43,26 +43,40 @@ class GraphEnd:
             self.made += [self.module.graph.call_function(function, args) for function, args in calls]
         self.module.recompile()
 
-    def put_back(self, asserted: Iterable[fx.Node], inputs: Iterable[fx.Node], grad: bool) -> None:
-        """Return the conditions of assertions in their place, and put inputs back if one does not hold. ``grad``:
-        whether gradients are on at the end of the graph.
-        """
+    def put_back(self, asserted: Iterable[fx.Node], inputs: Iterable[fx.Node]) -> None:
+        """Return the conditions of assertions in their place, and put inputs back if one does not hold."""
         graph, conditions, inputs = self.module.graph, [*asserted], [*inputs]
         for node in conditions:
             self.replaced.append((node, node.target, node.args))
             condition, = node.all_input_nodes
             node.target, node.args = torch.ne, (condition, 0)
             node.meta["example_value"] = condition.meta["example_value"] != 0
+        places = [(self.last_change(given, conditions), given) for given in inputs]
         with graph.inserting_before(next(n for n in graph.nodes if n.op != "placeholder")):
-            before = [self.call_method("clone", self.call_method("detach", given)) for given in inputs]
-        with graph.inserting_before(self.output):
-            holds = functools.reduce(functools.partial(self.call_method, "logical_and"), conditions)
-            self.made.append(graph.call_function(SET_GRAD, (False,)))
-            for given, value in zip(inputs, before, strict=True):
-                node = self.call_method("copy_", given, self.call_method("where", given, holds, value))
-                node.meta["changes"] = {storage_id(given.meta["example_value"])}
-            self.made.append(graph.call_function(SET_GRAD, (grad,)))
+            before = {given: self.call_method("clone", self.call_method("detach", given)) for given in inputs}
+        for place in dict.fromkeys(place for place, _ in places):
+            mode = grad_mode(place)
+            with graph.inserting_after(place):
+                after = graph.call_function(SET_GRAD, (mode,))
+            with graph.inserting_before(after):
+                self.made.append(graph.call_function(SET_GRAD, (False,)))
+                holds = functools.reduce(functools.partial(self.call_method, "logical_and"), conditions)
+                for given in (given for at, given in places if at is place):
+                    kept = self.call_method("where", given, holds, before[given])
+                    node = self.call_method("copy_", given, kept)
+                    node.meta["changes"] = {storage_id(given.meta["example_value"])}
+            self.made.append(after)
         self.set_results([*self.output.args[0], *conditions])
+
+    def last_change(self, given: fx.Node, conditions: Iterable[fx.Node]) -> fx.Node:
+        """The last node that changes an input, or computes a condition. What follows may save the input for the
+        backward pass, so it is put back there, and not at the end.
+        """
+        memory = storage_id(given.meta["example_value"])
+        changing = [node for node in self.module.graph.nodes if memory in node.meta.get("changes", ())]
+        if not changing:
+            return self.output.prev
+        return next(node for node in reversed(self.module.graph.nodes) if node in {*conditions, *changing})
 
     def call_method(self, name: str, *args: fx.Node) -> fx.Node:
         made = self.module.graph.call_method(name, args)
@@ -90,3 +104,13 @@ class GraphEnd:
         for node in reversed(self.made):
             self.module.graph.erase_node(node)
         self.module.recompile()
+
+
+def grad_mode(place: fx.Node) -> bool:
+    """Whether gradients are on after a node."""
+    node = place
+    while node.op not in ("placeholder", "root"):
+        if node.target is SET_GRAD:
+            return bool(node.args[0])
+        node = node.prev
+    return torch.is_grad_enabled()

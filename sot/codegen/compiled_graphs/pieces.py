@@ -3,6 +3,8 @@
 Tracing would lose or fix seeds, random generators, NumPy calls and hooks, and would draw random numbers into other
 memory. These operations are called unchanged, in order with the compiled pieces. Autograd goes through all of them.
 
+A change of the grad mode is such an operation, too: autograd records a piece or does not record it, as a whole.
+
 A compiled piece is one node of autograd. A hook on one of its results would see only the gradient that comes from
 outside of the piece, so a piece ends with a tensor whose gradient the program sees.
 """
@@ -22,6 +24,7 @@ from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
 from sot.interpreter.torch_ops.wrappers.scripted import is_script
 from sot.torch_compat.compilers import symbolic_mode
 from sot.torch_compat.dynamo.inputs import giving_symbols, placeholder_values
+from sot.torch_compat.global_state import SET_GRAD
 from sot.torch_compat.tensors import storage_id
 
 
@@ -29,14 +32,17 @@ class Piece:
     """A part of the graph, which the backend compiles at its first call.
 
     A part with symbolic inputs is compiled at once, so that the entry guards what torch assumes about the symbols.
+    ``grad``: the grad mode in which it runs; None is the current one.
     """
 
-    def __init__(self, backend: Backend, module: fx.GraphModule, always_many: bool = False) -> None:
+    def __init__(self, backend: Backend, module: fx.GraphModule, always_many: bool = False,
+                 grad: bool | None = None) -> None:
         self.backend, self.module, self.always_many = backend, module, always_many
         self.compiled: Callable[..., Any] | None = None
         recorded = placeholder_values(module)
         if symbolic_mode(module) is not None and all(value is not None for value in recorded):
-            self.compiled = call_backend(backend, module, recorded)
+            with torch.set_grad_enabled(torch.is_grad_enabled() if grad is None else grad):
+                self.compiled = call_backend(backend, module, recorded)
 
     def __call__(self, *args: Any) -> Any:
         if self.compiled is None:
@@ -58,6 +64,7 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
     seen = {node.args[0] for node in module.graph.nodes if shows_gradient(node)}
     place: dict[fx.Node, int] = {}
     kinds: dict[int, bool] = {}
+    grad, modes = torch.is_grad_enabled(), dict[int, bool]()
     for node in module.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
@@ -68,7 +75,9 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
         now = is_plain(node, plain)
         if number < 0 or now != was_plain or ends:
             number += 1
-            kinds[number] = now
+            kinds[number], modes[number] = now, grad
+        if node.target is SET_GRAD:
+            grad, = node.args
         place[node], was_plain = number, now
         ends = node in seen or changes_first(node) and node.args[0] in seen
         place |= {function: number for function in node.all_input_nodes if function.op == "get_attr"}
@@ -81,7 +90,7 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
             hand_symbols(parts, name, part, module)
             returns_tuple(part)
             delattr(parts, name)
-            setattr(parts, name, Called(Piece(backend, part)))
+            setattr(parts, name, Called(Piece(backend, part, grad=modes[int(at)])))
     parts.recompile()
     return lambda *args: parts.forward(*args)
 
@@ -89,18 +98,27 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
 def split(module: fx.GraphModule, place: dict[fx.Node, int]) -> fx.GraphModule:
     """The graph as a graph of parts. ``split_module`` would pass each symbol of an example to the parts, and raises for
     symbols that are no inputs, and for examples that have none. Our parts need no symbols: sizes that are used are
-    nodes.
+    nodes. It would also set the grad mode again at the start of each part.
     """
+    setters = module.graph.find_nodes(op="call_function", target=SET_GRAD)
+    for node in setters:
+        node.target = set_grad
     examples = {node.name: node.meta.pop("example_value") for node in module.graph.nodes
                 if "example_value" in node.meta}
     try:
         whole = split_module(module, module, place.__getitem__, keep_original_order=True)
     finally:
         give_examples(module, examples)
+        for node in setters:
+            node.target = SET_GRAD
     for part in whole.children():
         if isinstance(part, fx.GraphModule):
             give_examples(part, examples)
     return whole
+
+
+def set_grad(enabled: bool) -> None:
+    SET_GRAD(enabled)
 
 
 def hand_symbols(parts: fx.GraphModule, name: str, part: fx.GraphModule, module: fx.GraphModule) -> None:
@@ -166,8 +184,9 @@ def changes_first(node: fx.Node) -> bool:
 
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but dense tensors and numbers."""
-    return node.target in plain or is_script(node.target) or shows_gradient(node) or draws_in_order(node) or (
-        "warns" in node.meta) or not all(
+    if node.target is SET_GRAD or node.target in plain or "warns" in node.meta:
+        return True
+    return is_script(node.target) or shows_gradient(node) or draws_in_order(node) or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
 
 

@@ -25,7 +25,7 @@ from sot.interpreter.control_flow import failures, refusals
 from sot.interpreter.effects.torch_warnings import taken, warn_later
 from sot.interpreter.numpy_ops import numpy_arrays
 from sot.interpreter.objects import tensor_facts
-from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, overrides
+from sot.interpreter.torch_ops import deferred_scalars, elements, known_values, lost_when_compiled, overrides
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph, counters, given_as_tensors, integers, operations
 from sot.interpreter.torch_ops.refused_changes import refuse_changes
 from sot.interpreter.torch_ops.wrappers import ragged_sizes
@@ -43,7 +43,7 @@ from sot.torch_compat.fake_tensors import (
 )
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
-from sot.values.base import NONE, TRUE, Const, Opaque, Value
+from sot.values.base import NONE, Const, Opaque, Value
 from sot.values.numbers import with_number_places
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, overrides_operations
@@ -161,10 +161,9 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
         return answer
     refuse_others(found)
     if name == "requires_grad_" and m.assumptions.compiles and not transformed(args[0]):
-        return require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
-    if name == "retain_grad" and m.assumptions.compiles and not any(v.fake.is_leaf for v in found.values()):
-        raise Break(Reason.SIDE_EFFECT, name)
+        return lost_when_compiled.require_grad(args[0], *args[1:], **kwargs)   # type: ignore[arg-type]
     asked = fake_rules.node_of(target, graph_args, graph_kwargs)
+    lost_when_compiled.refuse_arguments(m, name, asked, found)
     kind = "call_method" if isinstance(asked[0], str) else "call_function"
     refuse_call(m, kind, name, args, asked)
     before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
@@ -180,7 +179,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):
         forget_constant(result)
-    check_result(m, name, result, found)
+    lost_when_compiled.refuse_results(m, name, result, found)
     changed = any(value.ref.fake.requires_grad != before[key][0] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
         return constant_result(m, name, result, found)
@@ -421,28 +420,8 @@ def holds_number(arg: Any) -> bool:
     return any(map(holds_number, arg)) if isinstance(arg, (list, tuple)) else isinstance(arg, NumberRef)
 
 
-def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
-    """A backend drops a graph's changes of ``requires_grad``. Break, unless nothing changes."""
-    if tensor.fake.requires_grad is not requires_grad.constant():
-        raise Break(Reason.SIDE_EFFECT, "requires_grad_")
-    return tensor
-
-
 def transformed(value: Value) -> bool:
     return isinstance(value, TensorValue) and functions.is_in_transform(value.fake)
-
-
-def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
-    return (isinstance(tensor, torch.Tensor) and id(tensor) not in found and tensor.requires_grad
-            and not refused(tensor)
-            and tensor.is_leaf and not tensor._is_view() and not functions.is_in_transform(tensor))
-
-
-def check_result(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
-    """Break at results that compiling backends do not return unchanged."""
-    for tensor in result if isinstance(result, (tuple, list)) else (result,):
-        if is_new_leaf(tensor, found) and m.assumptions.compiles:
-            raise Break(Reason.UNSUPPORTED, f"{name}, which makes a leaf that requires grad,")
 
 
 def note_leaves(m: Machine, changed: bool, made: Value, found: dict[int, TensorValue]) -> None:

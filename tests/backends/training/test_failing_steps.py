@@ -118,6 +118,20 @@ def a_running_sum_before_the_index(m, opt):
     return step, [torch.tensor(i) for i in ([0, 1], [1, 2], [0, 7], [1, 1])]
 
 
+@programs
+def a_result_of_the_changed_weights(m, opt):
+    """The result has a history, for which autograd saves weights that the graph has changed."""
+    def step(x):
+        opt.zero_grad()
+        out = m[3](m[0](x))
+        if out.isnan().any():
+            raise AssertionError("nan")
+        out.square().mean().backward()
+        opt.step()
+        return m[3](m[0](x).tanh())
+    return step, [GOOD, GOOD, NAN, GOOD]
+
+
 def outcomes(make, translate, optimizer):
     m = model()
     step, calls = make(m, optimizer(m.parameters()))
@@ -170,3 +184,13 @@ def test_a_failure_leaves_no_trace_in_version_counters():
     with pytest.raises(ValueError, match="nan"):
         step(torch.full((3,), float("nan")))
     before.backward()
+
+
+def test_weights_are_put_back_before_autograd_saves_them():
+    """Later, autograd would refuse to go backward, so the optimizer's step was left to Python."""
+    m = model()
+    step, batches = a_result_of_the_changed_weights(m, torch.optim.SGD(m.parameters(), 0.1))
+    translated = sot.to_static(step, backend="aot_eager")
+    for x in batches[:2]:
+        translated(x).sum().backward()
+    assert not translated.explain().breaks

@@ -1,0 +1,63 @@
+"""What a backend that compiles loses or cannot trace: sparse tensors, packed sequences, and marks of tensors.
+
+A graph is cut around the operations (``pieces.py``). Where it cannot be cut, the capture starts again, knowing that the
+backend compiles its graph: then they are breaks.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from sot.graph.fake_rules import is_sparse, on_packed
+from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
+from sot.support.errors import Break, Reason
+from sot.torch_compat import functions
+from sot.torch_compat.autograd_nodes import refused
+from sot.values.base import TRUE, Value
+from sot.values.tensor import TensorValue
+
+if TYPE_CHECKING:
+    from sot.interpreter.machine import Machine
+    from sot.interpreter.torch_ops.known_values import Call
+
+OF_ENCODERS = frozenset(NODES_OF_ENCODERS)
+
+
+def refuse_arguments(m: Machine, name: str, call: Call, found: dict[int, TensorValue]) -> None:
+    """Break at an operation that a compiled graph cannot have, by its node or its arguments."""
+    if not m.assumptions.compiles:
+        return
+    if name == "retain_grad" and not any(v.fake.is_leaf for v in found.values()):
+        raise Break(Reason.SIDE_EFFECT, name)
+    if call[0] is on_packed:
+        raise Break(Reason.NOT_COMPILED, f"{call[1][0]}, which reads values that are not known at capture,")
+    if call[0] in OF_ENCODERS:
+        raise Break(Reason.OTHER_TENSOR, "the encoder makes a nested tensor of a padded batch")
+    for value in found.values():
+        if is_sparse(value.fake):
+            raise Break(Reason.OTHER_TENSOR, f"{value} is a sparse tensor")
+
+
+def refuse_results(m: Machine, name: str, result: Any, found: dict[int, TensorValue]) -> None:
+    """Break at results that a compiled graph does not return unchanged."""
+    if not m.assumptions.compiles:
+        return
+    for tensor in result if isinstance(result, (tuple, list)) else (result,):
+        if is_new_leaf(tensor, found):
+            raise Break(Reason.UNSUPPORTED, f"{name}, which makes a leaf that requires grad,")
+        if is_sparse(tensor):
+            raise Break(Reason.OTHER_TENSOR, f"a result of {name} is a sparse tensor")
+
+
+def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
+    """A backend drops a graph's changes of ``requires_grad``. Break, unless nothing changes."""
+    if tensor.fake.requires_grad is not requires_grad.constant():
+        raise Break(Reason.SIDE_EFFECT, "requires_grad_")
+    return tensor
+
+
+def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:
+    return (isinstance(tensor, torch.Tensor) and id(tensor) not in found and tensor.requires_grad
+            and not refused(tensor)
+            and tensor.is_leaf and not tensor._is_view() and not functions.is_in_transform(tensor))

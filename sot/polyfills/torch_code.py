@@ -31,7 +31,7 @@ def gradients_in_a_transform(outputs, inputs, grad_outputs=None, retain_graph=Fa
         outputs, grad_outputs = tuple(out for out, _ in pairs), tuple(g for _, g in pairs)
     if not outputs:
         return tuple(torch.zeros_like(x) for x in inputs)
-    found = torch.autograd.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, True)
+    found = torch.autograd.grad(outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused=True)
     return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True))
 
 
@@ -364,6 +364,11 @@ def remove_hook(handle):
         hooks = of_hooks()
         if hooks is not None and handle.id in hooks:
             del hooks[handle.id]
+
+
+@polyfills(torch.autograd.Variable)
+def variable(data, requires_grad=False):
+    return data.detach().requires_grad_(requires_grad)
 
 
 @polyfills(torch.Tensor.storage)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from harness import check, every_call, same
 from torch import nn
+from torch.autograd import Variable
 
 import sot
 
@@ -192,8 +193,13 @@ def constructs_in_the_old_way(x):
     return torch.FloatTensor([1, 2.5]), torch.LongTensor([1, 2]), torch.IntTensor([3]), isinstance(x, torch.FloatTensor)
 
 
-@pytest.mark.parametrize("fn, args", [(clips, (CRITIC, X)), (constructs_in_the_old_way, (X,))],
-                         ids=["clipping", "old constructors"])
+def old_variables(x):
+    v = Variable(x)
+    return isinstance(x, Variable), isinstance(3, Variable), v is x, v * 2
+
+
+@pytest.mark.parametrize("fn, args", [(clips, (CRITIC, X)), (constructs_in_the_old_way, (X,)), (old_variables, (X,))],
+                         ids=["clipping", "old constructors", "old variables"])
 def test_helpers_are_one_graph(fn, args):
     check(fn, *args, graphs=1, breaks=0)
 

@@ -109,12 +109,17 @@ def flatten(m: Machine, info: Value) -> list[Any]:
     return [real]
 
 
+# Those of torch.nn.Parameter and Buffer, which ``instance_of`` knows.
+KNOWN_CHECKS = [vars(type(cls))["__instancecheck__"] for cls in (torch.nn.Parameter, torch.nn.Buffer)]
+
+
 def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:
-    """``isinstance(value, cls)``; None if a metaclass of the user decides."""
+    """``isinstance(value, cls)``; None if a metaclass decides whose code has to be executed."""
     if value.pytype is cls:
         return True
     check, _ = lookup(None, type(cls), "__instancecheck__")
-    if isinstance(check, types.FunctionType) and not is_library(check.__module__):
+    if isinstance(check, types.FunctionType) and check not in KNOWN_CHECKS and (
+            not is_library(check.__module__) or check.__module__.partition(".")[0] == "torch"):
         return None
     if isinstance(value, Const):
         return isinstance(value.unguarded, cls)

@@ -16,7 +16,7 @@ import torch
 
 from sot.graph import TensorRef
 from sot.guards.assumptions import Part
-from sot.interpreter.builtins.common import take
+from sot.interpreter.builtins.common import take, truth_of
 from sot.interpreter.objects.tensor_facts import guarded
 from sot.interpreter.torch_ops.autograd import is_of_subgraphs
 from sot.interpreter.torch_ops.gradients.first_gradients import Reached, first_gradient, is_unheld, known_tensors
@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 def grad(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     refuse_plain(m)
     outputs, inputs, *rest = take("grad", args, kwargs, "outputs", "inputs", "grad_outputs", "retain_graph",
-                                  "create_graph", "allow_unused", "is_grads_batched", "materialize_grads", required=2)
+                                  "create_graph", "only_inputs", "allow_unused", "is_grads_batched",
+                                  "materialize_grads", required=2)
+    if not truth_of(m, rest.pop(3), True):
+        raise Break(Reason.UNSUPPORTED, "grad(only_inputs=False), which warns,")
     ends = tensors(m, inputs)
     known_leaves(m, tensors(m, outputs), ends[0].fake.grad_fn if len(ends) == 1 else None)
     tensor_hooks.refuse_hooked_ends(m, ends)
@@ -199,11 +202,17 @@ def hooked_leaves(m: Machine, outputs: list[TensorValue], end: Any, runs_hooks: 
 
 
 def shows_leaves(made: Mapping[int, TensorValue], outputs: list[TensorRef]) -> bool:
-    """Whether the program can reach a leaf that the graph has ``made`` (by the id of its fake), or a value computed
-    from one.
+    """Whether the program gets a leaf that the graph has ``made`` (by the id of its fake), or a result below which
+    there are only such leaves: a backend that compiles returns it without a history. Below other results the program
+    cannot reach them, as for the inputs of a gradient penalty.
     """
     if any(leaf.ref.real is not None for leaf in made.values()):
         return True
     # the others are numbers
     tensors: list[torch.Tensor] = [ref.fake for ref in outputs if isinstance(ref.fake, torch.Tensor)]
-    return bool(made) and any(leaf is not None and id(leaf) in made for leaf, _ in history(tensors))
+    return bool(made) and any(are_of_graph(made, [leaf for leaf, _ in history([t]) if leaf is not None])
+                              for t in tensors)
+
+
+def are_of_graph(made: Mapping[int, TensorValue], leaves: list[torch.Tensor]) -> bool:
+    return bool(leaves) and all(id(leaf) in made for leaf in leaves)

@@ -27,10 +27,11 @@ from sot.codegen.compiled_graphs.inputs.versions import with_versions
 from sot.codegen.compiled_graphs.inputs.wrapper_inputs import override_operations, refuse_shared_memory, wrappers_of
 from sot.codegen.compiled_graphs.number_tensors import NoTensor, number_places, taking_numbers, with_number_tensors
 from sot.codegen.compiled_graphs.operators.changes_in_place import restate_changes
+from sot.codegen.compiled_graphs.operators.draws_in_order import draw_by_operator, is_drawn_in_order
 from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.operators.shuffles import call_permutations
-from sot.codegen.compiled_graphs.pieces import draws_in_order, has_sparse, in_pieces, shows_gradient
+from sot.codegen.compiled_graphs.pieces import has_sparse, in_pieces, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
@@ -195,6 +196,7 @@ class GraphCompiler:
         undo = ExitStack()
         undo.callback(separate_layers(graph.module))
         undo.callback(restate_changes(graph.module))
+        undo.callback(draw_by_operator(graph.module))
         end = changed_end(graph, has_backward, self.asserted(graph))
         forward = graph.module.forward
         try:
@@ -224,7 +226,7 @@ class GraphCompiler:
         is_whole = any(is_pushing(setter) for setter, _, _ in graph.states) or any(
             node.target in ONLY_WHOLE for node in nodes)
         as_it_is = is_whole or graph.has_numpy and self.cuts or graph.has_generator or any(
-            shows_gradient(node) or draws_in_order(node) or node.target in ONLY_AS_IT_IS or is_script(node.target)
+            shows_gradient(node) or is_drawn_in_order(node) or node.target in ONLY_AS_IT_IS or is_script(node.target)
             or self.cuts and (
                 node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node)) for node in nodes)
         if not as_it_is and not marks_tensors(graph.module):

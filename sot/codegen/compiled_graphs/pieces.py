@@ -19,6 +19,7 @@ from torch import fx
 from torch.fx.passes.split_module import split_module
 
 from sot.backends import Backend, call_backend
+from sot.codegen.compiled_graphs.operators.draws_in_order import is_drawn_in_order
 from sot.graph.fake_rules import is_sparse
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
 from sot.interpreter.torch_ops.wrappers.scripted import is_script
@@ -186,13 +187,8 @@ def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but dense tensors and numbers."""
     if node.target is SET_GRAD or node.target in plain or "warns" in node.meta:
         return True
-    return is_script(node.target) or shows_gradient(node) or draws_in_order(node) or not all(
+    return is_script(node.target) or shows_gradient(node) or is_drawn_in_order(node) or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
-
-
-def draws_in_order(node: fx.Node) -> bool:
-    """Whether the order of its random numbers may depend on where its tensor lies in memory."""
-    return bool(node.meta.get("draws_in_order"))
 
 
 def is_traced(value: Any) -> bool:

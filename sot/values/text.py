@@ -102,6 +102,11 @@ class VaryingText(Const):
         return self.source
 
     @property
+    def numbers(self) -> Iterator[Value]:
+        """The numbers that it shows."""
+        return (n for p in self.parts if isinstance(p, ShownNumbers) for n in p.numbers)
+
+    @property
     def example(self) -> str:
         """Its value in the captured call. This does not make it a constant."""
         return "".join(p if isinstance(p, str) else p.render(*map(example_of, p.numbers)) for p in self.parts)

@@ -20,6 +20,7 @@ from sot.interpreter.builtins.common import (
     truth_of,
 )
 from sot.interpreter.builtins.containers import sets
+from sot.interpreter.builtins.containers.lookups import refuse_many
 from sot.polyfills import containers as fill
 from sot.polyfills import operators as polyfill
 from sot.support.errors import Break, PyRaise, Reason
@@ -188,6 +189,7 @@ def value_under(m: Machine, table: DictValue, key: Value) -> Any:
             found = [table.get(m, k) for k in table.keys(m) if isinstance(k, NUMBER_TYPES)]
             if all(isinstance(v, Const) and not is_dynamic(v) and v.real is found[0].real for v in found):
                 return found[0]
+    refuse_many(key, len(table.base))
     return table.get(m, key_of(m, key))
 
 

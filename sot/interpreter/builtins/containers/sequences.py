@@ -20,6 +20,7 @@ from sot.interpreter.builtins.common import (
     take,
 )
 from sot.interpreter.builtins.containers import subscript
+from sot.interpreter.builtins.containers.lookups import refuse_many
 from sot.interpreter.builtins.operators import COMPARE, equality
 from sot.polyfills import containers as fill
 from sot.polyfills import operators as polyfill
@@ -163,6 +164,7 @@ def position(m: Machine, key: Value, length: int, what: str) -> int:
         kind = key.pytype.__name__
         m.throw(TypeError, f"sequence index must be integer, not {kind!r}" if what == "deque" else
                 f"{what.split()[0]} indices must be integers or slices, not {kind}")
+    refuse_many(key, length)
     index = index_of(m, key)
     if not fits(index):
         m.throw(IndexError, "cannot fit 'int' into an index-sized integer")
@@ -177,7 +179,7 @@ def as_slice(m: Machine, key: Value) -> slice | None:
     """The slice that a key is, with int parts, or None if the key is no slice."""
     if isinstance(key, Const):
         parts: list[Any] | None = ([Const(p) for p in (key.real.start, key.real.stop, key.real.step)]
-                                   if type(key.real) is slice else None)
+                                   if key.pytype is slice else None)
     else:
         parts = key.slice_parts if isinstance(key, SliceValue) else None
     if parts is None:

@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from sot.backends.distinct_results import memory, memory_of_results
+from sot.torch_compat.autograd_nodes import node_above
 
 
 @contextmanager
@@ -46,7 +47,8 @@ def detached(gm: GraphModule) -> Iterator[int]:
     (output,) = gm.graph.find_nodes(op="output")
     results = output.args[0] if isinstance(output.args[0], (tuple, list)) else ()
     examples = [node.meta.get("example_value") if isinstance(node, Node) else None for node in results]
-    recorded = {memory(value) for value in examples if isinstance(value, torch.Tensor) and value.grad_fn is not None}
+    recorded = {memory(value) for value in examples
+                if isinstance(value, torch.Tensor) and node_above(value) is not None}
     for i, of_program in enumerate(memory_of_results(gm)):
         if of_program in recorded and of_program is not None and not examples[i].requires_grad:     # type: ignore[union-attr]
             yield i

@@ -26,6 +26,7 @@ from sot.torch_compat.autograd_nodes import (
     compiled_node,
     edge_of,
     edges_below,
+    node_above,
     wanted_edges,
     zeros_for,
 )
@@ -70,7 +71,7 @@ class Histories:
         self.views: set[int] = set()              # the results that are views of values inside of the graph, and
         self.of_bases: set[int] = set()           # those of them whose base has the compiled node
         self.places: dict[int, set[int]] = {}     # the results by their number at the compiled node; at the first run
-        if not any(fake.grad_fn is not None and fake._version for fake in tensors):     # none has another history now
+        if not any(node_above(fake) is not None and fake._version for fake in tensors):     # none has a new history
             self.below = self.inputs_below(gm, fakes)
 
     def inputs_below(self, gm: GraphModule, fakes: Sequence[Any]) -> dict[int, frozenset[int]]:
@@ -84,7 +85,7 @@ class Histories:
         found: dict[int, frozenset[int]] = {}
         for i, node in enumerate(results if ends else ()):
             value = node.meta.get("example_value") if isinstance(node, Node) and node.op != "placeholder" else None
-            if isinstance(value, torch.Tensor) and value.grad_fn is not None:
+            if isinstance(value, torch.Tensor) and node_above(value) is not None:
                 below = {*edges_below(value, ends)}
                 if not is_strided(value) or not below or not below <= ends.keys():
                     return {}

@@ -37,6 +37,11 @@ def refused(tensor: torch.Tensor) -> bool:
     return False
 
 
+def node_above(tensor: torch.Tensor) -> Any:
+    """The node of autograd that has made a tensor; None if none has, or if autograd refuses to return it."""
+    return None if refused(tensor) else tensor.grad_fn
+
+
 def is_freed(node: Any) -> bool:
     """Whether a backward pass has freed the saved tensors of this node. A second backward pass then raises."""
     for name in dir(node):

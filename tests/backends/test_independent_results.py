@@ -161,6 +161,23 @@ def one_is_gone_through_in_the_function(translate):
     return [v.detach() for v in (a, b, c)], [again(v) for v in (a, b, c)], gradients(m, n, o)
 
 
+@programs
+def a_view_of_what_changes_later(translate):
+    """Autograd refuses to return the history of such a view: it was made without gradients, and its base has some."""
+    def losses(x):
+        weight = torch.zeros(5, 4)
+        with torch.no_grad():
+            weight[2].fill_(3)
+        weight.mul_(x)
+        return weight.square().sum(), x.exp().sum()
+    x = torch.linspace(0, 1, 4, requires_grad=True)
+    first, second = translate(losses)(x)
+    second.backward()
+    between = x.grad.clone()
+    first.backward()
+    return first.detach(), second.detach(), between, x.grad
+
+
 @programs.each
 def test_as_in_plain_python(fn):
     got = fn(lambda f: sot.to_static(f, backend=every_call("aot_eager"), full_graph=True))

@@ -16,7 +16,7 @@ from torch import fx
 from sot.backends import Backend
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.pieces import Piece, is_traced
-from sot.torch_compat.autograd_nodes import saves_tensors
+from sot.torch_compat.autograd_nodes import node_above, saves_tensors
 from sot.torch_compat.dynamo.inputs import giving_symbols
 from sot.torch_compat.global_state import AUTOCAST_NESTING, STATE_SETTERS
 from sot.torch_compat.tensors import storage_id
@@ -105,7 +105,7 @@ class Histories:
 
     def join_all(self) -> None:
         self.saving = {n for n in self.recorded if any(
-            t.grad_fn is not None and saves_tensors(t.grad_fn) for t in tensors_of(n))}
+            (above := node_above(t)) is not None and saves_tensors(above) for t in tensors_of(n))}
         for node in self.recorded:
             for operand in self.operands(node):
                 if is_item(node) or operand in self.saving:
@@ -175,7 +175,7 @@ class Histories:
 
 def has_history(node: fx.Node) -> bool:
     """Whether the graph makes a node of autograd above it."""
-    return any(t.requires_grad and (node.op != "placeholder" or t.grad_fn is not None and t._version)
+    return any(t.requires_grad and (node.op != "placeholder" or node_above(t) is not None and t._version)
                for t in tensors_of(node))
 
 

@@ -101,6 +101,11 @@ class DynamoBackend:
         return DynamoBackend(self.name, chosen)
 
     @property
+    def makes_kernels(self) -> bool:
+        """Whether it makes kernels of operations, which takes much longer than to trace them."""
+        return self.name == INDUCTOR
+
+    @property
     def keeps_constants(self) -> bool:
         """Whether a graph compiled now, for inference, may compute with the values of weights."""
         return self.name == INDUCTOR and compilers.freezes_weights(self.options) and not torch.is_grad_enabled()

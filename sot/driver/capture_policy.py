@@ -141,6 +141,10 @@ class Policy:
         clock: returns seconds.
         cpu_clock: returns the seconds that this thread has worked.
         before: the seconds that the program ran before this object was made.
+        compile_time: the seconds that the backend is expected to take before the first graph, for each graph, and for
+            each of its operations.
+        share_of_expected: the share of these seconds that the last graph took. Caches make it small.
+        graphs: how many graphs the backend has compiled.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -149,6 +153,9 @@ class Policy:
     before: float = field(default_factory=time.process_time)
     spent: float = 0.0
     left_out: Counter[str] = field(default_factory=Counter)
+    compile_time: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    share_of_expected: float = 1.0
+    graphs: int = 0
 
     def __post_init__(self) -> None:
         self.began = self.clock()
@@ -181,7 +188,7 @@ class Policy:
             self.leave(code, work.why_poor)
         elif self.waits(code, work, now, is_users):
             verdict = Verdict.WAITS
-        elif work.cost > self.allowance(now):
+        elif work.cost + self.compiling(work) > self.allowance(now):
             verdict = Verdict.BUDGET
             self.left_out[code.co_qualname] += 1
             self.leave(code, verdict.value)
@@ -256,6 +263,22 @@ class Policy:
         """The number of seconds that captures may take now."""
         return self.budget.share * self.running(now) + self.budget.seconds - self.spent
 
+    def compiling(self, work: Work) -> float:
+        """The seconds that the backend is expected to take for the graph of this code."""
+        return self.share_of_expected * self.expected(work.operations / max(work.calls, 1))
+
+    def expected(self, operations: float) -> float:
+        """The same for the next graph of so many operations, if nothing is cached."""
+        loading, graph, operation = self.compile_time
+        return graph + operation * operations + (0.0 if self.graphs else loading)
+
+    def compiled(self, seconds: float, operations: int) -> None:
+        """Note that the backend took so long for a graph. Its backward pass is compiled later, in about the same time.
+        """
+        if expected := self.expected(operations):
+            self.share_of_expected = min(2 * seconds / expected, 1.0)
+        self.graphs += 1
+
     @contextmanager
     def spending(self, code: CodeType | None = None) -> Iterator[None]:
         """A context whose time is charged to the budget. ``code`` is what is captured, if any."""
@@ -278,7 +301,7 @@ class Policy:
         work, now = work_of(code), self.clock()
         cost = max(work.cost, self._paid.of(code))
         if misses >= WATCHED and self.to_come(code, misses, now) * work.saved > cost * DEARER ** (captures - 1):
-            if cost <= self.allowance(now):
+            if max(cost, work.cost + self.compiling(work)) <= self.allowance(now):
                 return True
             self.left_out[code.co_qualname] += 1
         elif misses >= WATCHED:

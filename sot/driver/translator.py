@@ -212,6 +212,8 @@ class Translator:
         if self.program is None:
             return
         self.states.of(code).records.append(record)
+        if record.graph is not None:
+            self.program.policy.compiled(record.seconds.get("backend", 0.0), record.graph.operations)
         if len(self.captures) >= self.most_records:
             self.drop_records()
             self.most_records = max(self.most_records, 2 * len(self.captures))
@@ -301,9 +303,8 @@ class Translator:
         record.left_to_python(stop.reason, stop.detail)
         if self.program is not None:
             self.program.policy.leave(code, str(stop))
-        if self.full_graph and stop.reason not in (Reason.NOTHING_CAPTURED, Reason.UNCAUGHT):
-            raise CaptureError(f"full_graph=True, but Python runs {record.name}: {record.stopped}. "
-                               f"{stop.reason.hint}") from stop
+        if self.full_graph:
+            refuse_fallback(record, stop)
         if stop.reason is Reason.WATCHES or isinstance(stop, LeftAlone):
             _hook.leave_alone(code)
         if stop.reason is Reason.RECOMPILE_LIMIT:
@@ -317,6 +318,13 @@ def refuse_watcher(call: Call) -> None:
     if what := watches(call.code):
         call.record.reached = (Place(call.code.co_filename, line_of_watch(call.code), call.code.co_name),)
         raise Skip(Reason.WATCHES, f"{call.function.__qualname__} uses {what}, which")
+
+
+def refuse_fallback(record: Capture, stop: CaptureStop) -> None:
+    """Raises CaptureError where Python would run the whole function, unless it has no tensor operation, or raises."""
+    if stop.reason not in (Reason.NOTHING_CAPTURED, Reason.UNCAUGHT):
+        raise CaptureError(f"full_graph=True, but Python runs {record.name}: {record.stopped}. "
+                           f"{stop.reason.hint}") from stop
 
 
 def stop_capturing(translator: Translator, code: CodeType, inputs: Inputs, record: Capture) -> None:

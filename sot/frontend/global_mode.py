@@ -17,6 +17,7 @@ from typing import Any
 
 from sot._hook import PLAIN, get_callback, set_callback, set_default
 from sot.backends import Backend
+from sot.backends.selection import compile_time
 from sot.driver.capture_policy import Policy
 from sot.driver.scope import Scope
 from sot.driver.translator import Translator
@@ -66,7 +67,11 @@ def start(backend: str | Backend, include: Modules, exclude: Modules, budget: Bu
 def translator_for(backend: str | Backend) -> Callable[[WholeProgram], Translator]:
     """A function that makes the translator of a whole program. Raises the errors of Settings."""
     compiler = Settings(backend).compiler()
-    return lambda program: Translator(compiler, program=program, scope=program.scope)
+
+    def make(program: WholeProgram) -> Translator:
+        program.policy.compile_time = compile_time(compiler)
+        return Translator(compiler, program=program, scope=program.scope)
+    return make
 
 
 def disable() -> Switch:

@@ -14,6 +14,9 @@ from whole_programs import enabled_program
 
 import sot
 from sot import _hook
+from sot.backends.dynamo import DynamoBackend
+from sot.backends.eager import eager
+from sot.backends.selection import compile_time
 from sot.driver import capture_policy
 from sot.driver.capture_policy import PATIENCE, WATCHED, Policy, Verdict, Work
 from sot.frontend.global_mode import enable_all
@@ -364,6 +367,35 @@ def test_the_model_of_costs():
     assert (module.own, caller.own) == (100, 20) and (module.own_frames, caller.own_frames) == (300, 200)
     assert module.cost > Work(10, 50, 0, 300, 0, True).cost and module.saved > caller.saved
     assert not Work(10, 100, 100, 500, 400, False).is_dense and not Work(1, 1, 0, 500, 0, False).is_dense
+
+
+def test_compiling_has_to_fit_the_budget():
+    """The first graph takes as long as expected, the second a tenth, because the compiler's cache has it."""
+    clock = Clock()
+    policy = Policy(Budget(0.2, 2), clock, before=0.0, compile_time=(10.0, 4.0, 0.25))
+    work = Work(10, 80, 0, 500, 0, True)
+    assert policy.compiling(work) == pytest.approx(16.0) and policy.allowance() < 16
+    clock.now = 80.0
+    assert policy.compiling(work) <= policy.allowance()
+    policy.compiled(10.0, 8)
+    assert policy.compiling(work) == pytest.approx(6.0)
+    policy.compiled(0.3, 8)
+    assert policy.compiling(work) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(("budget", "found"), [(Budget(0.2, 2), []), (Budget(0.2, 1000), ["Net.forward"])])
+def test_a_compiler_of_kernels_is_not_asked_for_what_the_budget_forbids(program, budget, found):
+    made, net = program(budget), Net()
+    made.policy.compile_time = compile_time(DynamoBackend("inductor"))
+    for _ in range(100):
+        net(torch.ones(2, 3))
+    assert looked_into(made) == [name.rpartition(".")[2] for name in found]
+    assert set(made.policy.left_out) == (set() if found else {"Net.forward"})
+
+
+def test_what_backends_are_expected_to_take():
+    assert compile_time(eager) == compile_time(lambda gm, inputs: gm) == (0, 0, 0)
+    assert 0 < compile_time(DynamoBackend("aot_eager")).graph < compile_time(DynamoBackend("inductor")).graph
 
 
 def test_nothing_is_decided_before_code_has_been_watched():

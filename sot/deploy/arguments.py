@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from sot.support.user_annotations import mark_dynamic, name_of
 # sizes that it can halve several times.
 SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
 OTHERS = ((3, 2, 4, 5, 6), (64, 96, 128, 160, 192, 224))
+LARGER = 192
 Key = str       # of a dimension that may differ: its name, or "dimension 1 of x"
 
 
@@ -77,6 +78,11 @@ class Dimensions:
                 self.sizes, self._tried = dict(zip(self.sizes, sizes, strict=False)), set()
                 return True
         return False
+
+    def enlarge(self, keys: Iterable[Key]) -> None:
+        """Make some of the examples larger."""
+        small = {self.sizes[key] for key in keys}
+        self.sizes = {key: size + LARGER if size in small else size for key, size in self.sizes.items()}
 
     def equal(self, one: Key, other: Key) -> dict[Key, int] | None:
         """The sizes with two dimensions equal; None if they are, or if the user gave each a name."""

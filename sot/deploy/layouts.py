@@ -60,7 +60,14 @@ def is_description(value: Any) -> bool:
     """Whether it is the description of a tensor, or None."""
     return value is None or isinstance(value, dict) and isinstance(value.get("name"), str) and isinstance(
         getattr(torch, str(value.get("dtype")).removeprefix("torch."), None), torch.dtype) and isinstance(
-        value.get("shape"), list) and all(type(size) in (int, str) for size in value["shape"])
+        value.get("shape"), list) and all(type(size) in (int, str) for size in value["shape"]) and are_ranges(
+        value.get("ranges", [None for _ in value["shape"]]), len(value["shape"]))
+
+
+def are_ranges(value: Any, count: int) -> bool:
+    """Whether these are the least and the greatest size of each of so many dimensions, or None."""
+    return isinstance(value, list) and len(value) == count and all(limits is None or isinstance(limits, list) and (
+        [*map(type, limits)] in ([int, int], [int, type(None)])) for limits in value)
 
 
 def is_shape(value: Any, depth: int = 0) -> bool:

@@ -16,7 +16,7 @@ from sot.deploy.module import set_weight
 from sot.deploy.provenance import checked_digest, read_text
 from sot.deploy.safety import damage_is_told, inspect_archive
 from sot.deploy.saving import FORMAT, METADATA
-from sot.deploy.sizes import check, check_conditions
+from sot.deploy.sizes import check, check_conditions, check_ranges
 from sot.deploy.structure import restored
 from sot.support.tracebacks import public
 from sot.torch_compat.exporting.archive import read_archive, with_examples
@@ -45,6 +45,7 @@ class Method:
                             f"{len(self.sizes)}")
         check(self.name, self.sizes, leaves)
         check_conditions(self.name, self.conditions, leaves)
+        check_ranges(self.name, self.sizes, leaves)
         result = self.graph(*(given[name] for name in self.positional),
                             **{name: given[name] for name in self.keyword})
         return restored(result, self.result)

@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 
 from sot.deploy.arguments import (
     Dimensions,
+    Key,
     bind,
     containers,
     dynamic_shapes,
@@ -25,7 +26,7 @@ from sot.deploy.arguments import (
 from sot.deploy.errors import LoadError, SaveError, SaveWarning
 from sot.deploy.provenance import provenance, seal
 from sot.deploy.safety import inspect_archive
-from sot.deploy.sizes import as_data, described, explained, is_about_sizes, sizes_in
+from sot.deploy.sizes import as_data, bounded, described, explained, is_about_sizes, sizes_in
 from sot.deploy.trace import Capture, capture
 from sot.frontend.api import translation_of
 from sot.graph.fake_rules import packed, padded
@@ -117,15 +118,9 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
     dimensions = Dimensions(entries)
     with any_length(packed, padded), torch.random.fork_rng(devices=[]):
         captured = captured_method(fn, owner, bound, given, dimensions)
-        shapes = dynamic_shapes(entries, dimensions)
-        try:
-            program = torch.export.export(captured.module, bound.args, bound.kwargs, dynamic_shapes=shapes,
-                                          strict=False)
-        except Exception as e:
-            if (problem := explained(e, captured.guards)) is not None:
-                raise SaveError(f"{name_of(fn)} cannot be saved: {problem}") from e
-            raise SaveError(f"{name_of(fn)} is captured as a whole, but torch.export cannot export the graph: "
-                            f"{type(e).__name__}: {e}") from e
+        program = exported(captured, fn, bound, dynamic_shapes(entries, dimensions))
+        if keys := bounded(program, tensor_names(bound), dimensions, captured.module._sot_plan.conditions):
+            captured, program = with_larger(keys, captured, program, fn, owner, bound, given, dimensions)
     conditions = [c for c in captured.module._sot_plan.conditions if is_about_sizes(c.term)]
     constants = {name: entry for name, entry in entries.items() if entry is None or isinstance(entry, CONSTANTS)}
     layout = {"positional": list(entries)[:len(bound.args)], "keyword": list(bound.kwargs), "constants": constants,
@@ -134,21 +129,46 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
     return program, layout, captured.dropped
 
 
+def exported(captured: Capture, fn: Callable[..., Any], bound: inspect.BoundArguments, shapes: Any) -> Any:
+    """The ExportedProgram of a capture. Raises SaveError."""
+    try:
+        return torch.export.export(captured.module, bound.args, bound.kwargs, dynamic_shapes=shapes, strict=False)
+    except Exception as e:
+        if (problem := explained(e, captured.guards)) is not None:
+            raise SaveError(f"{name_of(fn)} cannot be saved: {problem}") from e
+        raise SaveError(f"{name_of(fn)} is captured as a whole, but torch.export cannot export the graph: "
+                        f"{type(e).__name__}: {e}") from e
+
+
+def with_larger(keys: Iterable[Key], captured: Capture, program: Any, fn: Callable[..., Any],
+                owner: torch.nn.Module | None, bound: inspect.BoundArguments, given: dict[str, Any],
+                dimensions: Dimensions) -> tuple[Capture, Any]:
+    """The capture and program for larger examples: an image of 11 rows has one row of patches, which torch takes for a
+    constant, so the file would be for images of 8 to 15 rows. Those for the smaller ones if that does not help.
+    """
+    before, arguments = dimensions.sizes, dict(bound.arguments)
+    dimensions.enlarge(keys)
+    try:
+        larger = captured_once(fn, owner, bound, given, dimensions)
+        found = exported(larger, fn, bound, dynamic_shapes(containers(given), dimensions))
+        if not bounded(found, tensor_names(bound), dimensions, larger.module._sot_plan.conditions):
+            return larger, found
+    except Exception:       # noqa: BLE001 - the smaller ones have worked
+        pass
+    dimensions.sizes = before
+    bound.arguments.update(arguments)
+    return captured, program
+
+
 def captured_method(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.BoundArguments,
                     given: dict[str, Any], dimensions: Dimensions) -> Capture:
     """The capture of a method with the examples in ``bound``. Failures show which sizes must be equal, or that the
     method needs others.
     """
-    entries, spec = containers(given), without_examples(given)
     first: Exception | None = None
-
-    def captured() -> Capture:
-        bound.arguments.update(examples(entries, dimensions))
-        real = inspect.BoundArguments(bound.signature, OrderedDict(objects(given, bound.arguments)))
-        return capture(fn, owner, real.args, real.kwargs, spec)
     while True:
         try:
-            found = captured()
+            found = captured_once(fn, owner, bound, given, dimensions)
             break
         except Exception as e:
             first = first or e
@@ -158,12 +178,20 @@ def captured_method(fn: Callable[..., Any], owner: torch.nn.Module | None, bound
     while (sizes := equal_where_compared(found, names, dimensions)) is not None:
         before, dimensions.sizes = dimensions.sizes, sizes
         try:
-            found = captured()
+            found = captured_once(fn, owner, bound, given, dimensions)
         except Exception:
             dimensions.sizes = before
-            bound.arguments.update(examples(entries, dimensions))
+            bound.arguments.update(examples(containers(given), dimensions))
             break
     return found
+
+
+def captured_once(fn: Callable[..., Any], owner: torch.nn.Module | None, bound: inspect.BoundArguments,
+                  given: dict[str, Any], dimensions: Dimensions) -> Capture:
+    """The capture of a method with examples, which are in ``bound`` from now on."""
+    bound.arguments.update(examples(containers(given), dimensions))
+    real = inspect.BoundArguments(bound.signature, OrderedDict(objects(given, bound.arguments)))
+    return capture(fn, owner, real.args, real.kwargs, without_examples(given))
 
 
 def is_raised(error: Exception) -> bool:

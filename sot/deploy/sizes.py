@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 import linecache
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from sot.deploy.arguments import Dimensions
+from sot.deploy.arguments import Dimensions, Key
 from sot.deploy.errors import SaveError
-from sot.deploy.module import Leaf
+from sot.deploy.module import Condition, Leaf
 from sot.frontend.input_spec import InputSpecError
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Dim
@@ -44,8 +45,29 @@ def described(program: Any, names: list[str | None], dimensions: Dimensions) -> 
             found.append(None)
             continue
         shape = [size if isinstance(size, int) else labels.get(str(size), str(size)) for size in value.shape]
-        found.append({"name": where, "dtype": str(value.dtype), "shape": shape})
+        ranges = [None if isinstance(size, int) else range_of(program, size) for size in value.shape]
+        found.append({"name": where, "dtype": str(value.dtype), "shape": shape, "ranges": ranges})
     return found
+
+
+def range_of(program: Any, size: torch.SymInt) -> list[int | None] | None:
+    """The least and the greatest size that the graph of a program accepts; None if it accepts all. torch says that it
+    is at least 2 because the examples are not 0 or 1, and accepts these.
+    """
+    found = next((found for symbol, found in program.range_constraints.items() if str(symbol) == str(size)), None)
+    least, most = (int(found.lower), found.upper) if found is not None else (0, math.inf)
+    return None if least <= 2 and most > LARGEST else [least, None if most > LARGEST else int(most)]
+
+
+def bounded(program: Any, names: list[str | None], dimensions: Dimensions,
+            conditions: Iterable[Condition]) -> list[Key]:
+    """The dimensions for which a program accepts no large size, and not because a line of the model asks."""
+    asked = {(str(names[position]), i) for condition in conditions for position, i in sizes_in(condition.term)
+             if isinstance(condition.term, tuple) and condition.term[0] != "!="}
+    return [key for description in described(program, names, dimensions) if description is not None
+            for i, limits in enumerate(description["ranges"]) if limits is not None and limits[1] is not None
+            and (description["name"], i) not in asked
+            and (key := dimensions.keys.get((description["name"], i))) is not None]
 
 
 def check(method: str, expected: Described, given: Iterable[Any]) -> None:
@@ -78,6 +100,18 @@ def problems(expected: Mapping[str, Any], tensor: Any, sizes: dict[str, tuple[in
                 if known != size:
                     named = "" if re.fullmatch(r"s\d+", expectation) else f" ({expectation})"
                     yield f"{here} is {size}, and {there} is {known}: they must be equal{named}"
+
+
+def check_ranges(method: str, expected: Described, given: Iterable[Any]) -> None:
+    """Raises InputSpecError for sizes that torch's operators do not take, or for which they need another graph."""
+    for description, tensor in zip(expected, given, strict=True):
+        for i, limits in enumerate(description.get("ranges", ()) if description is not None else ()):
+            least, most = limits or (0, None)
+            if not (least <= tensor.shape[i] and (most is None or tensor.shape[i] <= most)):
+                sizes = f"of {least} or more" if most is None else f"from {least} to {most}"
+                where = f"dimension {i} of {(description or {})['name']}"
+                raise InputSpecError(f"{method}: {where} is {tensor.shape[i]}, and the file is for sizes {sizes}: with "
+                                     f"others the model computes differently, or raises")
 
 
 # ---- conditions -------------------------------------------------------------------------------------------

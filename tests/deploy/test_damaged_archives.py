@@ -80,8 +80,11 @@ def test_a_forged_weight_is_refused(forge, change):
     lambda m: m["methods"]["forward"].update(conditions=[[["<<", 1, 1 << 39], "", ""]]),
     lambda m: m["methods"]["forward"].update(program="other"),
     lambda m: m["methods"]["forward"].pop("sizes"),
+    lambda m: m["methods"]["forward"]["sizes"][0].update(ranges=[["2", None]]),
+    lambda m: m["methods"]["forward"]["sizes"][0].update(ranges=[[2]]),
     lambda m: m.update(provenance=None),
-], ids=["no method", "class", "method of modules", "name", "shift", "program", "sizes", "provenance"])
+], ids=["no method", "class", "method of modules", "name", "shift", "program", "sizes", "range", "ranges",
+        "provenance"])
 def test_a_forged_description_is_refused(forge, change):
     with pytest.raises(LoadError):
         sot.load(forge("sot.json", change))

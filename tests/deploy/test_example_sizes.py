@@ -99,6 +99,47 @@ def test_a_model_that_takes_large_sizes_only(saved):
         torch.testing.assert_close(loaded(x), model(x))
 
 
+class Patches(nn.Module):
+    """Positions of patches, for images of any size. An image of less than 16 rows has one row of patches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.positions = nn.Conv2d(3, 4, 8, 8), nn.Parameter(torch.randn(1, 4, 3, 3))
+
+    def forward(self, x):
+        x = self.patches(x)
+        positions = F.interpolate(self.positions, size=x.shape[-2:], mode="bilinear", align_corners=False)
+        return (x + positions).flatten(2)
+
+
+@pytest.mark.slow
+def test_sizes_are_not_limited_to_those_that_are_like_the_example(saved):
+    model = Patches()
+    loaded = saved(model, [InputSpec((None, 3, "height", "width"))])
+    for shape in (2, 3, 40, 64), (1, 3, 128, 24):
+        x = torch.randn(shape)
+        torch.testing.assert_close(loaded(x), model(x))
+
+
+class Table(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(20, 4))
+
+    def forward(self, x):
+        return x + self.table[:x.shape[1]]
+
+
+def test_a_size_beyond_a_limit_of_the_model_is_named(saved):
+    model = Table()
+    loaded = saved(model, [InputSpec((None, "length", 4))])
+    for length in 5, 20:
+        x = torch.randn(2, length, 4)
+        assert torch.equal(loaded(x), model(x))
+    with pytest.raises(InputSpecError, match="dimension 1 of x is 21, and the file is for sizes from 2 to 20"):
+        loaded(torch.randn(2, 21, 4))
+
+
 def test_a_method_that_raises_for_all_sizes_is_refused(tmp_path):
     with pytest.raises(SaveError, match=r"test_example_sizes.py:\d+"):
         sot.save(Positions(), tmp_path / "m", input_spec=[InputSpec((None, None, 3))])

@@ -177,10 +177,13 @@ def explained(error: Exception, guards: Iterable[GuardRecord]) -> str | None:
     if fixed is None:
         return None
     name, path, dim, size = fixed.groups()
-    lines = [line_of(record) for record in guards if is_about(record.guard, f"{name}{path}", int(dim))]
-    return (f"dimension {dim} of {name}{path} cannot differ: the model takes it for {size}"
-            + (f", at {lines[0]}" if lines else "")
-            + f". Use the size {size} there in input_spec, or compute with {name}{path}.shape[{dim}]")
+    asked = next((record for record in guards if is_about(record.guard, f"{name}{path}", int(dim))), None)
+    of_operator = asked is not None and getattr(asked.guard, "of_operator", False)
+    takes = "an operator takes it only as a constant" if of_operator else f"the model takes it for {size}"
+    other = ("make the tensor with an operator that takes any size (torch.arange)" if of_operator else
+             f"compute with {name}{path}.shape[{dim}]")
+    return (f"dimension {dim} of {name}{path} cannot differ: {takes}" + (f", at {line_of(asked)}" if asked else "")
+            + f". Use the size {size} there in input_spec, or {other}")
 
 
 def is_about(guard: Any, tensor: str, dim: int) -> bool:

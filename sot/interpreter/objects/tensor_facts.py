@@ -94,7 +94,7 @@ def refuse_chosen(m: Machine, name: str) -> None:
     """Break at a question on the history or the place of a tensor, which fakes do not know once a branch in the graph
     has chosen between two tensors.
     """
-    if any(node.target is if_else for node in m.builder.nodes):
+    if m.builder.modules and any(node.target is if_else for node in m.builder.nodes):
         raise Break(Reason.UNSUPPORTED, f"reading .{name} of a tensor after a branch on a random number")
 
 

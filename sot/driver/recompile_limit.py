@@ -30,6 +30,7 @@ from sot.guards.tensor_guards import TensorGuard, ValuesGuard
 from sot.guards.terms import leaves
 from sot.reports.history import by_kind, history, kind_of
 from sot.reports.records import RecompileReason
+from sot.reports.wording import names_in, said
 from sot.support.limits import Entries
 from sot.torch_compat.global_state import GlobalState
 from sot.values.numbers import NUMBER_TYPES
@@ -60,10 +61,11 @@ def leave_program(state: CodeState, code: CodeType, inputs: Inputs, callback: An
 
 
 # ---- the warning --------------------------------------------------------------------------------
-def warn(code: CodeType, name: str, reasons: list[RecompileReason], inputs: Inputs, count: int) -> None:
+def warn(code: CodeType, name: str, reasons: list[RecompileReason], inputs: Inputs, entries: list[CachedEntry]) -> None:
     """Warn, at the function's own line, that it is no longer captured, and name the guard that kept failing."""
-    warnings.warn_explicit(message(name, reasons, inputs, count), RecompileWarning, code.co_filename,
-                           code.co_firstlineno)
+    names = names_in((guard for entry in entries for guard in entry.guards), code)
+    warnings.warn_explicit(said(message(name, reasons, inputs, len(entries)), names), RecompileWarning,
+                           code.co_filename, code.co_firstlineno)
 
 
 def message(name: str, reasons: list[RecompileReason], inputs: Inputs, count: int) -> str:

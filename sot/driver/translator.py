@@ -334,7 +334,7 @@ def stop_capturing(translator: Translator, code: CodeType, inputs: Inputs, recor
     if not recompile_limit.leave_program(state, code, inputs, translator.callback, translator.limit):
         _hook.skip(code, translator.callback)
     if any(entry.has_graph for entry in entries):
-        recompile_limit.warn(code, record.name, reasons(read(entries, inputs), inputs, code), inputs, len(entries))
+        recompile_limit.warn(code, record.name, reasons(read(entries, inputs), inputs, code), inputs, entries)
 
 
 def paused(compiler: GraphCompiler) -> AbstractContextManager[None]:

@@ -62,3 +62,19 @@ def test_a_guard_names_a_key_without_its_repr(key, text):
     table = {key: 2.0}
     explanation = sot.explain(lambda x: x * table[key])(X)
     assert f"table[{text}]" in str([str(record.guard) for capture in explanation.captures for record in capture.guards])
+
+
+def test_the_warning_at_the_limit_of_captures_has_the_programs_names_in_its_advice_too():
+    @sot.not_to_static
+    def made(n):
+        return torch.ones(n, 3)
+
+    def f(x, n):
+        return x + torch.relu(made(n)).sum()
+    translated = sot.to_static(f, dynamic=False)
+    with pytest.warns(UserWarning) as told:
+        for n in range(2, 12):
+            assert torch.equal(translated(X, n), f(X, n))
+    message, = (str(warning.message) for warning in told)
+    assert "made(n) is a float32 tensor" in message and "Let made(n).shape[0] vary" in message
+    assert "__stack" not in message

@@ -190,7 +190,8 @@ def _proxy_method(name: str) -> None:
         try:
             result = method(*(a.constant() for a in args))
         except NotConstant:
-            raise Break(Reason.UNSUPPORTED, f"mappingproxy.{name} with a value made at run time") from None
+            what = f"{name}() of the dict of a class, with a value that is not known during capture,"
+            raise Break(Reason.OPAQUE_VALUE, what) from None
         except KeyError as e:
             return m.throw(KeyError, *e.args)
         if name in ("keys", "values", "items", "__iter__"):

@@ -102,3 +102,13 @@ def test_bytes_of_a_number():
     for i in range(3):
         assert same(translated(one_hot(i)), packed(one_hot(i))) is None
     assert "bytes() of a value that is not known during capture" in str(translated.captures[0].stopped)
+
+
+def test_a_name_of_a_class_that_is_not_known():
+    def named(x):
+        return vars(Move).get(x.sum().item()), x + 1
+    translated = sot.to_static(named)
+    for i in range(3):
+        assert same(translated(one_hot(i)), named(one_hot(i))) is None
+    assert "get() of the dict of a class, with a value that is not known during capture, cannot be followed" in str(
+        translated.captures[1].stopped)

@@ -15,7 +15,8 @@ from sot.values.text import VaryingText
 def refuse_many(key: Value, elements: int) -> None:
     """Break if the number has been a constant in an earlier capture, and a capture for each element is too many."""
     if elements > limits.entries().of_function and was_constant(key):
-        raise Break(Reason.VARYING_NUMBER, f"{key} (it selects one of {elements} elements)")
+        numbers = ", ".join(map(str, filter(was_constant, key.numbers))) if isinstance(key, VaryingText) else key
+        raise Break(Reason.VARYING_NUMBER, f"{numbers} (it selects one of {elements} elements)")
 
 
 def was_constant(key: Value) -> bool:

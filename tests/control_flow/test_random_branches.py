@@ -131,6 +131,22 @@ def branches_inside(x):
 
 
 @one_graph
+def one_of_two_that_are_there(x):
+    a, b = x * 1, x * 2
+    if torch.rand(()) < 0.5:
+        a = b
+    return a, b
+
+
+@one_graph
+def an_element_of_a_list(x):
+    rows = [x * 1, x * 2]
+    if torch.rand(()) < 0.5:
+        rows[0] = rows[1] * 3
+    return rows
+
+
+@one_graph
 def without_gradients(x):
     if torch.rand(()) < 0.5:
         with torch.no_grad():

@@ -178,7 +178,9 @@ def cond(m: Machine, frame: Frame, test: TensorBool, pairs: list[Pair], regions:
         return
     point: Point = frame.native, frame.last
     outputs = [given(m, region, pairs, i, test, point) for i, region in enumerate(regions)]
-    operands = list({id(ref): ref for region in regions for ref in region.used()}.values())
+    passed_on = [ref for region, outs in zip(regions, outputs, strict=True) for ref in outs
+                 if not region.is_inside(ref)]
+    operands = list({id(ref): ref for ref in (*(r for region in regions for r in region.used()), *passed_on)}.values())
     names = [region.close(outs, operands, kind)
              for region, outs, kind in zip(regions, outputs, ("if_true", "if_false"), strict=True)]
     modules = [m.builder.subgraph(name) for name in names]

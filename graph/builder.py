@@ -221,7 +221,7 @@ class GraphBuilder:
         if any(known == key for _, known, _ in self.early):
             return
         copies: dict[fx.Node, fx.Node] = {}
-        with self.graph.inserting_before(self.nodes[0]):
+        with self.graph.inserting_before(self._anchor.next):
             for original in origin:
                 copies[original] = self.graph.node_copy(original, lambda n: copies.get(n, n))
             check = self.graph.create_node("call_function", target, fx.node.map_arg(args, lambda n: copies.get(n, n)))

@@ -39,7 +39,7 @@ def make_entry(code: CodeType, program: GuardProgram, call: GraphCall, exit: Exi
         called = call.lines(names, code)
     walk = Walk(names, program)
     walk.write(program.left, program.examples)
-    source = entry_source(code, walk.lines, [*call.release(names), *called, *exit.lines],
+    source = entry_source(code, walk.lines, [*call.first, *call.release(names), *called, *exit.lines],
                           [*walk.given, *["results"] * direct])
     text = "".join(f"# {line}\n" for line in legend(names, code, source, direct)) + source
     function = compiled_function(source, "entry", names.objects, code)

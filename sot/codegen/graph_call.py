@@ -48,6 +48,7 @@ class GraphCall:
         results: the names of its results.
         before: the lines before the call.
         failed: the lines that handle ``error``.
+        first: the lines before anything has been changed. They may leave the frame to Python.
         released: the gradients that are dropped before it.
         saves_others: whether autograd may save other tensors than in the program, which hooks would show.
     """
@@ -57,13 +58,14 @@ class GraphCall:
     results: tuple[str, ...] = ()
     before: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    first: list[str] = field(default_factory=list)
     released: tuple[Attr, ...] = ()
     saves_others: bool = False
 
     @property
     def is_only_call(self) -> bool:
         """Whether nothing but the call itself is done before the graph has run."""
-        return self.compiled is not None and not self.before and not self.released
+        return self.compiled is not None and not self.before and not self.first and not self.released
 
     @property
     def targets(self) -> str:
@@ -130,7 +132,12 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
     failed += [f"{names.const(setter)}(*{names.const(args)})" for _, _, (setter, args) in reversed(graph.states)
                if setter in STATE_SETTERS]
     failed.append(f"if {names.const(goes_on)}(error): {STOP}")
-    again = changes.may_run_again
+    again, first, undraw = changes.may_run_again, list[str](), list[str]()
+    if draws.final[1] and (again or graph.checks is not None):
+        undraw = [f"{names.const(take_back)}({names.ref(AllDrawn(ById(draws)))})"]
+    if graph.checks is not None:
+        first = ["try:", f"    {names.const(_hook.plain(graph.checks))}({', '.join(map(names.ref, graph.inputs))})",
+                 "except Exception:", *(f"    {line}" for line in [*undraw, "return PLAIN"])]
     if again and changes.inputs:
         now = f"{names.const(versions)}({', '.join(names.ref(origin) for origin in changes.inputs)})"
         before.append(f"before = {now}")
@@ -139,7 +146,5 @@ def write_graph_call(names: Names, compiled: Callable[..., Any], graph: Graph, r
         generators = [*map(names.ref, changes.generators)]
         before.append(f"random = {names.const(random_state)}({', '.join(generators)})")
         failed.append(f"{names.const(set_random_state)}({', '.join(['random', *generators])})")
-    if again and draws.final[1]:
-        failed.append(f"{names.const(take_back)}({names.ref(AllDrawn(ById(draws)))})")
-    failed.append("return PLAIN" if again else LEAVE)
-    return GraphCall(compiled, graph.inputs, (*results,), before, failed, (*released,))
+    failed += [*undraw, "return PLAIN"] if again else [LEAVE]
+    return GraphCall(compiled, graph.inputs, (*results,), before, failed, first, (*released,))

@@ -20,7 +20,6 @@ from sot.bytecode.resume_origin import whole_code
 from sot.codegen.build_graph import build_graph
 from sot.codegen.compile_graph import GraphCompiler
 from sot.codegen.compiled_graphs.failing_guesses import Watch
-from sot.codegen.compiled_graphs.first_checks import after_checks
 from sot.codegen.entry import make_entry
 from sot.codegen.exit import Exit, write_exit
 from sot.codegen.graph_call import call_of
@@ -115,8 +114,6 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
             leave_first_call(tools.states.of(code))
         graph = build_graph(trace, exit.outputs, record.name)
         compiled = tools.compiler.compile(graph, record) if graph is not None else None
-        if graph is not None and compiled and graph.checks:
-            compiled = replace(compiled, call=after_checks(graph.checks, compiled.call))
         watch = Watch(compiled.call, trace.guesses) if compiled and trace.guesses and not tools.full_graph else None
         if compiled and watch:
             compiled = replace(compiled, call=watch.call)

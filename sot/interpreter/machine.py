@@ -25,6 +25,7 @@ from sot.guards.guards import Guard, IsGuard, RelationGuard
 from sot.guards.origin import Arg, Origin, known
 from sot.guards.symbols import Symbols
 from sot.interpreter import entering
+from sot.interpreter.control_flow.failures import Refusals
 from sot.interpreter.frame import PUSH, Frame
 from sot.interpreter.numpy_ops.memory import ArrayMemory
 from sot.interpreter.outcomes import Mark, Touch
@@ -86,7 +87,7 @@ class Machine:
         self.handled: Value | None = None
         self.readings: dict[Point, tuple[int, int]] = {}    # how often, and the operations before the first
         self.watch: list[Touch] | None = None       # values that were changed in the branch that is being executed
-        self.refusal_seen = False       # see failures.py
+        self.refusals = Refusals()
         self.asserted: dict[str, tuple[type, tuple]] = {}   # exceptions for assertions of the graph, by their text
         self.guesses: dict[str, graph_numbers.Guess] = {}   # about sizes that depend on data, by the assertion's text
         self.shows_frames = False       # the program reads frames at the place where capture stops

@@ -51,7 +51,8 @@ class TensorValue(Value):
             self.real = ref.real
         self.attrs: dict[str, Value] = {}
         self.may_be: frozenset[TensorRef] = frozenset()     # the tensors one of which it is; see random_branches.py
-        self.drops_gradient = False     # whether zero_grad alone has read the gradient that it had before the frame
+        # whether zero_grad alone has read the gradient that it had before the frame, and nothing before can raise
+        self.drops_gradient = False
 
     @property
     def fake(self) -> torch.Tensor:

@@ -1,5 +1,5 @@
 """The checks of indices at the start of a graph run before it, one by one: a compiled graph that fails counts as one
-that has changed its inputs.
+that has changed its inputs. If a check fails, nothing has been changed, and Python runs the frame.
 """
 from __future__ import annotations
 
@@ -22,13 +22,4 @@ def take_checks(module: fx.GraphModule) -> Callable[..., Any] | None:
     for node in reversed(nodes):
         module.graph.erase_node(node)
     module.recompile()
-    return fx.GraphModule({}, graph).forward
-
-
-def after_checks(checks: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    """A graph that runs its checks first."""
-    def run(*args: Any) -> Any:
-        with torch.no_grad():
-            checks(*args)
-        return call(*args)
-    return run
+    return torch.no_grad()(fx.GraphModule({}, graph).forward)

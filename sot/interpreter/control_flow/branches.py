@@ -91,7 +91,7 @@ def assertion(m: Machine, frame: Frame, test: TensorBool, sides: list[Way]) -> N
     flow = flow_of(frame.native)
     which = [flow.place[way.pc] in flow.unraised for way in sides].index(True)
     check(m, test, which == 0, "the way that was captured is not taken")
-    m.refusal_seen = True
+    m.refusals.note(m)
     frame.pc, frame.stack = sides[which].pc, list(sides[which].stack)
 
 

@@ -8,7 +8,7 @@ index of the next may be out of range.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,10 +40,12 @@ def in_range(index: torch.Tensor, size: int, from_the_end: bool, ignored: int | 
             raise IndexError(f"an index is not in range({least}, {size})")
 
 
-def checked(m: Machine, call: Call) -> bool:
-    """Whether the graph checks, before it changes anything, whatever may make this operation raise."""
-    builder, indices = m.builder, m.builder.fake_mode.indices
-    if not indices or not builder.nodes or builder.region is not None:
+def checked(m: Machine, call: Call, indices: Sequence[tuple] | None) -> bool:
+    """Whether the graph checks, before it changes anything, whatever may make this operation raise: ``indices``, as
+    ``bounds_of_indices`` has them.
+    """
+    builder = m.builder
+    if not indices or builder.region is not None:
         return False
     refs: dict[int, TensorRef] = {}
     fx.node.map_aggregate(call[1:], lambda v: refs.setdefault(id(v.fake), v) if isinstance(v, TensorRef) else None)

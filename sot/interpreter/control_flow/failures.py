@@ -15,6 +15,8 @@ from sot.support.errors import Break, Reason
 from sot.values.callables import BoundMethod
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sot.interpreter.frame import Frame
     from sot.interpreter.machine import Machine
     from sot.interpreter.torch_ops.known_values import Call
@@ -36,19 +38,63 @@ def expect(m: Machine, name: str, is_ours: bool = False, call: Call | None = Non
         mode.note_refusal()
     changed = bool(builder.changed_inputs()) if mode.may_refuse or mode.changes_unversioned else False
     traceless = builder.changes_traceless or (mode.changes_unversioned and not changed) or builder.changes_untracked()
-    seen = m.refusal_seen
     if mode.may_refuse:
         now = is_ours or bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames))
-        if now and changed and not traceless and call is not None and early_checks.checked(m, call):
+        if now and changed and not traceless and call is not None and early_checks.checked(m, call, mode.indices):
             now = False
         elif now and (changed or traceless):
             raise Break(Reason.UNSUPPORTED, f"{name}, which may raise, after a change of an input,")
-        seen = seen or now
+        else:
+            m.refusals.note(m, now, call, mode.indices)
         builder.refuses = True
         builder.draws_then_refuses = builder.draws_then_refuses or mode.draws
-    if seen and traceless:
-        raise Break(Reason.UNSUPPORTED, f"{name}, which cannot be undone, after an operation that may raise,")
-    m.refusal_seen, builder.changes_traceless = seen, traceless
+    if traceless:
+        refuse_lasting(m, name)
+    builder.changes_traceless = traceless
+
+
+def refuse_lasting(m: Machine, what: str) -> None:
+    """Break before a change that cannot be undone, after an operation that may raise, if the program could see that."""
+    if m.refusals.seen and not m.refusals.are_checked(m):
+        raise Break(Reason.UNSUPPORTED, f"{what}, which cannot be undone, after an operation that may raise,")
+
+
+class Refusals:
+    """The operations so far that may raise when the graph runs.
+
+    Arguments:
+        seen: whether the program could see that one raises after a change that cannot be undone.
+        noted: what checks of them need. None for those that cannot be checked before the graph.
+        checked: how many of them the graph checks.
+    """
+
+    def __init__(self) -> None:
+        self.seen = False
+        self.noted: list[tuple[Call, Sequence[tuple]] | None] = []
+        self.checked = 0
+
+    def note(self, m: Machine, seen: bool = True, call: Call | None = None,
+             indices: Sequence[tuple] | None = None) -> None:
+        self.noted.append((call, indices) if call is not None and indices else None)
+        m.undoable(self.noted.pop)
+        if seen and not self.seen:
+            self.seen = True
+            m.undoable(lambda: setattr(self, "seen", False))
+
+    def are_checked(self, m: Machine) -> bool:
+        """Whether all of them are checked before the graph. Those that are not are checked now, if they can be."""
+        before = self.checked
+        for noted in self.noted[before:]:
+            if noted is None or not (is_on_gpu(noted[1]) or early_checks.checked(m, *noted)):
+                break
+            self.checked += 1
+        m.undoable(lambda: setattr(self, "checked", before))
+        return self.checked == len(self.noted)
+
+
+def is_on_gpu(indices: Sequence[tuple]) -> bool:
+    """Whether an index out of range ends the process, and does not raise."""
+    return all(fake.device.type != "cpu" for fake, *_ in indices)
 
 
 def catches(frame: Frame) -> bool:

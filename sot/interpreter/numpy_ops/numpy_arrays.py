@@ -193,8 +193,10 @@ def note_failures(m: Machine, name: str, quiet: bool, may_refuse: bool, writes: 
     if lasts and not quiet:
         raise Break(Reason.SIDE_EFFECT, f"{name}, which changes an array and may warn,")
     failures.expect(m, name, is_ours=not quiet)
-    if lasts and (m.refusal_seen or may_refuse):
+    if lasts and may_refuse:
         raise Break(Reason.UNSUPPORTED, f"{name}, which changes an array, after an operation that may raise or warn,")
+    if lasts:
+        failures.refuse_lasting(m, f"a change of an array by {name}")
     m.builder.changes_traceless = m.builder.changes_traceless or lasts
 
 

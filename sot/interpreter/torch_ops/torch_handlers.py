@@ -14,6 +14,7 @@ from sot.guards.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
 from sot.guards.library_functions import FlagGuard
 from sot.guards.origin import known
 from sot.interpreter.builtins.common import refuse, take
+from sot.interpreter.control_flow import failures
 from sot.interpreter.effects.torch_warnings import taken
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops.constructors.of_numbers import of_varying
@@ -344,10 +345,11 @@ def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
     A backend that compiles may return another tensor in its place, or change its memory. So there it is a break.
     """
     builder, (mine, its) = m.builder, (tensor.fake, data.fake)
-    if m.assumptions.compiles or m.modes or builder.region is not None or m.refusal_seen or any(
+    if m.assumptions.compiles or m.modes or builder.region is not None or any(
             is_symbolic(fake) or functions.is_in_transform(fake) for fake in (mine, its)) or (
             id(mine) in m.storages_read):
         raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
+    failures.refuse_lasting(m, f"setting .data of {tensor}")
     before = mine.data
     try:
         builder.run("call_function", assign_data, (tensor.ref, data.ref), {})

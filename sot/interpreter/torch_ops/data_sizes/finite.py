@@ -45,7 +45,7 @@ def truth_if_finite(m: Machine, number: NumberRef | None, tensor: TensorRef | No
     text = f"that values are finite ({file}:{line})"
     graph_numbers.note_guess(m, "a branch", text, m.symbols.data.symbols_of(number.fake))
     graph_numbers.check(m, number, found, text)
-    m.refusal_seen = True
+    m.refusals.note(m)
     return found
 
 

@@ -40,7 +40,7 @@ def truth_if_nonempty(m: Machine, value: DeferredScalar) -> bool | None:
     text = f"{m.symbols.data.text_of(m.symbols.torch.expression(truth.fake))} is {found}"
     graph_numbers.note_guess(m, "a branch", text, sizes)
     graph_numbers.check(m, truth, found, text)
-    m.refusal_seen = True
+    m.refusals.note(m)
     return found
 
 

@@ -143,7 +143,8 @@ def assert_what_is_known(m: Machine, name: str, was_changed: bool) -> None:
         unseen = changes_unseen(m.builder)
         if not (unseen or was_changed):
             m.builder.record_check(graph_numbers.assert_holds, (truth, text), m.stack_trace())
-            m.builder.refuses = m.refusal_seen = True
+            m.builder.refuses = True
+            m.refusals.note(m)
             m.builder.draws_then_refuses = m.builder.draws_then_refuses or m.builder.fake_mode.draws
         elif unseen or not early_checks.asserted(m, truth, graph_numbers.assert_holds, text):
             raise Break(Reason.TENSOR_SHAPE, f"{name}, after a change of an input,")

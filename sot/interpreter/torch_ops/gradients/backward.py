@@ -151,7 +151,7 @@ def dropped(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     unread = p.ref.real is not None and "grad" not in p.attrs and id(p.ref.real.grad) not in m.by_id
     if p.load_attr(m, "grad") is not NONE:
         m.undoable(functools.partial(setattr, p, "drops_gradient", p.drops_gradient))
-        p.drops_gradient |= unread
+        p.drops_gradient |= unread and m.refusals.are_checked(m)
         p.store_attr(m, "grad", NONE)
     return NONE
 

@@ -21,6 +21,14 @@ TESTS = {"POP_JUMP_IF_TRUE": "test", "POP_JUMP_IF_FALSE": "test", "POP_JUMP_IF_N
          "POP_JUMP_IF_NOT_NONE": "none"}
 
 
+JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))     # those that ask for the truth of a value
+
+
+def asking(instrs: list[Instr], pc: int) -> int:
+    """The instruction that the truth of a value is for: itself, or the one after ``TO_BOOL``."""
+    return pc + (instrs[pc].op == "TO_BOOL")
+
+
 def ways(instrs: list[Instr], pc: int) -> tuple[int, int]:
     """The targets of a conditional jump: if its test is true, and if it is false."""
     instr = instrs[pc]

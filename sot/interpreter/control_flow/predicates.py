@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.bytecode.flow import flow_of, ways
+from sot.bytecode.flow import JUMPS, asking, flow_of, ways
 from sot.graph import NumberRef
 from sot.graph.builder import has_changed
 from sot.interpreter.builtins import operators
@@ -104,12 +104,9 @@ def truth_if_finite(m: Machine, value: Value) -> bool | None:
     return finite.truth_if_finite(m, None, value.ref)
 
 
-JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
-
-
 def is_asked_by_jump(m: Machine) -> bool:
     frame = m.frames[-1]
-    return frame.instrs[frame.last + (frame.instrs[frame.last].op == "TO_BOOL")].op in JUMPS
+    return frame.instrs[asking(frame.instrs, frame.last)].op in JUMPS
 
 
 def may_be_assertion(m: Machine) -> bool:
@@ -117,7 +114,7 @@ def may_be_assertion(m: Machine) -> bool:
     because Python can run the frame again.
     """
     frame = m.frames[-1]
-    at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
+    at = asking(frame.instrs, frame.last)
     if frame.instrs[at].op not in JUMPS or not may_fail(m):
         return False
     flow = flow_of(frame.native)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import fx
 
-from sot.bytecode.flow import flow_of, ways
+from sot.bytecode.flow import JUMPS, asking, flow_of, ways
 from sot.graph import NumberRef
 from sot.graph.regions import has_memory, if_else
 from sot.guards import draws
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from sot.values.base import Value
     from sot.values.tensor import TensorBool
 
-JUMPS = frozenset(("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE"))
 EXACT = 1 << 52
 STEP_LIMIT = 64     # operations between random numbers and a condition
 
@@ -49,7 +48,7 @@ def is_one(m: Machine, value: Value) -> bool:
     if not isinstance(value, (TensorValue, TensorNumber)) or isinstance(value.ref, NumberRef):
         return False
     fake, frame = value.ref.fake, m.frames[-1]
-    at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
+    at = asking(frame.instrs, frame.last)
     if may_be(m) and fake.numel() == 1 and not is_in_transform(fake) and not (
             isinstance(value, TensorValue) and has_own_code(value.pytype)) and (
             frame.instrs[at].op in JUMPS and not refused(m, frame, at) and goes_on(frame, at)

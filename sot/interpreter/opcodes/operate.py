@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sot.bytecode import NULL_FIRST, Instr
+from sot.bytecode.flow import JUMPS
 from sot.interpreter.builtins import iteration, operators
 from sot.interpreter.builtins.common import asked_identical
 from sot.interpreter.builtins.containers import subscript
@@ -78,7 +79,7 @@ def push_or_again(frame: Frame, result: Any) -> None:
 
 @op("TO_BOOL")
 def to_bool(m: Machine, frame: Frame, instr: Instr) -> None:
-    if frame.instrs[frame.pc].op not in predicates.JUMPS:       # no branch needs the truth
+    if frame.instrs[frame.pc].op not in JUMPS:       # no branch needs the truth
         return push_or_again(frame, predicates.truth(m, frame.stack.pop()))
     known = decide(m, frame)
     if known is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.bytecode.flow import flow_of
+from sot.bytecode.flow import asking, flow_of
 from sot.bytecode.resume_origin import source
 from sot.guards.assumptions import Part
 from sot.interpreter.torch_ops.data_sizes import graph_numbers
@@ -46,7 +46,7 @@ def truth_if_nonempty(m: Machine, value: DeferredScalar) -> bool | None:
 
 def ends_loop(frame: Frame) -> bool:
     """Whether the jump leaves a loop, or no jump asks: what the truth decides is then unknown."""
-    at = frame.last + (frame.instrs[frame.last].op == "TO_BOOL")
+    at = asking(frame.instrs, frame.last)
     flow = flow_of(frame.native)
     return "JUMP_IF" not in frame.instrs[at].op or any(
         flow.leaves(loop, flow.place[at]) for loop in flow.loops.values())

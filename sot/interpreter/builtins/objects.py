@@ -27,6 +27,7 @@ from sot.interpreter.objects.lookup import class_value, lookup, takes_writes
 from sot.polyfills import builtin as polyfill
 from sot.support.errors import Break, PyRaise, Reason, Skip
 from sot.support.registry import HANDLERS, handles
+from sot.torch_compat.tensors import KNOWN_CHECKS
 from sot.values.base import ABSENT, ENTERED, NONE, Const, Opaque, Value, boolean
 from sot.values.callables import BoundMethod, CellValue, FunctionValue, SuperValue
 from sot.values.constants import is_library
@@ -107,10 +108,6 @@ def flatten(m: Machine, info: Value) -> list[Any]:
     if not isinstance(real, type) and typing.get_origin(real) is not None and typing.get_args(real):
         m.throw(TypeError, "isinstance() argument 2 cannot be a parameterized generic")
     return [real]
-
-
-# Those of torch.nn.Parameter and Buffer, which ``instance_of`` knows.
-KNOWN_CHECKS = [vars(type(cls))["__instancecheck__"] for cls in (torch.nn.Parameter, torch.nn.Buffer)]
 
 
 def instance_of(m: Machine, value: Value, cls: Any) -> bool | None:

@@ -185,9 +185,8 @@ def changes_first(node: fx.Node) -> bool:
 
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but dense tensors and numbers."""
-    if node.target is SET_GRAD or node.target in plain or "warns" in node.meta:
-        return True
-    return is_script(node.target) or shows_gradient(node) or is_drawn_in_order(node) or not all(
+    return node.target in plain or is_script(node.target) or shows_gradient(node) or is_drawn_in_order(node) or (
+        "warns" in node.meta) or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
 
 

@@ -84,11 +84,13 @@ class Refusals:
     def are_checked(self, m: Machine) -> bool:
         """Whether all of them are checked before the graph. Those that are not are checked now, if they can be."""
         before = self.checked
-        for noted in self.noted[before:]:
+        for i, noted in enumerate(self.noted[before:], before):
             if noted is None or not (is_on_gpu(noted[1]) or early_checks.checked(m, *noted)):
+                self.noted[i] = None    # it will not be possible later: more has been changed then
                 break
             self.checked += 1
-        m.undoable(lambda: setattr(self, "checked", before))
+        if self.checked > before:
+            m.undoable(lambda: setattr(self, "checked", before))
         return self.checked == len(self.noted)
 
 

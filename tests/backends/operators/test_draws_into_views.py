@@ -15,6 +15,7 @@ DRAWS = {
     "uniform_": lambda x: x.uniform_(-1, 1),
     "bernoulli_": lambda x: x.bernoulli_(0.3),
     "exponential_": lambda x: x.exponential_(),
+    "dropout by keywords": lambda x: torch.dropout(x, train=True, p=0.4),
     "dropout in place": lambda x: F.dropout(x, 0.5, inplace=True),
     "alpha_dropout, which draws into a tensor that is laid out like x": lambda x: F.alpha_dropout(x, 0.3, True),
 }

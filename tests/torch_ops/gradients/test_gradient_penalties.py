@@ -67,6 +67,12 @@ def a_result_of_the_leaf_alone(x):
     return inner * 2, inner * WEIGHT
 
 
+@kept
+def nothing_else_requires_grad(x):
+    inner = x.clone().requires_grad_()
+    return (inner * 2).sin(), inner.cos()
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @programs.each
 def test_a_penalty_is_one_graph(fn, backend):

@@ -45,13 +45,16 @@ def draw_by_operator(module: fx.GraphModule) -> Callable[[], None]:
 
 
 def of_dropout(node: fx.Node) -> tuple[Callable[..., Tensor], tuple] | None:
-    if node.target in (torch.dropout, torch.dropout_) and len(node.args) == 3:
-        return dropout, (*node.args, node.target is torch.dropout_)
-    if node.target is not F.dropout:
+    if node.target in (torch.dropout, torch.dropout_):
+        named = {**dict(zip(("input", "p", "train"), node.args, strict=False)), **node.kwargs}
+        arguments = (named["input"], named["p"], named["train"], node.target is torch.dropout_)
+    elif node.target is F.dropout:
+        given = OF_DROPOUT.bind(*node.args, **node.kwargs)
+        given.apply_defaults()
+        arguments = given.args
+    else:
         return None
-    given = OF_DROPOUT.bind(*node.args, **node.kwargs)
-    given.apply_defaults()
-    return None if isinstance(given.arguments["p"], fx.Node) else (dropout, given.args)
+    return None if isinstance(arguments[1], fx.Node) else (dropout, arguments)
 
 
 def of_method(node: fx.Node) -> tuple[Callable[..., Tensor], tuple] | None:

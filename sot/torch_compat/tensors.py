@@ -11,13 +11,17 @@ from typing import Any
 import torch
 from torch._C import _functorch as functorch
 from torch._C._dynamo.guards import TensorGuards
-from torch._opaque_base import OpaqueBase
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from sot import _hook
 from sot.torch_compat import native
 from sot.torch_compat.functions import DISABLED, TensorBase
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class, plain_parts
+
+try:
+    from torch._custom_class_base import CustomClassBase as OpaqueBase
+except ModuleNotFoundError:     # an older torch; in torch 2.15 its name logs a warning
+    from torch._opaque_base import OpaqueBase
 
 # How the metaclasses of these classes decide what is an instance, where capture knows the answer.
 KNOWN_CHECKS = [vars(type(cls))["__instancecheck__"] for cls in (torch.nn.Parameter, torch.nn.Buffer, OpaqueBase)]

@@ -94,6 +94,7 @@ def test_a_visitor_of_syntax_trees_breaks_once(backend):
     def f(x, n):
         return x * len(ast.unparse(ast.parse(f"def f(a):\n    return (a + {n}) * [1, 2][0]\n")))
 
+    ast.unparse(ast.parse("1"))     # 3.14 imports a module at the first call
     g = sot.to_static(f, backend=backend)
     for n in (1, 1, 2):
         assert g(X, n).equal(f(X, n))

@@ -7,8 +7,10 @@
 
 Columns: is the result eager's (and what a call changes, after three calls); graphs that a warm call runs; how often the
 backend is called over 20 sizes (with a backend that compiles nothing, so that sizes cost no seconds; the first step of
-an optimizer counts); CPU time of a warm call, as a share of eager's in the same process, in turns; CPU seconds of the
-first three calls, compilers of C++ included (a training step may be compiled in its second call).
+an optimizer counts); CPU time of a warm call, as a share of eager's in the same process, in turns; CPU seconds from
+making the program to the end of its third call, compilers of C++ included (a training step may be compiled in its
+second call). They include what each imports: torch.compile imports Inductor where the program is made, SOT in the
+first call.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import functools
+import importlib
 import json
 import math
 import os
@@ -44,14 +47,15 @@ def cpu() -> float:
 
 
 def measure(name: str, mode: str, out: Path) -> None:
+    import compiled_programs  # noqa: F401 - its modules, and those of torch that they import, are not what is measured
     import torch
 
     torch.set_num_threads(1)
     made = functools.partial(program_of, name, mode)
+    started = cpu()
     program = made("inductor")
     torch.manual_seed(1)
     arguments = program.arguments(0)
-    started = cpu()
     results = [program.run(*arguments) for _ in range(CALLS)]
     first = cpu() - started
     torch.save([results, program.state()], out.with_suffix(".pt"))
@@ -71,13 +75,11 @@ def program_of(name: str, mode: str, backend: Any, compiling: bool = True) -> An
     """
     import torch
     from compiled_programs import PROGRAMS
-
-    import sot
     torch.manual_seed(0)
     make = PROGRAMS[name][1]
-    compile_ = {"sot": sot.compile, "torch": torch.compile}.get(mode) if compiling else None
-    if compile_ is None:
+    if mode == "eager" or not compiling:
         return make(as_it_is, as_it_is)
+    compile_ = importlib.import_module(mode).compile      # importing SOT is its cost
     with_backend = lambda target: compile_(target, backend=backend)  # noqa: E731
     return make(as_it_is, with_backend) if mode == "torch" and name.startswith("train_") else make(
         with_backend, as_it_is)

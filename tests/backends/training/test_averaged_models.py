@@ -62,6 +62,12 @@ def test_an_average_is_part_of_the_step(fn, backend):
         assert not any(capture.stopped for capture in step.captures) and len(step.captures) <= 3
 
 
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_whether_an_update_is_the_first_is_asked_before_the_graph(backend):
+    _, step = trained(an_exponential_average, lambda f: sot.to_static(f, backend=every_call(backend)), steps=5)
+    assert not any(capture.stopped for capture in step.captures[1:]) and len(step.captures) <= 3
+
+
 @pytest.mark.parametrize("every", [2, 5])
 def test_an_average_of_some_steps_is_pythons(every):
     got, step = trained(an_exponential_average, lambda f: sot.to_static(f, backend="aot_eager"), every=every)

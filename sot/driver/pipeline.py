@@ -103,15 +103,16 @@ def translate(call: Call, assumptions: Assumptions, tools: Tools) -> _hook.Entry
     ``full_graph``, and BackendError.
     """
     code, record = call.code, call.record
-    if tools.leaves_first_calls and not tools.states.of(code).left and is_first_step(call.function, call.inputs):
-        leave_first_call(tools.states.of(code))
+    of_whole = tools.states.of(whole_code(code))    # what follows a break is not left once more
+    if tools.leaves_first_calls and not of_whole.left and is_first_step(call.function, call.inputs):
+        leave_first_call(of_whole)
     instructions = decode(code)
     with executed(call.function, instructions, call.inputs, call.state, assumptions, record,
                   tools.full_graph, tools.write_exit) as (trace, exit):
         if tools.policy is not None:
             refuse_poor(call, trace, tools, tools.policy)
         if tools.leaves_first_calls and undoes_its_guards(trace):
-            leave_first_call(tools.states.of(code))
+            leave_first_call(of_whole)
         graph = build_graph(trace, exit.outputs, record.name)
         compiled = tools.compiler.compile(graph, record) if graph is not None else None
         watch = Watch(compiled.call, trace.guesses) if compiled and trace.guesses and not tools.full_graph else None

@@ -62,6 +62,24 @@ def test_a_first_step_with_an_optimizer_in_reach_is_not_even_captured(make, seen
     assert first.stopped.reason is Reason.FIRST_CALL and ("execute" in first.seconds) is seen
 
 
+def test_only_one_call_is_left_however_many_breaks_the_step_has():
+    def step(x):
+        loss = model(x).square().mean()
+        sot.graph_break()
+        loss.backward()
+        sot.graph_break()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+    model = nn.Linear(3, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)        # it has no state and no gradients at the next call, too
+    translated = sot.to_static(step, backend="aot_eager")
+    for _ in range(4):
+        translated(torch.ones(2, 3))
+    left = [c for c in sot.translation_of(translated).captures if c.stopped and c.stopped.reason is Reason.FIRST_CALL]
+    assert len(left) == 1
+
+
 class Hidden:
     """An optimizer that the step reaches by a method only."""
 

@@ -55,6 +55,11 @@ def of_a_module(x):
 
 
 @program
+def of_singletons(x):
+    return x + (id(None) == id(x.grad)), {id(None): x, id(True): 2}[id(x.dim() == 2)], id(...), id(NotImplemented)
+
+
+@program
 def of_a_tensor(x):
     return {x: 1}[x] + x, hash(x) == id(x)
 

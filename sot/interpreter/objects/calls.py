@@ -39,7 +39,7 @@ from sot.support import user_annotations
 from sot.support.errors import Break, Reason, Skip
 from sot.support.registry import BY_CODE, HANDLERS, POLYFILLS, is_among
 from sot.torch_compat.callables import compiled_original, disabled_step, is_left_to_python
-from sot.torch_compat.dynamo.marks import disabled_code, is_disallowed
+from sot.torch_compat.dynamo.marks import disabled_code, disables_all, is_disallowed
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.values.base import ABSENT, ANSWERS, ENTERED, Const, NotConstant, Value
 from sot.values.callables import FunctionValue, known_function
@@ -203,6 +203,9 @@ def call_function(m: Machine, function: FunctionValue, args: list[Value], kwargs
             if found is not None:
                 return found
         refuse_marked(m, function, args)
+    if disables_all(function.code):     # the program has just made it
+        name = function.fields.get("__qualname__")
+        raise Break(Reason.NOT_COMPILED, str(name.constant()) if isinstance(name, Const) else function.name)
     if function.code in BY_CODE:
         return BY_CODE[function.code](m, function, args, kwargs)
     refuse_watcher(function)

@@ -88,6 +88,10 @@ def signature_of(m: Machine, target: Any) -> inspect.Signature:
         return m.throw(type(e), *e.args)
 
 
+# One object a value, for as long as the process lives.
+KINDS_OF_SINGLETONS = (type(None), bool, type(...), type(NotImplemented))
+
+
 @handles(id)
 def identity(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """``id`` of an object that existed before is a constant until another object is met in its place. Of a tensor
@@ -96,6 +100,8 @@ def identity(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) != 1 or kwargs:
         raise Break(Reason.UNSUPPORTED, "id()")
     value = args[0]
+    if isinstance(value, Const) and value.pytype in KINDS_OF_SINGLETONS:
+        return Const(id(value.constant()))
     if not isinstance(value, Const) and value.origin is not None and not is_tensor_argument(value):
         real = value.ref.real if isinstance(value, TensorValue) else value.real
         origin = Identity(value.origin)

@@ -233,7 +233,8 @@ def missing_attr(m: Machine, tensor: TensorValue, name: str) -> Any:
 def store_attr(m: Machine, tensor: TensorValue, name: str, value: Value | None) -> None:
     """Write ``.grad``, ``.data`` or a user attribute. ``None`` deletes it."""
     tensor.ref.see()      # another call may pass the same tensor twice
-    if is_wrapper_class(tensor.pytype) or overrides_operations(tensor.pytype) and hasattr(torch.Tensor, name):
+    overridden = overrides_operations(tensor.pytype) and hasattr(torch.Tensor, name)
+    if overridden or is_wrapper_class(tensor.pytype) and not drops_gradient(name, value):
         raise Break(Reason.SIDE_EFFECT, f"setting .{name} of {tensor}, which its class may override,")
     if name == "requires_grad" and value is not None:
         torch_call(m, "call_method", "requires_grad_", [tensor, value], {})
@@ -252,6 +253,10 @@ def store_attr(m: Machine, tensor: TensorValue, name: str, value: Value | None) 
     tensor.attrs = {**before, name: DELETED if value is None else value}
     if value is None and not had_attr(m, tensor, name):
         del tensor.attrs[name]      # set by the trace itself
+
+
+def drops_gradient(name: str, value: Value | None) -> bool:
+    return name == "grad" and isinstance(value, Const) and value.real is None
 
 
 def had_attr(m: Machine, tensor: TensorValue, name: str) -> bool:

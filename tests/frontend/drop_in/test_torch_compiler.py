@@ -1,4 +1,6 @@
 """What torch.compiler and torch._dynamo say is obeyed by sot.compile, and by to_static as far as it is about code."""
+import functools
+
 import pytest
 import torch
 import torch._dynamo.decorators
@@ -59,6 +61,26 @@ def test_disable(translate, function, names):
     for _ in range(2):
         same(f(X), ((X * 2).cos() + 2) * 3)
     assert [c.name for c in f.captures if c.name != f.__qualname__] == names
+
+
+def disabling(function):
+    """As FSDP wraps its hooks: each call makes the function that torch.compile leaves to Python."""
+    @functools.wraps(function)
+    def wrapper(*args):
+        return torch.compiler.disable(function, reason="hooks")(*args)
+    return wrapper
+
+
+@BOTH
+def test_a_function_that_is_disabled_when_it_is_called(translate):
+    sot.reset()
+    function = disabling(disabled.__wrapped__)
+    f = translate(lambda x: function(x * 2) * 3, backend="eager")
+    for _ in range(2):
+        same(f(X), ((X * 2).cos() + 2) * 3)
+    assert [c.name for c in f.captures if c.name != f.__qualname__] == []
+    assert [str(c.stopped).split(" from")[0] for c in f.captures if c.stopped] == [
+        "torch, or torch.compiler.disable, keeps disabled"]
 
 
 @BOTH

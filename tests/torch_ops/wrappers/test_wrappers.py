@@ -159,6 +159,21 @@ def test_leaves_that_require_grad():
     assert not same(*grads) and len(backend.graphs) == 1
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gradient_that_the_program_drops(backend):
+    def step(t, x):
+        t.grad = None
+        return (t * x).sin()
+    leaves = []
+    for run in (step, sot.to_static(step, backend=backend)):
+        t = Two(X.clone(), X + 1).requires_grad_()
+        for _ in range(3):
+            run(t, X).sum().backward()
+        run(t, X)
+        leaves.append(t)
+    assert [t.grad for t in leaves] == [None, None] and not sot.translation_of(run).explain().breaks
+
+
 def test_guards():
     def fn(t, x):
         return (t * x).a + t.scale

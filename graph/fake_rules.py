@@ -214,6 +214,11 @@ def is_sparse(fake: Any) -> bool:
     return isinstance(fake, torch.Tensor) and fake.layout is not torch.strided and not fake.is_nested
 
 
+def is_opaque(target: Any) -> bool:
+    """Whether a node's function is marked as one that no compiler can trace."""
+    return hasattr(target, "is_opaque")
+
+
 def has_rule(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the rule of one of ``OTHERS`` is for these arguments, among which tensors are references."""
     if target is F.ctc_loss:

@@ -41,7 +41,7 @@ from sot.codegen.compiled_graphs.wrong_gradients import (
     resizes_memory,
     returns_conjugated,
 )
-from sot.graph.fake_rules import on_packed, part_of_sparse
+from sot.graph.fake_rules import is_opaque, on_packed, part_of_sparse
 from sot.graph.generator_nodes import NODES as NODES_OF_GENERATORS
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.graph.regions import if_else
@@ -56,7 +56,6 @@ from sot.interpreter.torch_ops.elements import element, set_element
 from sot.interpreter.torch_ops.hooks.tensor_hooks import SEEN, remove_from_place
 from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.interpreter.torch_ops.uninitialized import initialized
-from sot.interpreter.torch_ops.wrappers.scripted import is_script
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
 from sot.torch_compat.compilers import DECOMPOSED_WRONGLY, tracing_recurrence
@@ -226,7 +225,7 @@ class GraphCompiler:
         is_whole = any(is_pushing(setter) for setter, _, _ in graph.states) or any(
             node.target in ONLY_WHOLE for node in nodes)
         as_it_is = is_whole or graph.has_numpy and self.cuts or graph.has_generator or any(
-            shows_gradient(node) or is_drawn_in_order(node) or node.target in ONLY_AS_IT_IS or is_script(node.target)
+            shows_gradient(node) or is_drawn_in_order(node) or node.target in ONLY_AS_IT_IS or is_opaque(node.target)
             or self.cuts and (
                 node.target in AS_IT_IS_UNLESS_SAVED or has_sparse(node)) for node in nodes)
         if not as_it_is and not marks_tensors(graph.module):

@@ -35,9 +35,12 @@ from sot.torch_compat.fake_tensors import quiet
 from sot.torch_compat.global_state import GlobalState, in_level
 
 # torch's code of transforms and of operators that take functions. No break can stay inside: the levels of a transform
-# end with the graph, and this code has branched on the fact that it is being compiled.
-AROUND_OPERATORS = tuple(os.path.join(Path(torch.__file__).parent, *parts) for parts in (
-    ("_functorch", ""), ("_higher_order_ops", ""), ("nn", "attention", "flex_attention.py")))
+# end with the graph, and this code has branched on the fact that it is being compiled. torch's code for several
+# processes is a call as a whole too: it calls C++ after each few instructions, and modules of the program inside of it
+# are captured on their own. So is the clipping of gradients: what is a break for one of them is one for all.
+UNCUT = tuple(os.path.join(Path(torch.__file__).parent, *parts) for parts in (
+    ("_functorch", ""), ("_higher_order_ops", ""), ("nn", "attention", "flex_attention.py"),
+    ("distributed", ""), ("nn", "parallel", ""), ("nn", "utils", "clip_grad.py")))
 
 
 @contextmanager
@@ -113,12 +116,12 @@ def written(machine: Machine, exit: Returned | Broken, write: Callable[[Trace], 
 
 
 def resumable_depth(machine: Machine) -> int:
-    """The greatest depth at which a break may stay: outside of generators, of this package, of torch's transforms
-    and of its code around operators that take functions.
+    """The greatest depth at which a break may stay: outside of generators, of this package, and of torch's code that is
+    not cut.
     """
     for i, frame in enumerate(machine.frames[1:], 1):
         if not frame.resumable or frame.mark is None or is_own(
-                frame.native.co_filename) or frame.native.co_filename.startswith(AROUND_OPERATORS):
+                frame.native.co_filename) or frame.native.co_filename.startswith(UNCUT):
             return i - 1
     return len(machine.frames) - 1
 

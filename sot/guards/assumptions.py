@@ -115,6 +115,7 @@ class Assumptions:
         control_flow: whether branches on tensors become part of the graph.
         refused: the branches that do not, by the place of the jump, with the reason.
         left_to_python: loops (by their first instructions) and calls that run long without an operation.
+        unfinished: the calls of collectives for whose end another piece of the program waits.
         plain: what is left to Python because the backend cannot compile it, with the reason.
         plain_optimizers: the steps of optimizers that are left to Python, by name, with the reason; "" stands for all.
         interprets: whether the backend is known to run its graphs as they are. Steps of optimizers then compute as
@@ -137,6 +138,7 @@ class Assumptions:
     control_flow: bool = False
     refused: Mapping[Point, str] = field(default_factory=dict)
     left_to_python: frozenset[Point] = frozenset()
+    unfinished: frozenset[Point] = frozenset()
     plain: Mapping[Part, str] = field(default_factory=dict)
     plain_optimizers: Mapping[str, str] = field(default_factory=dict)
     interprets: bool = False
@@ -167,6 +169,7 @@ class Assumptions:
         inline.
         """
         return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once,
+                           unfinished=self.unfinished,
                            plain_optimizers=self.plain_optimizers, interprets=self.interprets,
                            reads_numbers=self.reads_numbers, needs_numbers=self.needs_numbers)
 

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from sot.guards.guards import EqualsGuard, short
 from sot.guards.origin import Origin
@@ -154,7 +155,9 @@ class Value:
             return self.constant()
         except NotConstant:
             pass
-        if self.pytype.__hash__ is object.__hash__ and self.pytype.__eq__ is object.__eq__:
+        kind = self.pytype
+        of_identity = kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
+        if of_identity or kind.__hash__ is torch.Tensor.__hash__:       # no two tensors have one hash
             return self if self.real is ABSENT else self.real
         raise Break(Reason.UNSUPPORTED, f"hashing {self}")
 
@@ -337,6 +340,11 @@ class TracebackValue(Value):
 
     def truth(self, m: Machine) -> bool | None:
         return True
+
+
+def has_only_identity(kind: type) -> bool:
+    """Whether an object of a class equals itself only."""
+    return kind.__eq__ is object.__eq__ and kind.__ne__ is object.__ne__
 
 
 class Opaque(Value):

@@ -20,9 +20,8 @@ from torch.fx.passes.split_module import split_module
 
 from sot.backends import Backend, call_backend
 from sot.codegen.compiled_graphs.operators.draws_in_order import is_drawn_in_order
-from sot.graph.fake_rules import is_sparse
+from sot.graph.fake_rules import is_opaque, is_sparse
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
-from sot.interpreter.torch_ops.wrappers.scripted import is_script
 from sot.torch_compat.compilers import symbolic_mode
 from sot.torch_compat.dynamo.inputs import giving_symbols, placeholder_values
 from sot.torch_compat.global_state import SET_GRAD
@@ -185,7 +184,7 @@ def changes_first(node: fx.Node) -> bool:
 
 def is_plain(node: fx.Node, plain: Collection[Any]) -> bool:
     """Whether it is called unchanged. So is a node that takes or returns anything but dense tensors and numbers."""
-    return node.target in plain or is_script(node.target) or shows_gradient(node) or is_drawn_in_order(node) or (
+    return node.target in plain or is_opaque(node.target) or shows_gradient(node) or is_drawn_in_order(node) or (
         "warns" in node.meta) or not all(
         is_traced(n.meta.get("example_value")) for n in (node, *node.all_input_nodes) if n.op != "get_attr")
 

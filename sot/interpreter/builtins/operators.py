@@ -42,7 +42,7 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.values import other_numbers
 from sot.values.arrays import ArrayValue
-from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean
+from sot.values.base import ANSWERS, ENTERED, Const, Opaque, Value, boolean, has_only_identity
 from sot.values.callables import BoundMethod
 from sot.values.constants import is_constant
 from sot.values.deferred_scalars import DeferredScalar
@@ -231,7 +231,7 @@ def compare(m: Machine, symbol: str, a: Value, b: Value) -> Value:
     result = first_answer(m, candidates, symbol, a, b)
     if result is not None:
         return result
-    refuse_opaque(a, b)
+    refuse_opaque(*(v for v in (a, b) if symbol not in ("==", "!=") or not has_only_identity(v.pytype)))
     if symbol in ("==", "!="):
         return boolean(identical(m, a, b) is (symbol == "=="))
     return m.throw(TypeError, not_supported(symbol, a, b))

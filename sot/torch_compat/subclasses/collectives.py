@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from sot.torch_compat.fake_tensors import FakeTensor
+
+TRACED = FakeTensor, FunctionalTensor
 
 
 def operations() -> Any:
@@ -121,6 +127,7 @@ STARTED: dict[str, Callable[..., torch.Tensor]] = {
     "all_gather_into_tensor": all_gather_single, "reduce_scatter_tensor": reduce_scatter_single,    # before torch 2.13
 } if dist.is_available() else {}
 WORK: Any = dist.Work if dist.is_available() else None
+BACKEND: Any = importlib.import_module("torch._C._distributed_c10d").Backend if dist.is_available() else None
 
 
 def started(function: Any) -> Callable[..., torch.Tensor] | None:
@@ -129,9 +136,27 @@ def started(function: Any) -> Callable[..., torch.Tensor] | None:
     return STARTED.get(function.__qualname__) if of_distributed else None
 
 
-def methods_of_groups() -> list[Any]:
-    """The methods of process groups whose results never change."""
+def methods_of_groups(*names: str) -> list[Any]:
     if not dist.is_available():
         return []
-    raw = [vars(dist.ProcessGroup)[name] for name in ("rank", "size")]
+    raw = [vars(dist.ProcessGroup)[name] for name in names]
     return [getattr(method, "__func__", method) for method in raw]
+
+
+def message_nodes(name: str, group: Any, peer: int, tag: int) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Two functions of a tensor: one that begins to send or to receive it, and one that waits."""
+    works: dict[int, Any] = {}      # of each thread, between the two
+
+    def start(tensor: torch.Tensor) -> None:
+        if not isinstance(tensor, TRACED):
+            works[threading.get_ident()] = getattr(group, name)([tensor], peer, tag)
+        elif name == "recv":
+            tensor.zero_()      # a change
+
+    def wait(tensor: torch.Tensor) -> None:
+        if not isinstance(tensor, TRACED):
+            works.pop(threading.get_ident()).wait()
+    for function, text in ((start, f"{name}_begins"), (wait, f"{name}_ends")):
+        function.__name__ = function.__qualname__ = text
+        function.is_opaque = True   # type: ignore[attr-defined]
+    return start, wait

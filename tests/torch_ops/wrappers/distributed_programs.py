@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 import sot
 
 A_MINUTE = datetime.timedelta(minutes=1)
+SCALES = nn.Parameter(torch.arange(4.0))
 
 
 class Mlp(nn.Module):
@@ -117,6 +118,36 @@ def one_sum(x, mesh):
     return loss / dist.get_world_size()
 
 
+def messages(x, mesh):
+    """Both ranks send first: a node that sent where the program waits would hang."""
+    other, received, count = 1 - dist.get_rank(), torch.empty_like(x), torch.zeros(1, dtype=torch.long)
+    works = [dist.isend(x * 2, other), dist.irecv(received, other)]
+    y = (x * 3).sin()
+    assert all(work.wait(A_MINUTE) for work in works)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.tensor([len(x)]), other, tag=1),
+                                    dist.P2POp(dist.irecv, count, other, tag=1)])
+    for work in works:
+        work.wait(A_MINUTE)
+    return received + y, count + 1
+
+
+def turns(x, mesh):
+    received, group = torch.ones_like(x), dist.group.WORLD
+    if dist.get_rank(group) == 0:
+        dist.send(x + 1, 1, group=group)
+        return dist.recv(received, 1), received * 2
+    source = dist.recv(received, 0)
+    dist.send(received * source, 0)
+    return source, received
+
+
+def gathered_without_gradients(x, mesh):
+    parts = [torch.empty_like(SCALES) for _ in range(dist.get_world_size())]
+    with torch.no_grad():
+        dist.all_gather(parts, SCALES)
+    return torch.stack([*parts, SCALES * 2]).sum(0) * x
+
+
 def handed_in(d, mesh):
     return (d * 2).to_local(), d.to_local() + 1, d.redistribute(mesh, [Replicate()]).to_local(), d.device_mesh is mesh
 
@@ -157,7 +188,8 @@ def main(backend, folder):
         translated = sot.to_static(model, backend=backend)
         note(make.__name__, translated, train(plain, plain), train(model, translated))
     for fn, arg in ((made_inside, x), (partial_sums, x), (functional_collectives, x), (in_place, x), (one_sum, x),
-                    (overlapping, x), (gathered, x), (scattered, x),
+                    (overlapping, x), (gathered, x), (scattered, x), (messages, x), (turns, x),
+                    (gathered_without_gradients, x),
                     (handed_in, distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))):
         translated = sot.to_static(fn, backend=backend)
         want, got = (call(call(arg.clone(), mesh)[2], mesh) if fn is in_place else call(arg, mesh)

@@ -18,19 +18,39 @@ RANKS = 2
 A_MINUTE = datetime.timedelta(minutes=1)
 
 
+def rows_of(programs, backend, folder):
+    """What each rank has written."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr",
+               "127.0.0.1", "--nproc-per-node", str(RANKS)]
+    done = subprocess.run([*command, str(Path(__file__).with_name(programs)), backend, str(folder)], text=True,
+                          timeout=300, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads((folder / f"rank{rank}").read_text()) for rank in range(RANKS)]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_two_processes(backend, tmp_path):
-    programs = Path(__file__).with_name("distributed_programs.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr",
-               "127.0.0.1", "--nproc-per-node", str(RANKS)]
-    done = subprocess.run([*command, str(programs), backend, str(tmp_path)], text=True, timeout=300,
-                          capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr[-2000:]
-    for rank in range(RANKS):
-        rows = json.loads((tmp_path / f"rank{rank}").read_text())
-        assert rows == {name: [True, 1, []] for name in rows} and len(rows) == 11
+    for rows in rows_of("distributed_programs.py", backend, tmp_path):
+        assert rows == {name: [True, 1, []] for name in rows} and len(rows) == 14
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_library_code_for_processes_is_not_cut(backend, tmp_path):
+    """A call of it is Python's as a whole, and modules inside of it are captured on their own."""
+    once = {"NOT_COMPILED", "OPAQUE_ITERATOR", "FIRST_CALL", "OTHER_TENSOR", "OPTIMIZER"}
+    for rows in rows_of("programs_in_pieces.py", backend, tmp_path):
+        assert all(same for same, _, _ in rows.values())
+        model, step = rows["fsdp_model"], rows["fsdp_step"]
+        assert model[1] <= 4 and model[2].count("NOT_COMPILED") <= 8    # two hooks of two blocks, with and without grad
+        assert step[1] == 3 and step[2].count("GRADIENT") == 1 and {*step[2]} <= once | {"GRADIENT"}
+        assert [why for why in rows["ddp_step"][2] if why not in once] in (
+            ["OPAQUE_CALL", "GRADIENT"], ["OPAQUE_CALL", "GRADIENT", "OPAQUE_CALL"])
+        assert rows["objects"][1:] == [2, ["OPAQUE_CALL"] * 2]
+        assert rows["waited_for_elsewhere"][1:] == [1, ["SIDE_EFFECT"] * 2]
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
@@ -108,6 +128,10 @@ def test_collectives_that_raise_or_are_asynchronous():
 
     def asked(x):
         return x * dist.get_world_size(), dist.get_rank(), dist.is_initialized()
+
+    def asked_of_a_group(x):
+        group = groups[0]
+        return x * dist.get_world_size(group), dist.get_rank(group), group == groups[0], group != dist.group.WORLD
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         check(wrong, torch.ones(3))
@@ -122,6 +146,8 @@ def test_collectives_that_raise_or_are_asynchronous():
         y = sot.to_static(kept)(torch.ones(3))
         works[0].wait(A_MINUTE)
         assert y.tolist() == [2, 2, 2]
-        check(asked, torch.ones(3), graphs=1, breaks=0)
+        groups = [dist.new_group([0])]
+        for fn in (asked, asked_of_a_group):
+            check(fn, torch.ones(3), graphs=1, breaks=0)
     finally:
         dist.destroy_process_group()

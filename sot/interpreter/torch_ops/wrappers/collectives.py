@@ -1,12 +1,15 @@
 """Collectives that change tensors, and questions about process groups.
 
 A collective is two nodes: one that starts it, and one where the program waits. If the program does not wait before the
-graph ends, Python calls the collective: other processes may not take part in it before this one goes on.
+graph ends, Python calls the collective: other processes may not take part in it before this one goes on. Sending and
+receiving are such nodes, too, if the backend runs its graph as it is: capture follows torch's Python code up to the
+method of the process group.
 """
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
 from sot.bytecode.resume_origin import source
@@ -18,10 +21,12 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import HANDLERS
 from sot.torch_compat.operators.overlaps import is_expanded
 from sot.torch_compat.subclasses.collectives import (
+    BACKEND,
     WORK,
     finish,
     finished_work,
     fits,
+    message_nodes,
     methods_of_groups,
     started,
 )
@@ -30,19 +35,19 @@ from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, has_own_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from sot.interpreter.machine import Machine
     from sot.values.protocols import Emitter
 
 
 class Work(Value):
-    """What ``async_op=True`` returns."""
+    """What ``async_op=True`` returns. ``end`` waits; it takes ``operands``."""
 
     pytype = WORK
 
-    def __init__(self, place: Any, result: Value, outputs: list[Value]) -> None:
-        self.place, self.result, self.outputs = place, result, outputs
+    def __init__(self, place: Any, end: Callable[..., None], operands: list[Value]) -> None:
+        self.place, self.end, self.operands = place, end, operands
 
     def load_attr(self, m: Any, name: str) -> Value:
         if name != "wait":
@@ -58,7 +63,7 @@ class Work(Value):
 
     def finish(self, m: Machine) -> None:
         if self in m.started:
-            torch_call(m, "call_function", finish, [self.result, *self.outputs], {})
+            torch_call(m, "call_function", self.end, self.operands, {})
             before, m.started = m.started, [work for work in m.started if work is not self]
             m.undoable(lambda: setattr(m, "started", before))
 
@@ -91,7 +96,7 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
     if operation is None or m.modes or m.builder.region is not None or not dist.is_initialized():
         return None
     place = caller(m)
-    if place in m.assumptions.left_to_python:
+    if place in m.assumptions.unfinished:
         raise Break(Reason.SIDE_EFFECT, f"{operation.__name__}, for whose end another piece of the program waits,")
     if hasattr(function, "__deprecated__"):     # it warns, and calls another one
         return None
@@ -117,7 +122,7 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
             return None
         raise
     m.builder.changes_traceless = True      # what is sent to other processes is not sent again
-    work = Work(place, result, outputs)
+    work = Work(place, finish, [result, *outputs])
     work.start(m)
     if is_async.constant():
         return work
@@ -129,7 +134,7 @@ def refuse_unfinished(m: Machine) -> None:
     """Leave collectives to Python for whose end the program has not waited."""
     if m.started:
         raise RestartCapture("the program waits elsewhere for a collective",
-                             left_to_python=frozenset(work.place for work in m.started))
+                             unfinished=frozenset(work.place for work in m.started))
 
 
 def caller(m: Machine) -> Any:
@@ -163,7 +168,8 @@ def is_none(value: Value) -> bool:
 def is_sent_as_it_is(value: TensorValue) -> bool:
     """Whether the functional form takes this tensor as the collective does: autograd does not see either."""
     fake = value.fake
-    return not (has_own_code(value.pytype) or fake.requires_grad or fake.is_complex() or is_expanded(fake)) and (
+    recorded = fake.requires_grad and torch.is_grad_enabled()
+    return not (has_own_code(value.pytype) or recorded or fake.is_complex() or is_expanded(fake)) and (
         fake.is_contiguous())
 
 
@@ -178,5 +184,61 @@ def answer(method: Any) -> Any:
     return handler
 
 
-for _method in methods_of_groups():
+def message(name: str) -> Any:
+    """The handler of a method of process groups that sends or receives a tensor."""
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        group, *rest = args
+        place, tensors = caller(m), [*tensors_in(m, rest[:1])]
+        peer, tag = (value.constant() if isinstance(value, Const) else None for value in (*rest[1:], NONE, NONE)[:2])
+        if place in m.assumptions.unfinished:
+            raise Break(Reason.SIDE_EFFECT, f"{name}, for whose end another piece of the program waits,")
+        if len(rest) != 3 or kwargs or len(tensors) != 1 or group.origin is None or not (
+                isinstance(peer, int) and isinstance(tag, int)) or (
+                m.assumptions.compiles or m.modes or m.builder.region is not None
+                or not is_sent_as_it_is(tensors[0])):
+            raise Break(Reason.SIDE_EFFECT, f"{name} of a process group")
+        m.guard(IsGuard(group.origin, group.real))
+        start, end = message_nodes(name, group.real, peer, tag)
+        torch_call(m, "call_function", start, [tensors[0]], {})
+        m.builder.changes_traceless = True
+        work = Work(place, end, [tensors[0]])
+        work.start(m)
+        return work
+    return handler
+
+
+class BackendOfGroup(Value):
+    """What carries out the work of a process group on a device."""
+
+    pytype = BACKEND
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def load_attr(self, m: Any, name: str) -> Value:
+        if name != "supports_coalescing":
+            raise Break(Reason.UNSUPPORTED, f"reading .{name} of {self}")
+        return Const(self.real.supports_coalescing)
+
+    def rebuild(self, e: Emitter) -> str:
+        return e.const(self.real)
+
+    def __str__(self) -> str:
+        return "the backend of a process group"
+
+
+def backend_of(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    group, device = args if len(args) == 2 else (NONE, NONE)
+    if kwargs or group.origin is None or not isinstance(device, Const):
+        raise Break(Reason.OPAQUE_CALL, "a method of a process group")
+    m.guard(IsGuard(group.origin, group.real))
+    return BackendOfGroup(BACKEND_OF(group.real, device.constant()))
+
+
+for _method in methods_of_groups("rank", "size"):
     HANDLERS[_method] = answer(_method)
+for _name in ("send", "recv"):
+    for _method in methods_of_groups(_name):
+        HANDLERS[_method] = message(_name)
+for BACKEND_OF in methods_of_groups("_get_backend"):
+    HANDLERS[BACKEND_OF] = backend_of

@@ -42,10 +42,5 @@ def node_target(script: Any) -> Callable[..., Any]:
             return script(*args, **kwargs)
     call.__name__ = call.__qualname__ = f"script_{script.name}"
     call.__module__ = __name__
-    call.script = script    # type: ignore[attr-defined]
+    call.is_opaque = True   # type: ignore[attr-defined]
     return call
-
-
-def is_script(target: Any) -> bool:
-    """Whether the target of a node runs a script. A compiler cannot trace it."""
-    return hasattr(target, "script")

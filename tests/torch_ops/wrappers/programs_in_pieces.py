@@ -1,0 +1,123 @@
+"""Programs of several processes of which Python runs a part: python -m torch.distributed.run ... BACKEND FOLDER
+
+Each rank writes, for each program, whether results and weights are plain Python's, and the numbers of its graphs and
+breaks.
+"""
+import datetime
+import json
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from distributed_programs import Block, Mlp, values
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import sot
+
+
+def sharded(layers=2):
+    """Each block and the whole, as programs shard a transformer."""
+    model = nn.Sequential(*(Block() for _ in range(layers)))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def model_alone(model, translate):
+    call, optimizer, losses = translate(model), torch.optim.SGD(model.parameters(), 0.1), []
+    for i in range(3):
+        loss = call(batch(i)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    with torch.no_grad():
+        return losses, call(batch(3)), weights(model)
+
+
+def whole_step(model, translate):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        loss = model(x).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+    step = translate(step)
+    return [step(batch(i)) for i in range(5)], weights(model)
+
+
+def fsdp_model(translate):
+    return model_alone(sharded(), translate)
+
+
+def fsdp_step(translate):
+    return whole_step(sharded(1), translate)
+
+
+def ddp_step(translate):
+    return whole_step(DistributedDataParallel(Mlp()), translate)
+
+
+def objects(translate):
+    def fn(x):
+        y, found = x * 2, [None] * dist.get_world_size()
+        dist.all_gather_object(found, {"rank": dist.get_rank(), "shape": tuple(x.shape)})
+        dist.barrier()
+        return y + len(found), found
+    fn = translate(fn)
+    return [fn(batch(i)) for i in range(3)]
+
+
+def waited_for_elsewhere(translate):
+    def start(x):
+        received = torch.empty_like(x)
+        return received, [dist.isend(x + 1, 1 - dist.get_rank()), dist.irecv(received, 1 - dist.get_rank())]
+    start, found = translate(start), []
+    for i in range(3):
+        received, works = start(batch(i))
+        assert all(work.wait(datetime.timedelta(minutes=1)) for work in works)
+        found.append(received)
+    return found
+
+
+def batch(i):
+    return torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(10 * i + dist.get_rank()))
+
+
+def weights(model):
+    return [getattr(p, "_local_tensor", p).detach() for p in model.parameters()]
+
+
+def main(backend, folder):
+    dist.init_process_group("gloo")
+    rows = {}
+    for program in (fsdp_model, fsdp_step, ddp_step, objects, waited_for_elsewhere):
+        translated, results = [], []
+
+        def translate(function, translated=translated):
+            translated.append(sot.to_static(function, backend=backend))
+            return translated[-1]
+        for run in (lambda function: function, translate):
+            torch.manual_seed(0)
+            results.append(values(program(run)))
+        found = sot.translation_of(translated[0])
+        rows[program.__name__] = [results[0] == results[1], len(found.graphs),
+                                  [c.stopped.reason.name for c in found.captures if c.stopped]]
+    Path(folder, f"rank{dist.get_rank()}").write_text(json.dumps(rows))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)

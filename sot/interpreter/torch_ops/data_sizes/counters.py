@@ -127,8 +127,9 @@ class Counting:
         fake = node.meta.get("example_value")
         if self.of_step and isinstance(node.args[0] if node.args else None, (list, tuple)):
             return self.change_list(node, name)
-        asked = node.args[0].meta.get("example_value") if name in COMPARING and is_tensor(node.args[0]) else fake
-        if self.of_step and not (isinstance(asked, torch.Tensor) and asked.dtype is torch.int64):
+        if name in COMPARING and node.all_input_nodes:
+            fake = node.all_input_nodes[0].meta.get("example_value")
+        if self.of_step and not (isinstance(fake, torch.Tensor) and fake.dtype is torch.int64):
             result = self.of_floats(node, name, fake)
         else:
             result = of_ints(self.m, node, name, self.operands(node.args))

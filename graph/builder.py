@@ -16,6 +16,7 @@ from torch import fx
 from sot.graph.fake_rules import RULES
 from sot.graph.refs import NumberRef, TensorRef, identifier, version_of
 from sot.graph.regions import Region, shares_memory
+from sot.support.errors import Break, Reason
 from sot.torch_compat.fake_tensors import FakeTensor, RecordingFakeMode, new_fake_mode
 from sot.torch_compat.graphs import lets_go_of_source
 from sot.torch_compat.subclasses.wrappers import as_torch_calls
@@ -51,6 +52,7 @@ class GraphBuilder:
         self.keeps_nodes = False                # whether the program puts hooks on a node of autograd, or a node warns
         self.region: Region | None = None       # the subgraph that is being built, or None
         self.modules: dict[str, fx.GraphModule] = {}    # finished subgraphs, by name
+        self.moved: set[TensorRef] = set()      # inputs that Python gives other memory after the graph
         self.tied: list[tuple[TensorRef, int, Any]] = []    # see regions.py
 
     # ---- changes of existing tensors
@@ -78,6 +80,8 @@ class GraphBuilder:
                          label)
 
     def node_of(self, ref: TensorRef) -> fx.Node:
+        if ref in self.moved:
+            raise Break(Reason.UNSUPPORTED, f"this use of {ref.label} after a change of its .data")
         if self.region is not None:
             return self.region.node_of(ref)
         if ref.node is None and isinstance(ref, NumberRef) and ref.function is not None:
@@ -192,10 +196,6 @@ class GraphBuilder:
     def tie(self, refs: Iterable[TensorRef], owner: Any) -> None:
         """Forbid changes of these from now on; ``owner`` is the reason."""
         self.tied += [(ref, version_of(ref.fake), owner) for ref in refs]
-
-    def changed_tie(self) -> Any:
-        """The owner of a tied tensor that has been changed, or None."""
-        return next((owner for ref, version, owner in self.tied if version_of(ref.fake) != version), None)
 
     def adopt(self, node: fx.Node, fake: Any) -> TensorRef:
         """A reference to the tensor that a node returns."""

@@ -52,9 +52,9 @@ from sot.interpreter.numpy_ops.numpy_arrays import putting_back, raising
 from sot.interpreter.torch_ops.autograd import is_function_of_program, runs_code_of_program
 from sot.interpreter.torch_ops.checkpoints import run_as_it_is
 from sot.interpreter.torch_ops.constructors.capsules import same_memory
+from sot.interpreter.torch_ops.data_sizes.storages import assign_data
 from sot.interpreter.torch_ops.elements import element, set_element
 from sot.interpreter.torch_ops.hooks.tensor_hooks import SEEN, remove_from_place
-from sot.interpreter.torch_ops.torch_handlers import assign_data
 from sot.interpreter.torch_ops.uninitialized import initialized
 from sot.reports import recording
 from sot.reports.records import Capture, GraphRecord
@@ -268,7 +268,8 @@ class GraphCompiler:
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
             changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws, changed=changed,
-            unversioned=bool(graph.changes.unversioned), leaves=not graph.changes.may_run_again,
+            unversioned=bool(graph.changes.unversioned) or has_call(graph.module, assign_data),
+            leaves=not graph.changes.may_run_again,
             early=changed_before_failure(graph, changed) if changed else None)
         if not as_it_is:
             call = with_versions(call, graph)
@@ -297,6 +298,10 @@ class GraphCompiler:
                 given is not tensor for given, tensor in zip(graph.examples, graph.real, strict=True)):
             call = asking_no_class(call, as_it_is)
         return call
+
+
+def has_call(module: torch.fx.GraphModule, function: Callable) -> bool:
+    return bool(module.graph.find_nodes(op="call_function", target=function, sort=False))
 
 
 def constant_inputs(graph: Graph, backend: Backend) -> list[int]:

@@ -57,8 +57,9 @@ class TensorValue(Value):
     @property
     def fake(self) -> torch.Tensor:
         """The fake tensor, for its dtype, shape and so on. From now on the capture depends on them."""
-        self.ref.see()
-        return self.ref.fake
+        ref = self.current().ref
+        ref.see()
+        return ref.fake
 
     def key(self) -> Any:
         self.ref.see()
@@ -66,9 +67,21 @@ class TensorValue(Value):
             raise Break(Reason.UNSUPPORTED, "a tensor that a branch chooses, as a key")
         return self if self.ref.real is None else self.ref.real
 
+    def current(self) -> TensorValue:
+        """What operations get: the new data, if the program has set ``.data`` and Python does so after the graph. The
+        history of a tensor that requires grad would be lost, so there it is a break.
+        """
+        new = self.attrs.get("data")
+        if not isinstance(new, TensorValue):
+            return self
+        if self.ref.fake.requires_grad:
+            raise Break(Reason.UNSUPPORTED, f"{self}, which requires grad, after a change of its .data,")
+        return new
+
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
-        found[id(self.ref.fake)] = self
-        return self.ref
+        ref = self.current().ref
+        found[id(ref.fake)] = self
+        return ref
 
     def store_attr(self, m: Machine, name: str, value: Value | None) -> None:
         """Write ``.grad``, ``.data`` or a user attribute. ``None`` deletes it."""

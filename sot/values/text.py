@@ -266,7 +266,9 @@ class ShownTensor:
             raise Break(Reason.UNSUPPORTED, f"text of an instance of {tensor.pytype.__qualname__}")
         if any(setter is SET_DEFAULT_DTYPE for setter, _, _ in m.state_log):     # text names other dtypes than that
             raise Break(Reason.SIDE_EFFECT, "text that shows a tensor, after torch.set_default_dtype()")
-        self.tensor, self.template = tensor, template
+        if tensor.current() is not tensor and tensor.pytype is not torch.Tensor:     # the text names its class
+            raise Break(Reason.UNSUPPORTED, f"text of {tensor} after a change of its .data")
+        self.tensor, self.template = tensor.current(), template
         self.changed_by: fx.Node | None = None
         self.options = changed_print_options(m)
         self.is_kept = False        # the tensor itself is kept, not only its text

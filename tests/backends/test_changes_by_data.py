@@ -143,3 +143,87 @@ def test_a_result_of_autograd_is_changed_in_the_next_graph(backend):
             found.append((kept.detach(), x.grad))
         for other in found[1:]:
             torch.testing.assert_close(other, found[0])
+
+
+# ---- steps that set .data
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+
+
+def averaged(model, copy):
+    for p, q in zip(model.parameters(), copy.parameters(), strict=True):
+        q.data = q.data * 0.9 + p.data * 0.1
+    return copy(torch.ones(1, 4)), [q.shape for q in copy.parameters()], q.item() if q.numel() == 1 else q.tolist()
+
+
+def clipped(model, copy):
+    for p in model.parameters():
+        p.data = p.data.clamp(-0.1, 0.1)
+
+
+def by_hand(model, copy):
+    for p in model.parameters():
+        p.data = p.data - 0.1 * p.grad.data
+
+
+def of_gradients(model, copy):
+    for p in model.parameters():
+        p.grad.data = p.grad.data.clamp(-0.01, 0.01)
+    for p in model.parameters():
+        p.data.add_(p.grad, alpha=-0.1)
+
+
+def shared(model, copy):
+    for p, q in zip(model.parameters(), copy.parameters(), strict=True):
+        q.data = p.data
+
+
+@BACKENDS
+@pytest.mark.parametrize("update", [averaged, clipped, by_hand, of_gradients, shared], ids=lambda f: f.__name__)
+def test_a_step_that_sets_data_is_one_graph(update, backend):
+    def trained(translate):
+        model, copy = network(), network().requires_grad_(False)
+        kept = [p.data for p in (*model.parameters(), *copy.parameters())]
+
+        def step(x):
+            loss = model(x).square().mean()
+            model.zero_grad()
+            loss.backward()
+            return loss.detach(), update(model, copy)
+        step = translate(step)
+        losses = [step(torch.ones(3, 4) * i) for i in range(4)]
+        tensors = [*model.parameters(), *copy.parameters()]
+        addresses = [p.data_ptr() for p in tensors]
+        return (losses, tensors, [p.grad for p in tensors], [p._version for p in tensors], kept,
+                [addresses.index(address) for address in addresses]), step
+    want, _ = trained(lambda f: f)
+    got, step = trained(lambda f: sot.to_static(f, backend=backend))
+    assert not same(got, want)
+    assert not [str(c.stopped) for c in step.captures[1:] if c.stopped]
+
+
+@BACKENDS
+def test_a_weight_with_new_data_is_used_again(backend):
+    def trained(translate):
+        model = network()
+
+        def step(x):
+            for _ in range(2):
+                loss = model(x).square().mean()
+                model.zero_grad()
+                loss.backward()
+                by_hand(model, model)
+            return loss.detach()
+        return list(map(translate(step), torch.ones(3, 3, 4))), [*model.parameters()]
+    assert not same(trained(lambda f: sot.to_static(f, backend=backend)), trained(lambda f: f))
+
+
+@BACKENDS
+def test_data_is_set_once_where_the_graph_raises(backend):
+    def fn(x, i):
+        x.data = x.data * 2
+        return x[i]
+    translated = sot.to_static(fn, backend=backend)
+    for i in (1, 7, 2):
+        compared(fn, translated, torch.ones(3), torch.tensor(i))

@@ -21,10 +21,10 @@ from sot.interpreter.objects.tensor_facts import (
     resolved,
 )
 from sot.interpreter.torch_ops.data_sizes import asked_in_graph
+from sot.interpreter.torch_ops.data_sizes.storages import set_data
 from sot.interpreter.torch_ops.hooks import tensor_hooks
 from sot.interpreter.torch_ops.overrides import through_overrides
 from sot.interpreter.torch_ops.torch_calls import torch_call
-from sot.interpreter.torch_ops.torch_handlers import set_data
 from sot.interpreter.torch_ops.wrappers import instances, ragged_sizes
 from sot.support.errors import Break, Reason
 from sot.torch_compat.autograd_nodes import refused
@@ -56,6 +56,8 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
         return attributes.bind(m, tensor, tensor.pytype, replaced, owner, name)
     if name in tensor.attrs:
         held = tensor.attrs[name]
+        if name == "data":
+            return torch_call(m, "call_method", "detach", [held], {})
         return missing_attr(m, tensor, name) if held is DELETED else held
     if overrides_operations(tensor.pytype) and (answer := through_class(m, tensor, name)) is not None:
         return answer

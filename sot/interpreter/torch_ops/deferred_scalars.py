@@ -118,7 +118,7 @@ def array(m: Machine, tensor: TensorValue) -> Value | None:
     if not can_read(m, point) or not has_array(fake) or has_own_code(tensor.pytype):
         return None
     count(m, point)
-    return DeferredScalar(np.ndarray, frozenset({point}), lambda e: f"{e.value(tensor)}.numpy()")
+    return DeferredScalar(np.ndarray, frozenset({point}), lambda e: f"{e.value(tensor.current())}.numpy()")
 
 
 def has_array(fake: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from sot.graph.refs import version_of
 from sot.graph.rewrite.patterns import IN_PLACE
 from sot.guards.assumptions import Part, RestartCapture
 from sot.support.errors import Break, Reason
@@ -28,7 +29,8 @@ def refuse_changes(m: Machine, name: str, found: list[TensorRef], changed: list[
     not change.
     """
     builder = m.builder
-    if builder.tied and (point := builder.changed_tie()) is not None:
+    point = next((owner for ref, version, owner in builder.tied if version_of(ref.fake) != version), None)
+    if point is not None:
         why = f"{m.position()}: {name} changes a tensor that one side only passes on"
         raise RestartCapture(why, refused={point: why})
     region = builder.region

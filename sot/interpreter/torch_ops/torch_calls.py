@@ -269,7 +269,7 @@ def read_later(m: Machine, name: str, tensor: TensorValue) -> Value:
         detached = torch_call(m, "call_method", "detach", [tensor], {})
         assert isinstance(detached, TensorValue)
         tensor = detached
-    return deferred_scalars.read(m, name, tensor)
+    return deferred_scalars.read(m, name, tensor.current())
 
 
 def refuse_numpy(name: str, args: list[Value]) -> None:

@@ -14,7 +14,6 @@ from sot.guards.guards import NO_HOOK_DICTS, LengthGuard, NoHooksGuard
 from sot.guards.library_functions import FlagGuard
 from sot.guards.origin import known
 from sot.interpreter.builtins.common import refuse, take
-from sot.interpreter.control_flow import failures
 from sot.interpreter.effects.torch_warnings import taken
 from sot.interpreter.objects.lookup import class_value, lookup
 from sot.interpreter.torch_ops.constructors.of_numbers import of_varying
@@ -26,7 +25,6 @@ from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.registry import HANDLERS, handles
 from sot.torch_compat import functions
 from sot.torch_compat.callables import COMPILING_FLAGS, is_question, is_told
-from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.global_state import (
     ANOMALY_READERS,
     FLAG_READERS,
@@ -47,7 +45,6 @@ from sot.torch_compat.global_state import (
     take_inference_mode,
     undo_of,
 )
-from sot.torch_compat.tensors import storage_id
 from sot.values.base import ABSENT, NONE, Const, NotConstant, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
@@ -332,37 +329,6 @@ def _constructor(function: Any) -> None:
 
 for _function in (torch.tensor, torch.as_tensor):
     _constructor(_function)
-
-
-def assign_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
-    """The target of the node of ``tensor.data = data``."""
-    tensor.data = data
-
-
-def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
-    """``tensor.data = data``: from now on it has the memory of ``data``. Its version does not change.
-
-    A backend that compiles may return another tensor in its place, or change its memory. So there it is a break.
-    """
-    builder, (mine, its) = m.builder, (tensor.fake, data.fake)
-    if m.assumptions.compiles or m.modes or builder.region is not None or any(
-            is_symbolic(fake) or functions.is_in_transform(fake) for fake in (mine, its)) or (
-            id(mine) in m.storages_read):
-        raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
-    failures.refuse_lasting(m, f"setting .data of {tensor}")
-    before = mine.data
-    try:
-        builder.run("call_function", assign_data, (tensor.ref, data.ref), {})
-    except RuntimeError as e:
-        raise Break(Reason.OPERATION_FAILED, f"setting .data: {e}") from None
-    m.undoable(lambda: assign_data(mine, before))
-    torch.autograd.graph.increment_version(mine)    # of the fake, for code that looks for changes
-    node = builder.record("call_function", assign_data, (tensor.ref, data.ref), {}, None, m.stack_trace())
-    written = {storage_id(before), storage_id(its)}
-    node.meta.update(draws=False, changes=written)
-    for shown in m.shown:
-        shown.note_change(m, node, written)
-    builder.changes_traceless = True
 
 
 @handles(*COMPILING_FLAGS)

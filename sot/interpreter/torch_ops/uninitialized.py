@@ -14,8 +14,8 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from sot.guards.guards import EqualsGuard, IsGuard, TypeGuard
 from sot.guards.origin import Attr, Origin
 from sot.interpreter.builtins.common import take
+from sot.interpreter.torch_ops.data_sizes.storages import set_data
 from sot.interpreter.torch_ops.torch_calls import torch_call
-from sot.interpreter.torch_ops.torch_handlers import set_data
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles

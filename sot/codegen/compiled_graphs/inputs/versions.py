@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.inputs.shared_arguments import is_plain
-from sot.interpreter.torch_ops.torch_handlers import assign_data
+from sot.interpreter.torch_ops.data_sizes.storages import assign_data
 from sot.torch_compat.tensors import set_versions, storage_id, versions
 
 NORMS = F.batch_norm, F.instance_norm, torch.batch_norm, torch.instance_norm

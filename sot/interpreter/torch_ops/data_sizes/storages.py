@@ -16,10 +16,11 @@ from sot.interpreter.torch_ops.torch_calls import can_wait, read_later, torch_ca
 from sot.polyfills import torch_code
 from sot.support.errors import Break, Reason
 from sot.support.registry import handles
+from sot.torch_compat import functions
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.tensors import storage_id
 from sot.values.base import ANSWERS, Const, Value
-from sot.values.tensor import TensorValue
+from sot.values.tensor import TensorValue, has_own_code
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
@@ -171,3 +172,62 @@ def set_(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     if len(args) == 5 and isinstance(args[1], StorageValue):
         args = [args[0], args[1].tensor, *args[2:]]
     return torch_call(m, "call_method", "set_", args, kwargs)
+
+
+# ---- another storage by ``.data`` ------------------------------------------------------------------------------------
+def assign_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
+    """The target of the node of ``tensor.data = data``."""
+    tensor.data = data
+
+
+def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
+    """``tensor.data = data``: from now on it has the memory of ``data``. Its version does not change."""
+    builder, (mine, its) = m.builder, (tensor.fake, data.fake)
+    if m.modes or builder.region is not None or id(mine) in m.storages_read or any(
+            is_symbolic(fake) or functions.is_in_transform(fake) for fake in (mine, its)):
+        raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
+    failures.refuse_lasting(m, f"setting .data of {tensor}")
+    if m.assumptions.compiles:
+        return set_after_graph(m, tensor, data)
+    before = mine.data
+    try:
+        builder.run("call_function", assign_data, (tensor.ref, data.ref), {})
+    except RuntimeError as e:
+        raise Break(Reason.OPERATION_FAILED, f"setting .data: {e}") from None
+    m.undoable(lambda: assign_data(mine, before))
+    torch.autograd.graph.increment_version(mine)    # of the fake, for code that looks for changes
+    node = builder.record("call_function", assign_data, (tensor.ref, data.ref), {}, None, m.stack_trace())
+    written = {storage_id(before), storage_id(its)}
+    node.meta.update(draws=False, changes=written)
+    for shown in m.shown:
+        shown.note_change(m, node, written)
+    builder.changes_traceless = True
+
+
+def set_after_graph(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
+    """The same with a backend that compiles, which may return another tensor in its place, or change its memory.
+    A tensor that the graph makes becomes another one. For an input Python sets ``.data`` after the graph. Until then
+    operations get its new data (see ``TensorValue.current``).
+    """
+    mine, its = tensor.fake, data.fake
+    is_input = tensor.ref.real is not None
+    if has_own_code(tensor.pytype) or (form_of(mine) != form_of(its) if is_input
+                                       else mine.requires_grad or tensor.pytype is not torch.Tensor) or any(
+            shown.tensor is tensor for shown in m.shown):
+        raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
+    if is_input and storage_id(mine) == storage_id(its) and mine.storage_offset() == its.storage_offset():
+        return
+    new, ref, attrs = torch_call(m, "call_method", "detach", [data], {}), tensor.ref, dict(tensor.attrs)
+    assert isinstance(new, TensorValue)
+    if is_input:
+        m.touch(tensor, lambda: setattr(tensor, "attrs", attrs))
+        m.undoable(lambda: m.builder.moved.discard(ref))
+        m.builder.moved.add(ref)
+        tensor.attrs = {**attrs, "data": new}
+    else:
+        m.undoable(lambda: setattr(tensor, "ref", ref))
+        tensor.ref = new.ref
+
+
+def form_of(fake: torch.Tensor) -> tuple:
+    return fake.shape, fake.stride(), fake.dtype, fake.device, fake.is_conj(), fake.is_neg(), fake.is_inference()

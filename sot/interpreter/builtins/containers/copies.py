@@ -87,8 +87,9 @@ def copied_tensor(m: Machine, value: TensorValue) -> Value:
 
 
 def has_more(m: Machine, value: TensorValue) -> bool:
-    """Whether a tensor has a gradient, hooks, or attributes from before the call. That it has none is guarded."""
-    if "grad" in value.attrs or any(handle.tensor is value for handle in m.added_hooks) or value in m.retained:
+    """Whether a tensor has a gradient, new data, hooks, or attributes from before the call. The last are guarded."""
+    if value.attrs.keys() & {"grad", "data"} or value in m.retained or any(
+            handle.tensor is value for handle in m.added_hooks):
         return True
     if value.real is ABSENT or value.origin is None:
         return False

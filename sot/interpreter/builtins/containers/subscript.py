@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from sot.guards.assumptions import Part
 from sot.interpreter.builtins.common import (
     call_slot,
     call_slot_for_effect,
@@ -33,7 +34,7 @@ from sot.support.registry import HANDLERS, handles
 from sot.values.base import ANSWERS, NONE, Const, NotConstant, Opaque, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
 from sot.values.iterators import GeneratorValue, IteratorValue, SliceValue
-from sot.values.numbers import is_among, is_dynamic
+from sot.values.numbers import arithmetic, compare, is_among, is_dynamic
 from sot.values.objects import TupleValue
 from sot.values.objects.identities import IdentityNumber
 from sot.values.tensor import TensorValue
@@ -106,9 +107,9 @@ def bound(m: Machine, tensor: TensorValue) -> Value | None:
     return deferred_scalars.read(m, "int", tensor)
 
 
-def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
+def selected(m: Machine, obj: Any, key: Value, stores: bool = False) -> tuple[Any, Value]:
     """The tensor after all indices that are varying numbers, and the rest of the key. torch would make a constant of
-    such an index.
+    such an index. With ``stores`` guards keep it in range: a graph that changes its inputs should not raise.
     """
     parts = m.settle(key.items) if isinstance(key, TupleValue) else [key]
     plain = all(v.pytype in (int, slice, type(None), type(Ellipsis)) for v in parts)
@@ -128,10 +129,19 @@ def selected(m: Machine, obj: Any, key: Value) -> tuple[Any, Value]:
         elif v.pytype in (int, slice):
             dim, seen = dim - 1, seen + 1
             if is_dynamic(v) or isinstance(v, DeferredScalar):
+                if stores and not is_in_range(m, v, obj.fake.shape[dim]):
+                    raise Break(Reason.OPERATION_FAILED, "setitem: an index that is out of range")
                 obj = selected_at(m, obj, dim, v)
                 continue
         rest.insert(0, v)
     return obj, TupleValue([] if all(v is WHOLE for v in rest) else rest)
+
+
+def is_in_range(m: Machine, index: Value, size: int | torch.SymInt) -> bool:
+    """Whether an index is in range, which is guarded."""
+    end = Const(size) if isinstance(size, int) else m.symbolic(size)
+    start = Const(-size) if isinstance(size, int) else arithmetic(m, "-", Const(0), end)
+    return start is not None and bool(compare(m, ">=", index, start).real and compare(m, "<", index, end).real)
 
 
 def selected_at(m: Machine, obj: Any, dim: int, index: Value) -> Any:
@@ -197,7 +207,15 @@ def setitem(m: Machine, obj: Value, key: Value, value: Value) -> Value | None:
 
 @ANSWERS.add((TensorValue, "setitem"))
 def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -> None:
-    torch_call(m, "call_function", operator.setitem, [obj, elements.with_tensors(key), value], {})
+    key = elements.with_tensors(key)
+    part: Value = obj
+    parts = m.settle(key.items) if isinstance(key, TupleValue) else [key]
+    of_file = Part.EMPTY in m.assumptions.plain     # exporting/stores.py writes the stores of a saved model
+    if any(map(is_dynamic, parts)) and not of_file and not any(isinstance(v, DeferredScalar) for v in parts):
+        part, rest = selected(m, obj, key, stores=True)
+        if part is not obj:
+            key = rest if isinstance(rest, TupleValue) and rest.items else Const(...)
+    torch_call(m, "call_function", operator.setitem, [part, key, value], {})
 
 
 def delitem(m: Machine, obj: Value, key: Value) -> Value | None:

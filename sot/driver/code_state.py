@@ -25,14 +25,12 @@ class CachedEntry:
         guards: its guards, each with the user's line that needed it.
         state: torch's global state that the entry was captured for.
         has_graph: whether the entry calls a graph.
-        learnt: what the next captures of this program assume, because calls differed from this entry.
     """
 
     function: _hook.Entry
     guards: dict[Guard, Line]
     state: GlobalState
     has_graph: bool = False
-    learnt: Assumptions = Assumptions()
 
     def has_program_of(self, inputs: Inputs) -> bool:
         """Whether a call uses the functions and classes that the entry was captured for."""
@@ -52,7 +50,7 @@ class CodeState:
     Arguments:
         code: the code object. It keeps this state alive, so the state must not keep the code object alive.
         entries: the entries that the hook asks for this translator, the newest first.
-        learnt: the assumptions of later captures, whatever functions and classes they use.
+        learnt: the assumptions of later captures.
         handed_on: variables whose number differed where a graph of the function broke.
         captures: the number of captures that were begun.
         calls_before: the number of calls that Python had run when the last capture began, in a whole program.
@@ -104,15 +102,6 @@ class CodeState:
     def same_program(self, inputs: Inputs) -> list[CachedEntry]:
         """The entries for the functions and classes that this call uses."""
         return [entry for entry in self.entries if entry.has_program_of(inputs)]
-
-    def learnt_for(self, inputs: Inputs) -> Assumptions:
-        """The assumptions of the next capture. What one program has learnt of its sizes says nothing about another: a
-        decorator's wrapper is one code object for all the functions that it wraps.
-        """
-        learnt = self.learnt
-        for entry in self.same_program(inputs):
-            learnt |= entry.learnt
-        return learnt
 
 
 def new_state(code: CodeType) -> CodeState:

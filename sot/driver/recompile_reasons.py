@@ -67,14 +67,6 @@ def first_failure(read: Read, inputs: Inputs, most: float) -> RecompileReason:
         ALIASED, None, of=len(guards), remedy="pass tensors that do not alias each other")
 
 
-def note_learnt(entries: Iterable[Read], inputs: Inputs, full_graph: bool) -> None:
-    """Note what differs at the entries of the program of this call. The next captures of this program assume it."""
-    own = [each for each in entries if each.entry.has_program_of(inputs)]
-    learnt = learnt_from(own, inputs)
-    for each in own:
-        each.entry.learnt |= replace(learnt, specialized=frozenset()) if full_graph else learnt
-
-
 def learnt_from(entries: Iterable[Read], inputs: Inputs) -> Assumptions:
     """The sizes, numbers and strings that differ from those of the entries. They may vary from now on.
 

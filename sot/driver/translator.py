@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from types import CodeType, FunctionType
 
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -30,7 +31,7 @@ from sot.driver.code_state import CodeState, new_state
 from sot.driver.orphans import Owners
 from sot.driver.pipeline import Call, Tools, translate
 from sot.driver.plain_libraries import PlainLibraries
-from sot.driver.recompile_reasons import note_learnt, read, reasons
+from sot.driver.recompile_reasons import learnt_from, read, reasons
 from sot.driver.scope import EVERYTHING, Scope
 from sot.driver.whole_program import WholeProgram
 from sot.guards.assumptions import Assumptions, Part, RestartCapture
@@ -241,7 +242,7 @@ class Translator:
         if recompile_limit.is_reached(self.states.of(call.code), call.inputs, self.limit):
             raise Skip(Reason.RECOMPILE_LIMIT, str(self.limit.of_function))
         self.expect_other_floats(call)
-        assumptions, in_vain = self.assumptions(call.code, call.inputs), 0
+        assumptions, in_vain = self.assumptions(call.code), 0
         while True:
             try:
                 return translate(call, assumptions, self.tools)
@@ -258,10 +259,10 @@ class Translator:
                     call.record.static = str(restart)
 
     # ---- what is known from earlier captures
-    def assumptions(self, code: CodeType, inputs: Inputs) -> Assumptions:
+    def assumptions(self, code: CodeType) -> Assumptions:
         """The assumptions at the start of a capture of this code."""
         named = Assumptions(named=self.named.get(code, {}))
-        return self.settings | named | self.learnt | self.states.of(code).learnt_for(inputs)
+        return self.settings | named | self.learnt | self.states.of(code).learnt
 
     def learn(self, code: CodeType, learnt: Assumptions) -> None:
         """Add assumptions for later captures."""
@@ -271,7 +272,8 @@ class Translator:
     def learn_from_failures(self, call: Call) -> None:
         """Record the failed guard of each entry of the code. The values that changed become symbols."""
         entries = read(self.states.of(call.code).entries, call.inputs)
-        note_learnt(entries, call.inputs, self.full_graph)
+        learnt = learnt_from(entries, call.inputs)
+        self.learn(call.code, replace(learnt, specialized=frozenset()) if self.full_graph else learnt)
         given_up = self.states.of(call.code).given_up
         call.record.recompile_reasons = [*given_up, *reasons(entries, call.inputs, call.code)]
         given_up.clear()

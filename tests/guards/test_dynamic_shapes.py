@@ -1,7 +1,6 @@
 """A size that changes is a constant for one call, and from then on a symbol: two captures, however many sizes."""
 from __future__ import annotations
 
-import functools
 import math
 
 import pytest
@@ -380,26 +379,3 @@ def test_an_input_that_begins_elsewhere_in_its_memory(ask, backend):
     for offset, size in ((1, 4), (1, 6), (0, 8), (2, 8), (0, 4), (1, 4), (1, 10)):
         got, want = (fn(torch.arange(float(size + offset))[offset:]) for fn in (translated, f))
         assert not same(got, want), (offset, size)
-
-
-def test_functions_behind_one_wrapper_learn_their_own_sizes():
-    """A decorator's wrapper is one code object. The sizes of one function say nothing about those of another."""
-    def logged(f):
-        @functools.wraps(f)
-        def wrapper(*args):
-            return f(*args)
-        return wrapper
-
-    def outer(f, *args):
-        return f(*args) + 1
-
-    first, second = logged(lambda x: x.sin() * x.shape[0]), logged(lambda x: x.cos() * x.shape[0])
-    translated = sot.to_static(outer, backend="eager")
-    for n in (3, 4, 5):
-        translated(first, torch.ones(n))
-    assert len(translated.captures) == 2
-    translated(second, torch.ones(7))
-    assert any("shape (7,)" in str(guard) for guard in translated.captures[-1].guards)
-    for n in (8, 9):
-        assert torch.equal(translated(second, torch.ones(n)), outer(second, torch.ones(n)))
-    assert len(translated.captures) == 4

@@ -79,8 +79,8 @@ class CompileTranslator(Translator):
         of_all = setting("accumulated_recompile_limit", self.own_limit.of_code)
         return Entries(limit, max(limit, min(of_all, self.own_limit.of_code)))
 
-    def assumptions(self, code: CodeType, inputs: Inputs) -> Assumptions:
-        found = super().assumptions(code, inputs)
+    def assumptions(self, code: CodeType) -> Assumptions:
+        found = super().assumptions(code)
         if self.dynamic is None and not setting("assume_static_by_default", True):
             found |= Assumptions(everything=True)
         if self.dynamic is None and not setting("automatic_dynamic_shapes", True):

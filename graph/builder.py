@@ -52,7 +52,7 @@ class GraphBuilder:
         self.keeps_nodes = False                # whether the program puts hooks on a node of autograd, or a node warns
         self.region: Region | None = None       # the subgraph that is being built, or None
         self.modules: dict[str, fx.GraphModule] = {}    # finished subgraphs, by name
-        self.moved: set[TensorRef] = set()      # inputs that Python gives other memory after the graph
+        self.moved: list[tuple[TensorRef, TensorRef]] = []      # inputs that get new data after the graph, and the data
         self.tied: list[tuple[TensorRef, int, Any]] = []    # see regions.py
 
     # ---- changes of existing tensors
@@ -80,7 +80,7 @@ class GraphBuilder:
                          label)
 
     def node_of(self, ref: TensorRef) -> fx.Node:
-        if ref in self.moved:
+        if any(ref is old for old, _ in self.moved):
             raise Break(Reason.UNSUPPORTED, f"this use of {ref.label} after a change of its .data")
         if self.region is not None:
             return self.region.node_of(ref)

@@ -155,9 +155,9 @@ class Value:
             return self.constant()
         except NotConstant:
             pass
-        kind = self.pytype
-        of_identity = kind.__hash__ is object.__hash__ and kind.__eq__ is object.__eq__
-        if of_identity or kind.__hash__ is torch.Tensor.__hash__:       # no two tensors have one hash
+        hashing = self.pytype.__hash__
+        if hashing is object.__hash__ and has_only_identity(self.pytype) or (
+                hashing is torch.Tensor.__hash__):       # no two tensors have one hash
             return self if self.real is ABSENT else self.real
         raise Break(Reason.UNSUPPORTED, f"hashing {self}")
 

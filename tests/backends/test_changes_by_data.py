@@ -203,6 +203,77 @@ def test_a_step_that_sets_data_is_one_graph(update, backend):
     assert not [str(c.stopped) for c in step.captures[1:] if c.stopped]
 
 
+def changed_in_place(n, x, kept):
+    n.data = n * 2
+    changed = n.add_(1)
+    return changed is n, n.sum()
+
+
+def changed_by_a_view(n, x, kept):
+    n.data = n * 2
+    part = n[1:]
+    part.mul_(5)
+    return n.sum(), part, part._base is n
+
+
+def changed_as_out(n, x, kept):
+    n.data = n * 2
+    torch.add(x, 1, out=n)
+    return n * 2
+
+
+def set_again(n, x, kept):
+    n.data = n * 2
+    n.data = n + x
+    n.data += 1
+    return n.sum(), n.mean().item()
+
+
+def an_array_of_before(n, x, kept):
+    array = n.numpy()
+    n.data = n * 2
+    kept.append(array)
+    return n.sum()
+
+
+def an_array_between(n, x, kept):
+    n.data = n * 2
+    array = n.numpy()
+    n.data = n + 1
+    kept.append(array)
+    return n.sum()
+
+
+def old_memory(n, x, kept):
+    old = n.data
+    n.data = n * 2
+    old.add_(100)
+    return old, n.sum()
+
+
+def the_value_changes(n, x, kept):
+    value = n * 2
+    n.data = value
+    value.add_(1)
+    return n.sum(), value, n.contiguous() is n
+
+
+@BACKENDS
+@pytest.mark.parametrize("body", [changed_in_place, changed_by_a_view, changed_as_out, set_again, an_array_of_before,
+                                  an_array_between, old_memory, the_value_changes], ids=lambda f: f.__name__)
+def test_after_new_data_all_is_pythons(body, backend):
+    def called(translate):
+        n, weight, kept = torch.ones(3), torch.nn.Parameter(torch.ones(3)), []
+
+        def step(x):
+            weight.grad = None
+            (weight * x).square().sum().backward()      # with a backward pass, no graph can be cut
+            return body(n, x, kept)
+        step = translate(step)
+        return [(step(torch.full((3,), i + 1.0)), n.clone(), n._version) for i in range(3)], kept
+    assert not same(called(lambda f: sot.to_static(f, backend=backend)), called(lambda f: f))
+
+
 @BACKENDS
 def test_a_weight_with_new_data_is_used_again(backend):
     def trained(translate):

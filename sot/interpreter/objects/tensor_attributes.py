@@ -56,8 +56,8 @@ def load_attr(m: Machine, tensor: TensorValue, name: str) -> Value:
         return attributes.bind(m, tensor, tensor.pytype, replaced, owner, name)
     if name in tensor.attrs:
         held = tensor.attrs[name]
-        if name == "data":
-            return torch_call(m, "call_method", "detach", [held], {})
+        if name == "data":      # another tensor at each read
+            return torch_call(m, "call_function", getattr, [held, Const("data")], {})
         return missing_attr(m, tensor, name) if held is DELETED else held
     if overrides_operations(tensor.pytype) and (answer := through_class(m, tensor, name)) is not None:
         return answer

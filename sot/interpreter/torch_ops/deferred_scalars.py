@@ -118,7 +118,9 @@ def array(m: Machine, tensor: TensorValue) -> Value | None:
     if not can_read(m, point) or not has_array(fake) or has_own_code(tensor.pytype):
         return None
     count(m, point)
-    return DeferredScalar(np.ndarray, frozenset({point}), lambda e: f"{e.value(tensor.current())}.numpy()")
+    m.storages_read.add(id(fake))
+    read = tensor.current()
+    return DeferredScalar(np.ndarray, frozenset({point}), lambda e: f"{e.value(read)}.numpy()")
 
 
 def has_array(fake: torch.Tensor) -> bool:

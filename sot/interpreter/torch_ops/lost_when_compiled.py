@@ -11,6 +11,7 @@ import torch
 
 from sot.graph.fake_rules import is_sparse, on_packed
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
+from sot.graph.regions import shares_memory
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.autograd_nodes import refused
@@ -48,6 +49,8 @@ def refuse_results(m: Machine, name: str, result: Any, found: dict[int, TensorVa
             raise Break(Reason.UNSUPPORTED, f"{name}, which makes a leaf that requires grad,")
         if is_sparse(tensor):
             raise Break(Reason.OTHER_TENSOR, f"a result of {name} is a sparse tensor")
+        if is_view_of_new_data(tensor, found):
+            raise Break(Reason.UNSUPPORTED, f"{name}, which makes a view, after a change of .data,")
 
 
 def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
@@ -55,6 +58,15 @@ def require_grad(tensor: TensorValue, requires_grad: Value = TRUE) -> Value:
     if tensor.fake.requires_grad is not requires_grad.constant():
         raise Break(Reason.SIDE_EFFECT, "requires_grad_")
     return tensor
+
+
+def is_view_of_new_data(tensor: Any, found: dict[int, TensorValue]) -> bool:
+    """Whether it has the memory of a tensor whose ``.data`` Python sets after the graph. Its base and its version would
+    be others.
+    """
+    moved = [value.current().ref.fake for value in found.values() if value.current() is not value]
+    return bool(moved) and isinstance(tensor, torch.Tensor) and id(tensor) not in found and any(
+        shares_memory(tensor, fake) for fake in moved)
 
 
 def is_new_leaf(tensor: Any, found: dict[int, TensorValue]) -> bool:

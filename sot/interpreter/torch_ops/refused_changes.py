@@ -29,6 +29,8 @@ def refuse_changes(m: Machine, name: str, found: list[TensorRef], changed: list[
     not change.
     """
     builder = m.builder
+    if changed and any(version_of(new.fake) != new.version for _, new in builder.moved):
+        raise Break(Reason.UNSUPPORTED, f"{name} in place, after a change of .data,")
     point = next((owner for ref, version, owner in builder.tied if version_of(ref.fake) != version), None)
     if point is not None:
         why = f"{m.position()}: {name} changes a tensor that one side only passes on"

@@ -166,15 +166,16 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     lost_when_compiled.refuse_arguments(m, name, asked, found)
     kind = "call_method" if isinstance(asked[0], str) else "call_function"
     refuse_call(m, kind, name, args, asked)
-    before = {key: (value.ref.fake.requires_grad, version_of(value.ref.fake)) for key, value in found.items()}
-    m.builder.lift(value.ref for value in found.values())
+    refs = {key: value.current().ref for key, value in found.items()}
+    before = {key: (ref.fake.requires_grad, version_of(ref.fake)) for key, ref in refs.items()}
+    m.builder.lift(refs.values())
     concrete = (takes_tensors(target) or is_of_lists(target)) and is_concrete(name, graph_args, found)
     try:
         result, call = run_on_fakes(m, kind, name, asked, reason, concrete)
     except Break as stop:
         return read_otherwise(m, name, args, kwargs, stop)
-    refuse_changes(m, name, [v.ref for v in found.values()],
-                   [v.ref for key, v in found.items() if version_of(v.ref.fake) != before[key][1]])
+    refuse_changes(m, name, [*refs.values()], [
+        ref for key, ref in refs.items() if version_of(ref.fake) != before[key][1]])
     integers.check(m, name, m.note_assumptions(of_operator=True))
     differing = operations.prepare(m, kind, name, call, result, found, before) if m.has_data_sizes else None
     if any(map(holds_number, call[1])):

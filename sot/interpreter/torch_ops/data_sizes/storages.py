@@ -207,7 +207,8 @@ def set_data(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
 def set_after_graph(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
     """The same with a backend that compiles, which may return another tensor in its place, or change its memory.
     A tensor that the graph makes becomes another one. For an input Python sets ``.data`` after the graph. Until then
-    operations get its new data (see ``TensorValue.current``).
+    operations get its new data (see ``TensorValue.current``), and a change of that is a break: the version would not
+    rise.
     """
     mine, its = tensor.fake, data.fake
     is_input = tensor.ref.real is not None
@@ -217,12 +218,12 @@ def set_after_graph(m: Machine, tensor: TensorValue, data: TensorValue) -> None:
         raise Break(Reason.SIDE_EFFECT, f"setting .data of {tensor}")
     if is_input and storage_id(mine) == storage_id(its) and mine.storage_offset() == its.storage_offset():
         return
-    new, ref, attrs = torch_call(m, "call_method", "detach", [data], {}), tensor.ref, dict(tensor.attrs)
+    new, ref, attrs = torch_call(m, "call_function", getattr, [data, Const("data")], {}), tensor.ref, {**tensor.attrs}
     assert isinstance(new, TensorValue)
     if is_input:
         m.touch(tensor, lambda: setattr(tensor, "attrs", attrs))
-        m.undoable(lambda: m.builder.moved.discard(ref))
-        m.builder.moved.add(ref)
+        m.undoable(m.builder.moved.pop)
+        m.builder.moved.append((ref, new.ref))
         tensor.attrs = {**attrs, "data": new}
     else:
         m.undoable(lambda: setattr(tensor, "ref", ref))

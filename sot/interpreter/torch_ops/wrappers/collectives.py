@@ -227,12 +227,15 @@ class BackendOfGroup(Value):
         return "the backend of a process group"
 
 
-def backend_of(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-    group, device = args if len(args) == 2 else (NONE, NONE)
-    if kwargs or group.origin is None or not isinstance(device, Const):
-        raise Break(Reason.OPAQUE_CALL, "a method of a process group")
-    m.guard(IsGuard(group.origin, group.real))
-    return BackendOfGroup(BACKEND_OF(group.real, device.constant()))
+def backend_of(method: Any) -> Any:
+    """The handler of the method of process groups that returns the backend of a device."""
+    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        group, device = args if len(args) == 2 else (NONE, NONE)
+        if kwargs or group.origin is None or not isinstance(device, Const):
+            raise Break(Reason.OPAQUE_CALL, "a method of a process group")
+        m.guard(IsGuard(group.origin, group.real))
+        return BackendOfGroup(method(group.real, device.constant()))
+    return handler
 
 
 for _method in methods_of_groups("rank", "size"):
@@ -240,5 +243,5 @@ for _method in methods_of_groups("rank", "size"):
 for _name in ("send", "recv"):
     for _method in methods_of_groups(_name):
         HANDLERS[_method] = message(_name)
-for BACKEND_OF in methods_of_groups("_get_backend"):
-    HANDLERS[BACKEND_OF] = backend_of
+for _method in methods_of_groups("_get_backend"):
+    HANDLERS[_method] = backend_of(_method)

@@ -42,7 +42,7 @@ from sot.reports import log, recording
 from sot.reports.records import Capture
 from sot.support import limits
 from sot.support.capture_lock import TURNS
-from sot.support.collector import paused_collector
+from sot.support.collector import paused_collector, rare_collections
 from sot.support.errors import CaptureError, CaptureStop, LeftAlone, OnlyNow, Reason, Skip, described
 from sot.support.limits import unrolling
 from sot.support.own_code import builtins_are_replaced
@@ -339,9 +339,10 @@ def stop_capturing(translator: Translator, code: CodeType, inputs: Inputs, recor
 
 def paused(compiler: GraphCompiler) -> AbstractContextManager[None]:
     """A context without the cyclic collector, for a whole capture: if it runs before a capture has dropped its objects,
-    it counts them as old, and soon looks at the whole process. A backend that compiles makes garbage.
+    it counts them as old, and soon looks at the whole process. A backend that compiles makes garbage, so there the
+    collector runs now and then.
     """
-    return nullcontext() if compiler.compiles else paused_collector()
+    return rare_collections() if compiler.compiles else paused_collector()
 
 
 def set_all_back(before: Before, mine: bool) -> None:

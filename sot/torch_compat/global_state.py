@@ -18,6 +18,7 @@ from torch.utils._device import DeviceContext as DeviceContext
 from torch.utils._device import _device_constructors as device_constructors  # noqa: F401
 from torch.utils._python_dispatch import _pop_mode
 
+from sot.support.collector import restore_collections
 from sot.torch_compat.hooks import refuse_saved_tensors_hooks
 
 QUIET = logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch._prims_common")
@@ -422,7 +423,7 @@ class Before:
     all threads share may be as the capture of another thread has set it.
     """
 
-    shared: tuple[torch.dtype, bool, list[tuple[logging.Logger, int]]] | None = None
+    shared: tuple[torch.dtype, bool, tuple[int, int, int], list[tuple[logging.Logger, int]]] | None = None
 
     def __init__(self) -> None:
         c = torch._C
@@ -430,8 +431,9 @@ class Before:
         self.grad = torch.is_grad_enabled()
 
     def read_shared(self) -> None:
-        """Note the default dtype, whether the garbage collector is on, and the levels of loggers."""
-        self.shared = torch.get_default_dtype(), gc.isenabled(), [(log, log.level) for log in QUIET]
+        """Note the default dtype, whether and how often the garbage collector runs, and the levels of loggers."""
+        levels = [(log, log.level) for log in QUIET]
+        self.shared = torch.get_default_dtype(), gc.isenabled(), gc.get_threshold(), levels
 
     def restore(self) -> None:
         c = torch._C
@@ -443,11 +445,12 @@ class Before:
             c._set_grad_enabled(self.grad)
         if self.shared is None:
             return
-        dtype, collects, levels = self.shared
+        dtype, collects, thresholds, levels = self.shared
         if torch.get_default_dtype() is not dtype:
             SET_DEFAULT_DTYPE(dtype)
         if collects:        # never off: an import in another thread may have paused it when this was noted
             gc.enable()
+        restore_collections(thresholds)
         for log, level in levels:
             if log.level != level:
                 log.setLevel(level)

@@ -26,7 +26,8 @@ def program(x):
 
 def state():
     return (torch._C._len_torch_function_stack(), _len_torch_dispatch_stack(), torch.is_grad_enabled(),
-            torch.get_default_dtype(), gc.isenabled(), type(torch.ones(2)), TURNS.is_mine(), _hook.get_callback())
+            torch.get_default_dtype(), gc.isenabled(), gc.get_threshold(), type(torch.ones(2)), TURNS.is_mine(),
+            _hook.get_callback())
 
 
 class Interrupter:

@@ -41,7 +41,7 @@ def modes() -> dict[str, object]:
         "grad": torch.is_grad_enabled(), "inference": torch.is_inference_mode_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"), "dtype": torch.get_default_dtype(),
         "functorch": c._functorch.maybe_current_level(), "hooks": c._autograd._saved_tensors_hooks_is_enabled(),
-        "collects": gc.isenabled(), "makes": type(torch.ones(2)), "turn": TURNS.is_mine(),
+        "collects": (gc.isenabled(), gc.get_threshold()), "makes": type(torch.ones(2)), "turn": TURNS.is_mine(),
         "callback": _hook.get_callback(), "random": torch.default_generator.get_state().sum().item(),
         "filters": len(sys.modules["warnings"].filters), "out": sys.stdout, "recursion": sys.getrecursionlimit(),
         "patched": [torch.Tensor.__dict__.get(name) for name in ("backward", "__bool__", "item", "register_hook")],

@@ -27,7 +27,7 @@ from sot.torch_compat.inductor import vector_instructions
 from sot.torch_compat.inductor.compiled_modules import Notes
 from sot.torch_compat.inductor.own_functions import caching_own_functions
 
-INDUCTOR = "inductor"
+INDUCTOR, AOT_EAGER = "inductor", "aot_eager"
 EAGER_NUMBERS = "fallback_random"       # inductor's name for it
 
 # Requirements that torch reports late or never: the backend's name, the requirement, whether it is met.
@@ -104,6 +104,11 @@ class DynamoBackend:
     def makes_kernels(self) -> bool:
         """Whether it makes kernels of operations, which takes much longer than to trace them."""
         return self.name == INDUCTOR
+
+    @property
+    def draws_as_eager(self) -> bool:
+        """Whether a compiled graph draws the random numbers that PyTorch would draw."""
+        return self.name == AOT_EAGER or self.name == INDUCTOR and bool(self.settings.get(EAGER_NUMBERS))
 
     @property
     def keeps_constants(self) -> bool:

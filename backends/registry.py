@@ -23,6 +23,7 @@ from sot.backends.distinct_results import with_distinct_results
 from sot.backends.eager import eager
 from sot.backends.errors import BackendError, UnknownBackendError, innermost, one_line
 from sot.backends.gradients import with_plain_gradients
+from sot.backends.hooks_in_order import with_hooks_in_order
 from sot.backends.rescue import runs_as_is
 from sot.support.random_states import kept_random_states
 from sot.torch_compat import compilers
@@ -150,7 +151,8 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
         )
     if runs_as_is(compiled) or compiled is gm:
         return compiled
-    return with_distinct_results(without_axis(with_plain_gradients(compiled, gm), detached), gm)
+    run = with_hooks_in_order(with_plain_gradients(compiled, gm, getattr(backend, "draws_as_eager", False)), gm)
+    return with_distinct_results(without_axis(run, detached), gm)
 
 
 def _describe(value: object) -> str:

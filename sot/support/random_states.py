@@ -17,10 +17,20 @@ def global_generators() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any
     yield random.getstate, random.setstate
     if numpy := sys.modules.get("numpy.random"):
         yield numpy.get_state, numpy.set_state
+    yield from torch_generators()
+
+
+def torch_generators() -> Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """The same of torch."""
     if torch := sys.modules.get("torch.random"):
         yield torch.get_rng_state, torch.set_rng_state
     if (cuda := sys.modules.get("torch.cuda")) and cuda.is_initialized():
         yield cuda.get_rng_state, cuda.set_rng_state
+
+
+def states_of_torch() -> list[tuple[Callable[[Any], Any], Any]]:
+    """The states of torch's generators, with the functions that set them."""
+    return [(set_state, get_state()) for get_state, set_state in torch_generators()]
 
 
 @contextmanager

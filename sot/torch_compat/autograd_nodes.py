@@ -4,7 +4,7 @@ a compiled graph.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -109,6 +109,19 @@ def edges_below(tensor: torch.Tensor, ends: Container[Any]) -> Iterator[Any]:
             todo += [edge_to(*e) for e in edge[0].next_functions if e[0] is not None]
 
 
+def edges_inside(tensors: Iterable[torch.Tensor]) -> set[Any]:
+    """The edges in the history of tensors below their own nodes."""
+    todo: list[Any] = [tensor.grad_fn for tensor in tensors]
+    edges, seen = set[Any](), {*todo}
+    while todo:
+        for node, number in todo.pop().next_functions:
+            edges.add((node, number))
+            if node is not None and node not in seen:
+                seen.add(node)
+                todo.append(node)
+    return edges
+
+
 def edge_of(tensor: torch.Tensor) -> tuple[Any, int]:
     """Where the gradient of a tensor goes: a node and the number of its result, or a leaf by its identity."""
     return (id(tensor), 0) if tensor.grad_fn is None else (tensor.grad_fn, tensor.output_nr)
@@ -119,15 +132,40 @@ def edge_to(node: Any, number: int) -> tuple[Any, int]:
     return (node, number) if leaf is None else (id(leaf), 0)
 
 
+def number_of(node: Any) -> int:
+    """The number of a node in the order in which autograd has made them."""
+    number: int = node._sequence_nr()
+    return number
+
+
+def has_backward_hooks(leaf: torch.Tensor) -> bool:
+    """Whether autograd calls functions of Python when the gradient of a leaf arrives."""
+    return bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
+
+
+def passing_on(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with the same memory and versions. Its node of autograd passes on the gradient itself."""
+    with torch.enable_grad():
+        alias: torch.Tensor = torch.ops.aten.alias.default(tensor)
+        return alias
+
+
 def wanted_edges(node: Any) -> list[tuple[int, tuple[Any, int]]]:
     """Which arguments of a compiled graph get a gradient, by their index, and where it goes."""
     edges = [edge_to(*e) for e in node.next_functions if e[0] is not None]
     return list(zip((i for i, needed in enumerate(node.needs_input_grad) if needed), edges, strict=True))
 
 
+def hooks_of(tensor: torch.Tensor) -> dict[int, Callable[..., Any]]:
+    """The hooks of a tensor that has got some, by their number. ``register_hook`` and handles change this dict."""
+    hooks: dict[int, Callable[..., Any]] = tensor._backward_hooks   # type: ignore[assignment]
+    return hooks
+
+
 def ask_before_backward(node: Any, call: Any, ask: Ask) -> None:
     """Let ``ask(node, call, gradients, backward)`` do the backward pass of a node; ``backward`` is the compiled one.
-    A result without a gradient has None there.
+    A result without a gradient has None there. If ``call.takes_hooks(result)``, the node calls no hooks of that
+    result.
     """
     node.set_materialize_grads(False)
     setattr(node, CALL, call)
@@ -135,6 +173,14 @@ def ask_before_backward(node: Any, call: Any, ask: Ask) -> None:
     if CALL not in vars(made):
         setattr(made, CALL, True)
         made.backward = staticmethod(_asking(made.backward, ask))
+        type(node)._register_hook_dict = _register_hook_dict
+
+
+def _register_hook_dict(node: Any, tensor: torch.Tensor) -> None:
+    """What ``Tensor.register_hook`` calls for the first hook of a tensor."""
+    call = getattr(node, CALL, None)
+    if call is None or not call.takes_hooks(tensor):
+        torch._C._FunctionBase._register_hook_dict(node, tensor)
 
 
 def _asking(backward: Callable[..., Any], ask: Ask) -> Callable[..., Any]:

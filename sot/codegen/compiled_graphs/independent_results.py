@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from sot.backends import Backend
+from sot.backends.hooks_in_order import without_hooks
 from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.pieces import Piece, is_traced
 from sot.torch_compat.autograd_nodes import node_above, saves_tensors
@@ -40,7 +41,7 @@ def apart(graph: Graph, backend: Backend) -> Callable[..., Any] | None:
             return None     # it needs the whole history below it
     if changes_what_is_saved(parts, histories):
         return None
-    return Cut(graph, backend, parts, histories).call
+    return without_hooks(Cut(graph, backend, parts, histories).call, graph.module)
 
 
 def changes_what_is_saved(parts: list[list[fx.Node]], histories: Histories) -> bool:

@@ -31,7 +31,7 @@ from sot.codegen.compiled_graphs.operators.draws_in_order import draw_by_operato
 from sot.codegen.compiled_graphs.operators.recurrent_layers import has_recurrence, separate_layers
 from sot.codegen.compiled_graphs.operators.same_sizes import call_kernels
 from sot.codegen.compiled_graphs.operators.shuffles import call_permutations
-from sot.codegen.compiled_graphs.pieces import has_sparse, in_pieces, shows_gradient
+from sot.codegen.compiled_graphs.pieces import has_sparse, in_pieces, is_left_to_pytorch, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
 from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
@@ -86,8 +86,6 @@ ONLY_AS_IT_IS = (run_as_it_is, remove_from_place, assign_data, element, set_elem
 AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, *NODES_OF_ENCODERS
 ONLY_WHOLE = same_memory, initialized       # a graph with these is not cut
 ALL = ""      # optimizers
-CHANGED_SINCE = "needed for gradient computation has been modified by an inplace operation"
-NO_FORMULA = "but no autograd formula was registered"
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"
 
 
@@ -204,7 +202,7 @@ class GraphCompiler:
         except BackendError as error:
             undo.close()
             refuse_part(graph, has_backward, error)
-            if not has_no_gradient(error):
+            if not is_left_to_pytorch(error):
                 raise
             compiled = forward
         if is_as_it_is(compiled, graph.module):
@@ -355,14 +353,6 @@ def changed_end(graph: Graph, has_backward: bool, asserted: Sequence[torch.fx.No
         inputs = graph.module.graph.find_nodes(op="placeholder")
         end.put_back(asserted, [inputs[i] for i in changed_tensors(graph)])
     return end
-
-
-def has_no_gradient(error: BackendError) -> bool:
-    """Whether a backend failed because the program changes what its backward pass needs, or uses an operator without
-    a gradient. Then PyTorch runs the graph, and raises if the program does go backward.
-    """
-    return isinstance(error.__cause__, RuntimeError) and any(
-        text in str(error.__cause__) for text in (CHANGED_SINCE, NO_FORMULA))
 
 
 def refuse_part(graph: Graph, has_backward: bool, error: BackendError) -> None:

@@ -11,14 +11,14 @@ outside of the piece, so a piece ends with a tensor whose gradient the program s
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 from torch.fx.passes.split_module import split_module
 
-from sot.backends import Backend, call_backend
+from sot.backends import Backend, BackendError, call_backend
 from sot.codegen.compiled_graphs.operators.draws_in_order import is_drawn_in_order
 from sot.graph.fake_rules import is_opaque, is_sparse
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
@@ -26,6 +26,10 @@ from sot.torch_compat.compilers import symbolic_mode
 from sot.torch_compat.dynamo.inputs import giving_symbols, placeholder_values
 from sot.torch_compat.global_state import SET_GRAD
 from sot.torch_compat.tensors import storage_id
+
+CHANGED_SINCE = "needed for gradient computation has been modified by an inplace operation"
+NO_FORMULA = "but no autograd formula was registered"
+STRIDED_VIEWS = "encountered a mutation on a view chain"       # with as_strided, of which fill_diagonal_ makes one
 
 
 class Piece:
@@ -42,18 +46,35 @@ class Piece:
         recorded = placeholder_values(module)
         if symbolic_mode(module) is not None and all(value is not None for value in recorded):
             with torch.set_grad_enabled(torch.is_grad_enabled() if grad is None else grad):
-                self.compiled = call_backend(backend, module, recorded)
+                self.compiled = self.ask_backend(recorded)
 
     def __call__(self, *args: Any) -> Any:
         if self.compiled is None:
-            self.compiled = call_backend(self.backend, self.module, args)
+            self.compiled = self.ask_backend(args)
         results = self.compiled(*args)
         return results[0] if self.is_one else results
+
+    def ask_backend(self, examples: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            return call_backend(self.backend, self.module, examples)
+        except BackendError as error:
+            if not is_left_to_pytorch(error):
+                raise
+            return self.module.forward
 
     @property
     def is_one(self) -> bool:
         (output,) = self.module.graph.find_nodes(op="output")
         return len(output.args[0]) == 1 and not self.always_many
+
+
+def is_left_to_pytorch(error: BackendError) -> bool:
+    """Whether a backend failed because the program changes what its backward pass needs, or uses an operator without
+    a gradient. Then PyTorch runs the graph, and raises if the program does go backward. It also runs a graph that
+    changes views of which AOTAutograd cannot tell where they are.
+    """
+    return isinstance(error.__cause__, RuntimeError) and any(
+        text in str(error.__cause__) for text in (CHANGED_SINCE, NO_FORMULA, STRIDED_VIEWS))
 
 
 def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) -> Callable[..., Any] | None:

@@ -98,6 +98,8 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
     """Call a function for which ``is_operation`` holds, as a method of its first argument if it is one."""
     name = real.__name__
     if getattr(real, "__objclass__", None) is None and real.__module__ != "torch._tensor":
+        if vars(torch).get(name, real) is not real and tensor_facts.is_replaced(vars(torch)[name], name):
+            raise Break(Reason.OPAQUE_CALL, f"torch.{name}, which the program has replaced,")
         return torch_call(m, "call_function", real, args, kwargs)
     if not args or not isinstance(args[0], TensorValue):
         what = f"Tensor.{name} of an object that is not a tensor"
@@ -111,6 +113,8 @@ def operation(m: Machine, real: Any, args: list[Value], kwargs: dict[str, Value]
                 later := deferred_scalars.array(m, args[0])) is not None:
             return later
         raise Break(Reason.TENSOR_VALUE, name)
+    if vars(functions.TensorBase).get(name) is real:
+        tensor_facts.refuse_replaced(m, args[0], name)     # the graph calls a method by its name
     renamed = isinstance(real, types.FunctionType) and vars(torch.Tensor).get(name) is not real
     if renamed and overrides.asked(m, args[0]):     # other arguments are passed on
         raise Break(Reason.OPAQUE_CALL, f"a wrapper of Tensor.{name}")
@@ -326,7 +330,9 @@ def note_written(m: Machine, node: fx.Node, written: set[int]) -> None:
 
 
 def refuse_replaced_operator(m: Machine, kind: str, target: Any, args: list[Value]) -> None:
-    """Break if the program has replaced an operator of tensors with its own function."""
+    """Break if the program has replaced an operator of tensors, or the method that it is, with its own function. torch
+    tells modes of the method.
+    """
     if kind == "call_method":
         name = target if target.startswith("__") else ""
     else:
@@ -335,7 +341,9 @@ def refuse_replaced_operator(m: Machine, kind: str, target: Any, args: list[Valu
         return
     for prefix, value in zip(("__", "__r"), args, strict=False):
         if isinstance(value, TensorValue):
-            tensor_facts.refuse_replaced(m, value, f"{prefix}{name.strip('_')}__")
+            plain = name.strip("_")
+            for each in (f"{prefix}{plain}__", plain):
+                tensor_facts.refuse_replaced(m, value, each)
 
 
 def gives_back(name: str, *args: Any, **kwargs: Any) -> bool:

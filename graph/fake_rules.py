@@ -15,6 +15,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from sot.graph.symbolic_sizes import function_for
+from sot.torch_compat.data_symbols import is_known_true
 from sot.torch_compat.graphs import expression
 
 
@@ -233,8 +235,8 @@ def has_rule(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool
         return len(fakes) == 4 and kwargs.keys() <= {"dtype", "device"} and all(
             isinstance(v, torch.Tensor) and not v.requires_grad for v in fakes[:3])
     fake = fakes[0] if len(fakes) == 1 and not kwargs else None
-    return isinstance(fake, torch.Tensor) and fake.dim() == 2 and fake.is_floating_point() and (
-        type(fake.shape[1]) is int and fake.shape[1] > 1)
+    return isinstance(fake, torch.Tensor) and fake.dim() == 2 and fake.is_floating_point() and is_known_true(
+        fake.shape[1] > 1)
 
 
 def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -250,4 +252,4 @@ def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
         return on_packed, (target.__name__, *args), kwargs
     if getattr(target, "__hash__", None) and target in OTHERS and has_rule(target, args, kwargs):
         return on_packed, (target.__name__, *args), kwargs
-    return target, args, kwargs
+    return function_for(target, args, kwargs), args, kwargs

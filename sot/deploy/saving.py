@@ -35,6 +35,7 @@ from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.archive import write_archive
 from sot.torch_compat.exporting.recurrent import any_length
+from sot.torch_compat.fake_tensors import quiet
 
 FORMAT = 2
 METADATA = "sot.json"
@@ -132,7 +133,8 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
 def exported(captured: Capture, fn: Callable[..., Any], bound: inspect.BoundArguments, shapes: Any) -> Any:
     """The ExportedProgram of a capture. Raises SaveError."""
     try:
-        return torch.export.export(captured.module, bound.args, bound.kwargs, dynamic_shapes=shapes, strict=False)
+        with quiet("torch.fx.experimental.symbolic_shapes"):    # warns of ranges that it cannot solve; see sizes.py
+            return torch.export.export(captured.module, bound.args, bound.kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as e:
         if (problem := explained(e, captured.guards)) is not None:
             raise SaveError(f"{name_of(fn)} cannot be saved: {problem}") from e

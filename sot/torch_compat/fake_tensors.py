@@ -146,11 +146,11 @@ def new_fake_mode() -> RecordingFakeMode:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the loggers that report errors of fake operations, which are ordinary outcomes here. A new level would
-    empty the caches of all loggers, which capture reads.
+def quiet(*names: str) -> Iterator[None]:
+    """Silence the loggers with these names, or else those that report errors of fake operations, which are ordinary
+    outcomes here. A new level would empty the caches of all loggers, which capture reads.
     """
-    loggers = [logging.getLogger("torch._subclasses.fake_tensor"), logging.getLogger("torch._prims_common")]
+    loggers = [*map(logging.getLogger, names or ("torch._subclasses.fake_tensor", "torch._prims_common"))]
     before = [log.disabled for log in loggers]
     for log in loggers:
         log.disabled = True

@@ -1,0 +1,256 @@
+"""Operations whose own kernels take a size only as a constant. With a symbol for the size they would be captured again
+for each one.
+
+A node gets a function in place of such an operation. With integers the function calls the operation itself, so a graph
+that runs as it is has its exact results. With symbols (on fakes, and where a compiler or ``sot.save`` traces the graph)
+it computes the same from operations that take symbols.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from sot.torch_compat.fake_tensors import is_symbolic
+from sot.torch_compat.graphs import expression
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}     # by the operation: the function for its nodes
+
+
+def instead_of(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register how these operations, which do the same, are computed where a size is a symbol."""
+    def register(composed: Callable[..., Any]) -> Callable[..., Any]:
+        for operation in operations:
+            FUNCTIONS[operation] = with_symbols(operation, composed)
+        return composed
+    return register
+
+
+def with_symbols(operation: Any, composed: Callable[..., Any]) -> Callable[..., Any]:
+    original = getattr(torch.Tensor, operation) if isinstance(operation, str) else operation
+
+    @functools.wraps(composed)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not any(is_symbol(value) for value in (*args, *kwargs.values())):
+            return original(*args, **kwargs)
+        found = composed(*args, **kwargs)
+        return original(*args, **kwargs) if found is NotImplemented else found
+    return call
+
+
+def is_symbol(value: Any) -> bool:
+    """Whether an argument is a symbol, contains one, or is a tensor with one in its shape."""
+    if isinstance(value, (tuple, list)):
+        return any(map(is_symbol, value))
+    return isinstance(value, torch.SymInt) or isinstance(value, torch.Tensor) and is_symbolic(value)
+
+
+def function_for(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The function for the node of a call, in whose arguments references stand for tensors and numbers."""
+    if getattr(target, "__hash__", None) is None or target not in FUNCTIONS:
+        return target
+    return FUNCTIONS[target] if any(is_symbol(fake) for fake in fakes_of((*args, *kwargs.values()))) else target
+
+
+def fakes_of(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            yield from fakes_of(value)
+        else:
+            yield getattr(value, "fake", value)
+
+
+# ---- sequences
+
+
+@instead_of(torch.linspace)
+def linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, device: Any = None,
+             requires_grad: bool = False) -> Any:
+    """As torch computes it: each half from its own end, so that both ends are exact."""
+    dtype = dtype or torch.get_default_dtype()
+    if not dtype.is_floating_point or isinstance(start, (complex, torch.Tensor)) or isinstance(
+            end, (complex, torch.Tensor)):
+        return NotImplemented
+    places = torch.arange(steps, dtype=dtype, device=device)
+    from_start = places * (end - start) / (steps - 1)
+    from_end = (steps - 1 - places) * (end - start) / (steps - 1)
+    made = torch.where(places < steps / 2, from_start + start, end - from_end)
+    return made.requires_grad_() if requires_grad else made
+
+
+@instead_of(torch.logspace)
+def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: torch.dtype | None = None,
+             device: Any = None, requires_grad: bool = False) -> Any:
+    exponents = linspace(start, end, steps, dtype=dtype, device=device)
+    if exponents is NotImplemented or not isinstance(base, float | int):
+        return NotImplemented
+    made = torch.pow(base, exponents)
+    return made.requires_grad_() if requires_grad else made
+
+
+def window(*factors: float) -> Callable[..., Any]:
+    """A sum of cosines of one, two, ... turns, with these factors."""
+    def composed(length: Any, periodic: bool = True, *, dtype: torch.dtype | None = None, device: Any = None,
+                 requires_grad: bool = False) -> torch.Tensor:
+        turns = torch.arange(length, dtype=dtype or torch.get_default_dtype(), device=device)
+        turns = turns * (2 * math.pi) / (length if periodic else length - 1)
+        made = factors[0] + sum(factor * (turns * n).cos() for n, factor in enumerate(factors[1:], 1))
+        return made.requires_grad_() if requires_grad else made
+    return composed
+
+
+for _operation, _factors in ((torch.hann_window, (0.5, -0.5)), (torch.blackman_window, (0.42, -0.5, 0.08))):
+    instead_of(_operation)(window(*_factors))
+
+
+@instead_of(torch.hamming_window)
+def hamming_window(length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
+                   **options: Any) -> torch.Tensor:
+    return window(alpha, -beta)(length, periodic, **options)
+
+
+# ---- triangles
+
+
+def below(matrix: torch.Tensor, diagonal: Any) -> torch.Tensor:
+    """Which elements are on or below a diagonal."""
+    rows, columns = (torch.arange(n, device=matrix.device) for n in matrix.shape[-2:])
+    return columns - rows[:, None] <= diagonal
+
+
+@instead_of(torch.tril, "tril")
+def tril(input: torch.Tensor, diagonal: Any = 0) -> Any:
+    """A size as the diagonal; torch takes symbols in the shape."""
+    if not isinstance(diagonal, torch.SymInt) or not input.is_contiguous():
+        return NotImplemented
+    return torch.where(below(input, diagonal), input, torch.zeros((), dtype=input.dtype, device=input.device))
+
+
+@instead_of(torch.triu, "triu")
+def triu(input: torch.Tensor, diagonal: Any = 0) -> Any:
+    if not isinstance(diagonal, torch.SymInt) or not input.is_contiguous():
+        return NotImplemented
+    return torch.where(below(input, diagonal - 1), torch.zeros((), dtype=input.dtype, device=input.device), input)
+
+
+@instead_of(torch.triu_indices)
+def triu_indices(row: Any, col: Any, offset: Any = 0, *, dtype: torch.dtype = torch.long, device: Any = None) -> Any:
+    return indices(row, col, offset, True, dtype, device)
+
+
+@instead_of(torch.tril_indices)
+def tril_indices(row: Any, col: Any, offset: Any = 0, *, dtype: torch.dtype = torch.long, device: Any = None) -> Any:
+    return indices(row, col, offset, False, dtype, device)
+
+
+def indices(row: Any, col: Any, offset: Any, upper: bool, dtype: torch.dtype, device: Any) -> Any:
+    """Rows and columns of the elements on one side of a diagonal of a square, row by row. How many they are is an
+    expression of the size, so the places are found from the number of elements of each row.
+    """
+    if expression(row) != expression(col) or isinstance(offset, torch.SymInt):
+        return NotImplemented
+    size, shorter = row, offset if upper else -offset       # the first, or for lower ones the last, row lacks this many
+    if shorter < 0:
+        return NotImplemented
+    rows = torch.arange(size, device=device)
+    first = (rows + offset) if upper else torch.zeros_like(rows)
+    counts = (size - rows - offset if upper else rows + offset + 1).clamp(min=0)
+    ends = counts.cumsum(0)
+    torch._check(size > shorter)
+    places = torch.arange((size - shorter) * (size - shorter + 1) // 2, device=device)
+    row_of = torch.searchsorted(ends, places, right=True)
+    return torch.stack((row_of, first[row_of] + places - (ends - counts)[row_of])).to(dtype)
+
+
+# ---- from indices
+
+
+@instead_of(F.one_hot)
+def one_hot(input: torch.Tensor, num_classes: Any = -1) -> Any:
+    if not isinstance(num_classes, torch.SymInt):
+        return NotImplemented
+    places = input.unsqueeze(-1)
+    return places.new_zeros((*input.shape, num_classes)).scatter(-1, places, 1)
+
+
+@instead_of(torch.take_along_dim, "take_along_dim")
+def take_along_dim(input: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> Any:
+    if dim is None:
+        return input.flatten().gather(0, indices.flatten())
+    if input.dim() != indices.dim() or not input.dim():
+        return NotImplemented
+    dim = dim % input.dim()
+    shared = torch.broadcast_shapes(input.narrow(dim, 0, 1).shape, indices.narrow(dim, 0, 1).shape)
+    sizes = [(*shared[:dim], tensor.shape[dim], *shared[dim + 1:]) for tensor in (input, indices)]
+    return input.expand(sizes[0]).gather(dim, indices.expand(sizes[1]))
+
+
+@instead_of(torch.kron, "kron")
+def kron(input: torch.Tensor, other: torch.Tensor) -> Any:
+    if input.dim() != other.dim():
+        return NotImplemented
+    product = input.reshape([n for size in input.shape for n in (size, 1)]) * other.reshape(
+        [n for size in other.shape for n in (1, size)])
+    return product.reshape([a * b for a, b in zip(input.shape, other.shape, strict=True)])
+
+
+@instead_of(torch.cdist)
+def cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any = None) -> Any:
+    """torch multiplies matrices for more than 25 rows. The other way is right to rounding for any number of them."""
+    if isinstance(p, torch.SymFloat) or p != 2 or compute_mode not in (None, "use_mm_for_euclid_dist_if_necessary"):
+        return NotImplemented
+    return torch.cdist(x1, x2, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+# ---- images
+
+
+@instead_of(F.affine_grid)
+def affine_grid(theta: torch.Tensor, size: Any, align_corners: bool | None = None) -> Any:
+    if len(size) != 4 or theta.dim() != 3 or align_corners is None:     # torch warns of None
+        return NotImplemented
+    batch, _, height, width = size
+    ends = [(1.0 if align_corners else 1 - 1 / n) for n in (height, width)]
+    y, x = (linspace(-end, end, n, dtype=theta.dtype, device=theta.device)
+            for end, n in zip(ends, (height, width), strict=True))
+    base = torch.stack((x.expand(height, width), y[:, None].expand(height, width),
+                        torch.ones_like(x).expand(height, width)), -1)
+    grid = base.view(1, height * width, 3).expand(batch, -1, -1).bmm(theta.transpose(1, 2))
+    return grid.view(batch, height, width, 2)
+
+
+def pools_whole(input: torch.Tensor, kernel: Any, dims: int, padding: Any, dilation: Any = 1) -> bool:
+    """Whether a pooling window is all of the last dimensions."""
+    sizes = kernel if isinstance(kernel, (tuple, list)) else (kernel,) * dims
+    plain = all(value == 0 for value in (padding if isinstance(padding, (tuple, list)) else (padding,))) and all(
+        value == 1 for value in (dilation if isinstance(dilation, (tuple, list)) else (dilation,)))
+    return plain and len(sizes) == dims and input.dim() == dims + 2 and input.is_contiguous() and all(
+        expression(a) == expression(b) for a, b in zip(sizes, input.shape[-dims:], strict=True))
+
+
+def average_pool(dims: int) -> Callable[..., Any]:
+    def average(input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+                count_include_pad: bool = True, divisor_override: int | None = None) -> Any:
+        if divisor_override is not None or not pools_whole(input, kernel_size, dims, padding):
+            return NotImplemented
+        return input.mean([*range(-dims, 0)], keepdim=True)
+    return average
+
+
+def maximum_pool(dims: int) -> Callable[..., Any]:
+    def maximum(input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+                ceil_mode: bool = False, return_indices: bool = False) -> Any:
+        if return_indices or not pools_whole(input, kernel_size, dims, padding, dilation):
+            return NotImplemented
+        return input.flatten(-dims).max(-1).values.reshape(*input.shape[:2], *(1,) * dims)
+    return maximum
+
+
+for _dims in (1, 2, 3):
+    instead_of(getattr(F, f"avg_pool{_dims}d"))(average_pool(_dims))
+    for _module in (F, torch):
+        instead_of(getattr(_module, f"max_pool{_dims}d"))(maximum_pool(_dims))

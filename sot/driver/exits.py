@@ -37,10 +37,11 @@ from sot.torch_compat.global_state import GlobalState, in_level
 # torch's code of transforms and of operators that take functions. No break can stay inside: the levels of a transform
 # end with the graph, and this code has branched on the fact that it is being compiled. torch's code for several
 # processes is a call as a whole too: it calls C++ after each few instructions, and modules of the program inside of it
-# are captured on their own. So is the clipping of gradients: what is a break for one of them is one for all.
+# are captured on their own. So are the clipping of gradients, where what is a break for one of them is one for all, and
+# the set-up of backward hooks of modules.
 UNCUT = tuple(os.path.join(Path(torch.__file__).parent, *parts) for parts in (
     ("_functorch", ""), ("_higher_order_ops", ""), ("nn", "attention", "flex_attention.py"),
-    ("distributed", ""), ("nn", "parallel", ""), ("nn", "utils", "clip_grad.py")))
+    ("distributed", ""), ("nn", "parallel", ""), ("nn", "utils", "clip_grad.py"), ("utils", "hooks.py")))
 
 
 @contextmanager

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import check, check_by, same
+from harness import check, check_by, every_call, same
 from torch.utils.hooks import RemovableHandle
 
 import sot
@@ -195,3 +195,22 @@ def test_a_handle_of_a_module_that_the_call_makes_removes_its_hook():
         assert handle.id in model._forward_hooks
         handle.remove()
         assert model(X) is X and not model._forward_hooks
+
+
+def test_a_backward_hook_breaks_a_compiled_graph_only_around_its_module():
+    """Python runs torch's code that sets up the hook as a whole."""
+    log = []
+
+    def gradient(translate):
+        torch.manual_seed(0)
+        m = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+        m[1].register_full_backward_hook(lambda module, given, got: log.append((given[0].sum(), got[0].sum())))
+        f = translate(lambda x: m(x).sum())
+        for _ in range(3):
+            f(X).backward()
+        found = [p.grad for p in m.parameters()], [*log]
+        log.clear()
+        return f, found
+    f, got = gradient(lambda f: sot.to_static(f, backend=every_call("aot_eager")))
+    torch.testing.assert_close(got, gradient(lambda f: f)[1])
+    assert sum(bool(capture.stopped) for capture in f.captures) <= 5

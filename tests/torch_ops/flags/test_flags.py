@@ -14,9 +14,22 @@ program = Programs()
 
 @pytest.fixture(autouse=True)
 def flags_may_be_set(monkeypatch):
-    """torch.testing._internal, which other tests import, forbids it for the process."""
+    """torch.testing._internal, which other tests import, forbids it for the process. Afterwards the flags are as they
+    were: a program leaves some set where an exception leaves torch's own context, and some have no default to set.
+    """
     names = torch.backends.flags_frozen.__globals__     # torch.backends itself is another module object
     monkeypatch.setitem(names, "__allow_nonbracketed_mutation_flag", True)
+    uses_onednn = torch.backends.mkldnn.enabled
+    precisions = {place: PRECISION_OF(*place) for place in PLACES}
+    yield
+    torch._C._set_mkldnn_enabled(uses_onednn)
+    for place, precision in precisions.items():
+        torch._C._set_fp32_precision_setter(*place, precision)
+
+
+PRECISION_OF = getattr(torch._C, "_get_fp32_precision_getter", None)      # since torch 2.9
+PLACES = [(owner, kind) for owner in ("mkldnn", "cuda") for kind in ("all", "conv", "rnn", "matmul")] if (
+    PRECISION_OF) else []
 
 
 @program

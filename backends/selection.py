@@ -6,7 +6,7 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.fx import GraphModule
@@ -15,6 +15,7 @@ from sot.backends.dynamo import DynamoBackend
 from sot.backends.eager import eager
 from sot.backends.errors import BackendUnavailableError
 from sot.backends.triton import availability
+from sot.support.limits import KERNELS, TRACING, CompileTime
 
 BACKENDS = logging.getLogger("sot.backends")
 MODES = {
@@ -94,21 +95,6 @@ triton, auto = Triton(), Auto()
 def is_known_to_compile(backend: Any) -> bool:
     """Whether a backend is known to compile graphs, which takes long."""
     return isinstance(backend, DynamoBackend | Triton)
-
-
-class CompileTime(NamedTuple):
-    """What a backend takes for a graph and its backward pass, in CPU seconds, if nothing is cached: ``loading`` before
-    the first graph, and for each graph and operation.
-    """
-
-    loading: float = 0.0
-    graph: float = 0.0
-    operation: float = 0.0
-
-
-# Measured with a stack of linear layers, norms and activations, on one core
-TRACING = CompileTime(1.5, 0.5, 0.02)       # AOTAutograd alone
-KERNELS = CompileTime(10.0, 4.0, 0.35)      # with kernels in C++
 
 
 def compile_time(backend: Any) -> CompileTime:

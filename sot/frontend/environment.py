@@ -1,6 +1,6 @@
 """SOT_ENABLE and related variables: they translate a whole program without a change to it.
 
-This loads the translator only if a backend is named, because the backend must exist, or if a report is requested.
+This loads the translator only if the backend that is named may be missing, or if a report is requested.
 """
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sot.driver.scope import Scope
 from sot.driver.whole_program import WholeProgram
 from sot.frontend.switch import Switch
 from sot.support.errors import SotError
-from sot.support.limits import SettingError, budget, entries, unrolling
+from sot.support.limits import ALWAYS_THERE, CompileTime, SettingError, budget, entries, unrolling
 from sot.support.progress import shows_lines
 
 GLOBAL_MODE = "sot.frontend.global_mode"
@@ -29,7 +29,8 @@ def enable_from_environment() -> None:
     try:
         unrolling(), entries()
         program = WholeProgram(make_translator, Policy(budget()), Scope(words("SOT_INCLUDE"), words("SOT_EXCLUDE")))
-        if report or backend != "auto":
+        program.policy.compile_time = ALWAYS_THERE.get(backend, CompileTime())
+        if report or backend not in ALWAYS_THERE:
             program.load()
     except (SotError, RuntimeError, ValueError) as e:       # also of backends
         warnings.warn(f"SOT is not enabled: {e}", stacklevel=2)

@@ -14,6 +14,7 @@ from whole_programs import enabled_program
 
 import sot
 from sot import _hook
+from sot.backends import lookup_backend
 from sot.backends.dynamo import DynamoBackend
 from sot.backends.eager import eager
 from sot.backends.selection import compile_time
@@ -25,7 +26,7 @@ from sot.reports.recording import Recording, recorded
 from sot.reports.views.page import page
 from sot.reports.views.terminal import show
 from sot.support import limits
-from sot.support.limits import Budget
+from sot.support.limits import ALWAYS_THERE, Budget
 
 
 class Clock:
@@ -398,6 +399,11 @@ def test_what_backends_are_expected_to_take():
     assert 0 < compile_time(DynamoBackend("aot_eager")).graph < compile_time(DynamoBackend("inductor")).graph
 
 
+@pytest.mark.parametrize("name", ALWAYS_THERE)
+def test_what_is_known_of_a_backend_before_it_is_looked_up(name):
+    assert compile_time(lookup_backend(name)) == ALWAYS_THERE[name]
+
+
 def test_nothing_is_decided_before_code_has_been_watched():
     def f():
         return 0
@@ -408,13 +414,14 @@ def test_nothing_is_decided_before_code_has_been_watched():
 
 # ---- processes --------------------------------------------------------------------------------------------
 @pytest.mark.slow
-def test_the_translator_is_not_loaded_where_nothing_is_captured(tmp_path):
+@pytest.mark.parametrize("name", ["", "eager", "inductor"])
+def test_the_translator_is_not_loaded_where_nothing_is_captured(tmp_path, name):
     (tmp_path / "program.py").write_text(
         "import sys, torch\n"
         "print(torch.ones(2) + 1)\n"
         "print(sorted({'rich', 'sot.interpreter', 'sot.driver.translator'} & {*sys.modules}))\n")
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600,
-                          env={**os.environ, "SOT_ENABLE": "1", "SOT_BUDGET": ""})
+                          env={**os.environ, "SOT_ENABLE": "1", "SOT_BUDGET": "", "SOT_BACKEND": name})
     assert done.stdout == "tensor([2., 2.])\n[]\n", done.stderr
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from types import CodeType
 from typing import Any, NamedTuple
 
+from sot.bytecode.frame_layout import CALL, SLOT
 from sot.driver.code_state import CachedEntry
 from sot.guards.assumptions import Assumptions
-from sot.guards.guards import EqualsGuard, Guard, IsGuard, KeysGuard, LengthGuard, RelationGuard, StateGuard
-from sot.guards.origin import Inputs, Length, Origin
+from sot.guards.guards import EqualsGuard, Guard, IsGuard, KeysGuard, LengthGuard, RelationGuard, SameGuard, StateGuard
+from sot.guards.origin import Arg, Inputs, Length, Origin, root
 from sot.guards.reading import readable
 from sot.guards.remedies import remedy
 from sot.guards.tensor_guards import ArrayGuard, TensorGuard, ValuesGuard
@@ -87,6 +89,22 @@ def learnt_from(entries: Iterable[Read], inputs: Inputs) -> Assumptions:
                 varying.add(guard.origin)
     specialized.update(length for length, count in lengths.items() if count > 1)
     return Assumptions(varying=frozenset(varying | lengths.keys()), specialized=frozenset(specialized))
+
+
+def has_varying_identity(entries: Iterable[Read], inputs: Inputs) -> bool:
+    """Whether other parts of what was computed before the break are one object at each call: examples are drawn, and
+    some are drawn twice, or share a part. No number of captures has all the ways in which that may be. One part alone
+    may be one of two things.
+    """
+    failed = (guard for _, guards in entries for guard in guards
+              if isinstance(guard, SameGuard) and is_of_break(guard.origin) and guard.explain(inputs))
+    return len([*islice(failed, 2)]) > 1
+
+
+def is_of_break(origin: Origin) -> bool:
+    """Whether it is part of a value that was computed before the break after which the code continues."""
+    start = root(origin)
+    return isinstance(start, Arg) and start.name.startswith((SLOT, CALL))
 
 
 def is_of_value(guard: Guard) -> bool:

@@ -31,7 +31,7 @@ from sot.driver.code_state import CodeState, new_state
 from sot.driver.orphans import Owners
 from sot.driver.pipeline import Call, Tools, translate
 from sot.driver.plain_libraries import PlainLibraries
-from sot.driver.recompile_reasons import learnt_from, read, reasons
+from sot.driver.recompile_reasons import Read, has_varying_identity, learnt_from, read, reasons
 from sot.driver.scope import EVERYTHING, Scope
 from sot.driver.whole_program import WholeProgram
 from sot.guards.assumptions import Assumptions, Part, RestartCapture
@@ -127,8 +127,7 @@ class Translator:
         code = function.__code__
         if in_function_transform() or in_mode() or in_tracer():
             return None
-        hooked = has_saved_tensors_hooks()
-        if hooked and self.compiler.compiles:
+        if (hooked := has_saved_tensors_hooks()) and self.compiler.compiles:
             return None
         _touched.of(code)
         before = Before()
@@ -277,6 +276,7 @@ class Translator:
         given_up = self.states.of(call.code).given_up
         call.record.recompile_reasons = [*given_up, *reasons(entries, call.inputs, call.code)]
         given_up.clear()
+        leave_varying_piece(self, call, entries)
 
     def expect_other_floats(self, call: Call) -> None:
         """Treat floats that a statement computed before a break as varying. A loss or a time differs at every call."""
@@ -325,6 +325,23 @@ def refuse_fallback(record: Capture, stop: CaptureStop) -> None:
     if stop.reason not in (Reason.NOTHING_CAPTURED, Reason.UNCAUGHT):
         raise CaptureError(f"full_graph=True, but Python runs {record.name}: {record.stopped}. "
                            f"{stop.reason.hint}") from stop
+
+
+def leave_varying_piece(translator: Translator, call: Call, entries: Iterable[Read]) -> None:
+    """Let Python run what follows a break, if other parts of what it works on are one object at each call. If the
+    break was in a callee, its caller is captured again, with a break at the call.
+    """
+    if not has_varying_identity(entries, call.inputs):
+        return
+    known, text = origin(call.code), "a structure of which other parts are one object at each call"
+    if known is None or known.next_pc is None or (known.code, known.pc) in translator.learnt.varying_calls:
+        raise Skip(Reason.OPAQUE_VALUE, text)
+    translator.learn(call.code, Assumptions(varying_calls=frozenset({(known.code, known.pc)})))
+    for state in translator.states:
+        code = state.code()
+        if code is not None and whole_code(code) is known.code:
+            state.drop(state.entries)
+    raise OnlyNow(Reason.OPAQUE_VALUE, text)
 
 
 def stop_capturing(translator: Translator, code: CodeType, inputs: Inputs, record: Capture) -> None:

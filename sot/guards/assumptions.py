@@ -115,6 +115,8 @@ class Assumptions:
         control_flow: whether branches on tensors become part of the graph.
         refused: the branches that do not, by the place of the jump, with the reason.
         left_to_python: loops (by their first instructions) and calls that run long without an operation.
+        varying_calls: calls of functions that break, and have computed a structure by then (drawn examples) of which
+            other parts are one object at each call.
         unfinished: the calls of collectives for whose end another piece of the program waits.
         plain: what is left to Python because the backend cannot compile it, with the reason.
         plain_optimizers: the steps of optimizers that are left to Python, by name, with the reason; "" stands for all.
@@ -138,6 +140,7 @@ class Assumptions:
     control_flow: bool = False
     refused: Mapping[Point, str] = field(default_factory=dict)
     left_to_python: frozenset[Point] = frozenset()
+    varying_calls: frozenset[Point] = frozenset()
     unfinished: frozenset[Point] = frozenset()
     plain: Mapping[Part, str] = field(default_factory=dict)
     plain_optimizers: Mapping[str, str] = field(default_factory=dict)
@@ -169,7 +172,7 @@ class Assumptions:
         inline.
         """
         return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once,
-                           unfinished=self.unfinished,
+                           varying_calls=self.varying_calls, unfinished=self.unfinished,
                            plain_optimizers=self.plain_optimizers, interprets=self.interprets,
                            reads_numbers=self.reads_numbers, needs_numbers=self.needs_numbers)
 

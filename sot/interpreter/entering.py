@@ -26,6 +26,7 @@ def enter(m: Machine, function: FunctionValue, args: list[Value], kwargs: dict[s
           on_return: str = PUSH) -> Value:
     """Push a frame of a Python function."""
     unroll_limit.refuse_left(m, m.frames[-1])
+    unroll_limit.refuse_varying(m, m.frames[-1], function.name)
     unroll_limit.note_call(m)
     m.frames.append(new_frame(m, function, args, kwargs, on_return))
     return ENTERED

@@ -131,6 +131,12 @@ def refuse_left(m: Machine, frame: Frame, head: int | None = None) -> None:
         raise Break(Reason.LOOP, f"{call}for long without an operation on tensors", loop=head)
 
 
+def refuse_varying(m: Machine, frame: Frame, name: str) -> None:
+    """Break at a call of a function that works on a structure of which other parts are one object at each call."""
+    if m.assumptions.varying_calls and source(frame.native, frame.last) in m.assumptions.varying_calls:
+        raise Break(Reason.OPAQUE_VALUE, f"what {name} works on, of which other parts are one object at each call,")
+
+
 def refuse_started(m: Machine, frame: Frame, iterator: Value) -> None:
     """Break where a loop that began before the frame would be unrolled again. If the frame goes on inside of the body,
     as after a suspension, it takes one element.

@@ -22,8 +22,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from sot import _hook
-from sot.backends.distinct_results import is_strided
 from sot.backends.errors import BackendWarning
+from sot.backends.results.distinct import is_strided
 from sot.interpreter.torch_ops.checkpoints import is_reentrant_checkpoint
 from sot.support.random_states import kept_random_states, states_of_torch
 from sot.torch_compat.autograd_nodes import (

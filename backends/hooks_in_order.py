@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from sot.backends.distinct_results import is_strided
+from sot.backends.results.distinct import is_strided
 from sot.torch_compat.autograd_nodes import edge_of, edge_to, has_backward_hooks, node_above, number_of, passing_on
 from sot.torch_compat.dynamo.inputs import placeholder_values
 

@@ -18,13 +18,14 @@ from torch.fx import GraphModule
 
 from sot import _hook
 from sot.backends import dynamo, selection
-from sot.backends.detached_results import detached_results_apart, without_axis
-from sot.backends.distinct_results import with_distinct_results
 from sot.backends.eager import eager
 from sot.backends.errors import BackendError, UnknownBackendError, innermost, one_line
 from sot.backends.gradients import with_plain_gradients
 from sot.backends.hooks_in_order import with_hooks_in_order
 from sot.backends.rescue import runs_as_is
+from sot.backends.results.detached import detached_results_apart, without_axis
+from sot.backends.results.distinct import with_distinct_results
+from sot.backends.results.strides import with_plain_strides
 from sot.support.random_states import kept_random_states
 from sot.torch_compat import compilers
 from sot.torch_compat.dynamo.inputs import tell_static_inputs
@@ -152,7 +153,7 @@ def call_backend(backend: Backend, gm: GraphModule, example_inputs: Sequence[Any
     if runs_as_is(compiled) or compiled is gm:
         return compiled
     run = with_hooks_in_order(with_plain_gradients(compiled, gm, getattr(backend, "draws_as_eager", False)), gm)
-    return with_distinct_results(without_axis(run, detached), gm)
+    return with_plain_strides(with_distinct_results(without_axis(run, detached), gm), gm)
 
 
 def _describe(value: object) -> str:

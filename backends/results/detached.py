@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from sot.backends.distinct_results import memory, memory_of_results
+from sot.backends.results.distinct import memory, memory_of_results
 from sot.torch_compat.autograd_nodes import node_above
 
 

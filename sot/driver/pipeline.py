@@ -28,10 +28,10 @@ from sot.driver.capture_policy import Policy
 from sot.driver.code_state import CachedEntry, CodeState
 from sot.driver.exits import executed
 from sot.driver.stages import stages_of
-from sot.guards.assumptions import Assumptions, Part
+from sot.guards.assumptions import Assumptions, Part, from_arguments
 from sot.guards.guard_program import GuardProgram
-from sot.guards.guards import Guard
-from sot.guards.origin import Inputs
+from sot.guards.guards import EqualsGuard, Guard
+from sot.guards.origin import Inputs, Item
 from sot.interpreter.objects.optimizers import is_first_step
 from sot.interpreter.torch_ops.data_sizes.graph_numbers import Guess
 from sot.interpreter.trace import Line, Trace, undoes_its_guards
@@ -41,6 +41,10 @@ from sot.support.errors import OnlyNow, Reason, Skip
 from sot.support.places import is_installed
 from sot.torch_compat.global_state import GlobalState
 
+# Code that reads more values in the data that it is given, and does less with each, makes tensors of records. The next
+# records are others.
+MOST_VALUES = 64
+OPERATIONS_PER_VALUE = 2
 BREAKS_WITHOUT_OPERATIONS = 6       # ``main`` may break before it trains
 # Calls that are left to Python because no later call is like them: the first call makes gradients; where gradients
 # are accumulated, a later one makes the state of the optimizer.
@@ -165,8 +169,17 @@ def refuse_poor(call: Call, trace: Trace, tools: Tools, policy: Policy) -> None:
         _hook.skip(whole, tools.callback)
     if operations == 0 and (call.record.stopped is None or state.breaks > BREAKS_WITHOUT_OPERATIONS):
         raise Skip(Reason.NOTHING_CAPTURED)
+    values = values_of_items(trace.guards)
+    if not policy.takes_all and values > max(MOST_VALUES, operations // OPERATIONS_PER_VALUE):
+        raise Skip(Reason.VARYING_NUMBER, f"{values} items of its arguments")
     if operations == 0 and is_installed(call.code.co_filename) or not policy.may_break(whole, state.breaks):
         raise Skip(Reason.NOTHING_CAPTURED)
+
+
+def values_of_items(guards: Mapping[Guard, Line]) -> int:
+    """How many guards are on values in lists and other containers that the call was given."""
+    return sum(isinstance(guard, EqualsGuard) and isinstance(guard.origin, Item) and from_arguments(guard.origin)
+               for guard in guards)
 
 
 def note(record: Capture, trace: Trace, exit: Exit, guards: Mapping[Guard, Line], source: str) -> None:

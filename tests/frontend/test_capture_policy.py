@@ -26,7 +26,7 @@ from sot.reports.recording import Recording, recorded
 from sot.reports.views.page import page
 from sot.reports.views.terminal import show
 from sot.support import limits
-from sot.support.limits import ALWAYS_THERE, Budget
+from sot.support.limits import ALWAYS_THERE, EVERYTHING, Budget
 
 
 class Clock:
@@ -247,6 +247,24 @@ def test_the_report_says_what_was_left_for_lack_of_budget(program, capsys):
     assert report.left_out == ["Net.forward"] and "lack of budget" in page(report)
     show(report, Console())
     assert "Net.forward" in capsys.readouterr().out
+
+
+def codes(word):
+    return [ord(letter) for letter in word]
+
+
+def collated(records):
+    return torch.stack([torch.tensor(codes(word) + [0] * (8 - len(word))) for record in records for word in record])
+
+
+@pytest.mark.parametrize("takes_all", [False, True])
+def test_code_that_makes_tensors_of_records_is_left_to_python_after_one_capture(program, takes_all):
+    made = program(EVERYTHING if takes_all else Budget(0.2, 60))
+    for i in range(40):
+        collated([[f"{i}{j}{k}" for k in range(5)] for j in range(20)])
+    captures = [c for c in made.translator.captures if c.name == "collated"]
+    assert (len(captures) > 1) == takes_all
+    assert takes_all or "100 items of its arguments" in str(captures[0].stopped)
 
 
 def test_who_asks_what_can_be_captured_gets_everything(monkeypatch, backend):

@@ -81,6 +81,7 @@ def compressed(layout: torch.layout) -> Callable[..., torch.Tensor]:
     return rule
 
 
+UNROLLED = 16       # Inductor takes a second for each cell, and a kernel of PyTorch's runs as fast
 RECURRENT = torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu
 ON_PACKED: dict[Any, Callable[..., Any]] = {
     torch._pack_padded_sequence: packed, torch._pad_packed_sequence: padded,
@@ -97,6 +98,42 @@ def on_packed(name: str, *args: Any, **kwargs: Any) -> Any:
     if name == "_pad_packed_sequence" and not kwargs and isinstance(args[4], torch.SymInt):
         return padded_to_symbol(*args)
     return BY_NAME[name][0](*args, **kwargs)
+
+
+def recurrence(name: str, *args: Any) -> Any:
+    """The target of the node of a recurrent network over padded sequences, if torch's own code for fakes would unroll
+    many steps. Compilers do not trace it; ``sot.save`` does.
+    """
+    return getattr(torch, name)(*args)
+
+
+def rule_of_recurrence(name: str, input: torch.Tensor, hx: Any, params: Any, has_biases: bool, layers: int,
+                       dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> tuple[torch.Tensor, ...]:
+    """One step, whose result is repeated. The output has the steps first in memory."""
+    steps = 1 if batch_first else 0
+    step, *ends = getattr(torch, name)(input.narrow(steps, 0, 1), hx, params, has_biases, layers, dropout, train,
+                                       bidirectional, batch_first)
+    output = step.transpose(0, steps).expand(input.shape[steps], -1, -1).clone(memory_format=torch.contiguous_format)
+    return output.transpose(0, steps), *ends
+
+
+def has_operator(input: torch.Tensor, hidden: torch.Tensor, cells: torch.Tensor) -> bool:
+    """Whether torch has an operator for an LSTM of any length. It records no gradients and drops nothing."""
+    return input.device.type == "cpu" and input.dtype in (torch.float32, torch.bfloat16) and (
+        hidden.shape[-1] == cells.shape[-1]) and not torch.is_grad_enabled()
+
+
+def unrolls(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a compiler would unroll a recurrent network over padded sequences to more than UNROLLED cells, or again
+    for each length.
+    """
+    if target not in RECURRENT or kwargs or len(args) != 9 or not all(type(args[i]) in (int, bool) for i in (4, 7, 8)):
+        return False
+    input, (layers, dropout, _, bidirectional, batch_first) = args[0].fake, args[4:]
+    if target is torch.lstm and has_operator(input, *(state.fake for state in args[1])) and dropout == 0:
+        return False
+    steps = input.shape[1 if batch_first else 0]
+    return isinstance(steps, torch.SymInt) or steps * layers * (2 if bidirectional else 1) > UNROLLED
 
 
 def padded_to_symbol(data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, padding_value: float,
@@ -196,7 +233,8 @@ RULES: dict[Any, Callable[..., Any]] = {
     nested_attention: lambda query, key, value: torch.empty_like(query),
     pickled: torch.clone, saved_and_loaded: torch.clone,
     of_buffer: rule_of_buffer, bytes_of: rule_of_bytes, element_of: rule_of_element, on_packed: rule_on_packed,
-    part_of_sparse: rule_of_sparse}
+    part_of_sparse: rule_of_sparse, recurrence: rule_of_recurrence}
+NEVER_REFUSE = frozenset({recurrence})      # values
 PARTS_OF_SPARSE = frozenset(("indices", "_indices", "values", "_values", "col_indices", "row_indices"))
 
 
@@ -252,4 +290,6 @@ def node_of(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
         return on_packed, (target.__name__, *args), kwargs
     if getattr(target, "__hash__", None) and target in OTHERS and has_rule(target, args, kwargs):
         return on_packed, (target.__name__, *args), kwargs
+    if getattr(target, "__hash__", None) and unrolls(target, args, kwargs):
+        return recurrence, (target.__name__, *args), kwargs
     return function_for(target, args, kwargs), args, kwargs

@@ -41,7 +41,7 @@ from sot.codegen.compiled_graphs.wrong_gradients import (
     resizes_memory,
     returns_conjugated,
 )
-from sot.graph.fake_rules import is_opaque, on_packed, part_of_sparse
+from sot.graph.fake_rules import is_opaque, on_packed, part_of_sparse, recurrence
 from sot.graph.generator_nodes import NODES as NODES_OF_GENERATORS
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.graph.regions import if_else
@@ -83,7 +83,7 @@ from sot.torch_compat.tensors import asking_no_class, of_inference_mode, overrid
 # A backend that compiles loses these, or computes something else.
 ONLY_AS_IT_IS = (run_as_it_is, remove_from_place, assign_data, element, set_element, *NODES_OF_GENERATORS, *FLAGS,
                  SET_DEFAULT_DTYPE, if_else, *DECOMPOSED_WRONGLY)
-AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, *NODES_OF_ENCODERS
+AS_IT_IS_UNLESS_SAVED = on_packed, part_of_sparse, recurrence, *NODES_OF_ENCODERS
 ONLY_WHOLE = same_memory, initialized       # a graph with these is not cut
 ALL = ""      # optimizers
 COMPILES = "the backend compiles its graph, and would lose leaves that the graph makes, or hooks"

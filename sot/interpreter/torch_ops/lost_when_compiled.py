@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.graph.fake_rules import is_sparse, on_packed
+from sot.graph.fake_rules import is_sparse, on_packed, recurrence
 from sot.graph.padded_encoders import NODES as NODES_OF_ENCODERS
 from sot.graph.regions import shares_memory
 from sot.support.errors import Break, Reason
@@ -33,6 +33,8 @@ def refuse_arguments(m: Machine, name: str, call: Call, found: dict[int, TensorV
         raise Break(Reason.SIDE_EFFECT, name)
     if call[0] is on_packed:
         raise Break(Reason.NOT_COMPILED, f"{call[1][0]}, which reads values that are not known at capture,")
+    if call[0] is recurrence:
+        raise Break(Reason.NOT_COMPILED, f"{call[1][0]} of many steps, or of a length that varies,")
     if call[0] in OF_ENCODERS:
         raise Break(Reason.OTHER_TENSOR, "the encoder makes a nested tensor of a padded batch")
     for value in found.values():

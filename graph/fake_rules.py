@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from sot.graph.symbolic_sizes import function_for
+from sot.torch_compat.compilers import unrolls_lstm_wrongly
 from sot.torch_compat.data_symbols import is_known_true
 from sot.torch_compat.graphs import expression
 
@@ -114,7 +115,8 @@ def rule_of_recurrence(name: str, input: torch.Tensor, hx: Any, params: Any, has
     step, *ends = getattr(torch, name)(input.narrow(steps, 0, 1), hx, params, has_biases, layers, dropout, train,
                                        bidirectional, batch_first)
     output = step.transpose(0, steps).expand(input.shape[steps], -1, -1).clone(memory_format=torch.contiguous_format)
-    return output.transpose(0, steps), *ends
+    states = hx if isinstance(hx, (tuple, list)) else (hx,)
+    return output.transpose(0, steps), *(end.view_as(state) for end, state in zip(ends, states, strict=True))
 
 
 def has_operator(input: torch.Tensor, hidden: torch.Tensor, cells: torch.Tensor) -> bool:
@@ -125,13 +127,15 @@ def has_operator(input: torch.Tensor, hidden: torch.Tensor, cells: torch.Tensor)
 
 def unrolls(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a compiler would unroll a recurrent network over padded sequences to more than UNROLLED cells, or again
-    for each length.
+    for each length, or wrongly.
     """
     if target not in RECURRENT or kwargs or len(args) != 9 or not all(type(args[i]) in (int, bool) for i in (4, 7, 8)):
         return False
     input, (layers, dropout, _, bidirectional, batch_first) = args[0].fake, args[4:]
     if target is torch.lstm and has_operator(input, *(state.fake for state in args[1])) and dropout == 0:
         return False
+    if target is torch.lstm and unrolls_lstm_wrongly():
+        return True
     steps = input.shape[1 if batch_first else 0]
     return isinstance(steps, torch.SymInt) or steps * layers * (2 if bidirectional else 1) > UNROLLED
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,14 +19,34 @@ import torch.nn.functional as F
 from sot.torch_compat.fake_tensors import is_symbolic
 from sot.torch_compat.graphs import expression
 
-FUNCTIONS: dict[Any, Callable[..., Any]] = {}     # by the operation: the function for its nodes
+Size = tuple[int, str]      # the position and the name of an argument
 
 
-def instead_of(*operations: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+@dataclass(frozen=True)
+class Function:
+    """``call`` is the function for the nodes of an operation with symbols. ``size``: the argument that must be one, or
+    contain one; without it, the shape of any tensor.
+    """
+
+    call: Callable[..., Any]
+    size: Size | None
+
+    def is_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether there are symbols. In the arguments, references stand for tensors and numbers."""
+        if self.size is None:
+            return any(map(is_symbol, fakes_of((*args, *kwargs.values()))))
+        place, name = self.size
+        return any(map(is_symbol, fakes_of((*args[place:place + 1], kwargs.get(name)))))
+
+
+FUNCTIONS: dict[Any, Function] = {}     # by the operation
+
+
+def instead_of(*operations: Any, size: Size | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register how these operations, which do the same, are computed where a size is a symbol."""
     def register(composed: Callable[..., Any]) -> Callable[..., Any]:
         for operation in operations:
-            FUNCTIONS[operation] = with_symbols(operation, composed)
+            FUNCTIONS[operation] = Function(with_symbols(operation, composed), size)
         return composed
     return register
 
@@ -35,7 +56,7 @@ def with_symbols(operation: Any, composed: Callable[..., Any]) -> Callable[..., 
 
     @functools.wraps(composed)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not any(is_symbol(value) for value in (*args, *kwargs.values())):
+        if not any(map(is_symbol, fakes_of((*args, *kwargs.values())))):
             return original(*args, **kwargs)
         found = composed(*args, **kwargs)
         return original(*args, **kwargs) if found is NotImplemented else found
@@ -43,17 +64,8 @@ def with_symbols(operation: Any, composed: Callable[..., Any]) -> Callable[..., 
 
 
 def is_symbol(value: Any) -> bool:
-    """Whether an argument is a symbol, contains one, or is a tensor with one in its shape."""
-    if isinstance(value, (tuple, list)):
-        return any(map(is_symbol, value))
+    """Whether an argument is a symbol, or a tensor with one in its shape."""
     return isinstance(value, torch.SymInt) or isinstance(value, torch.Tensor) and is_symbolic(value)
-
-
-def function_for(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The function for the node of a call, in whose arguments references stand for tensors and numbers."""
-    if getattr(target, "__hash__", None) is None or target not in FUNCTIONS:
-        return target
-    return FUNCTIONS[target] if any(is_symbol(fake) for fake in fakes_of((*args, *kwargs.values()))) else target
 
 
 def fakes_of(values: Any) -> Iterator[Any]:
@@ -64,10 +76,16 @@ def fakes_of(values: Any) -> Iterator[Any]:
             yield getattr(value, "fake", value)
 
 
+def function_for(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The function for the node of a call, in whose arguments references stand for tensors and numbers."""
+    found = FUNCTIONS.get(target) if getattr(target, "__hash__", None) else None
+    return found.call if found is not None and found.is_for(args, kwargs) else target
+
+
 # ---- sequences
 
 
-@instead_of(torch.linspace)
+@instead_of(torch.linspace, size=(2, "steps"))
 def linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = None, device: Any = None,
              requires_grad: bool = False) -> Any:
     """As torch computes it: each half from its own end, so that both ends are exact."""
@@ -82,7 +100,7 @@ def linspace(start: Any, end: Any, steps: Any, *, dtype: torch.dtype | None = No
     return made.requires_grad_() if requires_grad else made
 
 
-@instead_of(torch.logspace)
+@instead_of(torch.logspace, size=(2, "steps"))
 def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: torch.dtype | None = None,
              device: Any = None, requires_grad: bool = False) -> Any:
     exponents = linspace(start, end, steps, dtype=dtype, device=device)
@@ -94,23 +112,23 @@ def logspace(start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: tor
 
 def window(*factors: float) -> Callable[..., Any]:
     """A sum of cosines of one, two, ... turns, with these factors."""
-    def composed(length: Any, periodic: bool = True, *, dtype: torch.dtype | None = None, device: Any = None,
+    def composed(window_length: Any, periodic: bool = True, *, dtype: torch.dtype | None = None, device: Any = None,
                  requires_grad: bool = False) -> torch.Tensor:
-        turns = torch.arange(length, dtype=dtype or torch.get_default_dtype(), device=device)
-        turns = turns * (2 * math.pi) / (length if periodic else length - 1)
+        turns = torch.arange(window_length, dtype=dtype or torch.get_default_dtype(), device=device)
+        turns = turns * (2 * math.pi) / (window_length if periodic else window_length - 1)
         made = factors[0] + sum(factor * (turns * n).cos() for n, factor in enumerate(factors[1:], 1))
         return made.requires_grad_() if requires_grad else made
     return composed
 
 
 for _operation, _factors in ((torch.hann_window, (0.5, -0.5)), (torch.blackman_window, (0.42, -0.5, 0.08))):
-    instead_of(_operation)(window(*_factors))
+    instead_of(_operation, size=(0, "window_length"))(window(*_factors))
 
 
-@instead_of(torch.hamming_window)
-def hamming_window(length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
+@instead_of(torch.hamming_window, size=(0, "window_length"))
+def hamming_window(window_length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46,
                    **options: Any) -> torch.Tensor:
-    return window(alpha, -beta)(length, periodic, **options)
+    return window(alpha, -beta)(window_length, periodic, **options)
 
 
 # ---- triangles
@@ -122,27 +140,26 @@ def below(matrix: torch.Tensor, diagonal: Any) -> torch.Tensor:
     return columns - rows[:, None] <= diagonal
 
 
-@instead_of(torch.tril, "tril")
+@instead_of(torch.tril, "tril", size=(1, "diagonal"))
 def tril(input: torch.Tensor, diagonal: Any = 0) -> Any:
-    """A size as the diagonal; torch takes symbols in the shape."""
-    if not isinstance(diagonal, torch.SymInt) or not input.is_contiguous():
+    if not input.is_contiguous():
         return NotImplemented
     return torch.where(below(input, diagonal), input, torch.zeros((), dtype=input.dtype, device=input.device))
 
 
-@instead_of(torch.triu, "triu")
+@instead_of(torch.triu, "triu", size=(1, "diagonal"))
 def triu(input: torch.Tensor, diagonal: Any = 0) -> Any:
-    if not isinstance(diagonal, torch.SymInt) or not input.is_contiguous():
+    if not input.is_contiguous():
         return NotImplemented
     return torch.where(below(input, diagonal - 1), torch.zeros((), dtype=input.dtype, device=input.device), input)
 
 
-@instead_of(torch.triu_indices)
+@instead_of(torch.triu_indices, size=(0, "row"))
 def triu_indices(row: Any, col: Any, offset: Any = 0, *, dtype: torch.dtype = torch.long, device: Any = None) -> Any:
     return indices(row, col, offset, True, dtype, device)
 
 
-@instead_of(torch.tril_indices)
+@instead_of(torch.tril_indices, size=(0, "row"))
 def tril_indices(row: Any, col: Any, offset: Any = 0, *, dtype: torch.dtype = torch.long, device: Any = None) -> Any:
     return indices(row, col, offset, False, dtype, device)
 
@@ -169,10 +186,8 @@ def indices(row: Any, col: Any, offset: Any, upper: bool, dtype: torch.dtype, de
 # ---- from indices
 
 
-@instead_of(F.one_hot)
+@instead_of(F.one_hot, size=(1, "num_classes"))
 def one_hot(input: torch.Tensor, num_classes: Any = -1) -> Any:
-    if not isinstance(num_classes, torch.SymInt):
-        return NotImplemented
     places = input.unsqueeze(-1)
     return places.new_zeros((*input.shape, num_classes)).scatter(-1, places, 1)
 
@@ -209,7 +224,7 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: Any 
 # ---- images
 
 
-@instead_of(F.affine_grid)
+@instead_of(F.affine_grid, size=(1, "size"))
 def affine_grid(theta: torch.Tensor, size: Any, align_corners: bool | None = None) -> Any:
     if len(size) != 4 or theta.dim() != 3 or align_corners is None:     # torch warns of None
         return NotImplemented
@@ -232,6 +247,9 @@ def pools_whole(input: torch.Tensor, kernel: Any, dims: int, padding: Any, dilat
         expression(a) == expression(b) for a, b in zip(sizes, input.shape[-dims:], strict=True))
 
 
+KERNEL = 1, "kernel_size"
+
+
 def average_pool(dims: int) -> Callable[..., Any]:
     def average(input: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                 count_include_pad: bool = True, divisor_override: int | None = None) -> Any:
@@ -251,6 +269,6 @@ def maximum_pool(dims: int) -> Callable[..., Any]:
 
 
 for _dims in (1, 2, 3):
-    instead_of(getattr(F, f"avg_pool{_dims}d"))(average_pool(_dims))
+    instead_of(getattr(F, f"avg_pool{_dims}d"), size=KERNEL)(average_pool(_dims))
     for _module in (F, torch):
-        instead_of(getattr(_module, f"max_pool{_dims}d"))(maximum_pool(_dims))
+        instead_of(getattr(_module, f"max_pool{_dims}d"), size=KERNEL)(maximum_pool(_dims))

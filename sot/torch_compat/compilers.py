@@ -188,6 +188,16 @@ def compiling_graph(gm: GraphModule, example_inputs: Sequence[Any]) -> Iterator[
 DECOMPOSED_WRONGLY = torch._C._nn.multilabel_margin_loss, torch.nn.functional.multilabel_margin_loss
 
 
+@functools.cache
+def unrolls_lstm_wrongly() -> bool:
+    """Whether torch's Python code for the steps of an LSTM gives states with one dimension more: torch 2.11."""
+    one_layer = getattr(imported("torch._decomp.decompositions"), "one_layer_lstm", None)
+    if one_layer is None:
+        return False
+    states, weights = [torch.zeros(2, 1)] * 2, [torch.zeros(4, 1)] * 2
+    return bool(one_layer(torch.zeros(1, 2, 1), states, weights, False)[1][0].dim() != states[0].dim())
+
+
 def tell_symbols(gm: GraphModule, mode: FakeTensorMode) -> None:
     """Name the nodes whose results define symbols that depend on data. A tracer of the graph in this mode makes new
     symbols, and takes them for these. Otherwise the gradient of a result has another symbol than the result.

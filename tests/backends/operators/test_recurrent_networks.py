@@ -65,7 +65,7 @@ def test_inductor_drops():
 def test_a_training_step_is_one_graph_and_learns_as_pytorch_does():
     def losses(wrap):
         torch.manual_seed(0)
-        network, head = nn.LSTM(4, 6, 2, dropout=0.5), nn.Linear(6, 1)
+        network, head = nn.GRU(4, 6, 2, dropout=0.5), nn.Linear(6, 1)
         optimizer = torch.optim.SGD([*network.parameters(), *head.parameters()], lr=0.1)
 
         def step(x):

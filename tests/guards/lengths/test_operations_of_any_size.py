@@ -31,7 +31,7 @@ def logspace(x):
 def windows(x):
     n = x.shape[1]
     return (torch.hann_window(n), torch.hamming_window(n, periodic=False), torch.hamming_window(n, True, 0.5),
-            torch.blackman_window(n, dtype=torch.float64))
+            torch.blackman_window(window_length=n, dtype=torch.float64))
 
 
 @programs

@@ -20,6 +20,7 @@ from sot.codegen.compiled_graphs.failing_changes import (
     raises_after_data,
     raising_without_changes,
 )
+from sot.codegen.compiled_graphs.failing_constants import raises_on_constants
 from sot.codegen.compiled_graphs.graph_end import GraphEnd
 from sot.codegen.compiled_graphs.independent_results import apart
 from sot.codegen.compiled_graphs.inputs.shared_arguments import share_memory, with_views_in_place
@@ -34,7 +35,7 @@ from sot.codegen.compiled_graphs.operators.shuffles import call_permutations
 from sot.codegen.compiled_graphs.pieces import has_sparse, in_pieces, is_left_to_pytorch, shows_gradient
 from sot.codegen.compiled_graphs.recomputation import recompute_inside
 from sot.codegen.compiled_graphs.spent_results import has_gradients, with_spent_results
-from sot.codegen.compiled_graphs.unused_draws import first_results, number_of_results, unused_draws
+from sot.codegen.compiled_graphs.unused_operations import first_results, number_of_results, unused_operations
 from sot.codegen.compiled_graphs.wrong_gradients import (
     cuts_history,
     needs_old_values,
@@ -201,9 +202,10 @@ class GraphCompiler:
                 compiled = self.ask_about_leaves(graph)
         except BackendError as error:
             undo.close()
-            refuse_part(graph, has_backward, error)
-            if not is_left_to_pytorch(error):
-                raise
+            if not raises_on_constants(graph.module):
+                refuse_part(graph, has_backward, error)
+                if not is_left_to_pytorch(error):
+                    raise
             compiled = forward
         if is_as_it_is(compiled, graph.module):
             undo.close()
@@ -339,13 +341,13 @@ def changed_end(graph: Graph, has_backward: bool, asserted: Sequence[torch.fx.No
     After a compiled graph the states of autocast are set, and inference modes are entered, in any case
     (``leaving_states``).
     """
-    draws = unused_draws(graph.module) if graph.draws else []
+    unused = unused_operations(graph.module)
     autocast, spent = autocast_as_before(graph.states), [i for i, _ in graph.spent.leaves] if has_backward else []
     modes = sum(setter is enter_inference_mode for setter, _ in states_left(graph.states))
-    if not (draws or autocast or spent or modes or asserted):
+    if not (unused or autocast or spent or modes or asserted):
         return None
     end = GraphEnd(graph.module)
-    end.also_return(draws)
+    end.also_return(unused)
     end.call(autocast)
     end.call([(exit_inference_mode, ())] * modes)
     end.detach(spent)

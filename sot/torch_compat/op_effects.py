@@ -22,9 +22,11 @@ REFUSE_VALUES = frozenset((
     "_embedding_bag", "_embedding_bag_forward_only", "nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss",
     "multilabel_margin_loss_forward", "_ctc_loss", "binary_cross_entropy", "multinomial", "bernoulli", "normal",
     "poisson", "binomial", "_assert_async", "_assert_scalar", "max_unpool2d", "max_unpool3d", "segment_reduce",
-    "bincount", "one_hot", "histc", "div", "floor_divide", "remainder", "fmod", "pow", "cholesky", "cholesky_inverse",
+    "bincount", "histc", "div", "floor_divide", "remainder", "fmod", "pow", "cholesky", "cholesky_inverse",
     "cholesky_solve", "inverse", "lu_solve", "_linalg_svd", "_linalg_eigh", "_linalg_det", "_linalg_slogdet",
     "_linalg_solve_ex", "_linalg_check_errors", "searchsorted", "bucketize"))
+# Operations made of kernels that look at values only where these are no fakes, so no kernel tells.
+CHECKING_COMPOSITES = frozenset(("one_hot",))
 BOOLS_REFUSED = frozenset((torch.ops.aten.sub, torch.ops.aten.sub_, torch.ops.aten.rsub))
 HARMLESS = frozenset(f"linalg_{n}" for n in ("vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot"))
 # Those that raise only for an index out of range, with the places of the dimension and the index; which of them count

@@ -19,6 +19,7 @@ from torch import fx
 from torch.fx.passes.split_module import split_module
 
 from sot.backends import Backend, BackendError, call_backend
+from sot.codegen.compiled_graphs.failing_constants import raises_on_constants
 from sot.codegen.compiled_graphs.operators.draws_in_order import is_drawn_in_order
 from sot.graph.fake_rules import is_opaque, is_sparse
 from sot.interpreter.torch_ops.hooks.tensor_hooks import is_place
@@ -58,7 +59,7 @@ class Piece:
         try:
             return call_backend(self.backend, self.module, examples)
         except BackendError as error:
-            if not is_left_to_pytorch(error):
+            if not (is_left_to_pytorch(error) or raises_on_constants(self.module)):
                 raise
             return self.module.forward
 

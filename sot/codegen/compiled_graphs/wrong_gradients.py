@@ -11,7 +11,7 @@ from sot.codegen.build_graph import Graph
 from sot.codegen.compiled_graphs.inputs.shared_arguments import is_plain
 from sot.codegen.compiled_graphs.inputs.versions import NORMS
 from sot.codegen.compiled_graphs.pieces import changes_first
-from sot.codegen.compiled_graphs.unused_draws import results_of
+from sot.codegen.compiled_graphs.unused_operations import results_of
 from sot.torch_compat.autograd_nodes import refused
 from sot.torch_compat.tensors import storage_id
 

@@ -41,6 +41,7 @@ from sot.torch_compat.fake_tensors import (
     forget_constant,
     is_symbolic,
 )
+from sot.torch_compat.op_effects import CHECKING_COMPOSITES
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
 from sot.values.base import NONE, Const, Opaque, Value
@@ -357,7 +358,10 @@ def run_on_fakes(m: Machine, kind: str, name: str, call: known_values.Call, reas
     """The fake result, and the call to record: another one, if this one asks for values that are known."""
     m.warned.clear()
     try:
-        return m.builder.run(kind, *call, concrete), call
+        result = m.builder.run(kind, *call, concrete)
+        if name.partition(".")[0] in CHECKING_COMPOSITES and not m.builder.fake_mode.may_refuse:
+            m.builder.fake_mode.note_refusal()
+        return result, call
     except DataDependentOutputException:
         why = reason, "" if reason is Reason.TENSOR_TRUTH else name
         if (made := without_values(m, kind, call, concrete)) is not None:

@@ -1,7 +1,8 @@
-"""Random numbers that a graph draws and no result of it needs: AOTAutograd would remove the operation.
+"""Operations that do more than compute a tensor which no result of the graph needs: AOTAutograd would remove them.
 
-The program's generator advances all the same, and later random numbers depend on it. So a backend that compiles gets a
-graph that also returns these tensors, and ``first_results`` drops them again.
+One draws random numbers: the program's generator advances, and later random numbers depend on it. Another looks at
+values, and the program may call it for its exception alone. So a backend that compiles gets a graph that also returns
+these tensors, and ``first_results`` drops them again.
 """
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import fx
+
+from sot.codegen.compiled_graphs.failing_changes import REFUSES
 
 
 def number_of_results(module: fx.GraphModule) -> int:
@@ -21,8 +24,10 @@ def results_of(module: fx.GraphModule) -> tuple[fx.Node, ...]:
     return output.args[0]
 
 
-def unused_draws(module: fx.GraphModule) -> list[fx.Node]:
-    """The nodes that draw random numbers into a tensor on which no result of the graph depends."""
+def unused_operations(module: fx.GraphModule) -> list[fx.Node]:
+    """The nodes that draw random numbers into a tensor on which no result of the graph depends, or may raise when they
+    compute it.
+    """
     needed: set[fx.Node] = set()
     waiting = [*results_of(module)]
     while waiting:
@@ -30,7 +35,8 @@ def unused_draws(module: fx.GraphModule) -> list[fx.Node]:
         if node not in needed:
             needed.add(node)
             waiting += node.all_input_nodes
-    return [node for node in module.graph.nodes if node.meta.get("draws") and node not in needed
+    return [node for node in module.graph.nodes if node not in needed
+            and (node.meta.get("draws") or node.meta.get(REFUSES) and "changes" not in node.meta)
             and isinstance(node.meta.get("example_value"), torch.Tensor)]
 
 

@@ -1,0 +1,129 @@
+"""Operations that refuse values: the program gets its own exception, after the changes that come before it, also if the
+values are constants, with which a backend computes while it compiles, and if nothing uses the result.
+"""
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import sot
+from sot.backends import BackendError
+
+pytestmark = pytest.mark.usefixtures("fresh")
+REFUSED = {
+    "one_hot": lambda: F.one_hot(torch.tensor([5]), 3),
+    "changed constants": lambda: F.one_hot(torch.tensor([1]).add_(4), 3),
+    "index": lambda: torch.tensor([1.0, 2.0])[torch.tensor([5])],
+    "gather": lambda: torch.tensor([1.0, 2.0]).gather(0, torch.tensor([4])),
+    "division": lambda: torch.tensor([1]) // torch.tensor([0]),
+    "inv": lambda: torch.linalg.inv(torch.tensor([[1.0, 1.0], [1.0, 1.0]])),
+    "cholesky": lambda: torch.linalg.cholesky(torch.tensor([[0.0, 1.0], [1.0, 0.0]])),
+    "nll_loss": lambda: F.nll_loss(torch.tensor([[1.0, 2.0]]), torch.tensor([7])),
+    "embedding": lambda: F.embedding(torch.tensor([9]), torch.tensor([[1.0], [2.0]])),
+    "item": lambda: torch.tensor([9, 8]).item(),
+    "bincount": lambda: torch.bincount(torch.tensor([-1])),
+}
+
+
+def outcome(fn, *args):
+    """The result or the exception of a call, and its arguments after it."""
+    args = [arg.clone() for arg in args]
+    try:
+        result = fn(*args).tolist()
+    except Exception as error:
+        result = type(error), str(error)
+    return result, [arg.tolist() for arg in args]
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_exception_for_constants_is_the_programs(backend, refused):
+    def before(x):
+        refused()
+        return x.add_(1) * 2
+
+    def after(x):
+        x.add_(1)
+        refused()
+        return x * 2
+
+    def of_use(x):
+        x.add_(1)
+        return x * refused().sum()
+
+    for fn in before, after, of_use:
+        translated = sot.to_static(fn, backend=backend)
+        for _ in range(2):
+            assert outcome(translated, torch.ones(2)) == outcome(fn, torch.ones(2)), fn.__name__
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_the_program_catches_it(backend):
+    def caught(x):
+        x.add_(1)
+        try:
+            F.one_hot(torch.tensor([5]), 3)
+        except RuntimeError:
+            return x + 100
+        return x
+
+    assert outcome(sot.to_static(caught, backend=backend), torch.ones(2)) == outcome(caught, torch.ones(2))
+
+
+def test_a_piece_raises_it_too():
+    def drawn_apart(x):
+        x.add_(1)
+        torch.manual_seed(3)
+        return x + torch.rand(2) + F.one_hot(torch.tensor([5]), 3).sum()
+
+    translated = sot.to_static(drawn_apart, backend="aot_eager")
+    assert outcome(translated, torch.ones(2)) == outcome(drawn_apart, torch.ones(2))
+
+
+def encoded(x, i):
+    x.add_(1)
+    return x + F.one_hot(i, 3).sum()
+
+
+def unused_rows(x, i):
+    x.add_(1)
+    x[i]
+    return x + 1
+
+
+def unused_embedding(x, i):
+    F.embedding(i, x)
+    return x.add_(1) * 2
+
+
+@pytest.mark.parametrize("fn", [encoded, unused_rows, unused_embedding])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_each_call_raises_for_its_own_values(backend, fn):
+    translated = sot.to_static(fn, backend=backend)
+    for i in 1, 5, 0, 7:
+        args = torch.ones(3, 3), torch.tensor([i])
+        assert outcome(translated, *args) == outcome(fn, *args), i
+
+
+def test_an_unused_operation_gives_no_gradient():
+    def unused(weight, x, i):
+        F.embedding(i, weight)
+        return (x * 2).sum()
+
+    weight, x = torch.ones(3, 3, requires_grad=True), torch.ones(2, requires_grad=True)
+    sot.to_static(unused, backend="aot_eager")(weight, x, torch.tensor([1])).backward()
+    assert weight.grad is None
+    assert x.grad.tolist() == [2, 2]
+
+
+def test_another_failure_is_the_backends_own():
+    def broken(gm, inputs):
+        raise RuntimeError("no such kernel")
+
+    def accepted(x):
+        x.add_(1)
+        return x + F.one_hot(torch.tensor([2]), 3).sum()
+
+    with pytest.raises(BackendError, match="no such kernel"):
+        sot.to_static(accepted, backend=broken)(torch.ones(2))

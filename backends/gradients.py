@@ -80,9 +80,8 @@ class Histories:
 
     ``below`` has the inputs below each result that requires grad, by its index; it is empty if they are not known.
     ``is_repeatable``: whether the graph may run again on its inputs, those with the indices ``copied`` as they were
-    before. ``draws``: whether it then has to draw the same
-    random numbers again. ``inner``: the results from which others are
-    computed. ``are_seen``: whether the program has looked at the gradients of such results.
+    before. ``draws``: whether it then has to draw the same random numbers again. ``inner``: the results from which
+    others are computed. ``are_seen``: whether the program has looked at the gradients of such results.
     """
 
     def __init__(self, gm: GraphModule, draws_as_eager: bool) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 
+from sot.backends.gradients import results_of
 from sot.backends.results.distinct import is_strided
 from sot.torch_compat.autograd_nodes import edge_of, edge_to, has_backward_hooks, node_above, number_of, passing_on
 from sot.torch_compat.dynamo.inputs import placeholder_values
@@ -32,7 +33,7 @@ def with_hooks_in_order(compiled: Run, gm: GraphModule) -> Run:
     """
     fakes, places = placeholder_values(gm), leaves_of(gm)
     leaves = [i for same in places.values() for i in same]
-    results = results_of(gm) if len(places) > 1 else []
+    results = [*results_of(gm).values()] if len(places) > 1 else []
     if not results or not all(is_strided(fakes[i]) for i in leaves):
         return compiled
     backward = Backward(results, places)
@@ -72,14 +73,6 @@ def leaves_of(gm: GraphModule) -> dict[Edge, list[int]]:
         if isinstance(fake, torch.Tensor) and fake.requires_grad and fake.grad_fn is None:
             found[edge_of(fake)].append(i)
     return found
-
-
-def results_of(gm: GraphModule) -> list[torch.Tensor]:
-    """The fake results with a history."""
-    (output,) = gm.graph.find_nodes(op="output")
-    nodes = output.args[0] if isinstance(output.args[0], (tuple, list)) else ()
-    values = [node.meta.get("example_value") for node in nodes if isinstance(node, Node) and node.op != "placeholder"]
-    return [v for v in values if isinstance(v, torch.Tensor) and node_above(v) is not None]
 
 
 class Backward:

@@ -41,8 +41,8 @@ from sot.support.errors import OnlyNow, Reason, Skip
 from sot.support.places import is_installed
 from sot.torch_compat.global_state import GlobalState
 
-# Code that reads more values in the data that it is given, and does less with each, makes tensors of records. The next
-# records are others.
+# A function that reads more values than this from its arguments, and has fewer operations for each, makes tensors of
+# records (a collate function). Its next call gets other records, which the guards on these values refuse.
 MOST_VALUES = 64
 OPERATIONS_PER_VALUE = 2
 BREAKS_WITHOUT_OPERATIONS = 6       # ``main`` may break before it trains

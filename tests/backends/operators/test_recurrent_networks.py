@@ -1,6 +1,8 @@
 """Recurrent networks with backends that trace. Dropout between the layers: values, gradients, random numbers. Sequences
 that are long, or whose length varies: PyTorch runs the network between compiled pieces, and no steps are unrolled.
 """
+from functools import partial
+
 import pytest
 import torch
 from harness import every_call
@@ -61,23 +63,27 @@ def test_inductor_drops():
     torch.testing.assert_close(got[:-1], want[:-1])
 
 
+def losses(network, batches, wrap):
+    """The losses of training steps with a network of 6 features, and the step."""
+    torch.manual_seed(0)
+    network, head = network(), nn.Linear(6, 1)
+    optimizer = torch.optim.SGD([*network.parameters(), *head.parameters()], lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = head(network(x)[0]).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+    step = wrap(step)
+    return [step(x) for x in batches], step
+
+
 @pytest.mark.slow
 def test_a_training_step_is_one_graph_and_learns_as_pytorch_does():
-    def losses(wrap):
-        torch.manual_seed(0)
-        network, head = nn.GRU(4, 6, 2, dropout=0.5), nn.Linear(6, 1)
-        optimizer = torch.optim.SGD([*network.parameters(), *head.parameters()], lr=0.1)
-
-        def step(x):
-            optimizer.zero_grad()
-            loss = head(network(x)[0]).square().mean()
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-        step = wrap(step)
-        return [step(X) for _ in range(4)], step
-    want, _ = losses(lambda f: f)
-    got, step = losses(lambda f: sot.to_static(f, backend=every_call("aot_eager")))
+    training = partial(nn.GRU, 4, 6, 2, dropout=0.5), [X] * 4
+    want, _ = losses(*training, lambda f: f)
+    got, step = losses(*training, lambda f: sot.to_static(f, backend=every_call("aot_eager")))
     torch.testing.assert_close(got, want)
     assert not any(capture.stopped for capture in step.captures)
 
@@ -182,20 +188,8 @@ def test_a_short_network_is_compiled():
 
 
 def test_a_training_step_with_a_long_network_learns_as_pytorch_does():
-    def losses(wrap):
-        torch.manual_seed(0)
-        network, head = nn.GRU(4, 6), nn.Linear(6, 1)
-        optimizer = torch.optim.SGD([*network.parameters(), *head.parameters()], lr=0.1)
-
-        def step(x):
-            optimizer.zero_grad()
-            loss = head(network(x)[0]).square().mean()
-            loss.backward()
-            optimizer.step()
-            return loss.detach()
-        step = wrap(step)
-        return [step(torch.ones(n, 2, 4) / n) for n in (30, 30, 31, 32, 33)], step
-    want, _ = losses(lambda f: f)
-    got, step = losses(lambda f: sot.to_static(f, backend=every_call("aot_eager")))
+    training = partial(nn.GRU, 4, 6), [torch.ones(n, 2, 4) / n for n in (30, 30, 31, 32, 33)]
+    want, _ = losses(*training, lambda f: f)
+    got, step = losses(*training, lambda f: sot.to_static(f, backend=every_call("aot_eager")))
     torch.testing.assert_close(got, want)
     assert "gru of many steps" in str(next(capture.stopped for capture in step.captures if capture.stopped))

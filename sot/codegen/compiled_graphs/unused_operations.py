@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from sot.codegen.compiled_graphs.failing_changes import REFUSES
+from sot.torch_compat.data_symbols import symbols_of
 
 
 def number_of_results(module: fx.GraphModule) -> int:
@@ -26,7 +27,7 @@ def results_of(module: fx.GraphModule) -> tuple[fx.Node, ...]:
 
 def unused_operations(module: fx.GraphModule) -> list[fx.Node]:
     """The nodes that draw random numbers into a tensor on which no result of the graph depends, or may raise when they
-    compute it.
+    compute it. A compiled graph returns no tensor of which the program never learns the size (``x[mask]``).
     """
     needed: set[fx.Node] = set()
     waiting = [*results_of(module)]
@@ -36,8 +37,9 @@ def unused_operations(module: fx.GraphModule) -> list[fx.Node]:
             needed.add(node)
             waiting += node.all_input_nodes
     return [node for node in module.graph.nodes if node not in needed
-            and (node.meta.get("draws") or node.meta.get(REFUSES) and "changes" not in node.meta)
-            and isinstance(node.meta.get("example_value"), torch.Tensor)]
+            and isinstance(made := node.meta.get("example_value"), torch.Tensor)
+            and (node.meta.get("draws") or node.meta.get(REFUSES) and "changes" not in node.meta
+                 and not symbols_of(made))]
 
 
 def first_results(call: Callable[..., Any], count: int) -> Callable[..., Any]:

@@ -6,8 +6,8 @@ changes it. And a gradient with a history (``create_graph=True``) cannot be diff
 its backward pass. It leaves out such weights. Gradients with a history are PyTorch's, which runs the graph again.
 
 A third is lost where one result is computed from another one: of the gradient of the other one, autograd sees only what
-comes from outside of the graph. So if that one has hooks, or retains its gradient, PyTorch runs the graph again, too.
-From then on it runs the graph as it is.
+comes from outside of the graph. So if that one has hooks, or retains its gradient, or ``torch.autograd.grad`` is asked
+for its gradient, PyTorch runs the graph again, too. From then on it runs the graph as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from sot.torch_compat.autograd_nodes import (
     CALL,
     Gradients,
     ask_before_backward,
+    ask_for_gradients,
     base_of,
     compiled_node,
     edge_of,
@@ -47,9 +48,9 @@ Run = Callable[..., Any]
 COPIED_ELEMENTS = 65_536        # at each call: counters and running statistics
 RandomState = tuple[Callable[[Any], Any], Any]      # the function that sets it
 
-PARTLY_SEEN = ("a hook, or retain_grad(), on a result of a compiled graph from which another result is computed sees "
-               "only a part of the gradient in this call: the graph changes its inputs, or draws other random numbers "
-               "than PyTorch, so it cannot run again. Later calls run the graph as it is")
+PARTLY_SEEN = ("hooks, retain_grad() or torch.autograd.grad see only a part of the gradient of a result of a compiled "
+               "graph from which another result is computed, in this call: the graph changes its inputs, or draws "
+               "other random numbers than PyTorch, so it cannot run again. Later calls run the graph as it is")
 
 
 def with_plain_gradients(compiled: Run, gm: GraphModule, draws_as_eager: bool) -> Run:
@@ -71,6 +72,8 @@ def with_plain_gradients(compiled: Run, gm: GraphModule, draws_as_eager: bool) -
             call = Call(histories, before, states, [(results[i].output_nr, results[i]) for i in histories.inner
                                             if results[i].grad_fn is node])
             ask_before_backward(node, call, backward)
+            if call.inner:
+                ask_for_gradients(whole_gradients)
         return results
     return run
 
@@ -208,6 +211,10 @@ class Call:
         self.inner = {number: weakref.ref(result) for number, result in inner}
         self.hooks: dict[int, dict[int, Callable[..., Any]]] = {}
 
+    def hides(self, number: int) -> bool:
+        """Whether autograd sees only a part of the gradient of the result with this number."""
+        return number in self.inner
+
     def takes_hooks(self, result: torch.Tensor) -> bool:
         """Whether this call, and not autograd, calls the hooks that a result has got."""
         if result.output_nr not in self.inner:
@@ -250,7 +257,7 @@ def backward(node: Any, call: Call, gradients: Gradients, compiled: Callable[[Gr
         return found
     if seen:
         warnings.warn(PARTLY_SEEN, BackendWarning, stacklevel=2)
-    given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+    given = given_in(gradients)
     places = call.histories.places
     if len(given) == len(gradients):
         return compiled(gradients)
@@ -266,6 +273,10 @@ def backward(node: Any, call: Call, gradients: Gradients, compiled: Callable[[Gr
     return tuple(found)
 
 
+def given_in(gradients: Gradients) -> list[int]:
+    return [i for i, gradient in enumerate(gradients) if gradient is not None]
+
+
 def reached(call: Call, given: Sequence[int]) -> frozenset[int] | None:
     """The inputs below the results that have a gradient; None if these results are not known."""
     places, below = call.histories.places, call.histories.below
@@ -279,18 +290,11 @@ def plain_gradients(node: Any, call: Call, gradients: Gradients, seen: Mapping[i
     ran before. ``seen``: the results whose gradients the program sees (``Call.seen``).
     """
     histories, wanted = call.histories, call.wanted(node)
-    given = [i for i, gradient in enumerate(gradients) if gradient is not None]
+    given = given_in(gradients)
     if not call.can_run_again() or reached(call, given) is None or not all(inputs for _, inputs in wanted):
         return None
     with_history = torch.is_grad_enabled()
-    with in_autocast_states(histories.autocast), torch.enable_grad():
-        # Hooks of the inputs are called when the gradients arrive there.
-        inputs = [value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
-                  for value in call.inputs]
-        with kept_random_states():
-            for set_state, state in call.states:
-                set_state(state)
-            results = histories.gm(*histories.copy_changed(inputs))
+    inputs, results = run_again(call)
     through = [(histories.made(results, i), gradients[i]) for i in given]
     if any(gradient is None or result.shape != gradient.shape for result, gradient in through):
         return None
@@ -312,6 +316,48 @@ def plain_gradients(node: Any, call: Call, gradients: Gradients, seen: Mapping[i
     return tuple(found)
 
 
+def run_again(call: Call) -> tuple[list[Any], Sequence[Any]]:
+    """What the graph returns as it is, with the inputs: hooks of those of the call are called when gradients arrive
+    there.
+    """
+    histories = call.histories
+    with in_autocast_states(histories.autocast), torch.enable_grad():
+        inputs = [value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
+                  for value in call.inputs]
+        with kept_random_states():
+            for set_state, state in call.states:
+                set_state(state)
+            return inputs, histories.gm(*histories.copy_changed(inputs))
+
+
+def whole_gradients(call: Call, gradients: Gradients, numbers: Collection[int], create_graph: bool,
+                    ) -> dict[int, torch.Tensor | None]:
+    """The gradients of results from which others are computed, for ``torch.autograd.grad``. ``gradients`` has those of
+    all results, as far as they come from outside of the graph.
+    """
+    if not (given := given_in(gradients)):
+        return {}
+    call.histories.are_seen = True
+    if call.can_run_again() and reached(call, given) is not None:
+        return PLAIN_GRADIENTS_OF_RESULTS(call, gradients, numbers, create_graph)
+    warnings.warn(PARTLY_SEEN, BackendWarning, stacklevel=4)
+    return {}
+
+
+def gradients_of_results(call: Call, gradients: Gradients, numbers: Collection[int], create_graph: bool,
+                         ) -> dict[int, torch.Tensor | None]:
+    """The same by PyTorch, which runs the graph again."""
+    histories, given = call.histories, given_in(gradients)
+    _, results = run_again(call)
+    for number, hooks in call.hooks.items():
+        for hook in hooks.values():
+            histories.made(results, number).register_hook(hook)
+    made = torch.autograd.grad([histories.made(results, i) for i in given],
+                               [histories.made(results, number) for number in numbers], [gradients[i] for i in given],
+                               create_graph=create_graph, allow_unused=True)
+    return dict(zip(numbers, made, strict=True))
+
+
 def set_whole_gradient(result: torch.Tensor, part: torch.Tensor | None, whole: torch.Tensor | None) -> None:
     """Replace in ``.grad`` the part of the gradient that autograd has added to it."""
     if part is None or result.grad is None or torch.equal(result.grad, part):
@@ -322,4 +368,4 @@ def set_whole_gradient(result: torch.Tensor, part: torch.Tensor | None, whole: t
 
 
 # A capture of what it runs would get the graph compiled once more, and ask for its gradients again, without end.
-PLAIN_GRADIENTS = _hook.plain(plain_gradients)
+PLAIN_GRADIENTS, PLAIN_GRADIENTS_OF_RESULTS = _hook.plain(plain_gradients), _hook.plain(gradients_of_results)

@@ -3,12 +3,16 @@ a compiled graph.
 """
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 FREED = "backward through the graph a second time"      # of the error when a freed tensor is used
 USES_BY_AUTOGRAD = 3    # of a gradient that nothing else holds, in a hook that ``torch.autograd.grad`` calls
@@ -84,6 +88,7 @@ CALL = "_sot_call"      # on such a node: the call that made it
 
 Gradients = list[torch.Tensor | None]
 Ask = Callable[[Any, Any, Gradients, Callable[[Gradients], Any]], Any]
+AskWhole = Callable[[Any, Gradients, set[int], bool], dict[int, torch.Tensor | None]]
 
 
 def compiled_node(result: torch.Tensor) -> Any:
@@ -221,6 +226,50 @@ def saved_tensors_restored(node: Any) -> Iterator[None]:
         run(without_check.__exit__, None, None, None)
     for tensor, copy in copies:
         tensor.data.copy_(copy)     # without a new version
+
+
+def ask_for_gradients(ask: AskWhole) -> None:
+    """Let ``ask(call, gradients, numbers, create_graph)`` tell ``torch.autograd.grad`` the gradients of results of a
+    compiled graph: those with these ``numbers`` at its node for which ``call.hides(number)``. ``gradients`` has what
+    arrives at the node. The answer leaves out a result of which only that is known.
+    """
+    engine: Callable[..., Any] = torch.autograd._engine_run_backward
+    if hasattr(engine, CALL):
+        return
+
+    @functools.wraps(engine)
+    def run(outputs: Any, given: Any, keep: bool, create_graph: bool, inputs: Sequence[Any] = (), *unused: bool,
+            **options: Any) -> Any:
+        hidden: dict[Any, dict[int, int]] = defaultdict(dict)       # by node, the inputs with their numbers
+        for i, (node, number) in enumerate(map(_end_of, () if options.get("accumulate_grad") else inputs)):
+            if hasattr(node, CALL) and getattr(node, CALL).hides(number):
+                hidden[node][i] = number
+        if not hidden:
+            return engine(outputs, given, keep, create_graph, inputs, *unused, **options)
+        calls = [(getattr(node, CALL), places, len(node._input_metadata)) for node, places in hidden.items()]
+        edges = [GradientEdge(node, i) for node in hidden for i in range(len(node._input_metadata))]
+        found = [*engine(outputs, given, keep, create_graph, (*inputs, *edges), True, **options)]
+        found, arrived = found[:len(inputs)], iter(found[len(inputs):])
+        for call, places, results in calls:
+            whole = ask(call, [*islice(arrived, results)], {*places.values()}, create_graph)
+            for i, number in places.items():
+                found[i] = whole.get(number, found[i])
+        if unused != (True,) and any(gradient is None for gradient in found):
+            _raise_for_unused(engine, found)
+        return tuple(found)
+    setattr(run, CALL, True)
+    torch.autograd._engine_run_backward = run   # type: ignore[assignment]
+
+
+def _end_of(tensor: Any) -> tuple[Any, int]:
+    return (tensor.node if isinstance(tensor, GradientEdge) else tensor.grad_fn), tensor.output_nr
+
+
+def _raise_for_unused(engine: Callable[..., Any], found: Sequence[torch.Tensor | None]) -> None:
+    """Raise PyTorch's exception for a tensor to which no gradient goes."""
+    used, other = torch.zeros((), requires_grad=True), torch.zeros((), requires_grad=True)
+    inputs = tuple(other if gradient is None else used for gradient in found)
+    engine((used,), (torch.ones(()),), False, False, inputs, False, accumulate_grad=False)
 
 
 def zeros_for(node: Any, number: int, needed: bool) -> torch.Tensor:

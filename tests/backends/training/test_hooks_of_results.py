@@ -111,7 +111,7 @@ def test_a_graph_that_cannot_run_again_says_so_once():
         h, y = f(torch.ones(3))
         h.register_hook(lambda g: log.append(g.tolist()))
         (y + h).sum().backward()
-    with pytest.warns(BackendWarning, match="sees only a part"):
+    with pytest.warns(BackendWarning, match="see only a part"):
         gradient()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

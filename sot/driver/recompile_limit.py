@@ -26,6 +26,7 @@ from sot.guards.guards import (
     TypeGuard,
 )
 from sot.guards.origin import Inputs, Length, TensorPart
+from sot.guards.reading import readable
 from sot.guards.tensor_guards import TensorGuard, ValuesGuard
 from sot.guards.terms import leaves
 from sot.reports.history import by_kind, history, kind_of
@@ -51,7 +52,8 @@ def leave_program(state: CodeState, code: CodeType, inputs: Inputs, callback: An
     """Let Python run each call of this program that no entry fits. Returns False if the program cannot be told apart
     from the other programs of this code.
     """
-    guards = list(dict.fromkeys(g for entry in state.same_program(inputs) for g in entry.guards if is_of_program(g)))
+    guards = [*dict.fromkeys(guard for entry in state.same_program(inputs) for guard in readable(entry.guards, inputs)
+                             if is_of_program(guard))]
     if not guards or len(state.entries) >= limit.of_code:
         return False
     torch_state, lines = GlobalState(), dict.fromkeys(guards, (code.co_filename, code.co_firstlineno))

@@ -111,6 +111,25 @@ class Layer(nn.Module):
         return torch.relu(y) + x
 
 
+def sine(x):
+    return x.sin()
+
+
+@pytest.mark.filterwarnings("ignore::sot.driver.recompile_limit.RecompileWarning")
+@pytest.mark.parametrize(("before", "now"), [([sine], ()), ((sine,), []), ({0: sine}, ())])
+def test_at_the_limit_a_container_may_be_of_another_class_than_before(before, now):
+    """What earlier captures guard in it may not be there."""
+    def fn(x, functions, mode):
+        for function in functions.values() if isinstance(functions, dict) else functions:
+            x = function(x)
+        return x + int(mode)
+    translated = sot.to_static(fn, backend="eager")
+    assert torch.equal(translated(X, before, "0"), X.sin())
+    for n in range(10):
+        assert torch.equal(translated(X, now, str(n)), X + n)
+    assert torch.equal(translated(X, before, "1"), X.sin() + 1)
+
+
 def test_layers_behind_breaks_share_one_compiled_graph():
     compiled = []
     for depth in (3, 48):

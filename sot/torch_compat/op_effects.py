@@ -28,7 +28,9 @@ REFUSE_VALUES = frozenset((
 # Operations made of kernels that look at values only where these are no fakes, so no kernel tells.
 CHECKING_COMPOSITES = frozenset(("one_hot",))
 BOOLS_REFUSED = frozenset((torch.ops.aten.sub, torch.ops.aten.sub_, torch.ops.aten.rsub))
-HARMLESS = frozenset(f"linalg_{n}" for n in ("vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot"))
+HARMLESS = frozenset(f"linalg_{n}" for n in (
+    "vector_norm", "cross", "matmul", "vecdot", "diagonal", "multi_dot", "matrix_exp", "householder_product", "qr",
+    "solve_triangular"))
 # Those that raise only for an index out of range, with the places of the dimension and the index; which of them count
 # negative indices from the end.
 BY_INDEX = {"index_copy": (1, 2), "index_select": (1, 2), "index_add": (1, 2), "index_fill": (1, 2), "gather": (1, 2),

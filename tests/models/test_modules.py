@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from harness import Counter, check, same
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, parametrize
 
 import sot
 
@@ -67,6 +67,19 @@ def test_a_layer_is_one_graph(row):
     make, *args = row
     torch.manual_seed(0)
     check(make(), *args, graphs=1, breaks=0)
+
+
+@pytest.mark.parametrize("orthogonal_map", ["matrix_exp", "householder"])
+def test_cached_parametrizations_of_several_layers_are_one_graph(orthogonal_map):
+    """Matrix exponentials and products of reflections raise for no value, so they may follow a change of buffers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(parametrizations.spectral_norm(nn.Linear(4, 4)),
+                          parametrizations.orthogonal(nn.Linear(4, 4), orthogonal_map=orthogonal_map))
+
+    def twice(model, x):
+        with parametrize.cached():
+            return model(x) + model(x + 1)
+    check(twice, model, X, graphs=1, breaks=0)
 
 
 RIGHT = [

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
@@ -50,6 +51,7 @@ POSITIONS_AND_COUNTS = frozenset({_aten._unique2.default, _aten.unique_dim.defau
                                   _aten.unique_dim_consecutive.default})
 
 
+DEVICE = torch.ops.prim.device.default      # torch's C++ code asks for it, several times for an operation
 ragged_sizes = itertools.count(1 << 40)     # of fakes: the program has none of these numbers
 
 
@@ -60,12 +62,15 @@ class RecordingFakeMode(FakeTensorMode):
     draws = draws_now = may_refuse = changes_unversioned = draws_in_order = False
     changes_what_it_reads = False
     is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
+    remembered: Any = None      # results of operations with symbols, while capture runs one
     while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if isinstance(func, HigherOrderOperator):
             return self.run_operator(func, args, kwargs or {})
+        if func is DEVICE:
+            return args[0].device
         if self.is_inside:
             return super().__torch_dispatch__(func, types, args, kwargs)
         self.note(func, args, kwargs)
@@ -73,7 +78,9 @@ class RecordingFakeMode(FakeTensorMode):
                     if not tensor.is_inference()]
         self.is_inside = True
         try:
-            result: Any = super().__torch_dispatch__(func, types, args, kwargs)
+            compute = functools.partial(super().__torch_dispatch__, func, types, args, kwargs)
+            result: Any = compute() if self.remembered is None else self.remembered.run(
+                func, args, kwargs or {}, compute)
         finally:
             self.is_inside = False
         torch.autograd.graph.increment_version([tensor for tensor, version in versions if tensor._version == version])

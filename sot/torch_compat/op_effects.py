@@ -127,7 +127,8 @@ def refuses_otherwise(kernel: Any, args: tuple, kwargs: dict[str, Any] | None) -
 
 def refuses_dtypes(kernel: Any, args: tuple) -> bool:
     """Whether its tensors may have dtypes that do not go together. Many fakes do not check that."""
-    dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor) and (a.is_floating_point() or a.is_complex())}
+    dtypes = {dtype for dtype in (a.dtype for a in args if isinstance(a, torch.Tensor))
+              if dtype.is_floating_point or dtype.is_complex}
     if len(dtypes) < 2 or torch.Tag.pointwise in kernel.tags:
         return False
     name = kernel._schema.name.partition("::")[2].rstrip("_")

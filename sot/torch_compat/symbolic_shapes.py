@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,8 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StrictMi
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from sot.torch_compat.fake_tensors import RecordingFakeMode
+from sot.torch_compat.operators.remembered import remembered_results
 from sot.torch_compat.subclasses.wrappers import is_ragged
 from sot.torch_compat.tensors import set_versions
 
@@ -62,9 +65,22 @@ class Shapes(ShapeEnv):
         return inspect.currentframe()
 
 
-def decomposing() -> Any:
-    """Inside this context torch runs operations by their Python decompositions, which keep symbols symbolic."""
-    return enable_python_dispatcher()
+def context_of_operations(mode: RecordingFakeMode) -> Callable[[], AbstractContextManager]:
+    """The context in which capture runs operations on fakes with symbols. torch runs them by their Python
+    decompositions, which keep symbols symbolic, and the mode remembers results. Compilers trace with the same mode
+    outside of it, because they follow each symbol from the operation that computes it.
+    """
+    results = remembered_results()
+
+    @contextmanager
+    def running() -> Iterator[None]:
+        before, mode.remembered = mode.remembered, results
+        try:
+            with enable_python_dispatcher():
+                yield
+        finally:
+            mode.remembered = before
+    return running
 
 
 def shape_env_of(mode: FakeTensorMode) -> ShapeEnv:
@@ -73,7 +89,7 @@ def shape_env_of(mode: FakeTensorMode) -> ShapeEnv:
         mode.shape_env = Shapes(duck_shape=False, specialize_zero_one=True, allow_scalar_outputs=False,
                                 allow_dynamic_output_shape_ops=False)
         mode.static_shapes = False
-        mode.cache_enabled = False      # results with symbols are dearer to keep and to make again than to compute
+        mode.cache_enabled = False      # it is slow with symbols: see operators/remembered.py
     return mode.shape_env
 
 

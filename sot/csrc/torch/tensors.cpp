@@ -1,4 +1,4 @@
-/* sot._tensors: compares the metadata of tensors, in a few nanoseconds each.
+/* sot._tensors: compares the metadata of tensors, in a few nanoseconds each. Moves fake tensors to other storages.
 
    In: an example, and which of its sizes and strides matter. Out: a specification, and whether a value meets it:
    class, dispatch keys (conjugate and negative bits are among them), dtype, device, sizes, strides, requires_grad.
@@ -228,6 +228,33 @@ Py_ssize_t find(const void *address, const void *object, Py_ssize_t from, Py_ssi
     return 0;
 }
 
+/* A storage without data, of the size of another. */
+c10::Storage storage_like(const c10::Storage &other)
+{
+    return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), other.sym_nbytes(),
+                                                 at::DataPtr(nullptr, other.device()), other.allocator(),
+                                                 other.resizable());
+}
+
+PyObject *move_to_storage(PyObject *, PyObject *args)
+{
+    PyObject *tensor = nullptr, *source = nullptr;
+    if (!PyArg_ParseTuple(args, "OO", &tensor, &source)) {
+        return nullptr;
+    }
+    try {
+        c10::TensorImpl *impl = impl_of(tensor);
+        impl->set_storage_keep_dtype(source == Py_None ? storage_like(impl->storage()) : impl_of(source)->storage());
+        if (!impl->is_inference()) {
+            impl->set_version_counter(c10::VariableVersion(0)); /* a copy of a tensor shares its counter */
+        }
+    } catch (const std::exception &e) {
+        PyErr_SetString(PyExc_RuntimeError, e.what());
+        return nullptr;
+    }
+    Py_RETURN_NONE;
+}
+
 /* Finds the offsets, by a tensor. False with an exception. */
 bool find_offsets(PyObject *torch)
 {
@@ -253,11 +280,14 @@ PyMethodDef methods[] = {
      "spec(example, sizes, strides, torch.Tensor): a specification; None in sizes and strides matches any. None if "
      "the example is not a plain tensor."},
     {"meets", meets, METH_VARARGS, "meets(spec, value): whether the value is such a tensor."},
+    {"move_to_storage", move_to_storage, METH_VARARGS,
+     "move_to_storage(fake, source): lets a tensor without data use the storage of another one, or, if source is None, "
+     "a new storage of the same size. Sizes and strides stay; the version is 0."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "sot._tensors", "Compares the metadata of tensors.", -1, methods,
+    PyModuleDef_HEAD_INIT, "sot._tensors", "Compares the metadata of tensors. Moves fake tensors to other storages.", -1, methods,
     nullptr, nullptr, nullptr, nullptr,
 };
 

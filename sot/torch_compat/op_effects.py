@@ -11,6 +11,7 @@ from math import isfinite
 from typing import Any
 
 import torch
+from torch._ops import OpOverload, OpOverloadPacket
 from torch._prims_common import is_contiguous_or_false
 
 from sot.torch_compat.operators.overlaps import changes_what_it_reads, is_expanded
@@ -90,6 +91,16 @@ def refusing(kernel: Any) -> str:
     if kernel.namespace not in TORCHS_OWN:
         return name
     return name if name in REFUSE_VALUES or (name.startswith("linalg_") and name not in HARMLESS) else ""
+
+
+def is_for_effects(target: Any) -> bool:
+    """Whether an operator of a program returns nothing and changes no argument, so that it is called for what else it
+    does. Compilers remove most of these.
+    """
+    kernels = [target] if isinstance(target, OpOverload) else [
+        getattr(target, name) for name in target.overloads()] if isinstance(target, OpOverloadPacket) else []
+    return any(kernel.namespace not in TORCHS_OWN and not kernel._schema.returns and not kernel._schema.is_mutable
+               for kernel in kernels)
 
 
 # Operations that take complex numbers. Views take them as well, and are recognised by their schema.

@@ -41,7 +41,7 @@ from sot.torch_compat.fake_tensors import (
     forget_constant,
     is_symbolic,
 )
-from sot.torch_compat.op_effects import CHECKING_COMPOSITES
+from sot.torch_compat.op_effects import CHECKING_COMPOSITES, is_for_effects
 from sot.torch_compat.subclasses.wrappers import is_wrapper_class
 from sot.torch_compat.tensors import ASKED_METHODS, CONSTANT_RESULTS, storage_ids
 from sot.values.base import NONE, Const, Opaque, Value
@@ -189,7 +189,7 @@ def torch_call(m: Machine, kind: str, target: Any, args: list[Value], kwargs: di
     changed = any(value.ref.fake.requires_grad != before[key][0] for key, value in found.items())
     if not changed and not has_tensor(result) and result is not None:
         return constant_result(m, name, result, found)
-    if result is None and not found:
+    if result is None and (not found or is_for_effects(asked[0])):
         raise Break(Reason.SIDE_EFFECT, name)
     failures.expect(m, name, call=call)
     written = {memory for key, value in found.items() if key in before and version_of(value.ref.fake) != before[key][1]

@@ -203,7 +203,7 @@ class GraphBuilder:
 
     def record_state(self, setter: Callable, values: tuple, trace: str) -> fx.Node:
         """A node that changes torch's global state. It does not count as an operation."""
-        node = self.graph.create_node("call_function", setter, values)
+        node = self.graph.create_node("call_function", setter, fx.node.map_aggregate(values, self._to_node))
         node.meta["stack_trace"] = trace
         self.nodes.append(node)
         return node

@@ -243,10 +243,13 @@ STATE_SETTERS = {**_setter_table(), set_deterministic: deterministic_before, set
                  **{setter: lambda *a, read=read: (*a[:-1], read(*a[:-1])) for setter, read in FLAG_READERS.items()}}
 
 
+ENTER_VMAP = predispatch._vmap_increment_nesting
+
+
 # Entering and leaving regions that nest.
 STATE_PAIRS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.autocast_increment_nesting: torch.autocast_decrement_nesting,
-    predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
+    ENTER_VMAP: predispatch._vmap_decrement_nesting,
     level_function("_jvp_increment_nesting"): level_function("_jvp_decrement_nesting"),
     functorch._grad_increment_nesting: functorch._grad_decrement_nesting,
     functorch._func_increment_nesting: functorch._func_decrement_nesting,

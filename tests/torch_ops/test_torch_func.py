@@ -236,3 +236,24 @@ def test_no_level_is_left_by_what_stops(fn, backend):
         torch.rand(1)       # raises in a level of vmap
         with forward_ad.dual_level():       # raises in another
             pass
+
+
+OVER_BATCHES = {
+    "vmap": lambda w, x: vmap(lambda w, x: torch.tanh(F.linear(x, w)).sum())(w, x),
+    "gradients of each": lambda w, x: vmap(grad(lambda w, x: torch.tanh(F.linear(x, w)).sum()), (0, None))(w, x[0]),
+    "all pairs": lambda w, x: vmap(lambda a: vmap(lambda b: (a * b).sum())(x))(x),
+    "draws": lambda w, x: vmap(lambda a: a + torch.rand(4), randomness="different")(x),
+    "jacobian": lambda w, x: jacrev(lambda a: (a ** 2).sum(-1))(x)}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", OVER_BATCHES.values(), ids=OVER_BATCHES)
+def test_batches_of_any_size_have_one_graph(fn, backend):
+    translated = sot.to_static(fn, backend=backend)
+    for size in (3, 5, 4, 7):
+        w, x = torch.randn(size, 2, 4), torch.randn(size, 4)
+        torch.manual_seed(0)
+        want = fn(w, x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(translated(w, x), want)
+    assert len(sot.translation_of(translated).captures) == 2       # of the first size, and of any

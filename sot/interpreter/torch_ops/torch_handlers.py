@@ -27,6 +27,7 @@ from sot.torch_compat import functions
 from sot.torch_compat.callables import COMPILING_FLAGS, is_question, is_told
 from sot.torch_compat.global_state import (
     ANOMALY_READERS,
+    ENTER_VMAP,
     FLAG_READERS,
     FLAGS,
     FLAGS_READ,
@@ -47,6 +48,7 @@ from sot.torch_compat.global_state import (
 )
 from sot.values.base import ABSENT, NONE, Const, NotConstant, Value, boolean
 from sot.values.deferred_scalars import DeferredScalar
+from sot.values.numbers import DynamicNumber
 from sot.values.objects import DictValue, ListValue, ObjectValue, TupleValue
 from sot.values.tensor import TensorValue, has_own_code
 from sot.values.wrapping import wrap_new
@@ -94,9 +96,13 @@ def has_hooks(m: Machine, module: ObjectValue) -> bool:
 
 # ---- global state
 def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
-    """Change torch's global state: at once for the rest of the capture, and by a node when the graph runs."""
+    """Change torch's global state: at once for the rest of the capture, and by a node when the graph runs. The size
+    of a batch of ``torch.vmap`` may vary.
+    """
     try:
-        values = tuple(v.constant() for v in args)
+        given = tuple(v.ref(m) if setter is ENTER_VMAP and isinstance(v, DynamicNumber) and v.varies else v.constant()
+                      for v in args)
+        values = tuple(getattr(value, "fake", value) for value in given)
         undo = undo_of(setter, values, m.state_log)
         result = setter(*values)
     except NotConstant as e:
@@ -105,7 +111,7 @@ def set_state(m: Machine, setter: Any, args: list[Value]) -> Value:
         raise Break(Reason.OPERATION_FAILED, str(e)) from None
     m.state_log.append((setter, values, undo(result)))
     m.undoable(m.undo_state)
-    m.builder.record_state(setter, values, m.stack_trace())
+    m.builder.record_state(setter, given, m.stack_trace())
     return NONE if result is None else Const(result)
 
 

@@ -1,4 +1,5 @@
 """A loss whose targets are out of range, after a change of an input: the input, and all other effects, are Python's."""
+import copy
 import warnings
 
 import pytest
@@ -266,3 +267,34 @@ def test_what_an_exception_leaves_if_python_does_not_run_the_frame_again(leaves,
     with pytest.raises(IndexError, match="out of range"):
         run(x, torch.tensor([7]))
     assert x.tolist() == left
+
+
+class Routed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate, self.loads = nn.Linear(3, 4), [torch.zeros(4)]
+        self.register_buffer("load", torch.zeros(4))
+
+    def forward(self, x, size):
+        place = self.gate(x).argmax(-1) + size - 4
+        self.load += nn.functional.one_hot(place, size).sum(0)[-4:]
+        self.loads[0] += 1
+        return torch.zeros(4, 3).index_add(0, place, x)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_buffer_that_is_written_back_is_no_change_of_its_dict(size):
+    """``self.load += x`` changes the tensor, and stores it where it was."""
+    model, x = Routed(), torch.randn(5, 3)
+    plain, translated = copy.deepcopy(model), sot.to_static(model, backend="eager")
+    for _ in range(3):
+        outcomes = []
+        for each in (plain, translated):
+            try:
+                outcomes.append(each(x, size))
+            except (IndexError, RuntimeError) as error:
+                outcomes.append(str(error))
+        assert not same(outcomes[1], outcomes[0])
+        assert torch.equal(translated.load, plain.load) and torch.equal(translated.loads[0], plain.loads[0])
+    captures = sot.translation_of(translated).captures
+    assert len(captures) == 1 and captures[0].stopped is None

@@ -266,6 +266,8 @@ class DictValue(ObjectValue):
         if keys_of(self.base):
             refuse_among_others(key)
         before = self.overlay.get(key, ABSENT)
+        if value is (self.loaded.get(key) if before is ABSENT else before):
+            return      # ``self.seen += 1`` of a tensor changes the tensor, and no dict
 
         def undo() -> None:
             if before is ABSENT:

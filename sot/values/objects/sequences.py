@@ -188,6 +188,8 @@ class ListValue(ObjectValue):
     def set_item(self, m: Machine, index: int, value: Value) -> None:
         """Replace an element. The undo keeps no copy of the rest."""
         changed, before = self.changed, self.items[index]
+        if before is value:     # ``sums[0] += x`` of a tensor changes the tensor, and no list
+            return
 
         def undo() -> None:
             self.changed, self._items[index] = changed, before

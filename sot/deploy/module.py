@@ -10,21 +10,12 @@ import torch
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from sot.deploy.numbers import Leaf, as_tensor, with_tensors
 from sot.guards.symbols import on_numbers
-from sot.guards.terms import Term
+from sot.guards.terms import COMPARISONS, Term
 
 # "argument", position; "weight", name; "output", position; "number" or "float", term; "value", it
 Source = tuple[str, Any]
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """The start of a term of numbers: ``size`` with an argument's position and a dimension, or ``item`` with the name
-    of a buffer that contains a number.
-    """
-
-    kind: str
-    key: Any
 
 
 @dataclass(frozen=True)
@@ -112,7 +103,7 @@ class Call:
         if kind == "output":
             return self.outputs[key]
         if kind == "float":
-            return torch.full((), self.number(key), dtype=torch.float64)
+            return as_tensor(key, self.number)
         return self.number(key) if kind == "number" else key
 
     def number(self, term: Term) -> Any:
@@ -130,7 +121,13 @@ class Call:
     def require(self, conditions: Iterable[Condition]) -> None:
         """Pass the branches that Python has taken to torch.export, which does not see them."""
         for condition in conditions:
-            torch._check(self.number(condition.term), lambda text=condition.text: f"it was saved for {text}")
+            symbol, left, right = condition.term
+            text = f"it was saved for {condition.text}"
+            if with_tensors(left, right):
+                held = COMPARISONS[symbol](as_tensor(left, self.number), as_tensor(right, self.number))
+                torch._assert_async(held, text)
+            else:
+                torch._check(self.number(condition.term), lambda text=text: text)
 
     def update(self, updates: Iterable[Update]) -> None:
         """Write the state after the call. All values are computed before any is written."""
@@ -138,7 +135,7 @@ class Call:
         found = [(buffer, value.clone() if isinstance(value, torch.Tensor) else
                   torch.full((), value, dtype=buffer.dtype)) for buffer, value in found]
         for buffer, value in found:
-            buffer.copy_(value)
+            (buffer.detach() if isinstance(buffer, torch.nn.Parameter) else buffer).copy_(value)
 
 
 def weight_of(module: torch.nn.Module, name: str) -> torch.Tensor:

@@ -18,7 +18,7 @@ from sot.torch_compat.exporting.archive import is_operator
 FUNCTIONS = frozenset("""
     Max Min Mod PythonMod FloorDiv CleanDiv CeilDiv IntTrueDiv FloatTrueDiv Where ModularIndexing PowByNatural FloatPow
     Abs ToFloat TruncToInt TruncToFloat CeilToInt FloorToInt RoundToInt floor ceiling Pow Mul Add Integer Symbol
-    Eq Ne Ge Gt Le Lt Not And Or Float Rational max min abs
+    OpaqueUnaryFn_sqrt Eq Ne Ge Gt Le Lt Not And Or Float Rational max min abs
     Equality Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan
 """.split())
 FORBIDDEN = ("aten.from_file", "aten.set_", "aten.set.", "aten._print", "aten.resize_", "aten.record_stream",
@@ -194,7 +194,7 @@ def is_allowed(target: str) -> bool:
     if module in ARITHMETIC_OF:
         return name in ARITHMETIC_OF[module]
     if module == "torch":
-        return name.startswith("sym_")
+        return name.startswith("sym_") or name == "_sym_sqrt"
     if target in TRANSFORMS:
         return True
     parts = target.removeprefix("torch.ops.").split(".")

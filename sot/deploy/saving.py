@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,13 +28,13 @@ from sot.deploy.errors import LoadError, SaveError, SaveWarning
 from sot.deploy.provenance import provenance, seal
 from sot.deploy.safety import inspect_archive
 from sot.deploy.sizes import as_data, bounded, described, explained, is_about_sizes, sizes_in
-from sot.deploy.trace import Capture, capture
+from sot.deploy.trace import Capture, capture, place_of
 from sot.frontend.api import translation_of
 from sot.graph.fake_rules import packed, padded
 from sot.support.errors import Reason
 from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
-from sot.torch_compat.exporting.archive import write_archive
+from sot.torch_compat.exporting.archive import SerializeError, write_archive
 from sot.torch_compat.exporting.recurrent import any_length
 from sot.torch_compat.fake_tensors import quiet
 
@@ -82,13 +83,25 @@ def save(model_or_fn: Any, path: str | os.PathLike[str], input_spec: Any = None,
     file.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"format": FORMAT, "methods": layouts, "name": name_of(model_or_fn), "provenance": provenance(),
                 "training": owner is None or owner.training}
-    write_archive(file, programs, {METADATA: json.dumps(metadata)})
+    try:
+        write_archive(file, programs, {METADATA: json.dumps(metadata)})
+    except SerializeError as e:
+        raise SaveError(f"{metadata['name']} cannot be saved: {unwritten(e, programs.values())}") from e
     refuse_unloadable(file, operators)
     seal(file)
     if dropped:
         warnings.warn(f"{metadata['name']} is saved without these effects of a call, which a file cannot contain: "
                       f"{', '.join(dropped)}", SaveWarning, stacklevel=3)
     return file
+
+
+def unwritten(error: SerializeError, programs: Iterable[Any]) -> str:
+    """The operation that torch.export cannot write, and its line."""
+    name = re.search(r"serializing node (\w+)", str(error))
+    for node in (node for program in programs for node in program.graph.nodes if name and node.name == name[1]):
+        return (f"torch.export cannot write {getattr(node.target, '__name__', node.target)}(){place_of(node)} into a "
+                f"file. Compute it with tensors")
+    return f"torch.export cannot write the graph: {str(error).splitlines()[0]}"
 
 
 def refuse_unloadable(file: Path, operators: Collection[str]) -> None:

@@ -11,7 +11,8 @@ import torch
 
 from sot.deploy.arguments import Dimensions, Key
 from sot.deploy.errors import SaveError
-from sot.deploy.module import Condition, Leaf
+from sot.deploy.module import Condition
+from sot.deploy.numbers import Leaf
 from sot.frontend.input_spec import InputSpecError
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Dim
@@ -117,7 +118,7 @@ def check_ranges(method: str, expected: Described, given: Iterable[Any]) -> None
 # ---- conditions -------------------------------------------------------------------------------------------
 def is_about_sizes(term: Term) -> bool:
     if isinstance(term, tuple):
-        return "**" not in term[:1] and all(map(is_about_sizes, term[1:]))
+        return term[0] in ALLOWED and all(map(is_about_sizes, term[1:]))
     return isinstance(term, int) and abs(term) < LARGEST or isinstance(term, Leaf) and term.kind == "size"
 
 

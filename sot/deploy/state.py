@@ -3,8 +3,8 @@
 A file contains tensors. These are the rules for everything that a call changes besides its graph:
 
 * A number (int or float) that is an attribute of the model becomes a buffer, if it was a number before the call.
-* A tensor that is a buffer or an attribute of the model becomes a buffer, if its new value has the same shape and
-  dtype.
+* A tensor that is a buffer or an attribute of the model becomes a buffer, if its new value, or its new ``.data``, has
+  the same shape and dtype.
 * Everything else (lists, dicts, other attributes, globals, prints, logging) is dropped, and one warning lists it. Each
   call of the file finds it in the state in which the model was saved.
 
@@ -84,6 +84,7 @@ class SavedState:
     def __init__(self, code: CodeType | None, owner: torch.nn.Module | None) -> None:
         self.code = code
         self.modules: dict[int, str] = {}       # names of modules, by the ids of their dicts
+        self.tensors = {id(tensor): name for name, tensor in tensors_of(owner)}
         for name, module in owner.named_modules() if owner is not None else ():
             for held in module.__dict__, module._buffers, module._parameters:
                 self.modules[id(held)] = name
@@ -110,6 +111,10 @@ class SavedState:
     def sort(self, value: Value, decided: set[Origin]) -> None:
         """Decide what is kept of a changed value."""
         if isinstance(value, DictValue) and all(is_as_before(value, key) for key in value.overlay):
+            return
+        if isinstance(value, TensorValue) and value.attrs.keys() == {"data"} and is_kept(
+                value.ref.real, value.attrs["data"]) and id(value.ref.real) in self.tensors:
+            self.kept.append(Kept(self.tensors[id(value.ref.real)], value.ref.real, value.attrs["data"]))
             return
         module = self.modules.get(id(value.base)) if isinstance(value, DictValue) else None
         if module is None or not isinstance(value, DictValue):
@@ -144,6 +149,16 @@ class SavedState:
             self._undo.pop()()
 
 
+def tensors_of(owner: torch.nn.Module | None) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter, buffer and attribute by its first name. A tensor with two names occurs once."""
+    seen: set[int] = set()
+    for prefix, module in owner.named_modules() if owner is not None else ():
+        for key, value in [*module._parameters.items(), *module._buffers.items(), *module.__dict__.items()]:
+            if isinstance(value, torch.Tensor) and id(value) not in seen:
+                seen.add(id(value))
+                yield f"{prefix}.{key}".lstrip("."), value
+
+
 def refill(held: Any, content: Any) -> None:
     """Restore the contents of a dict, list or deque."""
     held.clear()
@@ -151,8 +166,10 @@ def refill(held: Any, content: Any) -> None:
 
 
 def is_as_before(changed: DictValue, key: Any) -> bool:
-    """Whether a value was restored. Libraries set a flag during a call."""
+    """Whether a value was restored. Libraries set a flag during a call, and exchange weights (``functional_call``)."""
     new, before = changed.overlay[key], changed.base.get(key, ABSENT)
+    if new is changed.loaded.get(key):
+        return True
     if isinstance(new, DynamicNumber):
         return False
     if isinstance(new, Const):

@@ -11,25 +11,30 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from sot.deploy.arguments import containers
 from sot.deploy.errors import SaveError
-from sot.deploy.module import Captured, Condition, Leaf, Plan, Source, Update
+from sot.deploy.module import Captured, Condition, Plan, Source, Update
+from sot.deploy.numbers import Leaf, is_of_tensors
 from sot.deploy.sizes import line_at, line_of, refuse_values
-from sot.deploy.state import FloatOf, IntOf, SavedState
+from sot.deploy.state import FloatOf, IntOf, SavedState, tensors_of
 from sot.deploy.structure import Shape, plain
 from sot.driver.translator import Translator
 from sot.frontend.api import Settings, StaticFunction
+from sot.graph.refs import version_of
 from sot.guards.guards import RelationGuard
 from sot.guards.origin import Arg, Dim, Origin, root
-from sot.guards.terms import Computed, Term, leaves
+from sot.guards.terms import Computed, Term, leaves, term_text
 from sot.reports.records import GuardRecord
 from sot.support.errors import CaptureError, article
+from sot.support.own_code import is_own
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.autocast import with_regions
+from sot.torch_compat.exporting.integers import with_divisions
 from sot.torch_compat.exporting.stores import with_views
+from sot.torch_compat.tensors import storage_id
 
 OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
@@ -51,23 +56,33 @@ class Recorder:
 
     def __call__(self, module: GraphModule, example_inputs: Any) -> Callable[..., tuple]:
         def run(*inputs: Any) -> tuple:
-            with unchanged(inputs):
+            with unchanged(inputs, written_in(module)):
                 outputs = module.forward(*inputs)     # a call prints an error that it raises
             self.runs.append(Run(module, inputs, outputs))
             return outputs
         return run
 
 
+def written_in(module: GraphModule) -> list[bool]:
+    """For each input of a graph, whether it changes memory of the input in place, as its operations on fakes show."""
+    fakes = [fake for node in module.graph.nodes if isinstance(fake := node.meta.get("example_value"), torch.Tensor)]
+    changed = {storage_id(fake) for fake in fakes if version_of(fake)}
+    inputs = [node.meta.get("example_value") for node in module.graph.find_nodes(op="placeholder")]
+    return [isinstance(fake, torch.Tensor) and storage_id(fake) in changed for fake in inputs]
+
+
 @contextmanager
-def unchanged(values: Iterable[Any]) -> Iterator[None]:
-    """Restore the contents of tensors afterwards, because running statistics change in train mode. A buffer into which
-    the graph writes what has a gradient loses that history again.
+def unchanged(values: Iterable[Any], written: Iterable[bool]) -> Iterator[None]:
+    """Restore the contents of tensors afterwards, because running statistics change in train mode: batch norm writes
+    without a new version, and so are restored all but parameters that are not ``written``. A buffer into which the
+    graph writes what has a gradient loses that history again.
     """
-    before = [(value, value.detach().clone(), value.requires_grad) for value in values
-              if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)]
+    before = [(value, value.detach().clone(), value.requires_grad) for value, is_written in zip(
+              values, written, strict=True) if isinstance(value, torch.Tensor) and (
+              is_written or not isinstance(value, torch.nn.Parameter))]
     yield
     with torch.no_grad():
-        for value, content, has_gradient in before:       # batch norm writes without a new version
+        for value, content, has_gradient in before:
             if not value.is_inference() and not torch.equal(value, content):
                 value.copy_(content)
             if value.requires_grad and not has_gradient:
@@ -141,10 +156,17 @@ def inputs_of(target: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -
 def refuse_numpy(module: GraphModule) -> None:
     """Raise SaveError if NumPy computes with what the file computes."""
     for node in module.graph.find_nodes(op="call_method", target="numpy"):
-        place = re.findall(r'File "(.+)", line (\d+)', node.meta.get("stack_trace", ""))
-        where = f" ({line_at(place[-1][0], int(place[-1][1]))})" if place else ""
-        raise SaveError(f"it computes with NumPy on a tensor{where}, and a file has only operations of torch. Use "
-                        "torch's function of that name")
+        raise SaveError(f"it computes with NumPy on a tensor{place_of(node)}, and a file has only operations of torch. "
+                        f"Use torch's function of that name")
+
+
+def place_of(node: Node) -> str:
+    """The user's line of a node, in parentheses. For a number it is that of the operation that gets it."""
+    frames = re.findall(r'File "([^<].*)", line (\d+)', node.meta.get("stack_trace") or "")
+    place = [frame for frame in frames if not is_own(frame[0])]
+    if place:
+        return f" ({line_at(place[-1][0], int(place[-1][1]))})"
+    return place_of(next(iter(node.users))) if node.users else ""
 
 
 def called(target: Any, signature: inspect.Signature, given: Iterable[str]) -> FunctionType:
@@ -196,7 +218,8 @@ class Description:
             updates.append(Update(change.name, self.result(value)))
         spec = pytree.tree_structure(tree, is_leaf=lambda part: part is None)
         plan = Plan(sources, results, spec, updates, self.conditions(guards), signature)
-        return Captured(with_regions(with_views(self.run.module)), plan, self.weights, self.transient), shape
+        graph = with_regions(with_divisions(with_views(self.run.module)))
+        return Captured(graph, plan, self.weights, self.transient), shape
 
     def source(self, value: Any, origin: Any) -> Source:
         if id(value) in self.positions:
@@ -204,7 +227,7 @@ class Description:
         if origin in self.state.numbers and isinstance(value, torch.Tensor):     # graphs get floats as tensors
             return "weight", self.number(origin).key
         if isinstance(origin, Computed) and isinstance(value, torch.Tensor):
-            return "float", self.number(origin)
+            return "float", self.float_term(origin)
         if isinstance(value, np.ndarray):       # torch.export makes constants of what is computed from it
             return "value", value
         if isinstance(value, torch.Tensor):
@@ -234,6 +257,15 @@ class Description:
             return self.number(term.term)
         raise SaveError(f"its graph takes the number {term}, which is no size of an argument. Pass it as a tensor, or "
                         f"save with one value of it")
+
+    def float_term(self, origin: Computed) -> Term:
+        """A float that the graph takes as a tensor. Raises SaveError if it is not computed with tensors."""
+        term = self.number(origin)
+        if is_of_tensors(term):
+            return term
+        placeholder = self.run.module.graph.find_nodes(op="placeholder")[self.origins.index(origin)]
+        raise SaveError(f"it computes the number {term_text(origin.term)}{place_of(placeholder)}, and "
+                        f"a file has no such function of numbers that vary. Compute it with tensors, or of a constant")
 
     def tensor(self, origin: Origin) -> torch.Tensor | None:
         """The tensor of an origin: an input of the graph, or an argument of which the graph needs only sizes."""
@@ -271,16 +303,6 @@ class Description:
             return "value", value
         raise SaveError(f"it returns {article(type(value).__qualname__)}; return tensors, numbers, text, None, and "
                         f"lists, tuples and dicts of them")
-
-
-def tensors_of(owner: torch.nn.Module | None) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter, buffer and attribute by its first name. A tensor with two names occurs once."""
-    seen: set[int] = set()
-    for prefix, module in owner.named_modules() if owner is not None else ():
-        for key, value in [*module._parameters.items(), *module._buffers.items(), *module.__dict__.items()]:
-            if isinstance(value, torch.Tensor) and id(value) not in seen:
-                seen.add(id(value))
-                yield f"{prefix}.{key}".lstrip("."), value
 
 
 def transient_of(owner: torch.nn.Module | None) -> set[str]:

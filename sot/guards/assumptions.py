@@ -161,6 +161,11 @@ class Assumptions:
             self.varying - self.constant, self.everything, self.named, self.constant, self.specialized)
 
     @property
+    def of_file(self) -> bool:
+        """Whether the graph is for a file of ``sot.save``, which is without Python."""
+        return Part.EMPTY in self.plain
+
+    @property
     def of_code(self) -> Assumptions:
         """The assumptions that hold for one code object: its numbers, and what its backend cannot compile."""
         return Assumptions(varying=self.varying, constant=self.constant, specialized=self.specialized,

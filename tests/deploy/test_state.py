@@ -296,3 +296,95 @@ def test_a_cache_is_written_at_a_range_from_a_kept_position(saved):
         same(loaded.keys, model.keys)
         with pytest.raises(IndexError):
             loaded(torch.randn(2, 3, 4))        # 14 and 3 of 16
+
+
+class Changing(nn.Module):
+    """Changes a weight or a buffer at each call, in a way of the program's."""
+
+    def __init__(self, change, after=None):
+        super().__init__()
+        self.weight, self.change, self.after = nn.Parameter(torch.ones(3)), change, after
+        self.register_buffer("average", torch.ones(3))
+
+    def forward(self, x):
+        if self.change is not None:
+            self.change(self, x)
+        y = x * self.weight * self.average
+        if self.after is not None:
+            self.after(self, x)
+        return y
+
+
+@torch.no_grad()
+def scale(model, x):
+    model.weight.copy_(model.weight * 0.9)
+
+
+def scale_data(model, x):
+    model.weight.data.mul_(0.9)
+
+
+def move_average(model, x):
+    model.average.data.mul_(0.9).add_(x.mean(0), alpha=0.1)
+
+
+def set_data(model, x):
+    model.average.data = model.average * 0.9 + x.mean(0)
+
+
+def set_weight(model, x):
+    model.weight.data = model.weight.data * 0.9
+
+
+@pytest.mark.parametrize("model", [Changing(scale), Changing(scale_data), Changing(move_average), Changing(set_data),
+                                   Changing(None, set_weight)], ids=[
+    "within no_grad", "by way of .data", "of a buffer by way of .data", "data of a buffer", "data of a weight"])
+def test_changes_of_weights(model, saved):
+    before, x = copy.deepcopy(model.state_dict()), torch.randn(4, 3)
+    loaded = saved(model, [InputSpec((None, 3))])
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])     # saving does not change the model
+    for _ in range(3):
+        torch.testing.assert_close(loaded(x), model(x))
+    for name, value in loaded.state_dict().items():
+        torch.testing.assert_close(value, model.state_dict()[name])
+
+
+class Exchanging(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x):
+        weights = {name: weight + x.mean() for name, weight in self.linear.named_parameters()}
+        return torch.func.functional_call(self.linear, weights, (x,))
+
+
+def test_weights_that_are_exchanged_for_a_call_are_no_change(saved):
+    model, x = Exchanging(), torch.randn(4, 3)
+    loaded = saved(model, [InputSpec((None, 3))])
+    for _ in range(2):
+        torch.testing.assert_close(loaded(x), model(x))
+
+
+class Routing(nn.Module):
+    """An index that may be out of range, after a buffer and a counter have changed."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.calls = nn.Linear(3, 4), 0
+        self.register_buffer("load", torch.zeros(4))
+
+    def forward(self, x):
+        self.load += nn.functional.one_hot(self.gate(x).argmax(-1), 4).sum(0)
+        self.calls += 1
+        place = (self.gate(x).argmax(-1) + self.load.argmax()) % 4
+        return torch.zeros(4, 3).index_add(0, place, x)
+
+
+def test_an_operation_that_may_raise_after_a_change(saved):
+    model, x = Routing(), torch.randn(5, 3)
+    loaded = saved(model, [InputSpec((None, 3))])
+    for _ in range(2):
+        torch.testing.assert_close(loaded(x), model(x))
+    assert torch.equal(loaded.state_dict()["load"], model.load)

@@ -3,7 +3,8 @@
 If a graph raises, Python runs the frame from its start and raises. That is wrong if the graph has already changed its
 inputs, because the change would happen twice; then the exception leaves the function instead. So there is a break
 before an operation that may raise, if inputs have been changed and the program could see the difference: it catches
-the exception, handles another exception (the context of the new one), or had another side effect before it.
+the exception, handles another exception (the context of the new one), or had another side effect before it. A saved
+model has no frame that Python could run, so there is none before its operations.
 """
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def expect(m: Machine, name: str, is_ours: bool = False, call: Call | None = Non
     changed = bool(builder.changed_inputs()) if mode.may_refuse or mode.changes_unversioned else False
     traceless = builder.changes_traceless or (mode.changes_unversioned and not changed) or builder.changes_untracked()
     if mode.may_refuse:
-        now = is_ours or bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames))
+        now = not m.assumptions.of_file and (
+            is_ours or bool(m.mutated or m.effects or m.handled or any(catches(frame) for frame in m.frames)))
         if now and changed and not traceless and call is not None and early_checks.checked(m, call, mode.indices):
             now = False
         elif now and (changed or traceless):

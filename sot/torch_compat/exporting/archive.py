@@ -11,13 +11,21 @@ from torch.utils import _pytree as pytree
 from sot.torch_compat.symbolic_shapes import example_of
 
 PACKAGE = "torch.export.pt2_archive._package"      # a second to import, so only when needed
+SERIALIZE = "torch._export.serde.serialize"
+
+
+class SerializeError(Exception):
+    """torch.export cannot write a graph into a file."""
 
 
 def write_archive(path: Path, programs: dict[str, Any], extra: dict[str, str]) -> None:
-    """Write exported programs, by name, and texts beside them."""
+    """Write exported programs, by name, and texts beside them. Raises SerializeError."""
     for program in programs.values():
         program._example_inputs = None      # they would be pickled
-    import_module(PACKAGE).package_pt2(str(path), exported_programs=programs, extra_files=extra)
+    try:
+        import_module(PACKAGE).package_pt2(str(path), exported_programs=programs, extra_files=extra)
+    except import_module(SERIALIZE).SerializeError as e:
+        raise SerializeError(str(e)) from e
 
 
 def read_archive(path: Path) -> dict[str, Any]:

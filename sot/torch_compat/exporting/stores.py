@@ -1,5 +1,5 @@
-"""Stores at a position that is a number of the graph, for torch.export: ``cache[:, position] = x``, and
-``cache[:, position:position + n] = x``.
+"""Stores for torch.export: at a position that is a number of the graph (``cache[:, position] = x``, and
+``cache[:, position:position + n] = x``), and by way of ``.data``, for which torch.export knows ``detach``.
 
 ``Tensor.__setitem__`` takes no symbols within a tuple. A store along one dimension becomes ``index_copy_``. Another
 becomes a store in the view that ``Tensor.__getitem__`` gives; torch has no gradient of that one with symbols.
@@ -15,6 +15,9 @@ from torch import fx
 
 def with_views(module: fx.GraphModule) -> fx.GraphModule:
     """The graph, with such stores written as copies. Changes the module."""
+    for node in module.graph.find_nodes(op="call_function", target=getattr):
+        if node.args[1] == "data":
+            node.target, node.args = torch.detach, node.args[:1]
     for node in module.graph.find_nodes(op="call_function", target=operator.setitem):
         tensor, key, value = node.args
         from_number = range_from_number(tensor, key, value)

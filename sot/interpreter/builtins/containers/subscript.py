@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sot.guards.assumptions import Part
 from sot.interpreter.builtins.common import (
     call_slot,
     call_slot_for_effect,
@@ -210,7 +209,7 @@ def set_part_of_tensor(m: Machine, obj: TensorValue, key: Value, value: Value) -
     key = elements.with_tensors(key)
     part: Value = obj
     parts = m.settle(key.items) if isinstance(key, TupleValue) else [key]
-    of_file = Part.EMPTY in m.assumptions.plain     # exporting/stores.py writes the stores of a saved model
+    of_file = m.assumptions.of_file     # exporting/stores.py writes the stores of a saved model
     if any(map(is_dynamic, parts)) and not of_file and not any(isinstance(v, DeferredScalar) for v in parts):
         part, rest = selected(m, obj, key, stores=True)
         if part is not obj:

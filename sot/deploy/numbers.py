@@ -1,0 +1,54 @@
+"""Numbers in a file: terms that torch computes of symbols, and, for floats that a graph takes as tensors, functions of
+which it would make a constant (``math.log(x.shape[1])``), computed with tensors.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sot.guards.terms import Term
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The start of a term of numbers: ``size`` with an argument's position and a dimension, or ``item`` with the name
+    of a buffer that contains a number.
+    """
+
+    kind: str
+    key: Any
+
+
+# What torch.export computes of symbols.
+OF_FILES = frozenset(("+", "-", "*", "/", "//", "%", "neg", "abs", "min", "max", "int", "float", "math.prod"))
+WITH_TENSORS: dict[str, Callable[..., torch.Tensor]] = {
+    "+": torch.add, "-": torch.sub, "*": torch.mul, "/": torch.div, "**": torch.pow, "neg": torch.neg, "abs": torch.abs,
+    "min": torch.minimum, "max": torch.maximum, "float": torch.clone, "round": torch.round, "math.ceil": torch.ceil,
+    "math.degrees": torch.rad2deg, "math.radians": torch.deg2rad, "math.fabs": torch.abs,
+    **{f"math.{name}": getattr(torch, name) for name in (
+        "floor", "trunc", "sqrt", "exp", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "tanh", "atan", "erf",
+        "erfc", "asinh", "expm1", "atan2", "copysign", "hypot")}}
+
+
+def is_of_files(term: Term) -> bool:
+    """Whether torch.export computes a term from symbols."""
+    return not isinstance(term, tuple) or term[0] in OF_FILES and all(map(is_of_files, term[1:]))
+
+
+def is_of_tensors(term: Term) -> bool:
+    return is_of_files(term) or term[0] in WITH_TENSORS and all(map(is_of_tensors, term[1:]))
+
+
+def with_tensors(*terms: Term) -> bool:
+    """Whether terms must be computed with tensors, and can."""
+    return all(map(is_of_tensors, terms)) and not all(map(is_of_files, terms))
+
+
+def as_tensor(term: Term, number: Callable[[Term], Any]) -> torch.Tensor:
+    """A float as a tensor. ``number`` computes the parts that torch.export computes from symbols."""
+    if is_of_files(term):
+        return torch.full((), number(term), dtype=torch.float64)
+    return WITH_TENSORS[term[0]](*(as_tensor(part, number) for part in term[1:]))

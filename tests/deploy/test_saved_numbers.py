@@ -1,0 +1,77 @@
+"""Numbers that a model computes of sizes, and of numbers that its calls change, are computed by the file."""
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import sot
+from sot import InputSpec
+from sot.deploy.errors import SaveError
+
+FUNCTIONS = {
+    "log": math.log, "log2": math.log2, "sqrt": math.sqrt, "cos": math.cos, "tanh": math.tanh,
+    "exp": lambda n: math.exp(-0.01 * n), "warm-up": lambda n: min(1.0, n / 10), "decay": lambda n: 0.9 ** n,
+    "inverse root": lambda n: n ** -0.5, "square": lambda n: n ** 2, "rounded up": lambda n: math.ceil(n / 2),
+    "rounded down": lambda n: math.floor(n * 3 / 4), "of several": lambda n: 0.1 + 2 * math.exp(-n) / math.log(n + 1)}
+
+
+class OfSizes(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return x * self.function(x.shape[1])
+
+
+class OfCalls(OfSizes):
+    calls = 0
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        return x * self.function(self.calls)
+
+
+class Padded(nn.Module):
+    """Parts of four, the last one padded."""
+
+    def forward(self, x):
+        parts = math.ceil(x.shape[1] / 4)
+        return nn.functional.pad(x, (0, parts * 4 - x.shape[1])).view(x.shape[0], parts, 4).mean(-1)
+
+
+@pytest.mark.parametrize("make", [OfSizes, OfCalls])
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_functions_of_numbers_that_vary(make, function, tmp_path):
+    model = make(function)
+    model.calls = 1
+    loaded = sot.load(sot.save(copy.deepcopy(model), tmp_path / "m", input_spec=[InputSpec(("b", "t"))]))
+    for shape in ((2, 3), (3, 7), (2, 11), (5, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(loaded(x), model(x))
+
+
+def test_a_number_of_parts(tmp_path):
+    loaded = sot.load(sot.save(Padded(), tmp_path / "m", input_spec=[InputSpec(("b", "t"))]))
+    for shape in ((2, 3), (3, 8), (2, 9)):
+        x = torch.randn(shape)
+        assert torch.equal(loaded(x), Padded()(x))
+
+
+def test_a_condition_on_a_rounded_quotient(tmp_path):
+    class Branching(nn.Module):
+        def forward(self, x):
+            return x * 2 if math.ceil(x.shape[1] / 2) > 1 else x
+
+    loaded = sot.load(sot.save(Branching(), tmp_path / "m", input_spec=[InputSpec(("b", "t"))]))
+    x = torch.randn(2, 3)
+    assert torch.equal(loaded(x), x * 2)
+    with pytest.raises(ValueError, match="ceil"):
+        loaded(torch.randn(2, 2))
+
+
+def test_what_torch_cannot_write_is_named(tmp_path):
+    with pytest.raises(SaveError, match=r"cannot write round\(\)"):
+        sot.save(OfSizes(lambda n: round(n / 3)), tmp_path / "m", input_spec=[InputSpec(("b", "t"))])

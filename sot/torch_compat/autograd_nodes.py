@@ -6,13 +6,15 @@ from __future__ import annotations
 import functools
 import operator
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge
+
+from sot import _hook
 
 FREED = "backward through the graph a second time"      # of the error when a freed tensor is used
 USES_BY_AUTOGRAD = 3    # of a gradient that nothing else holds, in a hook that ``torch.autograd.grad`` calls
@@ -234,31 +236,34 @@ def ask_for_gradients(ask: AskWhole) -> None:
     arrives at the node. The answer leaves out a result of which only that is known.
     """
     engine: Callable[..., Any] = torch.autograd._engine_run_backward
-    if hasattr(engine, CALL):
+    if isinstance(engine, _hook.Choice):
         return
 
-    @functools.wraps(engine)
-    def run(outputs: Any, given: Any, keep: bool, create_graph: bool, inputs: Sequence[Any] = (), *unused: bool,
-            **options: Any) -> Any:
+    def choose(outputs: Any, given: Any, keep: bool, create_graph: bool, inputs: Sequence[Any] = (), *unused: bool,
+               **options: Any) -> Any:
         hidden: dict[Any, dict[int, int]] = defaultdict(dict)       # by node, the inputs with their numbers
         for i, (node, number) in enumerate(map(_end_of, () if options.get("accumulate_grad") else inputs)):
             if hasattr(node, CALL) and getattr(node, CALL).hides(number):
                 hidden[node][i] = number
-        if not hidden:
-            return engine(outputs, given, keep, create_graph, inputs, *unused, **options)
-        calls = [(getattr(node, CALL), places, len(node._input_metadata)) for node, places in hidden.items()]
-        edges = [GradientEdge(node, i) for node in hidden for i in range(len(node._input_metadata))]
-        found = [*engine(outputs, given, keep, create_graph, (*inputs, *edges), True, **options)]
-        found, arrived = found[:len(inputs)], iter(found[len(inputs):])
-        for call, places, results in calls:
-            whole = ask(call, [*islice(arrived, results)], {*places.values()}, create_graph)
-            for i, number in places.items():
-                found[i] = whole.get(number, found[i])
-        if unused != (True,) and any(gradient is None for gradient in found):
-            _raise_for_unused(engine, found)
-        return tuple(found)
-    setattr(run, CALL, True)
-    torch.autograd._engine_run_backward = run   # type: ignore[assignment]
+        return functools.partial(_run_with_whole, engine, ask, hidden) if hidden else engine
+    # A function around the engine would be a frame more for those who look at the stack: warnings of hooks do.
+    torch.autograd._engine_run_backward = _hook.Choice(choose)
+
+
+def _run_with_whole(engine: Callable[..., Any], ask: AskWhole, hidden: Mapping[Any, Mapping[int, int]], outputs: Any,
+                    given: Any, keep: bool, create_graph: bool, inputs: Sequence[Any], *unused: bool,
+                    **options: Any) -> Any:
+    calls = [(getattr(node, CALL), places, len(node._input_metadata)) for node, places in hidden.items()]
+    edges = [GradientEdge(node, i) for node in hidden for i in range(len(node._input_metadata))]
+    found = [*engine(outputs, given, keep, create_graph, (*inputs, *edges), True, **options)]
+    found, arrived = found[:len(inputs)], iter(found[len(inputs):])
+    for call, places, results in calls:
+        whole = ask(call, [*islice(arrived, results)], {*places.values()}, create_graph)
+        for i, number in places.items():
+            found[i] = whole.get(number, found[i])
+    if unused != (True,) and any(gradient is None for gradient in found):
+        _raise_for_unused(engine, found)
+    return tuple(found)
 
 
 def _end_of(tensor: Any) -> tuple[Any, int]:

@@ -1,5 +1,5 @@
 /* Callables around another callable, without a frame: plain(fn) hides the callback while fn runs; Rescued calls
-   another function if the first one raises. */
+   another function if the first one raises; Choice calls the function that another one chooses. */
 
 #include "hook/hook.h"
 
@@ -205,6 +205,76 @@ PyTypeObject RescuedType = {
     .tp_vectorcall_offset = offsetof(Rescued, vectorcall),
     .tp_weaklistoffset = offsetof(Rescued, weakrefs),
     .tp_members = rescued_members,
+};
+
+/* ---- Choice(choose) ------------------------------------------------------------------------------ */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *choose;
+    vectorcallfunc vectorcall;
+} Choice;
+
+static PyObject *choice_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    Py_ssize_t count = PyVectorcall_NARGS(nargsf); /* not PY_VECTORCALL_ARGUMENTS_OFFSET: args are used twice */
+    PyObject *choose = Py_NewRef(((Choice *)self)->choose);
+    PyObject *chosen = PyObject_Vectorcall(choose, args, (size_t)count, kwnames);
+    Py_DECREF(choose);
+    if (chosen == NULL) {
+        return NULL;
+    }
+    PyObject *result = PyObject_Vectorcall(chosen, args, (size_t)count, kwnames);
+    Py_DECREF(chosen);
+    return result;
+}
+
+static int choice_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(((Choice *)self)->choose);
+    return 0;
+}
+
+static int choice_clear(PyObject *self)
+{
+    Py_SETREF(((Choice *)self)->choose, Py_NewRef(Py_None)); /* a finalizer may still call it */
+    return 0;
+}
+
+static void choice_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    Py_CLEAR(((Choice *)self)->choose);
+    PyObject_GC_Del(self);
+}
+
+static PyObject *choice_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
+{
+    PyObject *choose;
+    if (!PyArg_ParseTuple(args, "O:Choice", &choose)) {
+        return NULL;
+    }
+    Choice *self = (Choice *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->choose = Py_NewRef(choose);
+        self->vectorcall = choice_vectorcall;
+    }
+    return (PyObject *)self;
+}
+
+PyTypeObject ChoiceType = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "sot._hook.Choice",
+    .tp_doc = "Choice(choose): calls choose(...), then, with the same arguments, the function that it returns. There is "
+              "no frame of Python between that function and the caller.",
+    .tp_basicsize = sizeof(Choice),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_new = choice_new,
+    .tp_dealloc = choice_dealloc,
+    .tp_traverse = choice_traverse,
+    .tp_clear = choice_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(Choice, vectorcall),
 };
 
 /* ---- undisturbed: state that is restored in any case ----------------------------------------------------------- */

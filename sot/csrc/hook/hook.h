@@ -299,7 +299,7 @@ PyObject *call_hidden(PyObject *callable, PyObject *const *args, size_t nargsf);
 
 /* ---- direct_calls.c, callables.c ---------------------------------------------------------------- */
 
-extern PyTypeObject DirectType, PlainType, RescuedType, BindingType;
+extern PyTypeObject DirectType, PlainType, RescuedType, ChoiceType, BindingType;
 PyObject *plain(PyObject *module, PyObject *fn);
 PyObject *undisturbed(PyObject *module, PyObject *const *args, Py_ssize_t count);
 

@@ -407,7 +407,8 @@ static int prepare(void)
 {
     if (PyType_Ready(&SentinelType) < 0 || PyType_Ready(&RegistrationType) < 0
         || PyType_Ready(&PlainType) < 0 || PyType_Ready(&TailType) < 0
-        || PyType_Ready(&BindingType) < 0 || PyType_Ready(&RescuedType) < 0 || PyType_Ready(&DirectType) < 0 || PyType_Ready(&CallbackType) < 0
+        || PyType_Ready(&BindingType) < 0 || PyType_Ready(&RescuedType) < 0 || PyType_Ready(&ChoiceType) < 0
+        || PyType_Ready(&DirectType) < 0 || PyType_Ready(&CallbackType) < 0
         || PyType_Ready(&EntryType) < 0 || PyType_Ready(&ClockType) < 0) {
         return -1;
     }
@@ -440,6 +441,7 @@ PyMODINIT_FUNC PyInit__hook(void)
                            || PyModule_AddObjectRef(module, "Callback", (PyObject *)&CallbackType) < 0
                            || PyModule_AddObjectRef(module, "Direct", (PyObject *)&DirectType) < 0
                            || PyModule_AddObjectRef(module, "Rescued", (PyObject *)&RescuedType) < 0
+                           || PyModule_AddObjectRef(module, "Choice", (PyObject *)&ChoiceType) < 0
                            || PyModule_AddObjectRef(module, "Binding", (PyObject *)&BindingType) < 0
                            || PyModule_AddObjectRef(module, "Clock", (PyObject *)&ClockType) < 0
                            || add_clock_api(module) < 0

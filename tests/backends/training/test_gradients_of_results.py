@@ -1,6 +1,7 @@
 """``torch.autograd.grad`` with respect to results from which other results of the same compiled graph are computed."""
 from __future__ import annotations
 
+import sys
 import warnings
 
 import pytest
@@ -141,3 +142,31 @@ def test_a_graph_that_cannot_run_again_says_so_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert gradient() == [3, 3, 3]
+
+
+def test_hooks_see_the_stack_that_they_see_without_such_a_graph():
+    """Warnings name a line by the number of frames."""
+    def stack():
+        names, frame = [], sys._getframe(2)     # without this function and the hook
+        while frame is not None and frame.f_code is not here:
+            names.append(frame.f_code.co_qualname)
+            frame = frame.f_back
+        return names
+
+    def of(run):
+        seen, x = [], torch.ones(3, requires_grad=True)
+        x.register_hook(lambda gradient: seen.append(stack()))
+        run(x)
+        return seen
+
+    here = sys._getframe().f_code
+    runs = [lambda x: x.sin().sum().backward(), lambda x: torch.autograd.grad(x.sin().sum(), x)]
+    engine = torch.autograd._engine_run_backward
+    torch.autograd._engine_run_backward = torch.autograd.graph._engine_run_backward
+    try:
+        plain = [of(run) for run in runs]
+    finally:
+        torch.autograd._engine_run_backward = engine
+    results = sot.to_static(lambda x: (y := x * 2, y.sin()), backend="aot_eager")(torch.ones(3, requires_grad=True))
+    assert torch.equal(torch.autograd.grad(results[1].sum(), results[0])[0], results[0].detach().cos())
+    assert [of(run) for run in runs] == plain

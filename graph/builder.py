@@ -123,7 +123,7 @@ class GraphBuilder:
         self.fake_mode.may_refuse = self.fake_mode.changes_unversioned = self.fake_mode.draws_now = False
         self.fake_mode.draws_in_order = self.fake_mode.changes_what_it_reads = False
         self.fake_mode.indices = []
-        with self.fake_mode, self.fake_mode.while_running(), as_torch_calls(*fake_args, *fake_kwargs.values()):
+        with self.fake_mode.running(), as_torch_calls(*fake_args, *fake_kwargs.values()):
             if kind == "call_method":
                 self_, *rest = fake_args
                 return getattr(self_, target)(*rest, **fake_kwargs)

@@ -35,7 +35,7 @@ class Symbols:
         self.data: Any = importlib.import_module("sot.torch_compat.data_symbols")
         self.mode = mode
         self.env = self.torch.shape_env_of(mode)
-        mode.while_running = self.torch.context_of_operations(mode)
+        mode.has_symbols = True
         self.origins: dict[Any, Origin] = {}            # of symbols
         self.numbers: dict[Origin, Any] = {}            # SymInts
         self.admits_data = False                        # whether there may be symbols of data

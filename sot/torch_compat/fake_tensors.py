@@ -24,6 +24,7 @@ from torch.nested._internal.nested_int import NestedIntNode
 from sot.torch_compat import op_effects
 from sot.torch_compat.operators import rules
 from sot.torch_compat.operators.overlaps import changes_what_it_reads
+from sot.torch_compat.operators.remembered import remembered_results
 from sot.torch_compat.subclasses.wrappers import plain_parts
 
 __all__ = ["DataDependentOutputException", "DynamicOutputShapeException", "FakeTensor", "FakeTensorMode",
@@ -62,8 +63,9 @@ class RecordingFakeMode(FakeTensorMode):
     draws = draws_now = may_refuse = changes_unversioned = draws_in_order = False
     changes_what_it_reads = False
     is_inside = False       # of an operation, whose fake kernel may be made of others. torch runs it once in a process
-    remembered: Any = None      # results of operations with symbols, while capture runs one
-    while_running: Any = contextlib.nullcontext     # what else is entered while an operation runs
+    has_symbols = False
+    results: Any = None         # those of operations of this trace, see operators/remembered.py
+    remembered: Any = None      # the same, while capture runs an operation
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -87,6 +89,19 @@ class RecordingFakeMode(FakeTensorMode):
         if func in POSITIONS_AND_COUNTS and any(number.dtype is not torch.int64 for number in result[1:]):
             raise DynamicOutputShapeException(func)
         return result
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """The context in which capture runs operations: the mode remembers their results. With symbols torch runs them
+        by their Python decompositions, which keep symbols symbolic. Compilers trace with the same mode outside of this
+        context, because they follow each symbol from the operation that computes it.
+        """
+        before, self.remembered = self.remembered, self.results
+        try:
+            with self, enable_python_dispatcher() if self.has_symbols else contextlib.nullcontext():
+                yield
+        finally:
+            self.remembered = before
 
     def from_tensor(self, tensor: torch.Tensor, *args: Any, **options: Any) -> FakeTensor:
         fake: Any = super().from_tensor(tensor, *args, **options)
@@ -149,7 +164,9 @@ def forget_tensors(mode: FakeTensorMode) -> None:
 
 
 def new_fake_mode() -> RecordingFakeMode:
-    return RecordingFakeMode(allow_non_fake_inputs=False)
+    mode = RecordingFakeMode(allow_non_fake_inputs=False)
+    mode.results = remembered_results()
+    return mode
 
 
 @contextlib.contextmanager

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 import sympy
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source
 from torch._logging import trace_structured
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -23,8 +21,6 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StrictMi
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from sot.torch_compat.fake_tensors import RecordingFakeMode
-from sot.torch_compat.operators.remembered import remembered_results
 from sot.torch_compat.subclasses.wrappers import is_ragged
 from sot.torch_compat.tensors import set_versions
 
@@ -63,24 +59,6 @@ class Shapes(ShapeEnv):
 
     def _get_user_frame(self) -> FrameType | None:
         return inspect.currentframe()
-
-
-def context_of_operations(mode: RecordingFakeMode) -> Callable[[], AbstractContextManager]:
-    """The context in which capture runs operations on fakes with symbols. torch runs them by their Python
-    decompositions, which keep symbols symbolic, and the mode remembers results. Compilers trace with the same mode
-    outside of it, because they follow each symbol from the operation that computes it.
-    """
-    results = remembered_results()
-
-    @contextmanager
-    def running() -> Iterator[None]:
-        before, mode.remembered = mode.remembered, results
-        try:
-            with enable_python_dispatcher():
-                yield
-        finally:
-            mode.remembered = before
-    return running
 
 
 def shape_env_of(mode: FakeTensorMode) -> ShapeEnv:

@@ -298,7 +298,7 @@ class Writer:
                 return value
             return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
         try:
-            with self.mode, self.mode.while_running(), torch.no_grad():
+            with self.mode.running(), torch.no_grad():
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), fresh)
                 if node.op == "call_method":
                     return getattr(args[0], str(node.target))(*args[1:], **kwargs)

@@ -1,10 +1,12 @@
-"""Results of fake operations with symbols, remembered within a trace.
+"""Results of fake operations, remembered within a trace.
 
-torch computes the metadata of a result with symbols in Python, by decompositions and sympy: a millisecond or more for
-each operation. A model repeats its blocks, and an unrolled loop repeats its body. An operation with arguments of the
-same metadata gets a copy of the first result. What torch has assumed about symbols then is guarded for the whole trace.
+torch computes the metadata of a result in Python. With symbols it does so by decompositions and sympy, which takes a
+millisecond or more for each operation. A model repeats its blocks, and an unrolled loop repeats its body. An operation
+with arguments of the same metadata gets a copy of the first result. What torch has assumed about symbols then is
+guarded for the whole trace.
 
-torch's own cache makes each result twice, in order to test its entry. With symbols that costs more than it saves.
+torch's own cache makes each result twice, in order to test its entry, and serves all traces. With symbols it costs more
+than it saves.
 """
 from __future__ import annotations
 

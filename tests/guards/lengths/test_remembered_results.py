@@ -1,5 +1,5 @@
 """With symbols,
-    an operation that a model repeats is computed once. Its metadata is that which torch computes each time.
+    an operation that a model repeats is computed once. It is that which torch computes each time.
 """
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch._dispatch.python import enable_python_dispatcher
 
 import sot
 from sot.torch_compat import native
 from sot.torch_compat.fake_tensors import new_fake_mode
 from sot.torch_compat.operators.remembered import RememberedResults
-from sot.torch_compat.symbolic_shapes import context_of_operations, new_symbol, shape_env_of
+from sot.torch_compat.symbolic_shapes import new_symbol, shape_env_of
 
 pytestmark = pytest.mark.skipif(native.module("tensors") is None, reason="without the extension nothing is remembered")
 
@@ -47,10 +46,11 @@ REMEMBERED = {
 }
 
 
-def with_symbols(grad):
-    """A mode, and a function that makes two fake tensors with a symbol for their rows."""
+def fakes(symbols, grad):
+    """A mode, and a function that makes two fake tensors, which may have a symbol for their rows."""
     mode = new_fake_mode()
-    n = new_symbol(shape_env_of(mode), "n0", 6, True, None)[1]
+    mode.has_symbols = symbols
+    n = new_symbol(shape_env_of(mode), "n0", 6, True, None)[1] if symbols else 6
 
     def make():
         with mode:
@@ -69,20 +69,18 @@ def facts(tensor, arguments):
             tensor.requires_grad, type(tensor.grad_fn).__name__)
 
 
+@pytest.mark.parametrize("symbols", [False, True], ids=["constant", "symbols"])
 @pytest.mark.parametrize("grad", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", REMEMBERED)
-def test_a_repeated_operation_has_the_metadata_that_torch_computes(name, grad):
-    mode, make = with_symbols(grad)
-    running = context_of_operations(mode)
-    found = []
-    for context in (enable_python_dispatcher, running, running):
+def test_a_repeated_operation_has_the_metadata_that_torch_computes(name, grad, symbols):
+    mode, make = fakes(symbols, grad)
+    results, found = mode.results, []
+    for mode.results in (None, results, results):
         arguments = make()
-        with mode, context():
+        with mode.running():
             result = REMEMBERED[name](*arguments)
             tensors = torch.utils._pytree.tree_leaves(result)
-            sizes = None if mode.remembered is None else len(mode.remembered.results)
-        with mode:
-            found.append(([facts(tensor, [*arguments, *tensors]) for tensor in tensors], sizes))
+            found.append(([facts(tensor, [*arguments, *tensors]) for tensor in tensors], len(results.results)))
     (computed, _), (first, size), (again, size_again) = found
     assert first == computed and again == computed
     assert size == size_again > 0

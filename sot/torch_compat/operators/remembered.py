@@ -104,6 +104,8 @@ class RememberedResults:
         made = result if isinstance(result, (list, tuple)) else [result]
         places, own, parts = [*map(storage_of, tensors)], set(), []
         for fake in made:
+            if type(fake) is not FakeTensor:    # None, for a gradient that is not wanted
+                raise NotRemembered
             numbers = tuple(parts_of_key(fake, []))
             place = storage_of(fake)
             if fake.requires_grad:      # torch composes it of others, with their gradients

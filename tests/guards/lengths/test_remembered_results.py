@@ -38,6 +38,8 @@ REMEMBERED = {
         torch.arange(x.shape[0])),
     "in place": lambda x, y: (x * 1).add_(y).sigmoid_().clamp_(0).t_(),
     "written views": lambda x, y: (z := x * 1, z[1:].mul_(2), z.t().zero_())[0],
+    "results that are not there": lambda x, y: [r for r in torch.ops.aten.native_layer_norm_backward(
+        x * 1, y, [4], *torch.var_mean(y, 1, keepdim=True), None, None, [True, False, False]) if r is not None],
     "detached": lambda x, y: (z := (x * 1).add_(y), d := z.detach(), v := z[1:], z.mul_(2), d, v),
     "changed one by one": lambda x, y: (a := x * 1, b := x * 1, a.add_(1).add_(1), b.add_(1)),
     "random": lambda x, y: (F.dropout(x), torch.rand_like(x), x.bernoulli()),

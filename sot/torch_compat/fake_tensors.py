@@ -82,7 +82,7 @@ class RecordingFakeMode(FakeTensorMode):
         try:
             compute = functools.partial(super().__torch_dispatch__, func, types, args, kwargs)
             result: Any = compute() if self.remembered is None else self.remembered.run(
-                func, args, kwargs or {}, compute)
+                self, func, args, kwargs or {}, compute)
         finally:
             self.is_inside = False
         torch.autograd.graph.increment_version([tensor for tensor, version in versions if tensor._version == version])

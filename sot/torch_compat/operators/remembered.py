@@ -19,7 +19,7 @@ import sympy
 import torch
 from torch import SymInt
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.sym_node import SymNode
 
@@ -58,7 +58,8 @@ class RememberedResults:
         self.move_to_storage = move_to_storage
         self.results: dict[tuple, Result] = {}
 
-    def run(self, func: Any, args: tuple, kwargs: dict[str, Any], compute: Callable[[], Any]) -> Any:
+    def run(self, mode: FakeTensorMode, func: Any, args: tuple, kwargs: dict[str, Any], compute: Callable[[], Any]
+            ) -> Any:
         """The result of an operation. ``compute`` runs it."""
         written = positions_written(func)
         tensors: list[FakeTensor] = []
@@ -72,7 +73,7 @@ class RememberedResults:
         except NotRemembered:
             return compute()
         if (found := self.results.get(key)) is not None:
-            return self.again(found, tensors)
+            return self.again(mode, found, tensors)
         before = state_of(args, written)
         result = compute()
         with contextlib.suppress(NotRemembered):
@@ -81,11 +82,13 @@ class RememberedResults:
             self.results[key] = FIRST_ARGUMENT if written and result is args[0] else self.parts(result, key, tensors)
         return result
 
-    def again(self, found: Result, tensors: list[FakeTensor]) -> Any:
+    def again(self, mode: FakeTensorMode, found: Result, tensors: list[FakeTensor]) -> Any:
         if found is FIRST_ARGUMENT:
             return tensors[0]
         made = [self.copy(part.example, None if part.source is None else tensors[part.source])
                 for part in found.parts]
+        for fake in made:
+            fake.fake_mode = mode
         return made[0] if found.sequence is None else found.sequence(made)
 
     def copy(self, fake: FakeTensor, source: FakeTensor | None) -> FakeTensor:
@@ -116,6 +119,7 @@ class RememberedResults:
             if place not in places:
                 own.add(place)
             example = self.copy(fake, None)
+            del example.fake_mode       # which holds these results: it ends with its last tensor
             if torch._C._dispatch_keys(example) != torch._C._dispatch_keys(fake):
                 raise NotRemembered
             parts.append(Part(example, places.index(place) if place in places else None))

@@ -35,6 +35,7 @@ from sot.support.errors import Reason
 from sot.support.tracebacks import public
 from sot.support.user_annotations import name_of
 from sot.torch_compat.exporting.archive import SerializeError, write_archive
+from sot.torch_compat.exporting.other_sizes import node_of_one_size
 from sot.torch_compat.exporting.recurrent import any_length
 from sot.torch_compat.fake_tensors import quiet
 
@@ -135,6 +136,10 @@ def export(fn: Callable[..., Any], owner: torch.nn.Module | None, spec: Any) -> 
         program = exported(captured, fn, bound, dynamic_shapes(entries, dimensions))
         if keys := bounded(program, tensor_names(bound), dimensions, captured.module._sot_plan.conditions):
             captured, program = with_larger(keys, captured, program, fn, owner, bound, given, dimensions)
+    if (node := node_of_one_size(program)) is not None:
+        raise SaveError(f"{name_of(fn)} cannot be saved for sizes that differ: torch.export makes a constant of a size "
+                        f"of {getattr(node.target, '__name__', node.target)}(){place_of(node)}. Write -1 for it there, "
+                        f"or give input_spec the sizes that it follows from")
     conditions = [c for c in captured.module._sot_plan.conditions if is_about_sizes(c.term)]
     constants = {name: entry for name, entry in entries.items() if entry is None or isinstance(entry, CONSTANTS)}
     layout = {"positional": list(entries)[:len(bound.args)], "keyword": list(bound.kwargs), "constants": constants,

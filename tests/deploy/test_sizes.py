@@ -9,6 +9,7 @@ from sot import InputSpec
 from sot.deploy.errors import LoadError, SaveError
 from sot.deploy.program_text import is_allowed
 from sot.deploy.safety import admitting
+from sot.torch_compat.exporting.other_sizes import node_of_one_size
 
 
 @pytest.fixture
@@ -238,3 +239,46 @@ class Clipped(nn.Module):
 def test_numpy_on_a_tensor_is_refused_with_its_line(tmp_path):
     with pytest.raises(SaveError, match=r"computes with NumPy on a tensor \(.*x.numpy\(\).*Use torch's function"):
         sot.save(Clipped(), tmp_path / "m", input_spec=[InputSpec((2, 3))])
+
+
+def with_a_constant(function, name, position, value):
+    """The program of a function of (rows, 8), in which one argument of an operation is a constant."""
+    program = torch.export.export(Whole(function), (torch.randn(7, 8),), dynamic_shapes=[{0: torch.export.Dim.AUTO}])
+    for node in program.graph.nodes if name else ():
+        if name in str(node.target):
+            node.args = (node.args[0], [value if i == position else n for i, n in enumerate(node.args[1])])
+    program.graph_module.recompile()
+    return program
+
+
+class Whole(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def by_rows(x):
+    return (x * 2).view(x.shape[0], 2, 4).sum(1)
+
+
+def selected(x):
+    return x[x > 0].view(-1, 1) * 2
+
+
+def limited(x):
+    return x[:4].view(4, 8) + x[-4:].view(4, 8)
+
+
+def test_a_constant_where_a_size_differs_is_found():
+    """torch.export makes one of some sizes, and says that the program takes any."""
+    assert node_of_one_size(with_a_constant(by_rows, "", 0, 0)) is None
+    found = node_of_one_size(with_a_constant(by_rows, "view", 0, 7))
+    assert found is not None and "view" in str(found.target)
+
+
+@pytest.mark.parametrize("function", [selected, limited, lambda x: (x + 1, x.shape[0])])
+def test_a_program_that_runs_for_other_sizes_is_not_refused(function):
+    assert node_of_one_size(with_a_constant(function, "", 0, 0)) is None

@@ -268,7 +268,7 @@ class GraphCompiler:
         call = rescued(
             call, graph.module, backend_name(self.backend), f"{graph.name} at {record.place}", strict=self.strict,
             changes=bool(graph.changes.inputs) or graph.changes.traceless, draws=graph.draws, changed=changed,
-            unversioned=bool(graph.changes.unversioned) or has_call(graph.module, assign_data),
+            unversioned=bool(graph.changes.unversioned) or graph.changes.traceless,
             leaves=not graph.changes.may_run_again,
             early=changed_before_failure(graph, changed) if changed else None)
         if not as_it_is:

@@ -118,6 +118,7 @@ class Assumptions:
         varying_calls: calls of functions that break, and have computed a structure by then (drawn examples) of which
             other parts are one object at each call.
         unfinished: the calls of collectives for whose end another piece of the program waits.
+        timed: the calls of collectives for which the program waits with a timeout.
         plain: what is left to Python because the backend cannot compile it, with the reason.
         plain_optimizers: the steps of optimizers that are left to Python, by name, with the reason; "" stands for all.
         interprets: whether the backend is known to run its graphs as they are. Steps of optimizers then compute as
@@ -142,6 +143,7 @@ class Assumptions:
     left_to_python: frozenset[Point] = frozenset()
     varying_calls: frozenset[Point] = frozenset()
     unfinished: frozenset[Point] = frozenset()
+    timed: frozenset[Point] = frozenset()
     plain: Mapping[Part, str] = field(default_factory=dict)
     plain_optimizers: Mapping[str, str] = field(default_factory=dict)
     interprets: bool = False
@@ -177,7 +179,7 @@ class Assumptions:
         inline.
         """
         return Assumptions(compiles=self.compiles, left_to_python=self.left_to_python, read_at_once=self.read_at_once,
-                           varying_calls=self.varying_calls, unfinished=self.unfinished,
+                           varying_calls=self.varying_calls, unfinished=self.unfinished, timed=self.timed,
                            plain_optimizers=self.plain_optimizers, interprets=self.interprets,
                            reads_numbers=self.reads_numbers, needs_numbers=self.needs_numbers)
 

@@ -24,7 +24,13 @@ from sot.interpreter.torch_ops import (  # noqa: F401
 )
 from sot.interpreter.torch_ops.hooks import element_functions, module_hooks, saved_tensors, tensor_hooks  # noqa: F401
 from sot.interpreter.torch_ops.data_sizes import storages  # noqa: F401
-from sot.interpreter.torch_ops.wrappers import compiled, nested_attention, padded_encoders, scripted  # noqa: F401
+from sot.interpreter.torch_ops.wrappers import (  # noqa: F401
+    compiled,
+    nested_attention,
+    padded_encoders,
+    process_groups,
+    scripted,
+)
 from sot.polyfills import torch_code  # noqa: F401
 from sot.interpreter import machine  # noqa: F401
 from sot.interpreter.builtins.containers import copies, hosted  # noqa: F401   it takes what output leaves

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.nested._internal.nested_int import NestedIntNode
+from torch.utils._pytree import tree_leaves
 
 from sot.torch_compat import op_effects
 from sot.torch_compat.operators import rules
@@ -37,6 +38,11 @@ rules.fix()
 def is_symbolic(fake: torch.Tensor) -> bool:
     """Whether a size or stride of a fake tensor is a symbol."""
     return bool(fake._has_symbolic_sizes_strides)
+
+
+def has_constant(fake: Any) -> bool:
+    """Whether torch knows the contents of a fake tensor. Where a compiler traces, it calls operators with them."""
+    return isinstance(fake, FakeTensor) and fake.constant is not None
 
 
 def forget_constant(fake: Any) -> None:
@@ -76,6 +82,8 @@ class RecordingFakeMode(FakeTensorMode):
         if self.is_inside:
             return super().__torch_dispatch__(func, types, args, kwargs)
         self.note(func, args, kwargs)
+        if func.namespace not in op_effects.TORCHS_OWN:
+            self.forget_constants(tree_leaves((args, kwargs)))
         versions = [(tensor, tensor._version) for tensor in op_effects.changed_lists(func, args)
                     if not tensor.is_inference()]
         self.is_inside = True
@@ -89,6 +97,15 @@ class RecordingFakeMode(FakeTensorMode):
         if func in POSITIONS_AND_COUNTS and any(number.dtype is not torch.int64 for number in result[1:]):
             raise DynamicOutputShapeException(func)
         return result
+
+    def forget_constants(self, values: Sequence[Any]) -> None:
+        """Forget the contents of fakes that are made of Python numbers, and of their views. torch would call an
+        operator with real tensors of these contents, but only those of torch itself compute and do nothing else.
+        """
+        for value in values:
+            if has_constant(value):
+                self.fake_tensor_converter.invalidate_constant_aliases(value.constant)
+                forget_constant(value)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from sot.guards.guards import EqualsGuard, short
+from sot.guards.guards import EqualsGuard, TypeGuard, short
 from sot.guards.origin import Origin
 from sot.support.errors import Break, NotRebuildable, Reason
 from sot.support.registry import Registry
@@ -362,6 +362,12 @@ class Opaque(Value):
 
     def graph_argument(self, m: Machine, found: dict[int, Any], as_number: bool = False) -> Any:
         raise self.refusal(f"{self} as an argument of a tensor operation")
+
+    def truth(self, m: Machine) -> bool | None:
+        if self.origin is None or hasattr(self.pytype, "__bool__") or hasattr(self.pytype, "__len__"):
+            return None
+        m.guard(TypeGuard(self.origin, self.pytype))
+        return True
 
     def key(self) -> Any:
         if self.pytype.__hash__ is object.__hash__:

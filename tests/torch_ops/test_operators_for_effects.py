@@ -19,6 +19,17 @@ def _(x, tag):
     return None
 
 
+@torch.library.custom_op("sot_effects::counted", mutates_args=())
+def counted(x: torch.Tensor) -> torch.Tensor:
+    LOG.append(("counted", x.tolist()))
+    return x + 1
+
+
+@counted.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
 def notes(x, write):
     LOG.clear()
     y = x + 1
@@ -42,3 +53,13 @@ def test_effects_happen_in_order_and_are_seen(backend, write):
         (right, *known), right_log = log_of(notes, write)
         assert torch.equal(got, right)
         assert (seen, log) == (known, right_log)
+
+
+def test_capture_does_not_call_an_operator_of_the_program_with_a_tensor_made_of_a_number():
+    def fn(x, number):
+        return x * counted(torch.tensor(number))
+    translated = sot.to_static(fn)
+    for number in (1, 1, 2):
+        LOG.clear()
+        assert torch.equal(translated(torch.ones(2), number), torch.ones(2) * (number + 1))
+        assert LOG == [("counted", number)]

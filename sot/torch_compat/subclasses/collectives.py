@@ -136,27 +136,104 @@ def started(function: Any) -> Callable[..., torch.Tensor] | None:
     return STARTED.get(function.__qualname__) if of_distributed else None
 
 
-def methods_of_groups(*names: str) -> list[Any]:
-    if not dist.is_available():
-        return []
-    raw = [vars(dist.ProcessGroup)[name] for name in names]
-    return [getattr(method, "__func__", method) for method in raw]
+def methods_of_groups(*names: str) -> dict[str, Any]:
+    """The methods of process groups that this torch has, and the getters of their properties."""
+    found = vars(dist.ProcessGroup) if dist.is_available() else {}
+    raw = {name: found[name] for name in names if name in found}
+    return {name: method.fget if isinstance(method, property) else getattr(method, "__func__", method)
+            for name, method in raw.items()}
 
 
-def message_nodes(name: str, group: Any, peer: int, tag: int) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Two functions of a tensor: one that begins to send or to receive it, and one that waits."""
+def classes_of_options() -> list[type]:
+    """The classes of the objects that tell a method of process groups what to do."""
+    module = importlib.import_module("torch._C._distributed_c10d") if dist.is_available() else None
+    return [kind for name, kind in vars(module).items() if name.endswith("Options") and not name.startswith("_")
+            ] if module else []
+
+
+# ---- methods of process groups
+Tensors = Sequence[torch.Tensor]
+
+
+def any_shape(first: Tensors, others: Tensors, ranks: int, parts: Sequence[Sequence[int]]) -> bool:
+    return True
+
+
+def equal_shapes(first: Tensors, others: Tensors, ranks: int, parts: Sequence[Sequence[int]]) -> bool:
+    """A tensor on one side, and a tensor of each process on the other, or none where another process has them."""
+    counts = len(first), len(others)
+    return counts in ((1, ranks), (ranks, 1), (1, 0), (0, 1)) and len({t.shape for t in (*first, *others)}) == 1
+
+
+def one_a_process(first: Tensors, others: Tensors, ranks: int, parts: Sequence[Sequence[int]]) -> bool:
+    return len(first) == len(others) == ranks
+
+
+def whole_and_part(first: Tensors, others: Tensors, ranks: int, parts: Sequence[Sequence[int]]) -> bool:
+    sizes = sorted((first[0].numel(), others[0].numel()))
+    return sizes[0] * ranks == sizes[1]
+
+
+def in_parts(first: Tensors, others: Tensors, ranks: int, parts: Sequence[Sequence[int]]) -> bool:
+    """``parts`` are the sizes along the first axis, or nothing for equal ones."""
+    sizes = first[0].shape[:1], others[0].shape[:1]
+    return first[0].shape[1:] == others[0].shape[1:] and all(
+        len(size) == 1 and (len(part) == ranks and sum(part) == size[0] if part else size[0] % ranks == 0)
+        for size, part in zip(sizes, parts, strict=True))
+
+
+# A method that communicates, and whether it takes tensors: those of its first argument, to which it writes, and others.
+METHODS: dict[str, Callable[..., bool]] = {
+    **dict.fromkeys(("send", "recv", "recv_anysource", "allreduce", "allreduce_coalesced", "reduce", "broadcast",
+                     "barrier", "monitored_barrier"), any_shape),
+    **dict.fromkeys(("allgather", "gather", "scatter", "reduce_scatter"), equal_shapes),
+    **dict.fromkeys(("_allgather_base", "all_gather_single", "_reduce_scatter_base", "reduce_scatter_single"),
+                    whole_and_part),
+    **dict.fromkeys(("alltoall_base", "all_to_all_single"), in_parts),
+    "alltoall": one_a_process,
+}
+READ_ONLY = frozenset({"send"})                 # they do not write to it
+WITHOUT_WORK = frozenset({"monitored_barrier"})     # they return when they are done
+SENT = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.uint8, torch.int32,
+                  torch.int64})     # by all backends
+OF_INTEGERS = ("BAND", "BOR", "BXOR")
+
+
+def takes(name: str, first: Tensors, others: Tensors, ranks: int, op: Any, parts: Sequence[Sequence[int]]) -> bool:
+    """Whether a method takes tensors, with this reduction, whatever the backend of the group is."""
+    tensors = *first, *others
+    if len({(t.dtype, t.device) for t in tensors}) > 1 or not {t.dtype for t in tensors} <= SENT:
+        return False
+    if op is not None and tensors and tensors[0].dtype.is_floating_point and any(
+            op == getattr(dist.ReduceOp, name_) for name_ in OF_INTEGERS):
+        return False
+    return METHODS[name](first, others, ranks, parts)
+
+
+def communication(name: str, call: Callable[..., Any], written: Sequence[int],
+                  ) -> tuple[Callable[..., None], Callable[[Any], Callable[..., None]]]:
+    """Two functions of tensors: one that begins what ``call`` begins with them, and the one that waits for it, made for
+    a time limit. ``written`` are the indices of the tensors that others change.
+    """
     works: dict[int, Any] = {}      # of each thread, between the two
 
-    def start(tensor: torch.Tensor) -> None:
-        if not isinstance(tensor, TRACED):
-            works[threading.get_ident()] = getattr(group, name)([tensor], peer, tag)
-        elif name == "recv":
-            tensor.zero_()      # a change
+    def start(*tensors: torch.Tensor) -> None:
+        if not any(isinstance(tensor, TRACED) for tensor in tensors):
+            works[threading.get_ident()] = call(*tensors)
+        else:
+            for i in written:
+                tensors[i].copy_(torch.empty(tensors[i].shape))     # a change; what is like a constant has its values
 
-    def wait(tensor: torch.Tensor) -> None:
-        if not isinstance(tensor, TRACED):
-            works.pop(threading.get_ident()).wait()
-    for function, text in ((start, f"{name}_begins"), (wait, f"{name}_ends")):
-        function.__name__ = function.__qualname__ = text
-        function.is_opaque = True   # type: ignore[attr-defined]
-    return start, wait
+    def waiting(timeout: Any) -> Callable[..., None]:
+        def wait(*tensors: torch.Tensor) -> None:
+            work = None if any(isinstance(t, TRACED) for t in tensors) else works.pop(threading.get_ident())
+            if work is not None:    # with some backends it is done
+                work.wait() if timeout is None else work.wait(timeout)
+        return opaque(wait, f"{name}_ends")
+    return opaque(start, f"{name}_begins"), waiting
+
+
+def opaque(function: Any, text: str) -> Callable[..., None]:
+    function.__name__ = function.__qualname__ = text
+    function.is_opaque = True
+    return function

@@ -11,4 +11,10 @@ FUNCTIONS = {
         "all_reduce", "all_gather_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast", "wait_tensor",
         "all_gather_tensor_autograd", "reduce_scatter_tensor_autograd", "all_to_all_single_autograd"}),
 }
+# Questions whose answers follow from a mesh, which does not change: capture asks them.
+OF_MESHES = {
+    "torch.distributed.device_mesh": frozenset("DeviceMesh." + name for name in (
+        "__getitem__", "__eq__", "__hash__", "__repr__", "get_group", "get_all_groups", "size", "get_rank",
+        "get_local_rank", "get_coordinate")),
+}
 HELD = ("torch.distributed", "torch._C._distributed_c10d")      # modules of the classes of meshes and groups

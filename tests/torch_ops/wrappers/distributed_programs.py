@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves
 import sot
 
 A_MINUTE = datetime.timedelta(minutes=1)
+GRID = None     # a mesh of two dimensions
 SCALES = nn.Parameter(torch.arange(4.0))
 
 
@@ -141,6 +142,60 @@ def turns(x, mesh):
     return source, received
 
 
+def to_one_rank(x, mesh):
+    """The other ranks hand nothing in."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    total, own = x * 2, torch.empty_like(x)
+    parts = [torch.empty_like(x) for _ in range(ranks)] if rank == 1 else None
+    dist.reduce(total, 1, op=dist.ReduceOp.MAX)
+    dist.gather(x + 1, parts, dst=1)
+    work = dist.scatter(own, [x * i for i in range(ranks)] if rank == 1 else None, src=1, async_op=True)
+    y = x.sin()
+    work.wait()
+    return own + y, parts, total if rank == 1 else None
+
+
+def lists_of_tensors(x, mesh):
+    ranks = dist.get_world_size()
+    own, turned = torch.empty_like(x), [torch.empty_like(x) for _ in range(ranks)]
+    dist.reduce_scatter(own, [x * i for i in range(ranks)])
+    dist.all_to_all(turned, [x + i for i in range(ranks)])
+    uneven, sizes = x.new_empty(2, 4), [[1, 1], [1, 1]]
+    dist.all_to_all_single(uneven, x, *sizes)
+    flat = torch.cat([x.flatten(), own.flatten()])
+    dist.all_reduce(flat[:4])
+    return own, turned, uneven, flat
+
+
+def barriers(x, mesh):
+    y = x * 2
+    dist.barrier()
+    work = dist.barrier(async_op=True)
+    dist.monitored_barrier(timeout=A_MINUTE)
+    work.wait()
+    return y + 1, work.is_completed()
+
+
+def flags(x, mesh):
+    """Whether any rank stops: a tensor that is made of a number, whose value others change."""
+    flag, count, all_flags = torch.tensor(dist.get_rank()), torch.tensor(0), [torch.tensor(0), torch.tensor(0)]
+    dist.all_gather(all_flags, flag)
+    dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+    if dist.get_rank() == 0:
+        dist.send(flag + 2, 1)
+    else:
+        dist.recv(count, 0)
+    return flag.item(), count.item(), [n.item() for n in all_flags], x + 1
+
+
+def slices_of_meshes(x, mesh):
+    part = GRID["tp"]
+    y = x * part.get_local_rank() + GRID.size()
+    dist.all_reduce(y, group=part.get_group())
+    d = DTensor.from_local(y, GRID["tp"], [Shard(0)])
+    return (d * 2).full_tensor(), part.size(), GRID.get_group("dp") == GRID["dp"].get_group(), part == GRID["tp"]
+
+
 def gathered_without_gradients(x, mesh):
     parts = [torch.empty_like(SCALES) for _ in range(dist.get_world_size())]
     with torch.no_grad():
@@ -172,7 +227,9 @@ def values(result):
 
 def main(backend, folder):
     dist.init_process_group("gloo")
+    global GRID
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    GRID = init_device_mesh("cpu", (1, dist.get_world_size()), mesh_dim_names=("dp", "tp"))
     x = torch.randn(2, 4, generator=torch.Generator().manual_seed(dist.get_rank()))
     rows = {}
 
@@ -189,7 +246,8 @@ def main(backend, folder):
         note(make.__name__, translated, train(plain, plain), train(model, translated))
     for fn, arg in ((made_inside, x), (partial_sums, x), (functional_collectives, x), (in_place, x), (one_sum, x),
                     (overlapping, x), (gathered, x), (scattered, x), (messages, x), (turns, x),
-                    (gathered_without_gradients, x),
+                    (gathered_without_gradients, x), (to_one_rank, x), (lists_of_tensors, x), (barriers, x),
+                    (slices_of_meshes, x),
                     (handed_in, distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]))):
         translated = sot.to_static(fn, backend=backend)
         want, got = (call(call(arg.clone(), mesh)[2], mesh) if fn is in_place else call(arg, mesh)

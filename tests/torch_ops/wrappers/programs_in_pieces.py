@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -89,6 +90,36 @@ def waited_for_elsewhere(translate):
     return found
 
 
+def flags(translate):
+    """Whether any rank stops. The tensor is made of a number, whose value the others change."""
+    def step(stops, x):
+        flag = torch.tensor(int(stops))
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        if flag.item():
+            return "stop"
+        return x * 2
+    step = translate(step)
+    return [step(i == dist.get_rank(), batch(i)) for i in range(4)]
+
+
+def too_late(translate):
+    """Nothing is sent: the wait ends with an exception, in the handler that the program has around its call."""
+    def receive(x):
+        received, group = torch.empty_like(x), groups[0]
+        y = x * 2
+        dist.irecv(received, 1 - dist.get_rank(), group=group).wait(datetime.timedelta(seconds=0.2))
+        return y + received
+    receive, found = translate(receive), []
+    for i in range(2):
+        groups = [dist.new_group()]
+        start = time.perf_counter()
+        try:
+            receive(batch(i))
+        except RuntimeError as error:
+            found.append((type(error).__name__, time.perf_counter() - start < 10))
+    return found
+
+
 def batch(i):
     return torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(10 * i + dist.get_rank()))
 
@@ -100,7 +131,7 @@ def weights(model):
 def main(backend, folder):
     dist.init_process_group("gloo")
     rows = {}
-    for program in (fsdp_model, fsdp_step, ddp_step, objects, waited_for_elsewhere):
+    for program in (fsdp_model, fsdp_step, ddp_step, objects, waited_for_elsewhere, flags, too_late):
         translated, results = [], []
 
         def translate(function, translated=translated):

@@ -28,12 +28,19 @@ def rows_of(programs, backend, folder):
     return [json.loads((folder / f"rank{rank}").read_text()) for rank in range(RANKS)]
 
 
+def collectives(call, *args):
+    """The number of collectives in a call."""
+    before = dist.group.WORLD._get_sequence_number_for_group()
+    call(*args)
+    return dist.group.WORLD._get_sequence_number_for_group() - before
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_two_processes(backend, tmp_path):
     for rows in rows_of("distributed_programs.py", backend, tmp_path):
-        assert rows == {name: [True, 1, []] for name in rows} and len(rows) == 14
+        assert rows == {name: [True, 1, []] for name in rows} and len(rows) == 18
 
 
 @pytest.mark.slow
@@ -49,8 +56,52 @@ def test_library_code_for_processes_is_not_cut(backend, tmp_path):
         assert step[1] == 3 and step[2].count("GRADIENT") == 1 and {*step[2]} <= once | {"GRADIENT"}
         assert [why for why in rows["ddp_step"][2] if why not in once] in (
             ["OPAQUE_CALL", "GRADIENT"], ["OPAQUE_CALL", "GRADIENT", "OPAQUE_CALL"])
-        assert rows["objects"][1:] == [2, ["OPAQUE_CALL"] * 2]
+        assert rows["objects"][1:] == [2, ["OPAQUE_CALL"]]
+        assert rows["too_late"][1:] == [2, []]
         assert rows["waited_for_elsewhere"][1:] == [1, ["SIDE_EFFECT"] * 2]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_each_call_communicates_as_often_as_plain_python(backend):
+    """Neither capture nor a compiler communicates, also where it knows the tensor: other ranks do not take part."""
+    def step(x, number):
+        flag, out, y = torch.tensor(number), torch.zeros(3), x * 2
+        dist.all_reduce(flag)
+        dist.barrier()
+        dist.all_reduce(y)
+        dist.all_gather_into_tensor(out, y)
+        dist.reduce(out, 0)
+        return y * flag, out
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        translated = sot.to_static(step, backend=backend)
+        assert {collectives(call, torch.ones(3), n) for call in (step, translated) for n in (1, 1, 2, 2)} == {5}
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+def test_a_graph_that_fails_after_a_collective_is_not_run_again():
+    """Its exception leaves the function: the other ranks would not take part again."""
+    def step(x):
+        y = x * 2
+        dist.all_reduce(y)
+        return y + 1
+
+    def failing(module, examples):
+        def call(*args):
+            module.forward(*args)
+            raise RuntimeError("the device is gone")
+        return call
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        assert collectives(caught, sot.to_static(step, backend=failing), torch.ones(3)) == 1
+        assert "the device is gone" in repr(caught(sot.to_static(step, backend=failing), torch.ones(3)))
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="needs torch.distributed")
@@ -68,6 +119,38 @@ def test_collectives_that_raise_or_are_asynchronous():
     def wrong(x):
         y = x * 2
         return caught(dist.all_reduce, y, dist.ReduceOp.AVG), y
+
+    def wrong_after_another(x):
+        y = x * 2
+        dist.all_reduce(y)
+        try:
+            dist.all_reduce(y, op=dist.ReduceOp.BAND)
+        except RuntimeError as error:
+            return str(error), y + 1
+        return y
+
+    def wrong_after_a_change(x):
+        seen.append(1)
+        y = x * 2
+        dist.all_reduce(y)
+        dist.all_reduce(y, op=dist.ReduceOp.BAND)
+        return y
+
+    def waited_for_in_a_handler(x):
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        z = y.sin()
+        try:
+            work.wait()
+        except RuntimeError:
+            return z
+        return y
+
+    def printed_first(x):
+        y = x * 2
+        print("before")
+        dist.barrier()
+        return y
 
     def later(x):
         y = x * 2
@@ -135,8 +218,15 @@ def test_collectives_that_raise_or_are_asynchronous():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         check(wrong, torch.ones(3))
-        for fn in (of_autograd, strided, asked_whether_done, waited_for_later, done_before):
+        for fn in (of_autograd, strided, asked_whether_done, waited_for_later, done_before,
+                   waited_for_in_a_handler):
             check(fn, torch.ones(3), again=False)
+        seen = []
+        check(wrong_after_another, torch.ones(3))
+        for call in (wrong_after_a_change, sot.to_static(wrong_after_a_change)):
+            caught(call, torch.ones(3))
+        assert seen == [1, 1]
+        check(printed_first, torch.ones(3), graphs=1, breaks=1)
         check(later, torch.ones(3), graphs=1, breaks=0)
         assert "RuntimeError" in repr(of_another_shape(torch.ones(3)))
         assert "RuntimeError" in repr(of_another_dtype(torch.ones(3)))

@@ -1,12 +1,11 @@
-"""Collectives that change tensors, and questions about process groups.
+"""Collectives that change tensors, in the functional form that compilers know; see ``process_groups`` for others.
 
 A collective is two nodes: one that starts it, and one where the program waits. If the program does not wait before the
-graph ends, Python calls the collective: other processes may not take part in it before this one goes on. Sending and
-receiving are such nodes, too, if the backend runs its graph as it is: capture follows torch's Python code up to the
-method of the process group.
+graph ends, Python calls the collective: other processes may not take part in it before this one goes on.
 """
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,23 +13,21 @@ import torch.distributed as dist
 
 from sot.bytecode.resume_origin import source
 from sot.guards.assumptions import RestartCapture
-from sot.guards.guards import IsGuard
+from sot.interpreter.control_flow.failures import catches
 from sot.interpreter.torch_ops.torch_calls import torch_call
 from sot.interpreter.torch_ops.wrappers.library_functions import whole_node
 from sot.support.errors import Break, Reason
-from sot.support.registry import HANDLERS
+from sot.torch_compat.fake_tensors import has_constant
 from sot.torch_compat.operators.overlaps import is_expanded
 from sot.torch_compat.subclasses.collectives import (
-    BACKEND,
     WORK,
     finish,
     finished_work,
     fits,
-    message_nodes,
-    methods_of_groups,
     started,
 )
-from sot.values.base import ABSENT, FALSE, NONE, TRUE, Const, Value
+from sot.values.base import FALSE, NONE, TRUE, Const, Value
+from sot.values.constants import is_library
 from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorValue, has_own_code
 
@@ -42,17 +39,19 @@ if TYPE_CHECKING:
 
 
 class Work(Value):
-    """What ``async_op=True`` returns. ``end`` waits; it takes ``operands``."""
+    """What ``async_op=True`` returns. ``end(m, timeout)`` records the node that waits."""
 
     pytype = WORK
 
-    def __init__(self, place: Any, end: Callable[..., None], operands: list[Value]) -> None:
-        self.place, self.end, self.operands = place, end, operands
+    def __init__(self, place: Any, end: Callable[[Machine, Value], None]) -> None:
+        self.place, self.end = place, end
 
     def load_attr(self, m: Any, name: str) -> Value:
-        if name != "wait":
-            raise Break(Reason.UNSUPPORTED, f"reading .{name} of {self}")
-        return Wait(self)
+        if name == "wait":
+            return Method(self, self.wait)
+        if name in ("is_completed", "is_success") and self not in m.started:
+            return Method(self, lambda m: TRUE)
+        raise Break(Reason.UNSUPPORTED, f"reading .{name} of {self}")
 
     def truth(self, m: Any) -> bool | None:
         return True
@@ -61,11 +60,14 @@ class Work(Value):
         before, m.started = m.started, [*m.started, self]
         m.undoable(lambda: setattr(m, "started", before))
 
-    def finish(self, m: Machine) -> None:
+    def wait(self, m: Machine, timeout: Value = NONE) -> Value:
         if self in m.started:
-            torch_call(m, "call_function", self.end, self.operands, {})
+            if is_caught(m):
+                raise RestartCapture("the program catches the exception of a wait", unfinished=frozenset({self.place}))
+            self.end(m, timeout)
             before, m.started = m.started, [work for work in m.started if work is not self]
             m.undoable(lambda: setattr(m, "started", before))
+        return TRUE
 
     def rebuild(self, e: Emitter) -> str:
         return e.variable(self, f"{e.const(finished_work)}()")
@@ -74,30 +76,33 @@ class Work(Value):
         return "the work of a collective"
 
 
-class Wait(Value):
-    """The method ``wait`` of such an object."""
+class Method(Value):
+    """A method of such an object."""
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
+    def __init__(self, work: Work, function: Callable[..., Value]) -> None:
+        self.work, self.function = work, function
 
     def call(self, m: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        if len(args) + len(kwargs) > 1:
-            raise Break(Reason.BAD_CALL, "wait")
-        self.work.finish(m)
-        return TRUE
+        try:
+            given = inspect.signature(self.function).bind(m, *args, **kwargs)
+        except TypeError as error:
+            raise Break(Reason.BAD_CALL, str(self)) from error
+        return self.function(*given.args)
 
     def __str__(self) -> str:
-        return f"wait of {self.work}"
+        return f"a method of {self.work}"
 
 
 def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
     """The call of a collective as nodes; None for another function, and for a call that is no such node."""
     operation = started(function)
-    if operation is None or m.modes or m.builder.region is not None or not dist.is_initialized():
+    if operation is None or m.modes or m.builder.region is not None or not dist.is_initialized() or (
+            m.assumptions.interprets):
         return None
     place = caller(m)
-    if place in m.assumptions.unfinished:
-        raise Break(Reason.SIDE_EFFECT, f"{operation.__name__}, for whose end another piece of the program waits,")
+    if place in m.assumptions.timed:
+        return None
+    refuse_seen(m, operation.__name__, place)
     if hasattr(function, "__deprecated__"):     # it warns, and calls another one
         return None
     names = operation.__code__.co_varnames[:operation.__code__.co_argcount]
@@ -112,7 +117,7 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
     tensors = [*tensors_in(m, [*args, *kwargs.values()])]
     written = args[0] if args else kwargs.get(names[0], NONE)
     outputs: list[Value] = [*tensors_in(m, [written])]
-    if not outputs or not all(map(is_sent_as_it_is, tensors)) or not fits(
+    if not outputs or not all(map(is_sent_as_it_is, tensors)) or any(has_constant(v.fake) for v in tensors) or not fits(
             operation, [plain(m, value) for value in args], {name: plain(m, v) for name, v in kwargs.items()}):
         return None
     try:
@@ -122,12 +127,33 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
             return None
         raise
     m.builder.changes_traceless = True      # what is sent to other processes is not sent again
-    work = Work(place, finish, [result, *outputs])
+
+    def end(m: Machine, timeout: Value) -> None:
+        if not is_none(timeout):
+            raise RestartCapture("the functional form of a collective takes no timeout", timed=frozenset({place}))
+        torch_call(m, "call_function", finish, [result, *outputs], {})
+    work = Work(place, end)
     work.start(m)
     if is_async.constant():
         return work
-    work.finish(m)
+    work.wait(m)
     return NONE
+
+
+def refuse_seen(m: Machine, name: str, place: Any) -> None:
+    """Break before a communication that the program does not finish, or whose exception it catches: what has been sent
+    is not sent again, so an exception of the graph leaves the function.
+    """
+    if place in m.assumptions.unfinished:
+        raise Break(Reason.SIDE_EFFECT, f"{name}, for whose end another piece of the program waits,")
+    if is_caught(m):
+        raise Break(Reason.SIDE_EFFECT, f"{name}, which may raise, where the program catches exceptions,")
+
+
+def is_caught(m: Machine) -> bool:
+    """Whether the program would see an exception before it leaves the function."""
+    return bool(m.handled) or any(
+        catches(frame) for frame in m.frames if not is_library(frame.namespace.get("__name__")))
 
 
 def refuse_unfinished(m: Machine) -> None:
@@ -158,7 +184,7 @@ def tensors_in(m: Machine, values: list[Value]) -> Iterator[TensorValue]:
         if isinstance(value, TensorValue):
             yield value
         elif isinstance(value, (ListValue, TupleValue)):
-            yield from (item for item in m.settle(value.items) if isinstance(item, TensorValue))
+            yield from tensors_in(m, m.settle(value.items))
 
 
 def is_none(value: Value) -> bool:
@@ -168,80 +194,6 @@ def is_none(value: Value) -> bool:
 def is_sent_as_it_is(value: TensorValue) -> bool:
     """Whether the functional form takes this tensor as the collective does: autograd does not see either."""
     fake = value.fake
-    recorded = fake.requires_grad and torch.is_grad_enabled()
+    recorded = fake.requires_grad and (torch.is_grad_enabled() or not fake.is_leaf)
     return not (has_own_code(value.pytype) or recorded or fake.is_complex() or is_expanded(fake)) and (
         fake.is_contiguous())
-
-
-def answer(method: Any) -> Any:
-    """The handler of a method of process groups whose result is a constant of the group, which is guarded."""
-    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        group = args[0]
-        if len(args) != 1 or kwargs or group.real is ABSENT or group.origin is None:
-            raise Break(Reason.OPAQUE_CALL, "a method of a process group")
-        m.guard(IsGuard(group.origin, group.real))
-        return Const(method(group.real))
-    return handler
-
-
-def message(name: str) -> Any:
-    """The handler of a method of process groups that sends or receives a tensor."""
-    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        group, *rest = args
-        place, tensors = caller(m), [*tensors_in(m, rest[:1])]
-        peer, tag = (value.constant() if isinstance(value, Const) else None for value in (*rest[1:], NONE, NONE)[:2])
-        if place in m.assumptions.unfinished:
-            raise Break(Reason.SIDE_EFFECT, f"{name}, for whose end another piece of the program waits,")
-        if len(rest) != 3 or kwargs or len(tensors) != 1 or group.origin is None or not (
-                isinstance(peer, int) and isinstance(tag, int)) or (
-                m.assumptions.compiles or m.modes or m.builder.region is not None
-                or not is_sent_as_it_is(tensors[0])):
-            raise Break(Reason.SIDE_EFFECT, f"{name} of a process group")
-        m.guard(IsGuard(group.origin, group.real))
-        start, end = message_nodes(name, group.real, peer, tag)
-        torch_call(m, "call_function", start, [tensors[0]], {})
-        m.builder.changes_traceless = True
-        work = Work(place, end, [tensors[0]])
-        work.start(m)
-        return work
-    return handler
-
-
-class BackendOfGroup(Value):
-    """What carries out the work of a process group on a device."""
-
-    pytype = BACKEND
-
-    def __init__(self, real: Any) -> None:
-        self.real = real
-
-    def load_attr(self, m: Any, name: str) -> Value:
-        if name != "supports_coalescing":
-            raise Break(Reason.UNSUPPORTED, f"reading .{name} of {self}")
-        return Const(self.real.supports_coalescing)
-
-    def rebuild(self, e: Emitter) -> str:
-        return e.const(self.real)
-
-    def __str__(self) -> str:
-        return "the backend of a process group"
-
-
-def backend_of(method: Any) -> Any:
-    """The handler of the method of process groups that returns the backend of a device."""
-    def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        group, device = args if len(args) == 2 else (NONE, NONE)
-        if kwargs or group.origin is None or not isinstance(device, Const):
-            raise Break(Reason.OPAQUE_CALL, "a method of a process group")
-        m.guard(IsGuard(group.origin, group.real))
-        return BackendOfGroup(method(group.real, device.constant()))
-    return handler
-
-
-for _method in methods_of_groups("rank", "size"):
-    HANDLERS[_method] = answer(_method)
-for _name in ("send", "recv"):
-    for _method in methods_of_groups(_name):
-        HANDLERS[_method] = message(_name)
-for _method in methods_of_groups("_get_backend"):
-    HANDLERS[_method] = backend_of(_method)

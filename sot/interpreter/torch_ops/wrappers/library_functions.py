@@ -1,5 +1,5 @@
 """Functions of torch in Python that are one node: those that make, change and read a DTensor, functional
-collectives, and masks.
+collectives, and masks. Questions about a mesh are asked during capture.
 
 Their arguments besides tensors (meshes, placements, groups, functions) are constants of the node. A mesh or a group is
 guarded by identity, so rank and size of the world are those of the captured call.
@@ -16,19 +16,23 @@ from sot.interpreter.torch_ops import overrides
 from sot.interpreter.torch_ops.wrappers.instances import as_torch
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
-from sot.torch_compat.subclasses.library_functions import FUNCTIONS, HELD
+from sot.torch_compat.fake_tensors import has_constant
+from sot.torch_compat.subclasses.library_functions import FUNCTIONS, HELD, OF_MESHES
 from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.callables import FunctionValue
 from sot.values.constants import is_library
 from sot.values.objects import DictValue, ListValue, TupleValue
 from sot.values.tensor import TensorValue
+from sot.values.wrapping import wrap_known
 
 if TYPE_CHECKING:
     from sot.interpreter.machine import Machine
 
 
 def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
-    """The call of such a function as a node; None for another function."""
+    """The call of such a function as a node, or the answer of a mesh; None for another function."""
+    if function.__qualname__ in OF_MESHES.get(function.__module__, ()):
+        return answer_of_mesh(m, function, args, kwargs)
     if function.__qualname__ not in FUNCTIONS.get(function.__module__, ()) or makes_strided(function, kwargs):
         return None
     if m.modes or any(overrides.asked(m, value) for value in args):     # an override sees what the function calls
@@ -38,6 +42,20 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
         if not isinstance(check, Const) or check.constant():
             raise Break(Reason.SIDE_EFFECT, f"{function.__qualname__} with run_check")
     return whole_node(m, function, args, kwargs)
+
+
+def answer_of_mesh(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+    """What a mesh tells about itself, such as its part of some name; None if it raises."""
+    tensors: list[Value] = []
+    call = bound(function, [place(m, value, tensors) for value in args],
+                 {name: place(m, value, tensors) for name, value in kwargs.items()})
+    if tensors:
+        return None
+    try:
+        found = call()
+    except Exception:  # noqa: BLE001 - Python raises it again
+        return None
+    return ListValue([wrap_known(m, item) for item in found]) if type(found) is list else wrap_known(m, found)
 
 
 def makes_strided(function: Any, kwargs: dict[str, Value]) -> bool:
@@ -55,6 +73,8 @@ def whole_node(m: Machine, function: Any, args: list[Value], kwargs: dict[str, V
     if not tensors:
         raise Break(Reason.OPAQUE_CALL, function.__qualname__)
     if function.__module__.startswith("torch.distributed."):
+        if not m.assumptions.interprets and any(isinstance(v, TensorValue) and has_constant(v.fake) for v in tensors):
+            raise Break(Reason.SIDE_EFFECT, f"{function.__qualname__}, which a compiler would call with a constant,")
         m.builder.changes_traceless = True      # what is sent to other processes is not sent again
     return as_torch(m, bound(function, places, named), tensors, {})
 

@@ -1,7 +1,7 @@
 # make demo   translate two models and compare them with plain PyTorch
 # make test   the test suite but its slow tests make bench  the measurements of benchmarks/
 # make test-slow   the slow tests: those that take over a second, which start processes or compile, and installations
-# make test-versioned   all tests, also slow ones, of what depends on the version of Python or torch
+# make test-versioned   tests, also slow ones, of what depends on the version of Python or torch
 # make lint   ruff, mypy, C warnings              make zoo    real models, from ../shared/zoo
 # make docs   the documentation, in build/docs    make examples   each example, under a minute
 # make kernels   every kernel compiled for GPUs, without one
@@ -70,10 +70,11 @@ test-slow: install
 examples: install
 	$(RUN) -m pytest -q --durations=0 tests/frontend/test_examples.py -k an_example_runs $(ARGS)
 
-# The hook built so that it counts what it keeps alive, in a copy of the package.
+# What Inductor compiles is a matter of its version, and takes as long as all else: `make test-all` runs it.
 test-versioned: install
-	$(PYTEST) $(VERSIONED) $(ARGS)
+	$(PYTEST) $(VERSIONED) -k "not inductor" $(ARGS)
 
+# The hook built so that it counts what it keeps alive, in a copy of the package.
 test-debug: install
 	rm -rf build/debug
 	SOT_HOOK_DEBUG=1 $(RUN) setup.py -q build --build-base build/debug --build-lib build/debug/lib

@@ -65,7 +65,8 @@ def test_types_survive_translation(tmp_path):
     """mypy accepts the right calls, and reports exactly the wrong ones."""
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(PROGRAM + "\n".join(ERRORS) + "\n")
-    done = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "program.py"], cwd=tmp_path,
+    done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir",
+                           ROOT / ".mypy_cache", "program.py"], cwd=tmp_path,
                           capture_output=True, text=True, env=os.environ | {"MYPYPATH": str(ROOT)}, timeout=300)
     found = [line.partition(" error: ")[2] for line in done.stdout.splitlines() if " error: " in line]
     assert len(found) == len(ERRORS), done.stdout

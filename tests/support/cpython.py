@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 MODULES = """test_generators test_dict test_list test_set test_tuple test_exceptions test_contextlib test_functools
 test_itertools test_collections test_dataclasses test_enum test_patma test_unpack test_named_expressions test_scope
 test_super test_descr test_grammar test_with test_raise""".split()
-QUICK = """test_generators test_list test_tuple test_contextlib test_unpack test_named_expressions test_scope test_super
+QUICK = """test_generators test_list test_contextlib test_unpack test_named_expressions test_scope test_super
 test_with test_raise""".split()     # of these `make test` runs all; `make cpython` runs every module
 
 EXPECTED = {

@@ -60,7 +60,6 @@ def test_a_damaged_binary_is_compiled_again(filled, harm):
     again = run(folder)
     assert len(again["compiled"]) == 1
     assert json.loads(files[0].with_suffix(".json").read_text())["name"] == json.loads(before)["name"]
-    assert run(folder)["compiled"] == []
 
 
 def test_launches_are_given_addresses_and_block_sizes(filled):

@@ -91,9 +91,8 @@ def gradient(results, x):
     return torch.autograd.grad(torch.stack(losses).sum(), x)[0] if losses else None
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-@programs.each
-def test_two_captures_serve_all_sizes(fn, backend):
+def check_sizes(fn, backend):
+    """Calls with these sizes give PyTorch's results, strides and gradients, with two captures."""
     translated = sot.to_static(fn, backend=backend)
     for n in SIZES:
         inputs = [torch.rand(2, n, 4, generator=torch.Generator().manual_seed(n)).requires_grad_() for _ in range(2)]
@@ -105,6 +104,18 @@ def test_two_captures_serve_all_sizes(fn, backend):
         torch.testing.assert_close(gradient(mine, inputs[0]), gradient(its, inputs[1]))
     assert len(sot.translation_of(translated).captures) <= 2
     assert not any(capture.stopped for capture in sot.translation_of(translated).captures)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@programs.each
+def test_two_captures_serve_all_sizes(fn, backend):
+    check_sizes(fn, backend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fn", [one_hot, pooled])
+def test_inductor_compiles_them_twice(fn):
+    check_sizes(fn, "inductor")
 
 
 class Saved(nn.Module):

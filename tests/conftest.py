@@ -8,6 +8,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 # Tests are about what is captured, not about whether it pays; tests of that unset it.
 os.environ.setdefault("SOT_BUDGET", "all")
 os.environ.setdefault("SOT_VERIFY", "1")        # scheduled programs of kernels, by their verifier
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")     # the tests themselves take all cores
 
 import pytest
 import torch

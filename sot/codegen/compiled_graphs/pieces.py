@@ -90,11 +90,11 @@ def in_pieces(module: fx.GraphModule, backend: Backend, plain: Collection[Any]) 
     for node in module.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
-        if (whole := tuple_of(node)) in place and not kinds[place[whole]]:      # a piece returns tensors
+        if (whole := tuple_of(node)) in place:      # pieces take and return tensors, whose sizes are known symbols
             place[node] = place[whole]
             ends = ends or node in seen
             continue
-        now = is_plain(node, plain)
+        now = is_plain(node, plain) or any(kinds[place[n]] for n in node.all_input_nodes if n in place and is_tuple(n))
         if number < 0 or now != was_plain or ends:
             number += 1
             kinds[number], modes[number] = now, grad
@@ -186,8 +186,11 @@ def shows_gradient(node: fx.Node) -> bool:
 def tuple_of(node: fx.Node) -> Any:
     """The node whose results a node takes an item of, if they are several."""
     whole = node.args[0] if node.target is operator.getitem else None
-    is_tuple = isinstance(whole, fx.Node) and isinstance(whole.meta.get("example_value"), (tuple, list))
-    return whole if is_tuple else None
+    return whole if isinstance(whole, fx.Node) and is_tuple(whole) else None
+
+
+def is_tuple(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("example_value"), (tuple, list))
 
 
 def changes_shared(part: fx.GraphModule) -> bool:

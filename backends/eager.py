@@ -2,7 +2,7 @@
 
 It turns ``cond`` and ``while_loop`` into Python's ``if`` and ``while`` over the subgraphs. torch's operations trace
 their subgraphs at each call that needs gradients, and return zeros as the gradients of the branch that was not taken;
-Python returns none.
+Python returns none. A ``torch.cond`` that the program has written returns zeros here, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from sot.graph.regions import if_else
+from sot.graph.regions import WRITTEN, if_else
 
 Subgraph = Callable[..., Any]
 
@@ -22,6 +22,32 @@ def run_while(condition: Subgraph, body: Subgraph, carried: Sequence[Any], opera
     while condition(*carried, *operands):
         carried = body(*carried, *operands)
     return carried
+
+
+class AllOrNone(torch.autograd.Function):
+    """Tensors that all have a gradient if one of them has: zeros, where nothing is computed from one."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(t.view_as(t) for t in given)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return gradients
+
+
+def run_cond(test: Any, if_true: Subgraph, if_false: Subgraph, operands: Sequence[Any]) -> Sequence[Any]:
+    """What ``torch.cond`` returns: results that require grad, and have a gradient of every operand, if one does."""
+    def needs(t: Any) -> bool:
+        return isinstance(t, torch.Tensor) and t.requires_grad
+    if not torch.is_grad_enabled() or not any(map(needs, operands)):
+        return if_else(test, if_true, if_false, operands)
+    tied = AllOrNone.apply(*filter(needs, operands))
+    given = iter(tied)
+    results = if_else(test, if_true, if_false, [next(given) if needs(t) else t for t in operands])
+    # A copy, because autograd refuses changes in place of views that one function returns.
+    return tuple(t if t.requires_grad or not (t.is_floating_point() or t.is_complex())
+                 else AllOrNone.apply(t, *tied)[0].clone() for t in results)
 
 
 PLAIN: dict[Any, Callable[..., Any]] = {
@@ -44,5 +70,5 @@ def with_plain_control_flow(gm: GraphModule) -> GraphModule:
     copy.output(copy.graph_copy(gm.graph, {}))
     for node in copy.nodes:
         if node.op == "call_function" and node.target in PLAIN:
-            node.target = PLAIN[node.target]
+            node.target = run_cond if WRITTEN in node.meta else PLAIN[node.target]
     return GraphModule(dict(gm.named_children()) | subgraphs, copy)

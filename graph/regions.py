@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Cond = torch.ops.higher_order.cond
 While = torch.ops.higher_order.while_loop
 WHILE_TRUE = "while_true"   # the kind of a subgraph that is a loop's condition
+WRITTEN = "written"         # in the meta of a node of `Cond`: the program calls torch.cond itself
 
 
 def if_else(test: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], operands: Sequence[Any]) -> Any:

@@ -142,6 +142,7 @@ COMPILING_FLAGS = tuple(f for f in (
 # By the dotted name of a package or module; the longest name that fits counts.
 TOLD = {
     "torch.nn": True,                       # skips warnings of eager mode
+    "torch.nn.modules.module": False,       # leaves out hooks with always_call=True when a call raises
     "torch.nn.modules.transformer": False,  # gives different values for padding
     "torch.nn.parallel": False,             # DistributedDataParallel does not set itself up
     "torch.optim": True,                    # reads no scalars of tensors, does not group tensors by device

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from harness import Counter, Programs, tensors
+from harness import Counter, Programs, same, tensors
 from torch import nn
 from torch._higher_order_ops import map as map_rows
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 
 import sot
 from sot.support.errors import CaptureError
@@ -99,3 +100,49 @@ def test_what_torch_refuses_is_left_to_torch(fn):
     with pytest.raises(CaptureError, match="operand|changes"):
         sot.to_static(fn, backend="eager", full_graph=True)(torch.randn(5, 4))
     CALLS.clear()
+
+
+# ---- torch.cond ---------------------------------------------------------------------------------------------------
+def sides_of_two_tensors(x, y):
+    return torch.cond(x.sum() > 0, lambda: x * 2, lambda: y * 3)
+
+
+def a_result_without_a_history(x, y):
+    one, two = torch.cond(x.sum() > 0, lambda a: (a * 2, torch.ones(3)), lambda a: (y + a, torch.zeros(3)), (x,))
+    return one, two.add_(1)
+
+
+def a_side_without_a_history(x, y):
+    return torch.cond(x.sum() > 0, lambda: torch.ones(3), lambda: y * 3)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [sides_of_two_tensors, a_result_without_a_history, a_side_without_a_history])
+def test_cond_has_a_gradient_of_each_operand_whichever_side_is_taken(fn, backend, sign):
+    """torch.cond gives zeros for what the side that was not taken has used; an ``if`` gives none."""
+    def seen(fn):
+        x, y = (torch.full((3,), sign, requires_grad=True) for _ in range(2))
+        results = [*tensors(fn(x, y))]
+        torch.stack(results).sum().backward()
+        return [*results, x.grad, y.grad], [t.requires_grad for t in results]
+    assert same(seen(sot.to_static(fn, backend=backend, full_graph=True)), seen(fn)) is None
+
+
+# ---- while_loop ---------------------------------------------------------------------------------------------------
+def nested_containers(x):
+    return while_loop(lambda i, state, n: i < n, lambda i, state, n: [i + 1, {
+        "a": state["a"] * 2, "b": (state["b"][0] + i,)}, n], (torch.tensor(0), {"a": x, "b": (x + 1,)}, 3))
+
+
+def a_list(x):
+    return while_loop(lambda i, y: i < 3, lambda i, y: [i + 1, y * 1.5], [torch.tensor(0), x])
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", [nested_containers, a_list])
+def test_while_loop_carries_containers_and_returns_those_of_its_body(fn, backend):
+    translated = sot.to_static(fn, backend=backend, full_graph=True)
+    for x in torch.randn(2, 3):
+        assert same(translated(x), fn(x)) is None
+    assert len(sot.translation_of(translated).captures) == 1

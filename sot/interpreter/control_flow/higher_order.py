@@ -11,6 +11,7 @@ from sot.interpreter.builtins.common import take
 from sot.interpreter.control_flow.join import cond, given, keep_states, merged_contents, take_results, with_grad
 from sot.interpreter.control_flow.merge_values import CONTENTS, Differ, Merge, Pair, fake_result
 from sot.interpreter.control_flow.predicates import as_truth
+from sot.interpreter.control_flow.results import is_alike, tensors_of, with_tensors
 from sot.interpreter.control_flow.speculate import RETURNED, End, Refusal, Start, ended
 from sot.interpreter.frame import BRANCH
 from sot.interpreter.loop import run
@@ -18,7 +19,6 @@ from sot.support.errors import Break, Reason
 from sot.support.registry import handles
 from sot.torch_compat.functions import nested_region, while_loop
 from sot.values.base import ENTERED, Const, Value
-from sot.values.objects import ListValue, TupleValue
 from sot.values.tensor import TensorNumber, TensorValue, refuse_instances
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def call_cond(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     frame, merge = m.frames[-1], Merge(m, truth)
     value = merge.value(ends[0].value, ends[1].value, "the value returned")
     contents = merged_contents(m, frame, merge, ends)
-    cond(m, frame, truth, merge.pairs, regions)
+    cond(m, frame, truth, merge.pairs, regions, is_written=True)
     keep_states(m, ends)
     for container, held in contents:
         CONTENTS[type(container)].write(m, container, held)
@@ -89,13 +89,13 @@ def call_cond(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
 @refusing("while_loop")
 def call_while_loop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
     condition, body, carried = take("while_loop", args, kwargs, "cond_fn", "body_fn", "carried_inputs", required=3)
-    first = carried.items_list(m) or []
-    refuse_instances("while_loop", first)
-    if not first or not all(isinstance(v, TensorValue) for v in first):
-        raise Refusal("the loop carries a value that is not a tensor")
-    grads = [v.fake.requires_grad for v in first]
+    refuse_instances("while_loop", carried.items_list(m) or [])
+    first = tensors_of(m, carried)
+    if not first:
+        raise Refusal("the loop carries no tensor")
+    grads = [ref.fake.requires_grad for ref in first]
     while True:
-        loop = WrittenLoop(m, first, grads)
+        loop = WrittenLoop(m, carried, first, grads)
         results = loop.follow(condition, body)
         needed = [torch.is_grad_enabled() and (g or r.fake.requires_grad) for g, r in zip(grads, results, strict=True)]
         if needed == grads:
@@ -106,32 +106,35 @@ def call_while_loop(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> 
 class WrittenLoop:
     """A ``while_loop`` of the program."""
 
-    def __init__(self, m: Machine, first: list[Any], grads: list[bool]) -> None:
-        self.m, self.first = m, [v.ref for v in first]
+    def __init__(self, m: Machine, carried: Value, first: list[TensorRef], grads: list[bool]) -> None:
+        self.m, self.carried, self.first = m, carried, first
         self.regions = [Region(m.builder), Region(m.builder)]
         for region in self.regions:
-            for value, grad in zip(first, grads, strict=True):
-                region.parameter(TensorRef(fake_result(m, value.fake, grad)), "carried")
+            for ref, grad in zip(first, grads, strict=True):
+                region.parameter(TensorRef(fake_result(m, ref.fake, grad)), "carried")
             region.initial = self.first
+
+    def arguments(self, refs: list[TensorRef]) -> list[Value]:
+        """The structure that the loop carries, with these tensors."""
+        return with_tensors(self.m, self.carried, [TensorValue(ref) for ref in refs]).items_list(self.m) or []
 
     def follow(self, condition: Value, body: Value) -> list[TensorRef]:
         """Execute one iteration. ``self.truth`` is the truth of the condition; the result is that of the body."""
         m, (decider, round_) = self.m, self.regions
-        truth = follow_call(m, condition, [TensorValue(ref) for ref in decider.parameters], decider).value
+        truth = follow_call(m, condition, self.arguments(decider.parameters), decider).value
         if not isinstance(truth, (TensorValue, TensorNumber)):
             raise Refusal("the condition does not depend on a tensor")
         with decider:
             self.truth = as_truth(m, truth)
-        value = follow_call(m, body, [TensorValue(ref) for ref in round_.parameters], round_).value
-        items: list[Any] = value.items_list(m) or [] if isinstance(value, (TupleValue, ListValue)) else []
-        if len(items) != len(self.first):
-            raise Refusal("the body does not return as many tensors as it receives")
+        value = follow_call(m, body, self.arguments(round_.parameters), round_).value
+        if value is None or not is_alike(m, value, self.carried):
+            raise Refusal("the body does not return what it receives")
+        self.returned = value
+        refs = tensors_of(m, value)
         merge = Merge(m, self.truth)
-        for i, (ref, item) in enumerate(zip(round_.parameters, items, strict=True)):
-            if not isinstance(item, TensorValue):
-                raise Refusal(f"carried input {i} becomes {item}")
-            merge.value(TensorValue(ref), item, f"carried input {i}")
-        return [item.ref for item in items]
+        for i, (ref, result) in enumerate(zip(round_.parameters, refs, strict=True)):
+            merge.value(TensorValue(ref), TensorValue(result), f"carried input {i}")
+        return refs
 
     def emit(self, results: list[TensorRef]) -> Value:
         m, frame = self.m, self.m.frames[-1]
@@ -149,7 +152,7 @@ class WrittenLoop:
         node = m.builder.record("call_function", While, (*modules, tuple(initial), tuple(operands)), {},
                                 tuple(ref.fake for ref in refs), m.stack_trace())
         take_results(m, node, refs, [*operands, *refs])
-        return TupleValue([TensorValue(ref) for ref in refs])
+        return with_tensors(m, self.returned, [TensorValue(ref) for ref in refs])
 
 
 @handles(nested_region)

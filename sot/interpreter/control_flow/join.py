@@ -11,7 +11,7 @@ import torch
 
 from sot.bytecode.flow import Flow, flow_of
 from sot.graph import TensorRef
-from sot.graph.regions import Cond, Region, shares_memory
+from sot.graph.regions import WRITTEN, Cond, Region, shares_memory
 from sot.guards.assumptions import Point, RestartCapture
 from sot.interpreter.control_flow import predicates, random_branches
 from sot.interpreter.control_flow.merge_values import (
@@ -21,6 +21,7 @@ from sot.interpreter.control_flow.merge_values import (
     Merge,
     Pair,
     Undecided,
+    fake_result,
     reachable,
 )
 from sot.interpreter.control_flow.speculate import ARRIVED, RETURNED, End, Refusal
@@ -172,8 +173,11 @@ def keep_states(m: Machine, ends: list[End]) -> None:
 
 
 # ---- the node -----------------------------------------------------------------------------------------------------
-def cond(m: Machine, frame: Frame, test: TensorBool, pairs: list[Pair], regions: list[Region]) -> None:
-    """One ``torch.cond`` that yields what the pairs stand for."""
+def cond(m: Machine, frame: Frame, test: TensorBool, pairs: list[Pair], regions: list[Region],
+         is_written: bool = False) -> None:
+    """One ``torch.cond`` that yields what the pairs stand for. ``is_written``: it is the program's own, so its
+    gradients are those of ``torch.cond``, not those of an ``if``.
+    """
     if not pairs and not any(region.operations for region in regions):
         return
     point: Point = frame.native, frame.last
@@ -191,8 +195,14 @@ def cond(m: Machine, frame: Frame, test: TensorBool, pairs: list[Pair], regions:
             ref.node = m.builder.item(node, i, ref.fake)
             ref.node.meta["of_constants"] = not any(isinstance(side, TensorRef) for side in pair[:2])
         return
+    if is_written and needs_gradients(*operands):
+        for ref in results:
+            if can_require_grad(ref) and not ref.fake.requires_grad:
+                ref.fake = fake_result(m, ref.fake, True)
     node = m.builder.record("call_function", Cond, (test.ref, *modules, tuple(operands)), {},
                             tuple(ref.fake for ref in results), m.stack_trace())
+    if is_written:
+        node.meta[WRITTEN] = True
     take_results(m, node, results, operands)
 
 
@@ -267,14 +277,22 @@ def with_grad(m: Machine, initial: list[TensorRef], parameters: Sequence[TensorR
     return found
 
 
+def needs_gradients(*refs: TensorRef) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(r.fake, torch.Tensor) and r.fake.requires_grad for r in refs)
+
+
+def can_require_grad(ref: TensorRef) -> bool:
+    return ref.fake.is_floating_point() or ref.fake.is_complex()
+
+
 def take_results(m: Machine, node: fx.Node, results: Sequence[TensorRef], operands: Sequence[TensorRef]) -> None:
     """Make references stand for the results of a node. If an operand requires grad, the node marks all floating
-    results as requiring grad. A result that is not computed from such an operand is detached.
+    results as requiring grad. A result that is not computed from such an operand is detached, unless the program has
+    written the operator.
     """
-    grad = torch.is_grad_enabled() and any(
-        isinstance(r.fake, torch.Tensor) and r.fake.requires_grad for r in operands)
+    grad = needs_gradients(*operands)
     for i, ref in enumerate(results):
         ref.node = m.builder.item(node, i, ref.fake)
-        if grad and not ref.fake.requires_grad and (ref.fake.is_floating_point() or ref.fake.is_complex()):
+        if grad and not ref.fake.requires_grad and can_require_grad(ref):
             ref.node = m.builder.record("call_method", "detach", (TensorRef(ref.fake, ref.node),), {}, ref.fake,
                                         m.stack_trace())

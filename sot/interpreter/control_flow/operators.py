@@ -15,7 +15,7 @@ from sot.graph import TensorRef
 from sot.graph.regions import Region, shares_memory
 from sot.interpreter.builtins.common import take
 from sot.interpreter.control_flow.higher_order import follow_call, refusing
-from sot.interpreter.control_flow.join import keep_states, refuse_symbols
+from sot.interpreter.control_flow.join import keep_states, needs_gradients, refuse_symbols
 from sot.interpreter.control_flow.merge_values import fake_result
 from sot.interpreter.control_flow.results import tensors_of, with_tensors
 from sot.interpreter.control_flow.speculate import Refusal
@@ -128,11 +128,6 @@ def slices(m: Machine, refs: Sequence[TensorRef]) -> list[torch.Tensor]:
     """The first slices of tensors, as a function receives them."""
     with m.builder.fake_mode, torch.no_grad():
         return [ref.fake.select(0, 0) for ref in refs]
-
-
-def needs_gradients(*refs: TensorRef) -> bool:
-    return torch.is_grad_enabled() and any(ref.fake.requires_grad for ref in refs
-                                           if isinstance(ref.fake, torch.Tensor))
 
 
 def followed(m: Machine, function: Value, given: Sequence[torch.Tensor | Const], refs: Sequence[TensorRef]) -> Subgraph:

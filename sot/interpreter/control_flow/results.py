@@ -43,6 +43,22 @@ def with_tensors(m: Machine, value: Value, made: list[Value]) -> Value:
     return value
 
 
+def is_alike(m: Machine, a: Value, b: Value, outermost: bool = True) -> bool:
+    """Whether a loop may carry a value and then the other one: both have one structure and the same integers.
+    ``outermost``: a list is as good as a tuple.
+    """
+    if isinstance(a, (TupleValue, ListValue)) and isinstance(b, (TupleValue, ListValue)):
+        xs, ys = a.items_list(m) or [], b.items_list(m) or []
+        return (outermost or type(a) is type(b)) and len(xs) == len(ys) and all(
+            is_alike(m, x, y, False) for x, y in zip(xs, ys, strict=True))
+    if isinstance(a, DictValue) and isinstance(b, DictValue):
+        keys = list(a.keys(m))
+        return keys == list(b.keys(m)) and all(is_alike(m, held(m, a, k), held(m, b, k), False) for k in keys)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return type(a.constant()) is type(b.constant()) is int and a.constant() == b.constant()
+    return isinstance(a, TensorValue) and isinstance(b, TensorValue)
+
+
 def held(m: Machine, value: DictValue, key: Any) -> Value:
     found = value.get(m, key)
     assert isinstance(found, Value)

@@ -79,6 +79,11 @@ def call_module(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Valu
 
 def has_hooks(m: Machine, module: ObjectValue) -> bool:
     for name, hooks in GLOBAL_HOOKS.items():
+        _, value = m.by_id.get(id(hooks), (hooks, None))
+        if isinstance(value, DictValue):        # the program has used it, and may have changed it
+            if value.keys(m):
+                return True
+            continue
         m.guard(LengthGuard(known(hooks, name), len(hooks)))
         if hooks:
             return True

@@ -214,3 +214,27 @@ def test_a_backward_hook_breaks_a_compiled_graph_only_around_its_module():
     f, got = gradient(lambda f: sot.to_static(f, backend=every_call("aot_eager")))
     torch.testing.assert_close(got, gradient(lambda f: f)[1])
     assert sum(bool(capture.stopped) for capture in f.captures) <= 5
+
+
+def for_all_modules(m, x):
+    seen = []
+    with torch.nn.modules.module.register_module_forward_hook(lambda module, args, out: seen.append(type(module))):
+        y = m(x)
+    return y, m(x), seen
+
+
+def although_the_call_raises(m, x):
+    seen = []
+    with m[0].register_forward_pre_hook(lambda module, args: 1 / 0), \
+            m[0].register_forward_hook(lambda module, args, out: seen.append(out), always_call=True):
+        try:
+            m(x)
+        except ZeroDivisionError as e:
+            seen.append(str(e))
+    return seen, x + 1
+
+
+@pytest.mark.parametrize("fn", [for_all_modules, although_the_call_raises])
+def test_a_hook_of_all_modules_and_one_that_is_called_although_the_call_raises(fn):
+    torch.manual_seed(0)
+    check(fn, torch.nn.Sequential(torch.nn.Linear(3, 3)), X, graphs=1, breaks=0)

@@ -162,7 +162,8 @@ def any_shape(first: Tensors, others: Tensors, ranks: int, parts: Sequence[Seque
 def equal_shapes(first: Tensors, others: Tensors, ranks: int, parts: Sequence[Sequence[int]]) -> bool:
     """A tensor on one side, and a tensor of each process on the other, or none where another process has them."""
     counts = len(first), len(others)
-    return counts in ((1, ranks), (ranks, 1), (1, 0), (0, 1)) and len({t.shape for t in (*first, *others)}) == 1
+    shape, *shapes = [t.shape for t in (*first, *others)]       # sizes that vary have no hash
+    return counts in ((1, ranks), (ranks, 1), (1, 0), (0, 1)) and all(other == shape for other in shapes)
 
 
 def one_a_process(first: Tensors, others: Tensors, ranks: int, parts: Sequence[Sequence[int]]) -> bool:

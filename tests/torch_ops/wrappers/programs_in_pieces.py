@@ -68,6 +68,46 @@ def ddp_step(translate):
     return whole_step(DistributedDataParallel(Mlp()), translate)
 
 
+class Copied(torch.autograd.Function):
+    """The input of columns of a weight: each rank has a part of its gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.clone()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+class Summed(torch.autograd.Function):
+    """The output of rows of a weight, of which each rank has a part."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def parallel_by_hand(translate):
+    model = Mlp()
+    call = translate(lambda x: Summed.apply(model.down(torch.relu(model.up(Copied.apply(x))))))
+    found = []
+    for i in range(3):
+        x = batch(i).requires_grad_()
+        loss = call(x).square().mean()
+        loss.backward()
+        found.append((loss.detach(), x.grad))
+    return found, [p.grad for p in model.parameters()]
+
+
 def objects(translate):
     def fn(x):
         y, found = x * 2, [None] * dist.get_world_size()
@@ -131,7 +171,7 @@ def weights(model):
 def main(backend, folder):
     dist.init_process_group("gloo")
     rows = {}
-    for program in (fsdp_model, fsdp_step, ddp_step, objects, waited_for_elsewhere, flags, too_late):
+    for program in (fsdp_model, fsdp_step, ddp_step, objects, waited_for_elsewhere, flags, too_late, parallel_by_hand):
         translated, results = [], []
 
         def translate(function, translated=translated):

@@ -57,6 +57,7 @@ def test_library_code_for_processes_is_not_cut(backend, tmp_path):
         assert [why for why in rows["ddp_step"][2] if why not in once] in (
             ["OPAQUE_CALL", "GRADIENT"], ["OPAQUE_CALL", "GRADIENT", "OPAQUE_CALL"])
         assert rows["objects"][1:] == [2, ["OPAQUE_CALL"]]
+        assert rows["parallel_by_hand"][1:] == [1, []] or backend != "eager"
         assert rows["too_late"][1:] == [2, []]
         assert rows["waited_for_elsewhere"][1:] == [1, ["SIDE_EFFECT"] * 2]
 

@@ -116,8 +116,8 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
         return None
     tensors = [*tensors_in(m, [*args, *kwargs.values()])]
     written = args[0] if args else kwargs.get(names[0], NONE)
-    outputs: list[Value] = [*tensors_in(m, [written])]
-    if not outputs or not all(map(is_sent_as_it_is, tensors)) or any(has_constant(v.fake) for v in tensors) or not fits(
+    outputs = [*tensors_in(m, [written])]
+    if not outputs or any(has_constant(v.fake) or not is_sent_as_it_is(v, v in outputs) for v in tensors) or not fits(
             operation, [plain(m, value) for value in args], {name: plain(m, v) for name, v in kwargs.items()}):
         return None
     try:
@@ -126,7 +126,6 @@ def called(m: Machine, function: Any, args: list[Value], kwargs: dict[str, Value
         if stop.reason is Reason.OPAQUE_VALUE:      # not a group that this process is in
             return None
         raise
-    m.builder.changes_traceless = True      # what is sent to other processes is not sent again
 
     def end(m: Machine, timeout: Value) -> None:
         if not is_none(timeout):
@@ -191,9 +190,11 @@ def is_none(value: Value) -> bool:
     return isinstance(value, Const) and value.constant() is None
 
 
-def is_sent_as_it_is(value: TensorValue) -> bool:
-    """Whether the functional form takes this tensor as the collective does: autograd does not see either."""
+def is_sent_as_it_is(value: TensorValue, is_written: bool) -> bool:
+    """Whether nodes take this tensor as the collective does: autograd does not see either. A change of a tensor that
+    autograd has saved may show in its version, which the backend of a group raises or not.
+    """
     fake = value.fake
-    recorded = fake.requires_grad and (torch.is_grad_enabled() or not fake.is_leaf)
+    recorded = fake.requires_grad and (torch.is_grad_enabled() or is_written and not fake.is_leaf)
     return not (has_own_code(value.pytype) or recorded or fake.is_complex() or is_expanded(fake)) and (
         fake.is_contiguous())

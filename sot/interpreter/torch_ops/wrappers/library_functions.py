@@ -17,6 +17,7 @@ from sot.interpreter.torch_ops.wrappers.instances import as_torch
 from sot.support.errors import Break, Reason
 from sot.torch_compat import functions
 from sot.torch_compat.fake_tensors import has_constant
+from sot.torch_compat.subclasses import collectives
 from sot.torch_compat.subclasses.library_functions import FUNCTIONS, HELD, OF_MESHES
 from sot.values.base import ABSENT, NONE, Const, Value
 from sot.values.callables import FunctionValue
@@ -72,7 +73,7 @@ def whole_node(m: Machine, function: Any, args: list[Value], kwargs: dict[str, V
     named = {name: place(m, value, tensors) for name, value in kwargs.items()}
     if not tensors:
         raise Break(Reason.OPAQUE_CALL, function.__qualname__)
-    if function.__module__.startswith("torch.distributed."):
+    if function.__module__.startswith(("torch.distributed.", collectives.__name__)):
         if not m.assumptions.interprets and any(isinstance(v, TensorValue) and has_constant(v.fake) for v in tensors):
             raise Break(Reason.SIDE_EFFECT, f"{function.__qualname__}, which a compiler would call with a constant,")
         m.builder.changes_traceless = True      # what is sent to other processes is not sent again

@@ -98,8 +98,9 @@ def communicate(name: str) -> Any:
 def is_carried_out(m: Machine, name: str, group: Any, tensors: tuple[list, list], options: list, rest: list) -> bool:
     """Whether nodes do what the method does, and do not raise for what can be known now."""
     first, others = tensors
-    if m.assumptions.compiles or m.modes or m.builder.region is not None or not all(
-            map(is_sent_as_it_is, (*first, *others))):
+    is_inside = m.builder.region is not None and not m.assumptions.interprets     # a compiler would trace it
+    if m.assumptions.compiles or m.modes or is_inside or not all(
+            is_sent_as_it_is(v, v in first and name not in READ_ONLY) for v in (*first, *others)):
         return False
     op = next((getattr(made, "reduceOp", None) for made in options), None)
     return takes(name, [v.fake for v in first], [v.fake for v in others], group.size(), op, sizes_of_parts(m, rest))

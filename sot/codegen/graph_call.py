@@ -72,9 +72,9 @@ class GraphCall:
         return "".join(name + ", " for name in self.results)
 
     def release(self, names: Names) -> list[str]:
-        """The lines that drop gradients, in variables too. All names of the entry are known."""
-        return [line for origin in self.released for line in (
-            f"{origin.expr(names)} = None", *[f"{names.origins[origin]} = None"] * (origin in names.origins))]
+        """The lines that drop gradients, in variables too, which an entry has for those that it reads."""
+        variables = [names.origins[origin] for origin in self.released if origin in names.origins]
+        return [f"{place} = None" for place in (*(origin.expr(names) for origin in self.released), *variables)]
 
     def lines(self, names: Names, code: CodeType) -> list[str]:
         """The call in Python."""

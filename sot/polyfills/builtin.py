@@ -44,11 +44,12 @@ def issubclass_of_any(subclass, classes):
 
 
 def getattribute_or_getattr(obj, name, hook, fallback):
-    """The attribute access of a class with both hooks."""
+    """The attribute access of a class with ``__getattr__``, which is called after the exception is gone."""
     try:
         return hook(obj, name)
     except AttributeError:
-        return fallback(obj, name)
+        pass
+    return fallback(obj, name)
 
 
 def getattr_or_default(obj, name, default):

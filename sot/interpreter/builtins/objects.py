@@ -302,7 +302,7 @@ def object_getattribute(m: Machine, args: list[Value], kwargs: dict[str, Value])
     obj, name = take("__getattribute__", args, kwargs, "obj", "name", required=2)
     text = name_of(m, name, "__getattribute__")
     if isinstance(obj, ObjectValue):
-        return attributes.generic_load(m, obj, text)
+        return attributes.generic_load(m, obj, text, asks=False)
     return obj.load_attr(m, text)
 
 

@@ -76,22 +76,32 @@ def load(m: Machine, obj: Value, name: str) -> Value:
     return generic_load(m, obj, name)
 
 
-def generic_load(m: Machine, obj: Value, name: str) -> Value:
-    """``object.__getattribute__(obj, name)``, then ``__getattr__``."""
+def generic_load(m: Machine, obj: Value, name: str, asks: bool = True) -> Value:
+    """``object.__getattribute__(obj, name)``. ``asks``: if that raises AttributeError, ``__getattr__`` is called."""
     cls = obj.pytype
     raw, owner = lookup(m, cls, name)
     if raw is vars(object)["__class__"]:
         return wrap_known(m, cls)
     if raw is not ABSENT:
         guard_protocol(m, type(raw))
-    if raw is not ABSENT and is_data_descriptor(raw):
-        return get_data(m, obj, raw, owner, name)
-    value = obj.load_held(m, name)
+    is_data = raw is not ABSENT and is_data_descriptor(raw)
+    value = ABSENT if is_data else obj.load_held(m, name)
     if value is not ABSENT:
         return value
-    if raw is not ABSENT:
-        return bind(m, obj, cls, raw, owner, name)
-    return missing(m, obj, name)
+    if raw is ABSENT:
+        return missing(m, obj, name) if asks else no_such_attribute(m, obj, name)
+    if asks and isinstance(obj, ObjectValue) and may_raise(raw):
+        hook, above = lookup(m, cls, "__getattr__")
+        if isinstance(hook, types.FunctionType):
+            return m.enter(polyfill.getattribute_or_getattr, [
+                obj, Const(name), Const(object.__getattribute__), class_value(m, hook, above, "__getattr__")])
+    return get_data(m, obj, raw, owner, name) if is_data else bind(m, obj, cls, raw, owner, name)
+
+
+def may_raise(raw: Any) -> bool:
+    """Whether reading it from an instance may raise AttributeError: it calls code, or is a slot that may be empty."""
+    return isinstance(raw, (property, functools.cached_property, types.MemberDescriptorType)) or isinstance(
+        lookup(None, type(raw), "__get__")[0], types.FunctionType)
 
 
 def get_data(m: Machine, obj: Value, raw: Any, owner: type, name: str) -> Value:
@@ -224,6 +234,10 @@ def missing(m: Machine, obj: Value, name: str) -> Value:
         return class_value(m, hook, owner, "__getattr__").call(m, [obj, Const(name)], {})
     elif hook is not ABSENT:
         raise Break(Reason.UNSUPPORTED, f"{hook} as __getattr__")
+    return no_such_attribute(m, obj, name)
+
+
+def no_such_attribute(m: Machine, obj: Value, name: str) -> Any:
     return no_attribute(m, f"{obj.pytype.__name__!r} object has no attribute {name!r}", name, obj)
 
 

@@ -63,26 +63,32 @@ class Options(Value):
         return e.const(self.made())
 
 
+def guarded(m: Machine, args: list[Value]) -> list[Any]:
+    """The process group that a method is called on, under a guard, and the other arguments."""
+    group, *rest = args
+    if group.real is ABSENT or group.origin is None:
+        raise Break(Reason.OPAQUE_CALL, "a method of a process group")
+    m.guard(IsGuard(group.origin, group.real))
+    return [group.real, *rest]
+
+
 def communicate(name: str) -> Any:
     """The handler of a method that communicates."""
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        group, *rest = args
-        if group.real is ABSENT or group.origin is None:
-            raise Break(Reason.OPAQUE_CALL, f"{name} of a process group")
+        group, *rest = guarded(m, args)
         where = caller(m)
         refuse_seen(m, name, where)
         first, others = [*tensors_in(m, rest[:1])], [*tensors_in(m, rest[1:])]
         options = [v.made() for v in (*rest, *kwargs.values()) if isinstance(v, Options)]
-        if not is_carried_out(m, name, group.real, (first, others), options, rest):
+        if not is_carried_out(m, name, group, (first, others), options, rest):
             raise Break(Reason.SIDE_EFFECT, f"{name} of a process group")
         if not first and not others and m.effects:
             raise Break(Reason.SIDE_EFFECT, f"{name} of a process group, after output that other processes wait for,")
-        m.guard(IsGuard(group.origin, group.real))
         tensors: list[Value] = []
         places = [given(m, value, tensors) for value in rest]
         named = {key: given(m, value, tensors) for key, value in kwargs.items()}
         start, waiting = communication(
-            name, bound(getattr(group.real, name), places, named), () if name in READ_ONLY else range(len(first)))
+            name, bound(getattr(group, name), places, named), () if name in READ_ONLY else range(len(first)))
         refuse_lasting(m, name)
         m.builder.changes_traceless = True      # what is sent to other processes is not sent again
         record(m, start, tensors)
@@ -143,11 +149,10 @@ def record(m: Machine, function: Any, tensors: list[Value]) -> None:
 def answer(method: Any) -> Any:
     """The handler of a method of process groups whose result is a constant of the group, which is guarded."""
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        group = args[0]
-        if len(args) != 1 or kwargs or group.real is ABSENT or group.origin is None:
+        group, *rest = guarded(m, args)
+        if rest or kwargs:
             raise Break(Reason.OPAQUE_CALL, "a method of a process group")
-        m.guard(IsGuard(group.origin, group.real))
-        return Const(method(group.real))
+        return Const(method(group))
     return handler
 
 
@@ -174,11 +179,10 @@ class BackendOfGroup(Value):
 def backend_of(method: Any) -> Any:
     """The handler of the method of process groups that returns the backend of a device."""
     def handler(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        group, device = args if len(args) == 2 else (NONE, NONE)
-        if kwargs or group.origin is None or not isinstance(device, Const):
+        group, *rest = guarded(m, args)
+        if kwargs or len(rest) != 1 or not isinstance(rest[0], Const):
             raise Break(Reason.OPAQUE_CALL, "a method of a process group")
-        m.guard(IsGuard(group.origin, group.real))
-        return BackendOfGroup(method(group.real, device.constant()))
+        return BackendOfGroup(method(group, rest[0].constant()))
     return handler
 
 
